@@ -1,0 +1,57 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The base of every exception that Lockstep throws on its own account. The text says what was expected, what
+/// came, and what to do; it is written for the person who reads the job's log.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A wrong flag, option, environment variable or argument: the caller must change the call. Programs answer it with
+/// exit code 2.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file or a data set that cannot be read or that contradicts itself. The text names the file and the place.
+class DataError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Ranks could not talk to each other, or did not agree on what to do.
+class CommunicationError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Something did not happen in time. `missing_ranks()` names the ranks that were waited for, where that is known.
+class TimeoutError : public CommunicationError {
+ public:
+  explicit TimeoutError(const std::string& text, std::vector<int> missing_ranks = {});
+
+  const std::vector<int>& missing_ranks() const noexcept { return missing_ranks_; }
+
+ private:
+  std::vector<int> missing_ranks_;
+};
+
+/// Another rank failed, and this rank ends because of it. `rank()` is the rank that failed.
+class RemoteError : public CommunicationError {
+ public:
+  RemoteError(const std::string& text, int rank);
+
+  int rank() const noexcept { return rank_; }
+
+ private:
+  int rank_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#include "lockstep/core/environment.hpp"
+
+#include <unistd.h>
+
+namespace lockstep {
+
+Environment process_environment() {
+  Environment result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    result.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return result;
+}
+
+std::optional<std::string> find_variable(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  if (found == environment.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "lockstep/core/world.hpp"
+
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLargest = std::numeric_limits<int>::max();
+
+/// Reads variables out of one snapshot; every complaint names the variable and its value.
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : environment_(environment) {}
+
+  bool has(std::string_view name) const { return environment_.find(name) != environment_.end(); }
+
+  std::string text(std::string_view name, std::string_view otherwise) const {
+    return find_variable(environment_, name).value_or(std::string(otherwise));
+  }
+
+  int integer(std::string_view name, int lowest, int highest) const {
+    const auto value = find_variable(environment_, name);
+    if (!value) missing(name);
+    int number = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, failure] = std::from_chars(value->data(), end, number);
+    if (failure != std::errc() || stop != end || number < lowest || number > highest) {
+      std::string expected = "a whole number from " + std::to_string(lowest);
+      if (highest != kLargest) expected += " to " + std::to_string(highest);
+      malformed(name, expected);
+    }
+    return number;
+  }
+
+  int integer_or(std::string_view name, int otherwise, int lowest, int highest) const {
+    return has(name) ? integer(name, lowest, highest) : otherwise;
+  }
+
+  bool python_bool_or_false(std::string_view name) const {
+    const std::string value = text(name, "False");
+    if (value == "True") return true;
+    if (value != "False") malformed(name, "True or False");
+    return false;
+  }
+
+  [[noreturn]] void malformed(std::string_view name, const std::string& expected) const {
+    throw UsageError("environment variable " + std::string(name) + "='" + text(name, "") + "': expected " + expected +
+                     ". The launcher sets it: start the program with 'lockstep run' or torchrun, or unset it.");
+  }
+
+  [[noreturn]] void missing(std::string_view name) const {
+    std::string seen;
+    for (const auto* other : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+      if (has(other)) seen += (seen.empty() ? "" : ", ") + std::string(other) + "=" + text(other, "");
+    }
+    throw UsageError("environment variable " + std::string(name) + " is not set, but " + seen +
+                     (seen.find(',') == std::string::npos ? " is" : " are") +
+                     ": a job of several processes needs it. Start the program with 'lockstep run' or torchrun, or unset "
+                     "them all to run one process alone.");
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+void read_size_and_rank(const Reader& read, World& world) {
+  world.world_size = read.integer("WORLD_SIZE", 1, kLargest);
+  world.rank = read.integer("RANK", 0, kLargest);
+  if (world.rank >= world.world_size) {
+    read.malformed("RANK", "less than WORLD_SIZE=" + std::to_string(world.world_size));
+  }
+}
+
+void read_local(const Reader& read, World& world) {
+  const bool alone = world.world_size == 1;
+  world.local_world_size =
+      alone && !read.has("LOCAL_WORLD_SIZE") ? 1 : read.integer("LOCAL_WORLD_SIZE", 1, kLargest);
+  world.local_rank = alone && !read.has("LOCAL_RANK") ? 0 : read.integer("LOCAL_RANK", 0, kLargest);
+  if (world.local_world_size > world.world_size) {
+    read.malformed("LOCAL_WORLD_SIZE", "at most WORLD_SIZE=" + std::to_string(world.world_size));
+  }
+  if (world.local_rank >= world.local_world_size) {
+    read.malformed("LOCAL_RANK", "less than LOCAL_WORLD_SIZE=" + std::to_string(world.local_world_size));
+  }
+  if (world.local_rank > world.rank) read.malformed("LOCAL_RANK", "at most RANK=" + std::to_string(world.rank));
+}
+
+void read_group_and_role(const Reader& read, World& world) {
+  const int nodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
+  world.group_rank =
+      read.integer_or("GROUP_RANK", (world.rank - world.local_rank) / world.local_world_size, 0, kLargest);
+  const int known = world.group_rank + 1 > nodes ? world.group_rank + 1 : nodes;
+  world.group_world_size = read.integer_or("GROUP_WORLD_SIZE", known, 1, kLargest);
+  if (world.group_rank >= world.group_world_size) {
+    read.malformed("GROUP_RANK", "less than GROUP_WORLD_SIZE=" + std::to_string(world.group_world_size));
+  }
+  world.role_name = read.text("ROLE_NAME", "default");
+  world.role_rank = read.integer_or("ROLE_RANK", world.rank, 0, kLargest);
+  world.role_world_size = read.integer_or("ROLE_WORLD_SIZE", world.world_size, 1, kLargest);
+  if (world.role_rank >= world.role_world_size) {
+    read.malformed("ROLE_RANK", "less than ROLE_WORLD_SIZE=" + std::to_string(world.role_world_size));
+  }
+}
+
+void read_master(const Reader& read, World& world) {
+  if (world.world_size == 1 && !read.has("MASTER_ADDR") && !read.has("MASTER_PORT")) return;
+  if (!read.has("MASTER_ADDR")) read.missing("MASTER_ADDR");
+  world.master_addr = read.text("MASTER_ADDR", "");
+  if (world.master_addr.empty()) read.malformed("MASTER_ADDR", "the name or address of rank 0's host");
+  world.master_port = static_cast<std::uint16_t>(read.integer("MASTER_PORT", 1, 65535));
+}
+
+void read_elastic(const Reader& read, World& world) {
+  world.restart_count = read.integer_or("TORCHELASTIC_RESTART_COUNT", 0, 0, kLargest);
+  world.max_restarts = read.integer_or("TORCHELASTIC_MAX_RESTARTS", 0, 0, kLargest);
+  world.run_id = read.text("TORCHELASTIC_RUN_ID", "");
+  world.use_agent_store = read.python_bool_or_false("TORCHELASTIC_USE_AGENT_STORE");
+  world.error_file = read.text("TORCHELASTIC_ERROR_FILE", "");
+}
+
+}  // namespace
+
+World World::from_environment() { return from_environment(process_environment()); }
+
+World World::from_environment(const Environment& environment) {
+  const Reader read(environment);
+  World world;
+  const bool launched =
+      read.has("RANK") || read.has("WORLD_SIZE") || read.has("LOCAL_RANK") || read.has("LOCAL_WORLD_SIZE");
+  if (!launched) return world;
+  read_size_and_rank(read, world);
+  read_local(read, world);
+  read_group_and_role(read, world);
+  read_master(read, world);
+  read_elastic(read, world);
+  return world;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,1 @@
+// The source that makes CMake build the shared precompiled header.
