@@ -3,6 +3,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -127,6 +128,12 @@ ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& group_stor
                            });
 }
 
+ProcessGroup::Impl::~Impl() {
+  // c10d's destructor waits for operations in flight, up to their timeout. When an exception ends this rank, they will
+  // never complete, and waiting would only keep the exception from being reported: the object is left to the system.
+  if (std::uncaught_exceptions() > 0) new std::shared_ptr<c10d::ProcessGroup>(group);
+}
+
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
   check_options(world.rank, world.world_size, options);
   const Store store = world.world_size == 1 ? Store::in_memory() : Store::connect(world, options.join_timeout);
@@ -145,7 +152,9 @@ int ProcessGroup::rank() const noexcept { return impl_->rank; }
 int ProcessGroup::size() const noexcept { return impl_->size; }
 const at::Device& ProcessGroup::device() const noexcept { return impl_->options.device; }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->options.timeout; }
-const Store& ProcessGroup::store() const { return impl_->store; }
+Store ProcessGroup::new_namespace() const {
+  return impl_->store.with_prefix("namespace/" + std::to_string(++impl_->namespaces));
+}
 const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() const { return impl_->group; }
 
 void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }

@@ -14,6 +14,9 @@ namespace lockstep {
 
 struct ProcessGroup::Impl {
   Impl(int group_rank, int group_size, const Store& group_store, const ProcessGroupOptions& group_options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   /// Numbers and starts an operation; `finish` runs when it has succeeded.
   template <class Start>
@@ -34,6 +37,7 @@ struct ProcessGroup::Impl {
   std::shared_ptr<c10d::ProcessGroup> group;
   std::atomic<std::int64_t> operations{0};
   std::atomic<std::int64_t> groups{0};
+  std::atomic<std::int64_t> namespaces{0};
 };
 
 }  // namespace lockstep

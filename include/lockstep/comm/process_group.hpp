@@ -163,8 +163,8 @@ class ProcessGroup {
   /// Throws UsageError for a rank that is out of range or named twice, CommunicationError when the lists differ.
   std::optional<ProcessGroup> new_group(const std::vector<int>& ranks) const;
 
-  /// The group's own corner of the store.
-  const Store& store() const;
+  /// A corner of the store that nobody else uses: the same one for all ranks that ask equally often. *Local*.
+  Store new_namespace() const;
 
   /// The c10d object, for the library's own use and for programs that speak c10d.
   const std::shared_ptr<c10d::ProcessGroup>& c10d_process_group() const;
