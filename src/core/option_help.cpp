@@ -74,9 +74,10 @@ std::string default_text(const OptionSpec& spec, OptionField field) {
 }
 
 std::string bracket_text(const OptionSpec& spec, OptionField field) {
-  OptionSpec without_choices = spec;
-  if (spec.metavar.empty()) without_choices.choices.clear();
-  std::string text = demands_text(without_choices);
+  OptionSpec shown = spec;
+  if (spec.metavar.empty()) shown.choices.clear();
+  std::erase_if(shown.checks, [](const OptionCheck& check) { return !check.in_help; });
+  std::string text = demands_text(shown);
   const std::string value = default_text(spec, field);
   if (!value.empty()) text += (text.empty() ? "default: " : "; default: ") + value;
   return text.empty() ? "" : " [" + text + "]";

@@ -51,7 +51,10 @@ OptionSetting one_of(std::vector<std::string> choices) {
 }
 
 OptionSetting not_empty() {
-  return matching("a text that is not empty", [](const std::string& text) { return !text.empty(); });
+  return [](OptionSpec& spec) {
+    matching("a text that is not empty", [](const std::string& text) { return !text.empty(); })(spec);
+    spec.checks.back().in_help = false;
+  };
 }
 
 OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts) {

@@ -216,6 +216,9 @@ std::string expected_text(const OptionSpec& spec, OptionField field) {
 }
 
 std::string number_text(double number) {
+  // "1000000" reads better than "1e+06", which is as short.
+  if (std::abs(number) < 1e15 && number == std::trunc(number))
+    return std::to_string(static_cast<std::int64_t>(number));
   char buffer[32];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
   return {buffer, end};

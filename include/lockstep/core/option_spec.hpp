@@ -27,6 +27,8 @@ struct OptionCheck {
   std::string expected;
   /// Whether a value meets the demand. Called for each item of a list.
   std::function<bool(const OptionValue&)> accepts;
+  /// Whether `--help` mentions it; a demand that goes without saying is only told to who breaks it.
+  bool in_help = true;
 };
 
 /// Everything that is known about one option. Programs do not fill it by hand: `OptionTable::add` does, from

@@ -124,11 +124,13 @@ class OptionTable {
   }
 
   /// Declares a flag that is known only to be refused: `text` says what to do instead.
-  OptionTable& refuse(std::string name, bool takes_value, std::string text) {
+  template <class... Settings>
+  OptionTable& refuse(std::string name, bool takes_value, std::string text, const Settings&... settings) {
     OptionSpec refused;
     refused.name = std::move(name);
     refused.refused_takes_value = takes_value;
     refused.refusal = std::move(text);
+    (settings(refused), ...);
     set_.add(std::move(refused));
     return *this;
   }
