@@ -145,8 +145,6 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions
   core_ = std::make_shared<Core>(Core{std::move(dataset), std::move(options), std::move(sampler), 1, {}});
 }
 
-DataLoader::DataLoader(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-
 DataLoader::~DataLoader() { stop_pass(); }
 
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
@@ -207,8 +205,8 @@ DataLoader DataLoader::shard(int num_replicas, int rank) const {
   }
   if (core_->num_replicas != 1) throw UsageError("DataLoader: this loader is divided between ranks already.");
   auto sampler = make_sampler(options, core_->dataset->size(), num_replicas, rank);
-  DataLoader part(
-      std::make_shared<Core>(Core{core_->dataset, options, std::move(sampler), num_replicas, {}}));
+  DataLoader part;
+  part.core_ = std::make_shared<Core>(Core{core_->dataset, options, std::move(sampler), num_replicas, {}});
   part.load_state(state());
   return part;
 }

@@ -120,7 +120,7 @@ class DataLoader {
  private:
   struct Core;
   class Pass;
-  explicit DataLoader(std::shared_ptr<Core> core);
+  DataLoader() = default;
   void stop_pass() noexcept;
 
   std::shared_ptr<Core> core_;
