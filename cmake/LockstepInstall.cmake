@@ -1,0 +1,19 @@
+# What `cmake --install` puts down, beside the programs: the library, its headers and a package for
+# find_package(lockstep). The package finds LibTorch by the same rule as this build and knows where this build found
+# it, so it goes on working when the prefix is moved.
+include(CMakePackageConfigHelpers)
+
+set(LOCKSTEP_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
+install(TARGETS lockstep EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${LOCKSTEP_PACKAGE_DIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.hpp")
+
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" INSTALL_DESTINATION "${LOCKSTEP_PACKAGE_DIR}"
+  NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+# Before 1.0 each minor version may change the interface.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/LibTorchSearch.cmake"
+  DESTINATION "${LOCKSTEP_PACKAGE_DIR}")
