@@ -35,7 +35,7 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }  // namespace
 
 Agent::Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log)
-    : plan_(plan), environment_(environment), log_(log), folder_(environment) {}
+    : plan_(plan), environment_(environment), log_(log), folder_(environment), guardian_(folder_.path()) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
@@ -67,7 +67,7 @@ Attempt Agent::next_attempt(int restart_count) {
 }
 
 void Agent::start_ranks(const Attempt& attempt) {
-  group_.emplace(signals_);
+  group_.emplace(signals_, guardian_);
   stage_ = Stage::running;
   deadline_.reset();
   first_failure_.reset();

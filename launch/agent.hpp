@@ -3,6 +3,7 @@
 #include <iosfwd>
 #include <optional>
 
+#include "guardian.hpp"
 #include "launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
 #include "signal_queue.hpp"
@@ -54,6 +55,7 @@ class Agent {
   std::ostream& log_;
   SignalQueue signals_;
   TemporaryFolder folder_;
+  Guardian guardian_;
   std::optional<WorkerGroup> group_;
   Stage stage_ = Stage::running;
   std::optional<TimePoint> deadline_;

@@ -11,7 +11,10 @@
 
 namespace lockstep::launch {
 
-WorkerGroup::WorkerGroup(const SignalQueue& signals) : signals_(signals) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+WorkerGroup::WorkerGroup(const SignalQueue& signals, const Guardian& guardian)
+    : signals_(signals), guardian_(guardian) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
 
 WorkerGroup::~WorkerGroup() {
   // Reached with running processes only when an exception flies: bounded, so that a process that cannot be
@@ -23,6 +26,7 @@ WorkerGroup::~WorkerGroup() {
     nanosleep(&pause, nullptr);
     reap();
   }
+  for (const auto& worker : workers_) guardian_.release(worker.pid);
 }
 
 void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
@@ -31,6 +35,7 @@ void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
   worker.local_rank = local_rank;
   worker.pid = start_process(command, environment, [this] { signals_.restore_in_child(); });
   workers_.push_back(worker);
+  guardian_.watch(worker.pid);
 }
 
 void WorkerGroup::signal(int number, bool stopping) {
@@ -53,6 +58,9 @@ std::vector<std::size_t> WorkerGroup::reap() {
     });
     if (found == workers_.end()) continue;
     found->status = status;
+    // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
+    // free.
+    if (killpg(pid, 0) != 0) guardian_.release(pid);
     ended.push_back(static_cast<std::size_t>(found - workers_.begin()));
   }
   return ended;
@@ -71,6 +79,7 @@ bool WorkerGroup::has_children() const {
 std::vector<pid_t> WorkerGroup::leftovers() const {
   std::vector<pid_t> result = child_processes();
   std::erase_if(result, [&](pid_t pid) {
+    if (pid == guardian_.pid()) return true;
     return std::any_of(workers_.begin(), workers_.end(),
                        [&](const Worker& worker) { return worker.pid == pid && !worker.status; });
   });

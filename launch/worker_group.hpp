@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "guardian.hpp"
 #include "lockstep/core/environment.hpp"
 #include "signal_queue.hpp"
 
@@ -29,7 +30,8 @@ struct Worker {
 /// every descendant whose parent is gone becomes its child, and none can hide.
 class WorkerGroup {
  public:
-  explicit WorkerGroup(const SignalQueue& signals);
+  /// Both must outlive the group.
+  WorkerGroup(const SignalQueue& signals, const Guardian& guardian);
   /// Kills what still runs.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
@@ -59,6 +61,7 @@ class WorkerGroup {
 
  private:
   const SignalQueue& signals_;
+  const Guardian& guardian_;
   std::vector<Worker> workers_;
   std::set<pid_t> asked_;
 };
