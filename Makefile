@@ -1,0 +1,33 @@
+# The two commands for a newcomer are `make demo` and `make test`; `make help` lists the others.
+# scripts/setup fetches what is missing. CMake does the building: `cmake --preset default && cmake --build build`.
+.PHONY: help demo test format lint clean
+.DEFAULT_GOAL := help
+
+JOBS ?= $(shell scripts/jobs)
+DEMO_ARGUMENTS ?= --output-dir out/demo
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: ## Set up, build what the demo needs, and train a small network on two processes
+	@scripts/setup demo
+	@cmake --preset default
+	@cmake --build build --target demo -j $(JOBS)
+	build/bin/lockstep run --nproc-per-node 2 build/bin/image_classification $(DEMO_ARGUMENTS)
+
+test: ## Set up, build everything, and run every test
+	@scripts/setup test
+	@cmake --preset tests
+	@cmake --build build -j $(JOBS)
+	@ctest --preset tests -j $(JOBS)
+
+format: ## Format our C++ with clang-format
+	@scripts/setup tools
+	@git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
+
+lint: ## Run clang-tidy on our sources (FILES="src/a.cpp ..." for some of them)
+	@scripts/setup tools
+	@scripts/lint $(FILES)
+
+clean: ## Remove the build folders and what the demo wrote; .venv stays
+	@rm -rf build build-* out
