@@ -112,11 +112,12 @@ CommBackend comm_backend_from(const std::string& name) {
   throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
 }
 
-ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& group_store,
+ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& origin_store, const Store& group_store,
                          const ProcessGroupOptions& group_options)
     : rank(group_rank),
       size(group_size),
       options(group_options),
+      origin(origin_store),
       store(group_store),
       barrier(group_store, group_rank, group_size) {
   check_in(store, rank, size);
@@ -129,9 +130,13 @@ ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& group_stor
 }
 
 ProcessGroup::Impl::~Impl() {
-  // c10d's destructor waits for operations in flight, up to their timeout. When an exception ends this rank, they will
-  // never complete, and waiting would only keep the exception from being reported: the object is left to the system.
-  if (std::uncaught_exceptions() > 0) new std::shared_ptr<c10d::ProcessGroup>(group);
+  // When an exception ends this rank, what others can see of it is left to the end of the process. c10d's destructor would
+  // wait for operations in flight, up to their timeout; and closed connections would make other ranks fail, and report it,
+  // before this rank has reported the cause.
+  if (std::uncaught_exceptions() == 0) return;
+  new std::shared_ptr<c10d::ProcessGroup>(group);
+  new Store(origin);
+  new Store(store);
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
@@ -143,7 +148,7 @@ ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& o
 ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options) {
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store waiting.
-  impl_ = std::make_shared<Impl>(rank, size, store.clone().with_prefix("group"), options);
+  impl_ = std::make_shared<Impl>(rank, size, store, store.clone().with_prefix("group"), options);
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -176,8 +181,8 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->rank);
   if (place == ranks.end()) return std::nullopt;
   const int rank = static_cast<int>(place - ranks.begin());
-  return ProcessGroup(std::make_shared<Impl>(rank, static_cast<int>(ranks.size()), impl_->store.with_prefix(name),
-                                             impl_->options));
+  return ProcessGroup(std::make_shared<Impl>(rank, static_cast<int>(ranks.size()), impl_->origin,
+                                             impl_->store.with_prefix(name), impl_->options));
 }
 
 }  // namespace lockstep

@@ -13,7 +13,9 @@
 namespace lockstep {
 
 struct ProcessGroup::Impl {
-  Impl(int group_rank, int group_size, const Store& group_store, const ProcessGroupOptions& group_options);
+  /// `origin` is the store that the program gave, `group_store` this group's corner of it.
+  Impl(int group_rank, int group_size, const Store& origin, const Store& group_store,
+       const ProcessGroupOptions& group_options);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -32,6 +34,7 @@ struct ProcessGroup::Impl {
   int rank;
   int size;
   ProcessGroupOptions options;
+  Store origin;  // Kept because on rank 0 it may be the server: a clone is a client only.
   Store store;
   comm::StoreBarrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;

@@ -107,14 +107,22 @@ const DistributedDataParallelOptions& Accelerator::ddp_options() const noexcept 
 void Accelerator::wait_for_everyone() const { state_->group.barrier(); }
 
 MainProcessFirst Accelerator::main_process_first() const {
-  const std::string name = "main_process_first #" + std::to_string(++state_->main_first);
-  return {state_->store, name, world().rank, 0};
+  return {state_->store,
+          {.name = "main_process_first #" + std::to_string(++state_->main_first),
+           .rank = world().rank,
+           .main_rank = 0,
+           .members = world().world_size,
+           .timeout = process_group().timeout()}};
 }
 
 MainProcessFirst Accelerator::local_main_process_first() const {
-  const std::string name = "local_main_process_first #" + std::to_string(++state_->local_main_first) + " on node " +
-                           std::to_string(world().group_rank);
-  return {state_->store, name, world().rank, world().rank - world().local_rank};
+  return {state_->store,
+          {.name = "local_main_process_first #" + std::to_string(++state_->local_main_first) + " on node " +
+                   std::to_string(world().group_rank),
+           .rank = world().rank,
+           .main_rank = world().rank - world().local_rank,
+           .members = world().local_world_size,
+           .timeout = process_group().timeout()}};
 }
 
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
