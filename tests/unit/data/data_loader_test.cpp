@@ -187,6 +187,18 @@ TEST_P(Workers, AMovedLoaderKeepsItsPass) {
   EXPECT_THROWS(++iterator, UsageError, "destroyed");
 }
 
+TEST(DataLoader, LeavingTheLoopEndsTheWorkersAndLetsGoOfTheDataSet) {
+  auto dataset = probe(1000);
+  auto loader =
+      std::make_unique<DataLoader>(dataset, DataLoaderOptions{.num_workers = 3, .prefetch_factor = 50});
+  read_some(*loader, 1);
+  const int reads = dataset->reads;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(dataset->reads, reads);
+  loader.reset();
+  EXPECT_EQ(dataset.use_count(), 1);
+}
+
 TEST(DataLoader, ReadsNoFurtherAheadThanAsked) {
   const auto dataset = probe(1000);
   DataLoader loader(dataset, {.batch_size = 2, .num_workers = 2, .prefetch_factor = 3});
