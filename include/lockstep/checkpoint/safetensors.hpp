@@ -34,9 +34,8 @@ struct SafeTensors {
 /// *Local*: in a job of several ranks one rank calls it. The file appears whole or not at all (see
 /// AtomicFile). Throws UsageError, before anything is written, for a tensor that is undefined, sparse,
 /// quantized or without data (meta), a dtype that the format has no name for, a name or metadata that is no
-/// UTF-8, or a tensor called
-/// "__metadata__". Throws Error, naming the path and the system's reason, when writing fails; an old file
-/// stays then.
+/// UTF-8, or a tensor called "__metadata__". Throws Error, naming the path and the system's reason, when
+/// writing fails; an old file stays then.
 void save_file(const TensorMap& tensors, const std::filesystem::path& path,
                const TensorMetadata& metadata = {});
 

@@ -7,7 +7,8 @@
 namespace lockstep {
 
 /// A regular file that is read from its beginning to its end, for formats that are checked against the file's
-/// size. Everything is *Local*; one thread at a time; not copied and not moved.
+/// size. Its errors are DataError: what is read comes from outside, and the text names the file. Everything
+/// is *Local*; one thread at a time; not copied and not moved.
 class InputFile {
  public:
   /// Opens it. Throws DataError, naming the path and the system's reason, when it cannot be opened or is no
@@ -17,7 +18,8 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  /// Bytes, when it was opened.
+  /// Its size in bytes when it was opened. A file that shrinks afterwards makes read() throw; bytes that are
+  /// added are not seen.
   std::uint64_t size() const noexcept { return size_; }
 
   /// Fills `data` with the next `bytes` bytes. Throws DataError, naming the path and the place, when fewer

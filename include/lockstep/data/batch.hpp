@@ -20,8 +20,10 @@ namespace lockstep {
 /// read one Batch; a thread that changes it must be alone.
 class Batch {
  public:
+  /// A name and its tensor.
   using Item = std::pair<std::string, at::Tensor>;
 
+  /// No tensors, no rows.
   Batch() = default;
   /// `Batch{{"image", images}, {"label", labels}}`. Throws UsageError for a name given twice.
   Batch(std::initializer_list<Item> items);
@@ -36,6 +38,7 @@ class Batch {
   /// Adds a tensor at the end. Throws UsageError when the name is taken.
   void insert(std::string name, at::Tensor tensor);
 
+  /// Whether there is a tensor of that name. Names are compared byte for byte.
   bool contains(std::string_view name) const noexcept;
 
   /// The names, in the order in which they were added.

@@ -37,7 +37,9 @@ struct DataLoaderOptions {
 
 /// How far a loader has come, as plain numbers that a checkpoint can hold.
 struct DataLoaderState {
+  /// The sampler's seed: checked when the state is loaded.
   std::uint64_t seed = 0;
+  /// The epoch that the position belongs to, from 0.
   std::int64_t epoch = 0;
   /// Batches of one rank that were handed out in this epoch; what workers had read ahead does not count.
   std::int64_t position = 0;
@@ -93,6 +95,7 @@ class DataLoader {
   /// Goes to the start of an epoch; the current epoch named again keeps the position (see
   /// Sampler::set_epoch). Another epoch stops a pass under way. Throws UsageError for a negative epoch.
   void set_epoch(std::int64_t epoch);
+  /// The epoch of the pass under way, else of the next one.
   std::int64_t epoch() const;
 
   /// Batches of this epoch handed out so far, 0 to size().
@@ -101,8 +104,11 @@ class DataLoader {
   /// Starts the current epoch again, and stops a pass under way.
   void rewind();
 
+  /// The whole data set, also for a loader that reads one rank's part; lives at least as long as the loader.
   const Dataset& dataset() const;
+  /// Samples in a batch of this rank.
   std::int64_t batch_size() const;
+  /// The options that it was made with.
   const DataLoaderOptions& options() const;
 
   /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, with its
@@ -140,8 +146,11 @@ class DataLoader::Iterator {
   Iterator& operator=(Iterator&&) noexcept;
   ~Iterator();
 
+  /// The batch, to be read, changed or moved out.
   Batch& operator*() const noexcept { return batch_; }
   Batch* operator->() const noexcept { return &batch_; }
+  /// Waits for the next batch, or ends the pass after the last one. Throws DataError when that batch cannot
+  /// be loaded; the pass is over then.
   Iterator& operator++();
   void operator++(int) { ++*this; }
   friend bool operator==(const Iterator& iterator, std::default_sentinel_t) noexcept {

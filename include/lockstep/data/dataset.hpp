@@ -39,9 +39,9 @@ class Dataset {
   /// names the index, with the first exception nested.
   Example get_named(std::int64_t index, const SampleContext& context) const;
 
-  /// Several samples as one batch, row i for `indices[i]` with `contexts[i]`; both spans have one length.
-  /// The default reads them one by one with get_named() and stacks them with default_collate. Override it
-  /// where many rows are read more cheaply at once.
+  /// Several samples as one batch, row i for `indices[i]` with `contexts[i]`; both spans have one length. The
+  /// default reads them one by one with get_named() and stacks them with default_collate. Override it where
+  /// many rows are read more cheaply at once.
   virtual Batch get_batch(std::span<const std::int64_t> indices,
                           std::span<const SampleContext> contexts) const;
 
@@ -60,6 +60,7 @@ class TensorDataset final : public Dataset {
   /// scalar, or when the first dimensions differ.
   explicit TensorDataset(Batch tensors);
 
+  /// The rows of the tensors.
   std::int64_t size() const override { return tensors_.size(); }
   /// Views of the rows (no copy). Throws UsageError for an index out of range.
   Example get(std::int64_t index, const SampleContext& context) const override;
@@ -77,8 +78,12 @@ class Subset final : public Dataset {
   /// Shares `dataset`. Throws UsageError for no data set or an index out of its range.
   Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices);
 
+  /// The number of chosen samples, counting one that is chosen twice as two.
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+  /// The whole data set's sample `indices()[index]`, with the context as it came: its seed belongs to the
+  /// loader's index. Throws UsageError for an index out of range, and what the whole data set throws.
   Example get(std::int64_t index, const SampleContext& context) const override;
+  /// One get_batch() of the whole data set. The batch's `indices` are this subset's own.
   Batch get_batch(std::span<const std::int64_t> indices,
                   std::span<const SampleContext> contexts) const override;
 
@@ -93,9 +98,9 @@ class Subset final : public Dataset {
 };
 
 /// Splits a data set at random into parts of the given lengths: index for index the parts of PyTorch's
-/// `torch.utils.data.random_split(dataset, lengths, torch.Generator().manual_seed(seed))`.
-/// *Local*: every rank that passes the same seed gets the same parts.
-/// Throws UsageError when a length is negative or the lengths do not add up to the size of the data set.
+/// `torch.utils.data.random_split(dataset, lengths, torch.Generator().manual_seed(seed))`. *Local*: every
+/// rank that passes the same seed gets the same parts. Throws UsageError when a length is negative or the
+/// lengths do not add up to the size of the data set.
 std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
                                                         std::span<const std::int64_t> lengths,
                                                         std::uint64_t seed);

@@ -49,13 +49,16 @@ class Sampler {
   /// Marks the next `count` samples as consumed. Throws UsageError for fewer than none or more than are left.
   void advance(std::int64_t count);
 
+  /// The current epoch, from 0.
   std::int64_t epoch() const noexcept { return epoch_; }
   /// Samples of this rank consumed in this epoch, 0 to size().
   std::int64_t position() const noexcept { return position_; }
   /// The size of the whole data set.
   std::int64_t length() const noexcept { return length_; }
+  /// What the order depends on beside the epoch.
   std::uint64_t seed() const noexcept { return seed_; }
 
+  /// The position as it is now, for load_state() of a sampler like this one.
   SamplerState state() const { return {seed_, epoch_, position_, length_}; }
 
   /// Continues where `state` was taken. Throws UsageError, and changes nothing, when the seed or the length
@@ -101,8 +104,12 @@ class DistributedSampler final : public Sampler {
   /// `length` is the size of the data set. Throws UsageError for a rank or a number of replicas out of range.
   explicit DistributedSampler(std::int64_t length, DistributedSamplerOptions options = {});
 
+  /// ceil(length / num_replicas), with drop_last floor(length / num_replicas): the same on every rank.
   std::int64_t size() const override { return size_; }
+  /// Throws UsageError for a negative epoch, or when seed + epoch passes 2^64 - 1 in a shuffle. A shuffle
+  /// takes 8 bytes for every sample of the data set while it runs.
   std::vector<std::int64_t> epoch_indices(std::int64_t epoch) const override;
+  /// The options that it was made with.
   const DistributedSamplerOptions& options() const noexcept { return options_; }
 
  private:

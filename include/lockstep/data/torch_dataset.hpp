@@ -19,9 +19,11 @@ namespace lockstep {
 template <typename TorchDataset>
 class WrappedTorchDataset final : public Dataset {
  public:
+  /// Takes the data set over. Throws UsageError when it does not know its size.
   explicit WrappedTorchDataset(TorchDataset dataset)
       : original_(std::move(dataset)), size_(checked_size(original_)) {}
 
+  /// The size that the data set had when it was wrapped.
   std::int64_t size() const override { return size_; }
 
   /// The tensors "data" and, where the data set has targets, "target". The sample's seed is not passed on.
@@ -48,6 +50,7 @@ class WrappedTorchDataset final : public Dataset {
     return static_cast<std::int64_t>(*size);
   }
 
+  /// A copy that no other thread uses. One whose get() threw is not given back: its state is unknown.
   std::unique_ptr<TorchDataset> borrow() const {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) return std::make_unique<TorchDataset>(original_);
@@ -68,8 +71,7 @@ class WrappedTorchDataset final : public Dataset {
 };
 
 /// Adapts a `torch::data::datasets::Dataset` (or whatever has its `size()` and `get(index)`, gives `.data`
-/// and perhaps
-/// `.target`, both tensors, and can be copied) to a DataLoader:
+/// and perhaps `.target`, both tensors, and can be copied) to a DataLoader:
 ///
 ///     DataLoader loader(wrap(torch::data::datasets::MNIST("mnist")), {.batch_size = 64});
 ///     for (auto& batch : loader) step(batch["data"], batch["target"]);

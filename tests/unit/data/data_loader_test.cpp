@@ -4,66 +4,22 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <mutex>
 #include <set>
 #include <stdexcept>
-#include <thread>
 
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
+#include "unit/data/probe.hpp"
 
 namespace lockstep {
 namespace {
 
-using Indices = std::vector<std::int64_t>;
-
-/// Gives index and seed, counts its calls, and fails or dawdles where it is told to.
-class Probe final : public Dataset {
- public:
-  explicit Probe(std::int64_t size, std::int64_t failing = -1) : size_(size), failing_(failing) {}
-
-  std::int64_t size() const override { return size_; }
-  Example get(std::int64_t index, const SampleContext& context) const override {
-    ++reads;
-    if (index % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (index == failing_) throw std::runtime_error("broken jpeg");
-    return {{"index", at::scalar_tensor(index, at::kLong)},
-            {"seed", at::scalar_tensor(static_cast<std::int64_t>(context.seed), at::kLong)}};
-  }
-
-  mutable std::atomic<int> reads{0};
-
- private:
-  std::int64_t size_;
-  std::int64_t failing_;
-};
-
-std::shared_ptr<const Probe> probe(std::int64_t size, std::int64_t failing = -1) {
-  return std::make_shared<const Probe>(size, failing);
-}
-
-Indices read_pass(DataLoader& loader) {
-  Indices indices;
-  for (auto& batch : loader) indices.insert(indices.end(), batch.indices.begin(), batch.indices.end());
-  return indices;
-}
-
-Indices tensor_indices(const Batch& batch) {
-  const auto* first = batch["index"].const_data_ptr<std::int64_t>();
-  return {first, first + batch.size()};
-}
-
-/// Reads `count` batches and leaves the loop.
-Indices read_some(DataLoader& loader, std::int64_t count) {
-  Indices indices;
-  for (auto& batch : loader) {
-    indices.insert(indices.end(), batch.indices.begin(), batch.indices.end());
-    if (--count == 0) break;
-  }
-  return indices;
-}
+using testing::Indices;
+using testing::probe;
+using testing::read_pass;
+using testing::read_some;
+using testing::tensor_indices;
 
 class Workers : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(DataLoader, Workers, ::testing::Values(0, 1, 3));
@@ -231,6 +187,18 @@ TEST_P(Workers, AMovedLoaderKeepsItsPass) {
   EXPECT_THROWS(++iterator, UsageError, "destroyed");
 }
 
+TEST(DataLoader, LeavingTheLoopEndsTheWorkersAndLetsGoOfTheDataSet) {
+  auto dataset = probe(1000);
+  auto loader =
+      std::make_unique<DataLoader>(dataset, DataLoaderOptions{.num_workers = 3, .prefetch_factor = 50});
+  read_some(*loader, 1);
+  const int reads = dataset->reads;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(dataset->reads, reads);
+  loader.reset();
+  EXPECT_EQ(dataset.use_count(), 1);
+}
+
 TEST(DataLoader, ReadsNoFurtherAheadThanAsked) {
   const auto dataset = probe(1000);
   DataLoader loader(dataset, {.batch_size = 2, .num_workers = 2, .prefetch_factor = 3});
@@ -253,69 +221,6 @@ TEST(DataLoader, WorkersRunKernelsOnOneCoreAndLeaveOthersAlone) {
   read_pass(loader);
   EXPECT_EQ(threads, std::set<int>{1});
   EXPECT_EQ(at::get_num_threads(), before);
-}
-
-TEST(DataLoader, ShardsAsPyTorchsSamplerDoes) {
-  const DataLoader whole(probe(50), {.batch_size = 4, .shuffle = true, .seed = 8});
-  for (int rank = 0; rank < 3; ++rank) {
-    DataLoader part = whole.shard(3, rank);
-    EXPECT_EQ(part.size(), 5);
-    EXPECT_EQ(read_pass(part),
-              DistributedSampler(50, {.num_replicas = 3, .rank = rank, .seed = 8}).indices());
-  }
-}
-
-TEST(DataLoader, ShardsKeepEpochAndPosition) {
-  DataLoader whole(probe(48), {.batch_size = 4, .shuffle = true});
-  whole.set_epoch(2);
-  read_some(whole, 4);
-  DataLoader part = whole.shard(2, 1);
-  EXPECT_EQ(part.epoch(), 2);
-  EXPECT_EQ(part.position(), 2);
-  EXPECT_EQ(whole.position(), 4);
-  EXPECT_THROWS(whole.shard(3, 0), UsageError, "16 samples", "4 x 3");
-}
-
-TEST(DataLoader, RefusesToShardTwiceOrOverAnOrderOfItsOwn) {
-  EXPECT_THROWS(DataLoader(probe(5)).shard(2, 0).shard(2, 0), UsageError, "already");
-  EXPECT_THROWS(DataLoader(probe(5)).shard(2, 2), UsageError, "rank");
-  const auto order = std::make_shared<DistributedSampler>(5);
-  EXPECT_THROWS(DataLoader(probe(5), {.sampler = order}).shard(2, 0), UsageError, "sampler of its own");
-}
-
-TEST(DataLoader, UsesASamplerOfOnesOwn) {
-  const auto order = std::make_shared<DistributedSampler>(
-      9, DistributedSamplerOptions{.num_replicas = 2, .rank = 1, .seed = 4});
-  DataLoader loader(probe(9), {.batch_size = 2, .sampler = order});
-  EXPECT_EQ(read_pass(loader), order->epoch_indices(0));
-  EXPECT_EQ(order->epoch(), 1);
-  EXPECT_THROWS(DataLoader(probe(8), {.sampler = order}), UsageError, "9 samples", "8");
-}
-
-TEST(DataLoader, AStateMovesToAnotherNumberOfRanks) {
-  DataLoader two = DataLoader(probe(64), {.batch_size = 4, .shuffle = true}).shard(2, 0);
-  read_some(two, 2);
-  DataLoader four = DataLoader(probe(64), {.batch_size = 2, .shuffle = true}).shard(4, 3);
-  four.load_state(two.state());
-  EXPECT_EQ(four.position(), 2);
-  DataLoader odd = DataLoader(probe(64), {.batch_size = 5, .shuffle = true}).shard(1, 0);
-  EXPECT_THROWS(odd.load_state(two.state()), UsageError, "16 samples", "5 x 1");
-  EXPECT_EQ(odd.position(), 0);
-}
-
-TEST(DataLoader, RefusesTheStateOfAnotherRun) {
-  DataLoader loader(probe(10), {.batch_size = 2, .seed = 3});
-  auto state = loader.state();
-  state.position = 6;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "batch 6", "5 batches");
-  state.position = -1;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "-1");
-  state.position = INT64_MAX;
-  state.num_replicas = 2;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "damaged");
-  state = loader.state();
-  state.seed = 4;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "seed");
 }
 
 TEST(DataLoader, RefusesOptionsOutOfRange) {
