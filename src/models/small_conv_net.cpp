@@ -7,9 +7,9 @@
 namespace lockstep::models {
 namespace {
 
-constexpr std::int64_t kFirstMaps = 16;
-constexpr std::int64_t kSecondMaps = 32;
-constexpr std::int64_t kHidden = 64;
+constexpr std::int64_t kFirstMaps = 32;
+constexpr std::int64_t kSecondMaps = 64;
+constexpr std::int64_t kHidden = 128;
 
 void check(const SmallConvNetOptions& options) {
   const bool positive = options.channels > 0 && options.height > 0 && options.width > 0 && options.classes > 0;

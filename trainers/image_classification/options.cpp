@@ -22,7 +22,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("training")
           .add("epochs", &Options::epochs, "Passes over the training images.", at_least(1))
           .add("batch-size", &Options::batch_size, "Images in a step of each rank.", at_least(1))
-          .add("learning-rate", &Options::learning_rate, "Step size of AdamW.", more_than(0.0))
+          .add("learning-rate", &Options::learning_rate, "Step size of AdamW at the start; it falls linearly to 0.", more_than(0.0))
           .add("weight-decay", &Options::weight_decay, "Weight decay of AdamW.", at_least(0.0))
           .add("seed", &Options::seed, "Decides the split, the first weights and the order of the images.")
           .section("machine")

@@ -9,9 +9,9 @@
 struct Options {
   std::string data;
   std::string output_dir = "out/digits";
-  std::int64_t epochs = 20;
-  std::int64_t batch_size = 32;
-  double learning_rate = 2e-3;
+  std::int64_t epochs = 15;
+  std::int64_t batch_size = 16;
+  double learning_rate = 3e-3;
   double weight_decay = 1e-2;
   double validation_fraction = 0.1;
   double test_fraction = 0.2;

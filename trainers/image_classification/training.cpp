@@ -63,11 +63,19 @@ double checked_loss(const at::Tensor& loss, const Accelerator& accelerator) {
                         ": the training has diverged; try a smaller --learning-rate");
 }
 
+/// The learning rate falls linearly to 0 over the whole training.
+void set_learning_rate(torch::optim::Optimizer& optimizer, const Options& options, double done) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(options.learning_rate * (1.0 - done));
+}
+
 template <class Model>
 Tally train_epoch(const Accelerator& accelerator, Model& model, lockstep::AcceleratedOptimizer& optimizer,
-                  DataLoader& batches, ProgressBar& bar) {
+                  DataLoader& batches, const Options& options, ProgressBar& bar) {
+  const auto steps = static_cast<double>(options.epochs * batches.size());
+  auto step = static_cast<double>(batches.epoch() * batches.size());
   Tally tally;
   for (auto& batch : batches) {
+    set_learning_rate(optimizer.optimizer(), options, step++ / steps);
     const at::Tensor logits = model(batch["image"]);
     const at::Tensor loss = F::cross_entropy(logits, batch["label"]);
     optimizer.zero_grad();
@@ -119,7 +127,7 @@ void train_and_test(const Accelerator& accelerator, const Images& images, const 
     ProgressBar bar(accelerator.world(), {.description = "epoch " + std::to_string(epoch),
                                           .total = static_cast<std::uint64_t>(batches.size()),
                                           .enabled = options.progress});
-    const Tally train = train_epoch(accelerator, ddp, opt, batches, bar);
+    const Tally train = train_epoch(accelerator, ddp, opt, batches, options, bar);
     bar.close();
     const Tally validation = evaluate(accelerator, model, images.validation, options);
     accelerator.print("epoch ", epoch, ": loss ", to_text(train.loss()), ", accuracy ", to_text(train.accuracy()),
