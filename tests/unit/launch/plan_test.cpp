@@ -117,6 +117,14 @@ TEST(LaunchPlan, EveryFlagOfTorchrunIsKnown) {
   }
 }
 
+TEST(LaunchPlan, TheDocumentationIsThatOfTheTable) {
+  EXPECT_NE(
+      read_file(LOCKSTEP_DOCS "/launcher.md").find(run_option_table().markdown_table() + "<!-- end -->"),
+      std::string::npos)
+      << "put this table into docs/launcher.md:\n"
+      << run_option_table().markdown_table();
+}
+
 TEST(Devices, CountsRanks) {
   const ScratchFolder dev;
   EXPECT_EQ(ranks_per_node("4", {}, dev.path()), 4);
