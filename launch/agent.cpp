@@ -25,6 +25,12 @@ std::size_t root_cause(const std::vector<Worker>& workers, const std::vector<std
   return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
+}
+
 std::string seconds_text(std::chrono::milliseconds time) {
   std::string text = std::to_string(static_cast<double>(time.count()) / 1000.0);
   text.erase(text.find_last_not_of('0') + 1);
@@ -40,12 +46,16 @@ Agent::Agent(const LaunchPlan& plan, const Environment& environment, std::ostrea
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
   if (!notice.empty()) log_ << "lockstep run: " + notice + "\n" << std::flush;
+  if (!plan_.log_dir.empty()) log_ << "lockstep run: log files are in " + plan_.log_dir + "\n" << std::flush;
   for (int restart = 0;; ++restart) {
     const Attempt attempt = next_attempt(restart);
     start_ranks(attempt);
     supervise();
+    // The ranks' last words come before the report, and the report before the wait for what they left behind.
+    relay_.flush();
     if (first_failure_) report_failure(attempt);
     end_leftovers();
+    relay_.finish();
     if (!first_failure_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
     const bool again = restart < plan_.max_restarts && end_signal_ == 0 && !abandoned_;
     if (!again) return exit_code_of(*group_->workers()[*first_failure_].status);
@@ -59,9 +69,9 @@ Attempt Agent::next_attempt(int restart_count) {
   Attempt attempt;
   attempt.restart_count = restart_count;
   attempt.master_port = plan_.master_port ? *plan_.master_port : free_port();
-  attempt.folder = folder_.path();
+  attempt.folder = plan_.log_dir.empty() ? folder_.path() : plan_.log_dir;
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
-    std::filesystem::create_directories(std::filesystem::path(error_file(attempt, rank)).parent_path());
+    make_folder(std::filesystem::path(error_file(attempt, rank)).parent_path());
   }
   return attempt;
 }
@@ -72,7 +82,8 @@ void Agent::start_ranks(const Attempt& attempt) {
   deadline_.reset();
   first_failure_.reset();
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
-    group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_));
+    group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_),
+                  open_output(plan_, attempt, rank, relay_));
   }
 }
 
@@ -80,12 +91,16 @@ void Agent::supervise() {
   while (group_->running() > 0 && !abandoned_) wait_for_event();
 }
 
-void Agent::wait_for_event() {
-  const auto signal = signals_.wait(deadline_);
-  if (signal) {
-    on_signal(*signal);
-  } else {
-    on_deadline();
+void Agent::wait_for_event() { on_event(signals_.wait(deadline_, relay_.descriptor())); }
+
+void Agent::on_event(const SignalQueue::Event& event) {
+  switch (event.wakeup) {
+    case SignalQueue::Wakeup::signal:
+      return on_signal(event.signal_number);
+    case SignalQueue::Wakeup::deadline:
+      return on_deadline();
+    case SignalQueue::Wakeup::input:
+      return relay_.pump();
   }
 }
 

@@ -6,6 +6,7 @@
 #include "guardian.hpp"
 #include "launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
+#include "output_relay.hpp"
 #include "signal_queue.hpp"
 #include "temporary_folder.hpp"
 #include "worker_environment.hpp"
@@ -43,6 +44,7 @@ class Agent {
   void supervise();
   void end_leftovers();
   void wait_for_event();
+  void on_event(const SignalQueue::Event& event);
   void on_signal(int number);
   void on_child_ended();
   void on_deadline();
@@ -56,6 +58,7 @@ class Agent {
   SignalQueue signals_;
   TemporaryFolder folder_;
   Guardian guardian_;
+  OutputRelay relay_;
   std::optional<WorkerGroup> group_;
   Stage stage_ = Stage::running;
   std::optional<TimePoint> deadline_;

@@ -23,7 +23,7 @@ std::string shell_word(const std::string& word) {
 void print_plan(const LaunchPlan& plan, const Environment& environment, std::ostream& out) {
   Attempt attempt;
   attempt.master_port = plan.master_port ? *plan.master_port : free_port();
-  attempt.folder = "<a temporary folder>";
+  attempt.folder = plan.log_dir.empty() ? "<a temporary folder>" : plan.log_dir;
   for (int rank = 0; rank < plan.local_world_size; ++rank) {
     out << "rank " << rank << ":";
     for (const auto& word : worker_command(plan, rank)) out << ' ' << shell_word(word);

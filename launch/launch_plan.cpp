@@ -1,6 +1,8 @@
 #include "launch_plan.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <random>
 
 #include "devices.hpp"
@@ -38,11 +40,17 @@ void plan_command(const RunOptions& options, const Environment& environment, Lau
   plan.command.insert(plan.command.end(), options.program.begin(), options.program.end());
 }
 
-std::string random_id() {
+std::string random_id(int length) {
   constexpr const char* kDigits = "0123456789abcdef";
   std::random_device random;
   std::string id;
-  for (int i = 0; i < 16; ++i) id += kDigits[random() % 16];
+  for (int i = 0; i < length; ++i) id += kDigits[random() % 16];
+  return id;
+}
+
+/// The run id without the signs that would make it a path.
+std::string file_name(std::string id) {
+  std::replace(id.begin(), id.end(), '/', '_');
   return id;
 }
 
@@ -101,7 +109,12 @@ LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Enviro
   plan_address(parsed, plan);
   plan.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   plan.role = options.role;
-  plan.run_id = options.standalone ? random_id() : options.rdzv_id;
+  plan.run_id = options.standalone ? random_id(16) : options.rdzv_id;
+  plan.outputs = plan_output(options, plan.local_world_size);
+  if (options.log_dir) {
+    const std::string name = file_name(plan.run_id) + "_" + random_id(8);
+    plan.log_dir = std::filesystem::absolute(*options.log_dir) / name;
+  }
   plan.max_restarts = options.max_restarts;
   plan.shutdown_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(options.shutdown_timeout * 1000));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
+#include "output_plan.hpp"
 #include "run_options.hpp"
 
 namespace lockstep::launch {
@@ -25,6 +26,10 @@ struct LaunchPlan {
   std::string master_addr = "127.0.0.1";
   /// Nothing: a free port, a fresh one for every attempt.
   std::optional<std::uint16_t> master_port;
+  /// The folder of this run's log files; empty: none are kept.
+  std::string log_dir;
+  /// One for each rank of this node.
+  std::vector<RankOutput> outputs;
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
 };

@@ -64,19 +64,34 @@ void add_supervision_options(Table& table) {
            not_from_environment());
 }
 
+void add_output_options(Table& table) {
+  table.section("output")
+      .add("log-dir", &RunOptions::log_dir,
+           "Keeps files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json "
+           "and what "
+           "--redirects and --tee ask for.",
+           metavar("DIR"), not_empty())
+      .add("redirects", &RunOptions::redirects,
+           "Streams that go to stdout.log and stderr.log in the log folder instead of the console: 0 none, 1 "
+           "output, 2 "
+           "errors, 3 both; or for single local ranks, 0:1,2:3.",
+           short_name('r'), metavar("STREAMS"))
+      .add("tee", &RunOptions::tee,
+           "Streams that go to the console in whole lines with the rank in front, and to files when there is "
+           "a log "
+           "folder. Written like --redirects.",
+           short_name('t'), metavar("STREAMS"))
+      .add("local-ranks-filter", &RunOptions::local_ranks_filter,
+           "Local ranks whose output is shown on the console; the others' is not.", metavar("0,2"));
+}
+
 /// Flags of torchrun that are known and have no meaning here.
 void refuse_other_options(Table& table) {
-  const char* const output =
-      "the ranks write to the launcher's own output; use the shell to send it to a file.";
   table.refuse("rdzv-conf", true, "one node has nothing to configure. Leave it out.")
       .refuse("event-log-handler", true, "the launcher writes what happens to standard error. Leave it out.")
       .refuse("run-path", false, "name the script itself; a name that ends in .py is run with Python.")
-      .refuse("log-dir", true, output)
-      .refuse("redirects", true, output, short_name('r'))
-      .refuse("tee", true, output, short_name('t'))
-      .refuse("local-ranks-filter", true, output)
-      .refuse("duplicate-stdout-filters", true, output)
-      .refuse("duplicate-stderr-filters", true, output)
+      .refuse("duplicate-stdout-filters", true, "use --tee and 'grep' on the launcher's output.")
+      .refuse("duplicate-stderr-filters", true, "use --tee and 'grep' on the launcher's output.")
       .refuse("logs-specs", true, "it names a Python class. Leave it out.")
       .refuse("numa-binding", true, "bind the ranks with 'numactl' or 'taskset' in front of the program.")
       .refuse("signals-to-handle", true,
@@ -101,6 +116,7 @@ Table make_table() {
   add_address_options(table);
   add_program_options(table);
   add_supervision_options(table);
+  add_output_options(table);
   refuse_other_options(table);
   return table;
 }

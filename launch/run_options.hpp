@@ -39,6 +39,17 @@ struct RunOptions {
   std::string start_method = "spawn";
   /// Seconds between asking ranks to end (SIGTERM) and ending them (SIGKILL).
   double shutdown_timeout = 30.0;
+  /// A folder for the output and error files of ranks, in a folder of its own for each run; none: no files
+  /// are kept.
+  std::optional<std::string> log_dir;
+  /// Streams that go to files: 0 none, 1 output, 2 errors, 3 both; or for single local ranks, "0:1,2:3".
+  std::string redirects = "0";
+  /// Streams that go to the console with the rank in front of each line, and to files when there is a log
+  /// folder.
+  std::string tee = "0";
+  /// The local ranks whose output is shown; empty: all.
+  std::string local_ranks_filter;
+
   /// Print what would be started, and start nothing.
   bool dry_run = false;
 

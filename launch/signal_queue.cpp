@@ -64,16 +64,18 @@ void SignalQueue::restore_in_child() const noexcept {
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-std::optional<int> SignalQueue::wait(std::optional<Clock::time_point> deadline) {
+SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, int input) {
   for (;;) {
     signalfd_siginfo info{};
     if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      return static_cast<int>(info.ssi_signo);
+      return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
     }
-    if (deadline && Clock::now() >= *deadline) return std::nullopt;
-    pollfd entry{descriptor_, POLLIN, 0};
+    if (deadline && Clock::now() >= *deadline) return {Wakeup::deadline, 0};
+    pollfd entries[] = {{descriptor_, POLLIN, 0}, {input, POLLIN, 0}};
     const timespec left = deadline ? until(*deadline) : timespec{};
-    if (ppoll(&entry, 1, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
+    if (ppoll(entries, 2, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
+    // Signals first: ranks that write without end must not drown them.
+    if (entries[0].revents == 0 && entries[1].revents != 0) return {Wakeup::input, 0};
   }
 }
 

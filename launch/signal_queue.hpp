@@ -23,8 +23,16 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  /// The next signal; nothing when `deadline` comes first. Waits without end when there is no deadline.
-  std::optional<int> wait(std::optional<Clock::time_point> deadline);
+  /// What ended a wait.
+  enum class Wakeup { signal, deadline, input };
+  struct Event {
+    Wakeup wakeup = Wakeup::signal;
+    int signal_number = 0;
+  };
+
+  /// The next signal; or that `deadline` came first, or that `input` (a descriptor, -1: none) can be read.
+  /// Waits without end when there is no deadline.
+  Event wait(std::optional<Clock::time_point> deadline, int input = -1);
 
   /// For the child of a fork, before exec: the signals act as they did before the launcher.
   void restore_in_child() const noexcept;

@@ -30,10 +30,13 @@ WorkerGroup::~WorkerGroup() {
 }
 
 void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
-                        const Environment& environment) {
+                        const Environment& environment, const WorkerOutput& output) {
   Worker worker;
   worker.local_rank = local_rank;
-  worker.pid = start_process(command, environment, [this] { signals_.restore_in_child(); });
+  worker.pid = start_process(command, environment, [&] {
+    output.apply();
+    signals_.restore_in_child();
+  });
   workers_.push_back(worker);
   guardian_.watch(worker.pid);
 }

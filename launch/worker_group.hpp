@@ -10,6 +10,7 @@
 #include "guardian.hpp"
 #include "lockstep/core/environment.hpp"
 #include "signal_queue.hpp"
+#include "worker_output.hpp"
 
 namespace lockstep::launch {
 
@@ -38,7 +39,8 @@ class WorkerGroup {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   /// Throws StartError.
-  void start(int local_rank, const std::vector<std::string>& command, const Environment& environment);
+  void start(int local_rank, const std::vector<std::string>& command, const Environment& environment,
+             const WorkerOutput& output);
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);

@@ -43,18 +43,26 @@ class OptionSet {
  public:
   OptionSet(std::string program, std::string description);
 
+  /// Adds an option to the end. Throws std::logic_error for a name that is taken or is no flag name.
   void add(OptionSpec spec);
+  /// Declares where words go that are no flags; the field is a list of texts.
   void set_rest(OptionSpec spec, bool required);
   void set_grammar(OptionGrammar grammar) { grammar_ = std::move(grammar); }
+  /// The heading of the options that are added from here on.
   void set_section(std::string title) { section_ = std::move(title); }
 
+  /// Fills `options` from the words. Throws UsageError; the struct is then partly filled and of no use.
   ParseReport parse(void* options, const std::vector<std::string>& arguments,
                     const Environment& environment) const;
+  /// Throws UsageError when a value breaks a demand.
   void check(void* options) const;
+  /// Writes what the struct holds, and changes nothing in it.
   void to_json(void* options, nlohmann::json& json) const;
+  /// Lays the keys over `options`. Throws UsageError; the struct is then partly filled.
   void from_json(void* options, const nlohmann::json& json) const;
   std::string to_json_text(void* options) const;
   void from_json_text(void* options, std::string_view text) const;
+  /// Both read the defaults from a struct that nobody has touched.
   std::string help(void* defaults) const;
   std::string markdown_table(void* defaults) const;
 
@@ -149,6 +157,7 @@ class OptionTable {
     return *this;
   }
 
+  /// How command lines are read; see OptionGrammar.
   OptionTable& grammar(OptionGrammar grammar) {
     set_.set_grammar(std::move(grammar));
     return *this;

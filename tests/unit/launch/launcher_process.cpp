@@ -41,8 +41,8 @@ std::string ScratchFolder::write(const std::string& name, const std::string& tex
 }
 
 LauncherProcess::LauncherProcess(const std::vector<std::string>& arguments, const Environment& variables,
-                                 const std::function<void()>& in_child) {
-  std::vector<std::string> words{LOCKSTEP_LAUNCHER};
+                                 const std::function<void()>& in_child, const std::string& program) {
+  std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   Environment environment = process_environment();
   for (const auto& [name, value] : variables) environment[name] = value;
@@ -61,7 +61,7 @@ LauncherProcess::LauncherProcess(const std::vector<std::string>& arguments, cons
   redirect(STDOUT_FILENO, output_.file("out"));
   redirect(STDERR_FILENO, output_.file("err"));
   if (in_child) in_child();
-  execve(LOCKSTEP_LAUNCHER, argument_pointers.data(), environment_pointers.data());
+  execve(program.c_str(), argument_pointers.data(), environment_pointers.data());
   _exit(99);
 }
 
@@ -90,7 +90,7 @@ Finished launch(const std::vector<std::string>& arguments, const Environment& va
 }
 
 bool eventually(const std::function<bool()>& works) {
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 12000; ++i) {
     if (works()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -39,16 +39,18 @@ struct Finished {
 /// The real launcher, as a child of the test, with its output in files. Killed with the object.
 class LauncherProcess {
  public:
-  /// `variables` are laid over the test's environment; `in_child` runs before exec.
+  /// `variables` are laid over the test's environment; `in_child` runs before exec; `program` is another
+  /// launcher.
   explicit LauncherProcess(const std::vector<std::string>& arguments, const Environment& variables = {},
-                           const std::function<void()>& in_child = {});
+                           const std::function<void()>& in_child = {},
+                           const std::string& program = LOCKSTEP_LAUNCHER);
   ~LauncherProcess();
   LauncherProcess(const LauncherProcess&) = delete;
   LauncherProcess& operator=(const LauncherProcess&) = delete;
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  /// Waits for its end; a test failure when it takes longer than 20 s.
+  /// Waits for its end; a test failure when it takes longer than 60 s.
   Finished wait();
 
  private:
@@ -59,16 +61,16 @@ class LauncherProcess {
 /// Starts a launcher and waits for it.
 Finished launch(const std::vector<std::string>& arguments, const Environment& variables = {});
 
-/// Tries until it works, for up to 20 s; false when it never did.
+/// Tries until it works, for up to 60 s; false when it never did.
 bool eventually(const std::function<bool()>& works);
 
 std::string read_file(const std::string& path);
 
-/// The whole number that a process will write into the file, awaited for up to 20 s; a test failure when none
+/// The whole number that a process will write into the file, awaited for up to 60 s; a test failure when none
 /// comes. The writer renames the file into place, so that it is never seen half written.
 pid_t await_number(const std::string& path);
 
-/// Whether the process is gone (or a zombie), awaited for up to 20 s.
+/// Whether the process is gone (or a zombie), awaited for up to 60 s.
 bool await_end(pid_t process);
 
 }  // namespace lockstep::launch

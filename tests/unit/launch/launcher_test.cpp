@@ -268,7 +268,7 @@ TEST(Launcher, WrongUseEndsWithTwo) {
                              {"run", "--nproc-per-node=0", "true"},
                              {"run", "--max-restarts=-1", "true"},
                              {"run", "--nnodes=2", "true"},
-                             {"run", "--tee=3", "true"}}) {
+                             {"run", "--tee=4", "true"}}) {
     const Finished result = launch(words);
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_EQ(result.err.substr(0, 8), "lockstep");

@@ -85,18 +85,44 @@ TEST(LaunchPlan, SeveralNodesAreRefusedByName) {
 }
 
 TEST(LaunchPlan, EveryFlagOfTorchrunIsKnown) {
-  for (const auto* flag :
-       {"--rdzv-conf", "--event-log-handler", "--run-path", "--log-dir", "--redirects", "--tee", "-r", "-t",
-        "--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters", "--logs-specs",
-        "--numa-binding", "--signals-to-handle", "--virtual-local-rank", "--use-env"}) {
+  for (const auto* flag : {"--rdzv-conf", "--event-log-handler", "--run-path", "--duplicate-stdout-filters",
+                           "--duplicate-stderr-filters", "--logs-specs", "--numa-binding",
+                           "--signals-to-handle", "--virtual-local-rank", "--use-env"}) {
     EXPECT_NE(refusal({flag, "0", "p"}).find(std::string(flag) + " is not supported: "), std::string::npos);
   }
-  for (const auto* flag :
-       {"--nnodes=1", "--nproc-per-node=1", "--rdzv-backend=static", "--rdzv-endpoint=h:1", "--rdzv-id=x",
-        "--standalone", "--max-restarts=1", "--monitor-interval=1", "--start-method=fork", "--role=x", "-m",
-        "--module", "--no-python", "--node-rank=0", "--master-addr=x", "--master-port=1", "--local-addr=x"}) {
+  for (const auto* flag : {"--nnodes=1",
+                           "--nproc-per-node=1",
+                           "--rdzv-backend=static",
+                           "--rdzv-endpoint=h:1",
+                           "--rdzv-id=x",
+                           "--standalone",
+                           "--max-restarts=1",
+                           "--monitor-interval=1",
+                           "--start-method=fork",
+                           "--role=x",
+                           "-m",
+                           "--module",
+                           "--no-python",
+                           "--node-rank=0",
+                           "--master-addr=x",
+                           "--tee=3",
+                           "-t3",
+                           "--redirects=0",
+                           "-r0",
+                           "--log-dir=x",
+                           "--local-ranks-filter=0",
+                           "--master-port=1",
+                           "--local-addr=x"}) {
     EXPECT_NO_THROW(plan({flag, "p"})) << flag;
   }
+}
+
+TEST(LaunchPlan, TheDocumentationIsThatOfTheTable) {
+  EXPECT_NE(
+      read_file(LOCKSTEP_DOCS "/launcher.md").find(run_option_table().markdown_table() + "<!-- end -->"),
+      std::string::npos)
+      << "put this table into docs/launcher.md:\n"
+      << run_option_table().markdown_table();
 }
 
 TEST(Devices, CountsRanks) {

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "file_descriptor.hpp"
+#include "launch_plan.hpp"
+#include "output_relay.hpp"
+#include "worker_environment.hpp"
+
+namespace lockstep::launch {
+
+/// What a rank's standard output and standard error are to be; empty: the launcher's own.
+struct WorkerOutput {
+  FileDescriptor out;
+  FileDescriptor err;
+
+  /// In the child, before exec: puts them in place. Async-signal-safe.
+  void apply() const noexcept;
+};
+
+/// Opens the files and pipes for one rank: `stdout.log` and `stderr.log` beside its error file. Throws
+/// lockstep::Error that names the file.
+WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay);
+
+}  // namespace lockstep::launch
