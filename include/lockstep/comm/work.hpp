@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+namespace lockstep {
+
+/// A collective in flight. Its tensors must stay alive and untouched until `wait()` returns.
+/// A copy is a handle on the same operation. A Work that is dropped without `wait()` still completes, but its failure
+/// goes unseen.
+class Work {
+ public:
+  class Impl;
+
+  /// For the library: wraps the operation.
+  explicit Work(std::shared_ptr<Impl> impl);
+
+  /// Blocks until the result is there. For CUDA tensors the current stream waits, not the host. *Local*.
+  /// Throws TimeoutError when the group's timeout passed, CommunicationError when a peer was lost; the text names this
+  /// rank, the operation, its number in the group and its size. Any thread may call it; a second call returns at once.
+  void wait();
+
+  /// Whether the operation has ended, well or badly. Does not block. *Local*.
+  bool is_completed() const;
+
+  /// The rank that a `recv_any_source` received from, after `wait()`. *Local*.
+  int source_rank() const;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/parallel/module_tensors.hpp"
+
+namespace lockstep {
+
+/// Names, defaults and meaning as in torch.nn.parallel.DistributedDataParallel.
+struct DistributedDataParallelOptions {
+  /// Gradients are reduced in buckets of about this many MiB, while backward goes on.
+  double bucket_cap_mb = 25.0;
+
+  /// Copy rank 0's buffers (batch norm's statistics) to the other ranks before every forward that is synchronised.
+  bool broadcast_buffers = true;
+
+  /// Look through the graph after every forward for parameters that took no part in it; without it, such a parameter
+  /// is an error in the next forward.
+  bool find_unused_parameters = false;
+
+  /// The promise that every iteration uses the same parameters in the same way. Allows unused parameters and
+  /// re-entrant backward without searching.
+  bool static_graph = false;
+
+  /// Let `.grad` be a view into the bucket: saves one copy of all gradients. Clear such gradients with zero_grad of
+  /// this class or of a prepared optimizer: torch::optim's own throws on views.
+  bool gradient_as_bucket_view = false;
+
+  /// Names of parameters whose gradients are sparse (weights of `sparse` embeddings).
+  std::vector<std::string> sparse_parameters = {};
+};
+
+/// What does not depend on the module's type. Use it through DistributedDataParallel.
+class DistributedDataParallelBase {
+ public:
+  /// While it lives, backward adds to the local gradients and sends nothing; the first synchronised backward after it
+  /// sends the sum. The forward must happen inside as well. *Local*, but every rank must do the same.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(DistributedDataParallelBase& ddp);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    std::shared_ptr<struct DdpState> state_;
+    bool before_;
+  };
+
+  NoSync no_sync() { return NoSync(*this); }
+
+  /// Clears the gradients of all parameters: drops them, or fills them with zeros in place. Works on bucket views.
+  /// *Local*.
+  void zero_grad(bool set_to_none = true);
+
+  /// The parameters that are trained: each once, in the order of registration.
+  const std::vector<NamedTensor>& parameters() const;
+
+  const ProcessGroup& process_group() const;
+  const DistributedDataParallelOptions& options() const;
+
+ protected:
+  DistributedDataParallelBase(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
+                              const ProcessGroup& group, const DistributedDataParallelOptions& options);
+  ~DistributedDataParallelBase() = default;
+  DistributedDataParallelBase(const DistributedDataParallelBase&) = default;
+  DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = default;
+
+  /// Whether the next forward copies buffers from rank 0.
+  bool sends_buffers() const;
+  void before_forward(const std::vector<NamedTensor>& buffers);
+  /// Takes what forward returned, tensor by tensor, and gives what the caller must get instead.
+  std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
+
+ private:
+  std::shared_ptr<struct DdpState> state_;
+};
+
+/// Data-parallel training of one replica a rank: gradients are averaged over the group during backward, overlapped with
+/// it, bucket by bucket. `Module` is a `torch::nn` module holder, a `std::shared_ptr` of a module, or a
+/// `torch::jit::Module` (TorchScript, for example written by Python). The wrapper keeps the module by value, which
+/// for all of these is a handle; copies of the wrapper are handles too.
+///
+///     lockstep::DistributedDataParallel ddp(model, group);
+///     auto loss = torch::mse_loss(ddp(input), target);
+///     loss.backward();                       // gradients are now equal on all ranks
+///
+/// At least one parameter must require a gradient, and all of them must be on the group's device.
+/// In a group of one nothing is sent and the module behaves as if it were not wrapped.
+template <class Module>
+class DistributedDataParallel : public DistributedDataParallelBase {
+ public:
+  /// Checks that all ranks have the same parameters and buffers (names, shapes, dtypes), then copies rank 0's values to
+  /// the others. *Collective*.
+  /// Throws CommunicationError on every rank, naming the parameter and the ranks that differ; UsageError when no
+  /// parameter requires a gradient.
+  DistributedDataParallel(Module module, const ProcessGroup& group, const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallelBase(parallel::named_parameters_of(module), parallel::named_buffers_of(module), group,
+                                    options),
+        module_(std::move(module)) {}
+
+  /// The module's forward. *Collective* when gradients are on, and when buffers are sent: every rank must call it
+  /// equally often. Throws Error when the last backward left parameters without a gradient, naming them.
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    before_forward(sends_buffers() ? parallel::named_buffers_of(module_) : std::vector<NamedTensor>{});
+    auto output = run(std::forward<Inputs>(inputs)...);
+    pass_on(output);
+    return output;
+  }
+
+  template <class... Inputs>
+  auto forward(Inputs&&... inputs) {
+    return (*this)(std::forward<Inputs>(inputs)...);
+  }
+
+  /// The module itself.
+  Module& module() { return module_; }
+  const Module& module() const { return module_; }
+
+  /// Members of the module: `ddp->train()`.
+  auto* operator->() { return &parallel::module_of(module_); }
+
+ private:
+  template <class... Inputs>
+  auto run(Inputs&&... inputs) {
+    auto& module = parallel::module_of(module_);
+    if constexpr (requires { module.forward(std::forward<Inputs>(inputs)...); }) {
+      return module.forward(std::forward<Inputs>(inputs)...);
+    } else {
+      return module.forward({std::forward<Inputs>(inputs)...});  // TorchScript takes a list of values.
+    }
+  }
+
+  template <class Output>
+  void pass_on(Output& output) {
+    std::vector<at::Tensor> tensors;
+    parallel::visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+    tensors = after_forward(std::move(tensors));
+    auto next = tensors.begin();
+    parallel::visit_tensors(output, [&](at::Tensor& tensor) { tensor = *next++; });
+  }
+
+  Module module_;
+};
+
+}  // namespace lockstep

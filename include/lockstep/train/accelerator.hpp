@@ -1,0 +1,224 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/accelerated_optimizer.hpp"
+#include "lockstep/train/main_process_first.hpp"
+#include "lockstep/train/model_files.hpp"
+
+namespace lockstep {
+
+struct AcceleratorOptions {
+  /// "auto": a CUDA device where this process can use one, else the CPU. "cuda" is the one numbered by the local rank;
+  /// "cpu" and "cuda:1" mean what they say.
+  std::string device = "auto";
+
+  /// What carries the tensors between the ranks.
+  CommBackend backend = CommBackend::automatic;
+
+  /// After this long a collective fails instead of waiting on.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+
+  /// For the models that prepare() wraps.
+  DistributedDataParallelOptions ddp = {};
+};
+
+/// The device that AcceleratorOptions::device means for a process of this local rank. *Local*.
+/// Throws UsageError for a name that is no device, and for a CUDA device that is not there.
+at::Device choose_device(const std::string& name, int local_rank);
+
+/// The first thing that a training program makes: who am I, where do I compute, and the same loop for one process and
+/// for many. Names and meaning follow Hugging Face Accelerate; the object owns its state, and nothing is global.
+///
+///     lockstep::Accelerator accelerator;
+///     auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+///     for (auto& batch : batches) {
+///       auto loss = torch::nn::functional::cross_entropy(ddp(batch["image"]), batch["label"]);
+///       accelerator.backward(loss);
+///       opt.step();
+///       opt.zero_grad();
+///     }
+///     accelerator.save_model(ddp, "out");
+///
+/// In a single process everything works and nothing waits. *Collective* methods must be called by every process.
+/// One thread at a time. Copies are handles on the same state.
+class Accelerator {
+ public:
+  /// Joins the world that the environment describes (see World). *Collective*.
+  explicit Accelerator(const AcceleratorOptions& options = {});
+  /// Joins a world given by the program. *Collective*.
+  explicit Accelerator(const World& world, const AcceleratorOptions& options = {});
+  /// On a group that the program has, for example with threads as ranks. `world` says who is local to whom. *Local*.
+  Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options = {});
+
+  const World& world() const noexcept;
+  const ProcessGroup& process_group() const noexcept;
+  const at::Device& device() const noexcept;
+  int num_processes() const noexcept { return world().world_size; }
+  int process_index() const noexcept { return world().rank; }
+  int local_process_index() const noexcept { return world().local_rank; }
+  bool is_main_process() const noexcept { return world().is_main_process(); }
+  bool is_local_main_process() const noexcept { return world().is_local_main_process(); }
+  bool is_last_process() const noexcept { return world().is_last_process(); }
+
+  // ---- Order among processes --------------------------------------------------------------------------------------
+
+  /// Returns when every process has called it; throws TimeoutError naming who did not come within the timeout.
+  /// *Collective*.
+  void wait_for_everyone() const;
+
+  /// `const auto guard = accelerator.main_process_first();`: rank 0 runs the scope first, then the others do.
+  /// See MainProcessFirst for waiting and failing. *Collective*.
+  MainProcessFirst main_process_first() const;
+  /// Likewise on each node: local rank 0 first, then that node's others. *Collective* on each node.
+  MainProcessFirst local_main_process_first() const;
+
+  /// Runs `action` on rank 0 first, then on the others, and returns what it returned here. An exception on rank 0 reaches
+  /// every process with its text. *Collective*.
+  template <class Action>
+  auto main_process_first(Action&& action) const {
+    return in_order(main_process_first(), std::forward<Action>(action));
+  }
+  template <class Action>
+  auto local_main_process_first(Action&& action) const {
+    return in_order(local_main_process_first(), std::forward<Action>(action));
+  }
+
+  /// Runs `action` on rank 0 only; the others wait for it. An exception reaches every process with its text.
+  /// *Collective*.
+  template <class Action>
+  void on_main_process(Action&& action) const {
+    main_process_first([&] {
+      if (is_main_process()) action();
+    });
+  }
+
+  /// Writes the parts, one after the other, and a line end to standard output: once for the job. *Local*.
+  template <class... Parts>
+  void print(const Parts&... parts) const {
+    if (!is_main_process()) return;
+    std::ostringstream line;
+    (line << ... << parts) << '\n';
+    write_line(line.str());
+  }
+
+  // ---- The training loop ------------------------------------------------------------------------------------------
+
+  /// Makes each object ready for this job and returns them in the same order (one object, or a tuple):
+  /// a module moves to the device and becomes a DistributedDataParallel; an optimizer becomes an AcceleratedOptimizer
+  /// on the same optimizer; a DataLoader becomes this rank's share of it (`batch_size` counts for each rank), with its
+  /// batches on the device. What is prepared already comes back as it is. *Collective* when a module is among them.
+  template <class... Objects>
+  auto prepare(Objects&&... objects) const {
+    static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
+    if constexpr (sizeof...(Objects) == 1) {
+      return prepare_one(std::forward<Objects>(objects)...);
+    } else {
+      return std::tuple{prepare_one(std::forward<Objects>(objects))...};
+    }
+  }
+
+  /// Computes the gradients of `loss`, a scalar. *Collective* when the model is a DistributedDataParallel.
+  void backward(const at::Tensor& loss) const;
+
+  /// The rows of `tensor` of all processes, in rank order, at every process. The number of rows (dimension 0) may
+  /// differ; a scalar counts as one row. *Collective*.
+  /// Throws CommunicationError, on every rank and before any data moves, when dtypes or other dimensions differ; the text
+  /// lists each rank's.
+  at::Tensor gather(const at::Tensor& tensor) const;
+
+  /// `tensor` combined over all processes, as a new tensor. Shapes are compared first, as in gather. *Collective*.
+  at::Tensor reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
+
+  // ---- Models -----------------------------------------------------------------------------------------------------
+
+  /// The module inside a prepared model; a module that is not wrapped is returned as it is. *Local*.
+  template <class Model>
+  auto& unwrap_model(Model& model) const {
+    if constexpr (requires { model.module(); model.process_group(); }) {
+      return model.module();
+    } else {
+      return model;
+    }
+  }
+
+  /// Rank 0 writes the tensors as a safetensors file, atomically; the folder must exist. When it returns, the file is
+  /// there for every process; when writing fails, every process throws. *Collective*.
+  void save(const TensorMap& tensors, const std::filesystem::path& path) const;
+
+  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors, likewise. *Collective*.
+  template <class Model>
+  void save_model(Model& model, const std::filesystem::path& folder) const {
+    const auto tensors = state_of(unwrap_model(model));
+    on_main_process([&] { write_model(folder, tensors); });
+  }
+
+  /// Rank 0 reads the file (or the folder that save_model wrote) into the model, and the other ranks get the values from
+  /// it: the file need not be visible to them. *Collective*. Throws DataError (RemoteError on the other ranks) when the
+  /// file does not fit the model; then nothing has changed.
+  template <class Model>
+  void load_model(Model& model, const std::filesystem::path& path) const {
+    const auto tensors = state_of(unwrap_model(model));
+    on_main_process([&] { read_model(path, tensors); });
+    broadcast_from_main(tensors);
+  }
+
+ private:
+  struct State;
+
+  template <class Guard, class Action>
+  static auto in_order(Guard&& guard, Action&& action) {
+    try {
+      return action();
+    } catch (const std::exception& error) {
+      if (guard.is_main()) guard.fail(error.what());
+      throw;
+    }
+  }
+
+  template <class Object>
+  auto prepare_one(Object&& object) const {
+    using Type = std::remove_cvref_t<Object>;
+    if constexpr (std::is_base_of_v<torch::optim::Optimizer, Type>) {
+      return AcceleratedOptimizer(object);
+    } else if constexpr (std::is_same_v<Type, DataLoader>) {
+      return shard(object);
+    } else if constexpr (std::is_base_of_v<DistributedDataParallelBase, Type> ||
+                         std::is_same_v<Type, AcceleratedOptimizer>) {
+      return Type(object);
+    } else {
+      parallel::module_of(object).to(device());
+      return DistributedDataParallel<Type>(object, process_group(), ddp_options());
+    }
+  }
+
+  template <class Model>
+  static std::vector<NamedTensor> state_of(Model& model) {
+    auto tensors = parallel::named_parameters_of(model);
+    for (auto& buffer : parallel::named_buffers_of(model)) tensors.push_back(std::move(buffer));
+    return tensors;
+  }
+
+  const DistributedDataParallelOptions& ddp_options() const noexcept;
+  DataLoader shard(const DataLoader& loader) const;
+  void broadcast_from_main(const std::vector<NamedTensor>& tensors) const;
+  static void write_line(const std::string& line);
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+#include "agent.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include "failure_report.hpp"
+#include "lockstep/core/error.hpp"
+#include "ports.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+/// How long a process may need to vanish after SIGKILL. One that takes longer hangs in the kernel, and nobody
+/// can end it.
+constexpr std::chrono::seconds kKillTime{10};
+
+/// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
+/// that lose a partner exit with an error of their own.
+std::size_t root_cause(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
+  const auto crashed = std::find_if(failed.begin(), failed.end(),
+                                    [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
+  return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  std::string text = std::to_string(static_cast<double>(time.count()) / 1000.0);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text + " s";
+}
+
+}  // namespace
+
+Agent::Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log)
+    : plan_(plan), environment_(environment), log_(log), folder_(environment), guardian_(folder_.path()) {}
+
+int Agent::run() {
+  const std::string notice = thread_notice(plan_, environment_);
+  if (!notice.empty()) log_ << "lockstep run: " + notice + "\n" << std::flush;
+  for (int restart = 0;; ++restart) {
+    const Attempt attempt = next_attempt(restart);
+    start_ranks(attempt);
+    supervise();
+    if (first_failure_) report_failure(attempt);
+    end_leftovers();
+    if (!first_failure_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
+    const bool again = restart < plan_.max_restarts && end_signal_ == 0 && !abandoned_;
+    if (!again) return exit_code_of(*group_->workers()[*first_failure_].status);
+    log_ << "lockstep run: restart " + std::to_string(restart + 1) + " of " +
+                std::to_string(plan_.max_restarts) + "\n"
+         << std::flush;
+  }
+}
+
+Attempt Agent::next_attempt(int restart_count) {
+  Attempt attempt;
+  attempt.restart_count = restart_count;
+  attempt.master_port = plan_.master_port ? *plan_.master_port : free_port();
+  attempt.folder = folder_.path();
+  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    std::filesystem::create_directories(std::filesystem::path(error_file(attempt, rank)).parent_path());
+  }
+  return attempt;
+}
+
+void Agent::start_ranks(const Attempt& attempt) {
+  group_.emplace(signals_, guardian_);
+  stage_ = Stage::running;
+  deadline_.reset();
+  first_failure_.reset();
+  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_));
+  }
+}
+
+void Agent::supervise() {
+  while (group_->running() > 0 && !abandoned_) wait_for_event();
+}
+
+void Agent::wait_for_event() {
+  const auto signal = signals_.wait(deadline_);
+  if (signal) {
+    on_signal(*signal);
+  } else {
+    on_deadline();
+  }
+}
+
+void Agent::on_signal(int number) {
+  if (number == SIGCHLD) {
+    on_child_ended();
+  } else if (!ends_job(number)) {
+    group_->signal(number, false);
+  } else if (end_signal_ != 0) {
+    log_ << "lockstep run: " + signal_name(number) + " came again: the ranks are killed\n" << std::flush;
+    kill();
+  } else {
+    end_signal_ = number;
+    log_ << "lockstep run: " + signal_name(number) + " came and was passed on; the ranks have " +
+                seconds_text(plan_.shutdown_timeout) + " to end\n"
+         << std::flush;
+    stop(number);
+  }
+}
+
+void Agent::on_child_ended() {
+  auto failed = group_->reap();
+  std::erase_if(failed, [this](std::size_t i) { return !group_->workers()[i].failed(); });
+  if (failed.empty() || first_failure_) return;
+  first_failure_ = root_cause(group_->workers(), failed);
+  stop(SIGTERM);
+}
+
+void Agent::stop(int signal_number) {
+  group_->signal(signal_number, true);
+  if (stage_ != Stage::running) return;
+  stage_ = Stage::stopping;
+  deadline_ = SignalQueue::Clock::now() + plan_.shutdown_timeout;
+}
+
+void Agent::kill() {
+  if (stage_ != Stage::killing) deadline_ = SignalQueue::Clock::now() + kKillTime;
+  stage_ = Stage::killing;
+  group_->kill();
+}
+
+void Agent::on_deadline() {
+  if (stage_ == Stage::killing) {
+    abandoned_ = true;
+    log_ << "lockstep run: processes do not end even after SIGKILL; they are left to the system\n"
+         << std::flush;
+  } else {
+    log_ << "lockstep run: processes still run " + seconds_text(plan_.shutdown_timeout) +
+                " after they were told to stop: they are killed (--shutdown-timeout)\n"
+         << std::flush;
+    kill();
+  }
+}
+
+void Agent::end_leftovers() {
+  group_->reap();
+  while (group_->has_children() && !abandoned_) {
+    if (stage_ == Stage::killing) {
+      group_->kill();
+    } else {
+      group_->terminate_leftovers();
+    }
+    if (stage_ == Stage::running) stop(SIGTERM);
+    wait_for_event();
+  }
+}
+
+void Agent::report_failure(const Attempt& attempt) {
+  std::vector<std::string> messages;
+  for (const auto& worker : group_->workers())
+    messages.push_back(error_message(error_file(attempt, worker.local_rank)));
+  log_ << failure_report(group_->workers(), *first_failure_, plan_.program, messages) << std::flush;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+
+#include "guardian.hpp"
+#include "launch_plan.hpp"
+#include "lockstep/core/environment.hpp"
+#include "signal_queue.hpp"
+#include "temporary_folder.hpp"
+#include "worker_environment.hpp"
+#include "worker_group.hpp"
+
+namespace lockstep::launch {
+
+/// Starts the ranks of one node, watches over them, and answers with an exit status. It sleeps until
+/// something happens: a rank ends, a signal comes, or the time to end is over. One object a process, on its
+/// only thread.
+///
+/// - A rank fails: the others get SIGTERM, and SIGKILL when the shutdown timeout is over; then the group is
+/// started
+///   anew while restarts are left.
+/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time. A second
+/// one: SIGKILL
+///   at once.
+/// - SIGUSR1 and SIGUSR2 are passed on.
+/// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
+class Agent {
+ public:
+  /// `log` gets the launcher's own lines.
+  Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log);
+
+  /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
+  /// Throws StartError when the program cannot be started; nothing runs then.
+  int run();
+
+ private:
+  using TimePoint = SignalQueue::Clock::time_point;
+  enum class Stage { running, stopping, killing };
+
+  Attempt next_attempt(int restart_count);
+  void start_ranks(const Attempt& attempt);
+  void supervise();
+  void end_leftovers();
+  void wait_for_event();
+  void on_signal(int number);
+  void on_child_ended();
+  void on_deadline();
+  void stop(int signal_number);
+  void kill();
+  void report_failure(const Attempt& attempt);
+
+  const LaunchPlan& plan_;
+  const Environment& environment_;
+  std::ostream& log_;
+  SignalQueue signals_;
+  TemporaryFolder folder_;
+  Guardian guardian_;
+  std::optional<WorkerGroup> group_;
+  Stage stage_ = Stage::running;
+  std::optional<TimePoint> deadline_;
+  /// The rank that failed first in this attempt.
+  std::optional<std::size_t> first_failure_;
+  /// The first signal that asked the job to end; 0: none did.
+  int end_signal_ = 0;
+  bool abandoned_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker_group.hpp"
+
+namespace lockstep::launch {
+
+/// The exit status of the launcher for a rank that ended so: its code, or 128 + the number of its signal.
+int exit_code_of(int wait_status) noexcept;
+
+/// "exited with code 7", "was killed by SIGSEGV (Segmentation fault)".
+std::string describe_exit(int wait_status);
+
+/// The message of an error file in torchrun's form, `{"message": "text"}` or `{"message": {"message":
+/// "text"}}`; an empty text when there is no file or it is not of that form. Never throws: a broken file
+/// hides no failure. *Local*.
+std::string error_message(const std::string& path);
+
+/// What a person needs after a failure: the rank that failed first, how, with its own words where it left
+/// some; then the other ranks, a line each. `messages` are the ranks' error messages, in the order of
+/// `workers`.
+std::string failure_report(const std::vector<Worker>& workers, std::size_t first, const std::string& program,
+                           const std::vector<std::string>& messages);
+
+}  // namespace lockstep::launch

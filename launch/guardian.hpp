@@ -1,0 +1,37 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace lockstep::launch {
+
+/// A small process that outlives the launcher by a moment. Should the launcher be killed (SIGKILL, out of
+/// memory), the kernel kills the ranks; the guardian kills what they have started, and removes the temporary
+/// folder. It learns of the launcher's end from a pipe, so it costs nothing until then. Children that made a
+/// session of their own are out of its reach.
+///
+/// It is a child without an end signal: waiting for "any child" does not see it. One object a process.
+class Guardian {
+ public:
+  /// `folder`: removed when the launcher dies without a farewell. Throws lockstep::Error.
+  explicit Guardian(const std::string& folder);
+  /// Says farewell: the guardian ends and touches nothing.
+  ~Guardian();
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  /// From now on the process group dies with the launcher; `release` takes it back.
+  void watch(pid_t group) const noexcept { tell(group); }
+  void release(pid_t group) const noexcept { tell(-group); }
+
+  pid_t pid() const noexcept { return pid_; }
+
+ private:
+  void tell(pid_t message) const noexcept;
+
+  pid_t pid_ = 0;
+  int pipe_ = -1;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+#include "run_options.hpp"
+
+namespace lockstep::launch {
+
+/// What is to be started, worked out from the command line: every default is filled in.
+struct LaunchPlan {
+  /// The words to execute, the interpreter included.
+  std::vector<std::string> command;
+  /// Where the program's own arguments begin in `command`: `${local_rank}` is replaced from here on.
+  std::size_t first_argument = 1;
+  /// How the program is called in messages.
+  std::string program;
+  int local_world_size = 1;
+  std::string role = "default";
+  std::string run_id = "none";
+  std::string master_addr = "127.0.0.1";
+  /// Nothing: a free port, a fresh one for every attempt.
+  std::optional<std::uint16_t> master_port;
+  int max_restarts = 0;
+  std::chrono::milliseconds shutdown_timeout{30'000};
+};
+
+/// Throws UsageError when the options contradict each other or ask for what is not there.
+LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment);
+
+/// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port". Throws UsageError.
+std::pair<std::string, std::optional<std::uint16_t>> parse_endpoint(const std::string& text);
+
+}  // namespace lockstep::launch

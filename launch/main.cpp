@@ -1,0 +1,74 @@
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "agent.hpp"
+#include "dry_run.hpp"
+#include "launch_plan.hpp"
+#include "lockstep/core/error.hpp"
+#include "worker_process.hpp"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::launch;
+
+constexpr int kUsageStatus = 2;
+
+constexpr const char* kUsage =
+    "usage: lockstep COMMAND ...\n\n"
+    "commands:\n"
+    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n\n"
+    "  --help      Shows this text and ends.\n"
+    "  --version   Shows the version and ends.\n";
+
+int run(const std::vector<std::string>& words) {
+  const Environment environment = process_environment();
+  const auto parsed = run_option_table().parse(words, environment);
+  if (parsed.help) {
+    std::cout << run_option_table().help();
+    return 0;
+  }
+  const LaunchPlan plan = make_plan(parsed, environment);
+  if (parsed.options.dry_run) {
+    print_plan(plan, environment, std::cout);
+    return 0;
+  }
+  return Agent(plan, environment, std::cerr).run();
+}
+
+int dispatch(const std::vector<std::string>& words) {
+  const std::string command = words.empty() ? "" : words.front();
+  if (command == "run") return run({words.begin() + 1, words.end()});
+  if (command == "--version") {
+    std::cout << "lockstep " LOCKSTEP_VERSION "\n";
+    return 0;
+  }
+  if (command == "--help" || command == "-h" || command == "help") {
+    std::cout << kUsage;
+    return 0;
+  }
+  std::cerr << (words.empty() ? "lockstep: expected a command.\n"
+                              : "lockstep: unknown command '" + command + "'.\n")
+            << kUsage;
+  return kUsageStatus;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  } catch (const UsageError& error) {
+    std::cerr << "lockstep run: " << error.what() << '\n';
+    return kUsageStatus;
+  } catch (const StartError& error) {
+    std::cerr << "lockstep run: " << error.what() << '\n';
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep run: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,115 @@
+#include "run_options.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Table = OptionTable<RunOptions>;
+
+void add_node_options(Table& table) {
+  table.section("ranks")
+      .add("nnodes", &RunOptions::nnodes, "Number of nodes, or MIN:MAX. One node is supported.", metavar("N"))
+      .add("nproc-per-node", &RunOptions::nproc_per_node,
+           "Ranks on this node: a number, 'cpu' (the CPUs that this process may use), 'gpu' (the GPUs that "
+           "it sees) or "
+           "'auto' (GPUs where there are any, else CPUs).",
+           metavar("N"))
+      .add("node-rank", &RunOptions::node_rank, "Number of this node; 0, as there is one.", at_least(0))
+      .add("role", &RunOptions::role, "The name that the ranks find in ROLE_NAME.", not_empty());
+}
+
+void add_address_options(Table& table) {
+  table.section("addresses")
+      .add("standalone", &RunOptions::standalone,
+           "One node on a free port of the loopback interface. It is what happens anyway when no address is "
+           "given; the "
+           "run id becomes a random one.")
+      .add("rdzv-backend", &RunOptions::rdzv_backend,
+           "'static' takes the address as it is given; 'c10d', on one node, is the same as --standalone.",
+           one_of({"static", "c10d"}))
+      .add("rdzv-endpoint", &RunOptions::rdzv_endpoint,
+           "HOST[:PORT], another way to write --master-addr and --master-port.", metavar("HOST:PORT"))
+      .add("rdzv-id", &RunOptions::rdzv_id,
+           "The name of this run, which the ranks find in TORCHELASTIC_RUN_ID.", metavar("ID"), not_empty())
+      .add("master-addr", &RunOptions::master_addr, "Name or address of this host, where rank 0 listens.",
+           metavar("HOST"), not_empty())
+      .add("master-port", &RunOptions::master_port,
+           "The port on which rank 0 listens; 0: a free one. When neither address nor port is given, a free "
+           "one.",
+           between(0, 65535))
+      .add("local-addr", &RunOptions::local_addr,
+           "Address of this host for MASTER_ADDR when none is given; else loopback.", metavar("HOST"),
+           not_empty());
+}
+
+void add_program_options(Table& table) {
+  table.section("program")
+      .add("module", &RunOptions::module, "The program is a Python module: python -u -m PROGRAM.",
+           short_name('m'))
+      .add("no-python", &RunOptions::no_python,
+           "Runs the program itself even when its name ends in .py. Other names are never given to Python.");
+}
+
+void add_supervision_options(Table& table) {
+  table.section("supervision")
+      .add("max-restarts", &RunOptions::max_restarts,
+           "How often the whole group is started anew after a rank failed.", at_least(0))
+      .add("shutdown-timeout", &RunOptions::shutdown_timeout,
+           "Seconds that ranks have to end after SIGTERM, before SIGKILL.", metavar("SECONDS"),
+           between(0, 1e6))
+      .add("monitor-interval", &RunOptions::monitor_interval,
+           "Accepted and not needed: the end of a rank is noticed at once.", metavar("SECONDS"), more_than(0))
+      .add("start-method", &RunOptions::start_method,
+           "Accepted and not needed: programs are started by exec.", one_of({"spawn", "fork", "forkserver"}))
+      .add("dry-run", &RunOptions::dry_run, "Prints the ranks and their environment, and starts nothing.",
+           not_from_environment());
+}
+
+/// Flags of torchrun that are known and have no meaning here.
+void refuse_other_options(Table& table) {
+  const char* const output =
+      "the ranks write to the launcher's own output; use the shell to send it to a file.";
+  table.refuse("rdzv-conf", true, "one node has nothing to configure. Leave it out.")
+      .refuse("event-log-handler", true, "the launcher writes what happens to standard error. Leave it out.")
+      .refuse("run-path", false, "name the script itself; a name that ends in .py is run with Python.")
+      .refuse("log-dir", true, output)
+      .refuse("redirects", true, output, short_name('r'))
+      .refuse("tee", true, output, short_name('t'))
+      .refuse("local-ranks-filter", true, output)
+      .refuse("duplicate-stdout-filters", true, output)
+      .refuse("duplicate-stderr-filters", true, output)
+      .refuse("logs-specs", true, "it names a Python class. Leave it out.")
+      .refuse("numa-binding", true, "bind the ranks with 'numactl' or 'taskset' in front of the program.")
+      .refuse("signals-to-handle", true,
+              "SIGTERM, SIGINT, SIGHUP and SIGQUIT always end the job, and SIGUSR1 and SIGUSR2 are passed on "
+              "to the "
+              "ranks. Leave it out.")
+      .refuse("virtual-local-rank", false, "use LOCAL_RANK as the number of the device.")
+      .refuse("use-env", false, "ranks find LOCAL_RANK in the environment always. Leave it out.");
+}
+
+Table make_table() {
+  Table table("lockstep run",
+              "Starts one process for each rank on this host, with the environment that torchrun gives, and "
+              "ends them "
+              "all when one fails.");
+  table.rest("program ...", &RunOptions::program,
+             "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "
+             "interpreter). ${local_rank} in an argument becomes the rank's number on this node.",
+             true);
+  table.grammar({.stop_at_first_positional = true, .unique_prefixes = true, .environment_prefix = "PET_"});
+  add_node_options(table);
+  add_address_options(table);
+  add_program_options(table);
+  add_supervision_options(table);
+  refuse_other_options(table);
+  return table;
+}
+
+}  // namespace
+
+const OptionTable<RunOptions>& run_option_table() {
+  static const Table table = make_table();
+  return table;
+}
+
+}  // namespace lockstep::launch

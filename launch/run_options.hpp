@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/options.hpp"
+
+namespace lockstep::launch {
+
+/// The options of `lockstep run`: torchrun's names and defaults, and three of our own (`shutdown_timeout`,
+/// `dry_run`, and values that torchrun would need several hosts for are refused).
+struct RunOptions {
+  /// Number of nodes, "N" or "MIN:MAX". Only one node is started for now.
+  std::string nnodes = "1:1";
+  /// Ranks on this node: a number, "auto", "cpu" or "gpu".
+  std::string nproc_per_node = "1";
+  int node_rank = 0;
+  /// The name that ranks find in ROLE_NAME.
+  std::string role = "default";
+
+  /// One node, loopback, a free port, a run id of its own.
+  bool standalone = false;
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string rdzv_id = "none";
+  std::string master_addr = "127.0.0.1";
+  /// 0: a free one.
+  int master_port = 29500;
+  std::optional<std::string> local_addr;
+
+  bool no_python = false;
+  bool module = false;
+
+  int max_restarts = 0;
+  /// Accepted for torchrun's sake: ranks are waited for, not polled.
+  double monitor_interval = 0.1;
+  /// Accepted for torchrun's sake: programs are always started by exec.
+  std::string start_method = "spawn";
+  /// Seconds between asking ranks to end (SIGTERM) and ending them (SIGKILL).
+  double shutdown_timeout = 30.0;
+  /// Print what would be started, and start nothing.
+  bool dry_run = false;
+
+  /// The program and its arguments.
+  std::vector<std::string> program;
+};
+
+/// The command line of `lockstep run`, in torchrun's grammar. *Local*.
+const OptionTable<RunOptions>& run_option_table();
+
+}  // namespace lockstep::launch

@@ -1,0 +1,90 @@
+#include "signal_queue.hpp"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr int kTaken[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+
+bool is_ignored(int signal_number) {
+  struct sigaction action {};
+  return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+sigset_t taken_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kTaken) {
+    if (number != SIGHUP || !is_ignored(SIGHUP)) sigaddset(&set, number);
+  }
+  return set;
+}
+
+timespec until(SignalQueue::Clock::time_point deadline) {
+  const auto left = std::max(deadline - SignalQueue::Clock::now(), SignalQueue::Clock::duration::zero());
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  return {nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+}
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(std::string("cannot watch signals: ") + what + ": " + std::strerror(errno) + ".");
+}
+
+}  // namespace
+
+SignalQueue::SignalQueue() {
+  const sigset_t set = taken_signals();
+  // An inherited "ignored" would reap children by itself, and would hide the other signals from the ranks.
+  for (const int number : kTaken) {
+    if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
+  }
+  if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail("sigprocmask");
+  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (descriptor_ < 0) fail("signalfd");
+  // A closed standard error must not end the launcher between starting the ranks and ending them.
+  original_pipe_action_ = std::signal(SIGPIPE, SIG_IGN);
+}
+
+SignalQueue::~SignalQueue() {
+  close(descriptor_);
+  restore_in_child();
+}
+
+void SignalQueue::restore_in_child() const noexcept {
+  std::signal(SIGPIPE, original_pipe_action_);
+  sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
+}
+
+std::optional<int> SignalQueue::wait(std::optional<Clock::time_point> deadline) {
+  for (;;) {
+    signalfd_siginfo info{};
+    if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      return static_cast<int>(info.ssi_signo);
+    }
+    if (deadline && Clock::now() >= *deadline) return std::nullopt;
+    pollfd entry{descriptor_, POLLIN, 0};
+    const timespec left = deadline ? until(*deadline) : timespec{};
+    if (ppoll(&entry, 1, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
+  }
+}
+
+bool ends_job(int signal_number) noexcept {
+  return signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGQUIT ||
+         signal_number == SIGHUP;
+}
+
+std::string signal_name(int signal_number) {
+  const char* short_name = sigabbrev_np(signal_number);
+  return short_name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + short_name;
+}
+
+}  // namespace lockstep::launch

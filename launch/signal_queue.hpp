@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <string>
+
+namespace lockstep::launch {
+
+/// Signals as events: blocked for the process and read one after the other, so that nothing happens in a
+/// signal handler and nothing is missed while the launcher is busy. One object a process, on its only thread.
+///
+/// Taken: SIGCHLD, the signals that end a job (SIGTERM, SIGINT, SIGQUIT, SIGHUP) and those that are passed on
+/// (SIGUSR1, SIGUSR2). A SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
+class SignalQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Throws lockstep::Error when the system refuses.
+  SignalQueue();
+  /// The signals act as before.
+  ~SignalQueue();
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  /// The next signal; nothing when `deadline` comes first. Waits without end when there is no deadline.
+  std::optional<int> wait(std::optional<Clock::time_point> deadline);
+
+  /// For the child of a fork, before exec: the signals act as they did before the launcher.
+  void restore_in_child() const noexcept;
+
+ private:
+  sigset_t original_mask_{};
+  void (*original_pipe_action_)(int) = SIG_DFL;
+  int descriptor_ = -1;
+};
+
+/// Whether the signal asks a job to end.
+bool ends_job(int signal_number) noexcept;
+
+/// "SIGTERM"; "signal 64" for one without a name.
+std::string signal_name(int signal_number);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,101 @@
+#include "worker_group.hpp"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "worker_process.hpp"
+
+namespace lockstep::launch {
+
+WorkerGroup::WorkerGroup(const SignalQueue& signals, const Guardian& guardian)
+    : signals_(signals), guardian_(guardian) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+WorkerGroup::~WorkerGroup() {
+  // Reached with running processes only when an exception flies: bounded, so that a process that cannot be
+  // killed (stuck in a driver) does not hold the launcher.
+  SignalQueue::Clock::time_point deadline = SignalQueue::Clock::now() + std::chrono::seconds(5);
+  while (has_children() && SignalQueue::Clock::now() < deadline) {
+    kill();
+    timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+    reap();
+  }
+  for (const auto& worker : workers_) guardian_.release(worker.pid);
+}
+
+void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
+                        const Environment& environment) {
+  Worker worker;
+  worker.local_rank = local_rank;
+  worker.pid = start_process(command, environment, [this] { signals_.restore_in_child(); });
+  workers_.push_back(worker);
+  guardian_.watch(worker.pid);
+}
+
+void WorkerGroup::signal(int number, bool stopping) {
+  for (auto& worker : workers_) {
+    if (worker.status) continue;
+    killpg(worker.pid, number);
+    // A stopped (SIGSTOP) process would never see it.
+    if (stopping) killpg(worker.pid, SIGCONT);
+    worker.stopped = worker.stopped || stopping;
+  }
+}
+
+std::vector<std::size_t> WorkerGroup::reap() {
+  std::vector<std::size_t> ended;
+  int status = 0;
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    asked_.erase(pid);
+    const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+      return worker.pid == pid && !worker.status;
+    });
+    if (found == workers_.end()) continue;
+    found->status = status;
+    // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
+    // free.
+    if (killpg(pid, 0) != 0) guardian_.release(pid);
+    ended.push_back(static_cast<std::size_t>(found - workers_.begin()));
+  }
+  return ended;
+}
+
+int WorkerGroup::running() const {
+  return static_cast<int>(
+      std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return !worker.status; }));
+}
+
+bool WorkerGroup::has_children() const {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+std::vector<pid_t> WorkerGroup::leftovers() const {
+  std::vector<pid_t> result = child_processes();
+  std::erase_if(result, [&](pid_t pid) {
+    if (pid == guardian_.pid()) return true;
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [&](const Worker& worker) { return worker.pid == pid && !worker.status; });
+  });
+  return result;
+}
+
+void WorkerGroup::terminate_leftovers() {
+  for (const pid_t pid : leftovers()) {
+    if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
+  }
+}
+
+void WorkerGroup::kill() {
+  signal(SIGKILL, true);
+  if (!has_children()) return;
+  for (const pid_t pid : leftovers()) ::kill(pid, SIGKILL);
+}
+
+}  // namespace lockstep::launch

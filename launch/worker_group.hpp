@@ -1,0 +1,69 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "guardian.hpp"
+#include "lockstep/core/environment.hpp"
+#include "signal_queue.hpp"
+
+namespace lockstep::launch {
+
+/// One rank's process.
+struct Worker {
+  int local_rank = 0;
+  pid_t pid = 0;
+  /// What waitpid said; nothing while it runs.
+  std::optional<int> status;
+  /// It was asked to end before it did.
+  bool stopped = false;
+
+  /// It ended by itself and not with success.
+  bool failed() const noexcept { return status && *status != 0 && !stopped; }
+};
+
+/// The processes of one attempt, and whatever they leave behind. The launcher is made the "subreaper", so
+/// every descendant whose parent is gone becomes its child, and none can hide.
+class WorkerGroup {
+ public:
+  /// Both must outlive the group.
+  WorkerGroup(const SignalQueue& signals, const Guardian& guardian);
+  /// Kills what still runs.
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  /// Throws StartError.
+  void start(int local_rank, const std::vector<std::string>& command, const Environment& environment);
+
+  /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
+  void signal(int number, bool stopping);
+
+  /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
+  std::vector<std::size_t> reap();
+
+  /// Ranks that run.
+  int running() const;
+  /// Processes that ranks left behind and that still run. Costs a look at every process of the host.
+  std::vector<pid_t> leftovers() const;
+  /// Whether any child is left, without that cost.
+  bool has_children() const;
+  /// Sends SIGTERM to the leftovers that have not had it yet.
+  void terminate_leftovers();
+  /// SIGKILL to everything: ranks, their groups, leftovers.
+  void kill();
+
+  const std::vector<Worker>& workers() const noexcept { return workers_; }
+
+ private:
+  const SignalQueue& signals_;
+  const Guardian& guardian_;
+  std::vector<Worker> workers_;
+  std::set<pid_t> asked_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,187 @@
+#include "safetensors_header.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "lockstep/core/error.hpp"
+#include "safetensors_json.hpp"
+
+namespace lockstep::safetensors {
+namespace {
+
+constexpr std::uint64_t kLengthBytes = 8;
+/// A hostile file may hold names of many megabytes; a log line should not.
+constexpr std::size_t kNameShown = 200;
+
+/// In the order of a file: the reference implementation writes its dtypes from the last declared to the
+/// first.
+constexpr std::array kDtypes = {
+    Dtype{"U64", 8, 0},          Dtype{"I64", 8, 1},      Dtype{"F64", 8, 2},
+    Dtype{"C64", 8, 3},          Dtype{"F32", 4, 4},      Dtype{"U32", 4, 5},
+    Dtype{"I32", 4, 6},          Dtype{"BF16", 2, 7},     Dtype{"F16", 2, 8},
+    Dtype{"U16", 2, 9},          Dtype{"I16", 2, 10},     Dtype{"F8_E5M2FNUZ", 1, 11},
+    Dtype{"F8_E4M3FNUZ", 1, 12}, Dtype{"F8_E8M0", 1, 13}, Dtype{"F8_E4M3", 1, 14},
+    Dtype{"F8_E5M2", 1, 15},     Dtype{"I8", 1, 16},      Dtype{"U8", 1, 17},
+    Dtype{"BOOL", 1, 18},
+};
+
+[[noreturn]] void fail(const std::string& file, const std::string& what) {
+  throw DataError("'" + file + "' is no valid safetensors file: " + what + ".");
+}
+
+std::string shown(const Entry& entry) {
+  std::string shape;
+  for (const auto size : entry.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+  return "tensor '" + entry.name.substr(0, kNameShown) + "' (" + entry.dtype + ", shape [" + shape +
+         "], data_offsets [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "])";
+}
+
+/// The bytes that dtype and shape ask for; false where a product passes 2^63 - 1. Zeros are left out of the
+/// products, because LibTorch computes strides from the other dimensions even of a tensor without elements.
+bool find_bytes(const Entry& entry, std::uint64_t element, std::uint64_t& bytes) {
+  auto product = static_cast<std::int64_t>(element);
+  bool empty = false;
+  for (const auto size : entry.shape) {
+    empty = empty || size == 0;
+    if (size != 0 && __builtin_mul_overflow(product, size, &product)) return false;
+  }
+  bytes = empty ? 0 : static_cast<std::uint64_t>(product);
+  return true;
+}
+
+void check_entry(const Entry& entry, std::uint64_t data_bytes, const std::string& file) {
+  const auto* dtype = find_dtype(entry.dtype);
+  if (dtype == nullptr) fail(file, shown(entry) + " has a dtype that is not known");
+  if (entry.begin > entry.end || entry.end > data_bytes) {
+    fail(file, shown(entry) + " lies outside of the file's " + std::to_string(data_bytes) + " data bytes");
+  }
+  std::uint64_t bytes = 0;
+  if (!find_bytes(entry, dtype->bytes, bytes)) fail(file, shown(entry) + " has more than 2^63 - 1 bytes");
+  if (bytes != entry.end - entry.begin) {
+    fail(file, shown(entry) + " needs " + std::to_string(bytes) + " bytes, but its offsets span " +
+                   std::to_string(entry.end - entry.begin));
+  }
+}
+
+void check_cover(const std::vector<Entry>& entries, std::uint64_t data_bytes, const std::string& file) {
+  std::uint64_t covered = 0;
+  for (const auto& entry : entries) {
+    if (entry.begin != covered) {
+      fail(file,
+           shown(entry) + " should begin at byte " + std::to_string(covered) +
+               (entry.begin > covered ? ": there is a hole before it" : ": it overlaps the one before it"));
+    }
+    covered = entry.end;
+  }
+  if (covered != data_bytes) {
+    fail(file, "its tensors end at data byte " + std::to_string(covered) + ", but it has " +
+                   std::to_string(data_bytes) + " data bytes");
+  }
+}
+
+void check_text(std::string_view text, const char* what) {
+  if (is_utf8(text)) return;
+  throw UsageError("cannot write a safetensors file: the " + std::string(what) + " '" + std::string(text) +
+                   "' is no valid UTF-8.");
+}
+
+void place(Entry& entry, std::uint64_t& offset) {
+  const auto* dtype = find_dtype(entry.dtype);
+  std::uint64_t bytes = 0;
+  check_text(entry.name, "tensor name");
+  if (entry.name == "__metadata__") {
+    throw UsageError("cannot write a safetensors file: the format reserves the name '__metadata__'.");
+  }
+  if (dtype == nullptr || entry.shape.size() > kMostDimensions || !find_bytes(entry, dtype->bytes, bytes)) {
+    throw UsageError("cannot write a safetensors file: " + shown(entry) +
+                     " has a dtype that the format does not know, " + "more than " +
+                     std::to_string(kMostDimensions) + " dimensions, or more than 2^63 - 1 bytes.");
+  }
+  entry.begin = offset;
+  offset += bytes;
+  entry.end = offset;
+}
+
+void sort_as_reference(std::vector<Entry>& entries) {
+  const auto key = [](const Entry& entry) {
+    const auto* dtype = find_dtype(entry.dtype);
+    return std::tuple(dtype == nullptr ? -1 : dtype->rank, std::string_view(entry.name));
+  };
+  std::sort(entries.begin(), entries.end(),
+            [&key](const auto& left, const auto& right) { return key(left) < key(right); });
+}
+
+void check_unique(const std::vector<Entry>& entries) {
+  std::vector<std::string_view> names;
+  for (const auto& entry : entries) names.push_back(entry.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return;
+  throw UsageError("cannot write a safetensors file: the name '" + std::string(*twice) + "' is given twice.");
+}
+
+std::string length_bytes(std::uint64_t length) {
+  std::string bytes;
+  for (std::uint64_t place = 0; place < kLengthBytes; ++place)
+    bytes += static_cast<char>(length >> (8 * place) & 0xFF);
+  return bytes;
+}
+
+}  // namespace
+
+const Dtype* find_dtype(std::string_view name) noexcept {
+  const auto found =
+      std::find_if(kDtypes.begin(), kDtypes.end(), [name](const auto& dtype) { return dtype.name == name; });
+  return found == kDtypes.end() ? nullptr : &*found;
+}
+
+std::uint64_t checked_header_length(std::string_view first_bytes, std::uint64_t file_bytes,
+                                    const std::string& file) {
+  if (file_bytes < kLengthBytes || first_bytes.size() < kLengthBytes) {
+    fail(file, "it has " + std::to_string(file_bytes) + " bytes, and the header's length alone takes 8");
+  }
+  std::uint64_t length = 0;
+  for (std::uint64_t place = 0; place < kLengthBytes; ++place) {
+    length |= std::uint64_t{static_cast<unsigned char>(first_bytes[place])} << (8 * place);
+  }
+  if (length > kLongestHeader) {
+    fail(file, "its header claims " + std::to_string(length) + " bytes, more than the format's limit of " +
+                   std::to_string(kLongestHeader));
+  }
+  if (length > file_bytes - kLengthBytes) {
+    fail(file, "its header claims " + std::to_string(length) + " bytes, but the file has " +
+                   std::to_string(file_bytes) + " bytes: it may be truncated");
+  }
+  return length;
+}
+
+Header parse_header(std::string_view json, std::uint64_t data_bytes, const std::string& file) {
+  Header header = read_json(json, file);
+  for (const auto& entry : header.entries) check_entry(entry, data_bytes, file);
+  // The format orders the bytes, not the header's keys. Tensors without bytes go before those that begin
+  // there.
+  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& left, const auto& right) {
+    return std::tuple(left.begin, left.end) < std::tuple(right.begin, right.end);
+  });
+  check_cover(header.entries, data_bytes, file);
+  return header;
+}
+
+std::string make_header(Header& header) {
+  check_unique(header.entries);
+  sort_as_reference(header.entries);
+  std::uint64_t offset = 0;
+  for (auto& entry : header.entries) place(entry, offset);
+  for (const auto& [name, value] : header.metadata) {
+    check_text(name, "metadata key");
+    check_text(value, "metadata value");
+  }
+  std::string json = write_json(header);
+  json.append((kLengthBytes - json.size() % kLengthBytes) % kLengthBytes, ' ');
+  if (json.size() <= kLongestHeader) return length_bytes(json.size()) + json;
+  throw UsageError("cannot write a safetensors file: its header would have " + std::to_string(json.size()) +
+                   " bytes, more than the format's limit of " + std::to_string(kLongestHeader) + ".");
+}
+
+}  // namespace lockstep::safetensors

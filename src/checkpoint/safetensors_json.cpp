@@ -1,0 +1,265 @@
+#include "safetensors_json.hpp"
+
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::safetensors {
+namespace {
+
+constexpr const char* kMetadata = "__metadata__";
+
+/// Follows the parser's events through the one shape that a header may have:
+/// {"__metadata__": {text: text}, name: {"dtype": text, "shape": [number], "data_offsets": [number, number]}}
+class Reader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  Header take() { return std::move(header_); }
+
+  bool start_object(std::size_t) override {
+    if (place_ == Place::document) {
+      place_ = Place::root;
+    } else if (place_ == Place::root_value) {
+      place_ = in_metadata_ ? Place::metadata : Place::entry;
+      fields_.clear();
+    } else {
+      fail("an object where none belongs");
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::entry) finish_entry();
+    place_ = place_ == Place::root ? Place::finished : Place::root;
+    return true;
+  }
+
+  bool key(string_t& name) override {
+    if (place_ == Place::root) {
+      begin_root_value(name);
+    } else if (place_ == Place::metadata) {
+      metadata_key_ = name;
+      if (!header_.metadata.emplace(name, "").second) fail("the metadata key '" + name + "' twice");
+      place_ = Place::metadata_value;
+    } else {
+      begin_field(name);
+    }
+    return true;
+  }
+
+  bool string(string_t& text) override {
+    if (place_ == Place::metadata_value) {
+      header_.metadata[metadata_key_] = text;
+      place_ = Place::metadata;
+    } else if (place_ == Place::dtype) {
+      entry().dtype = text;
+      place_ = Place::entry;
+    } else {
+      fail("the text '" + text + "' where none belongs");
+    }
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    if (place_ != Place::shape && place_ != Place::offsets) fail("a list where none belongs");
+    if (in_list_) fail("a list in a list");
+    in_list_ = true;
+    offsets_read_ = 0;
+    return true;
+  }
+
+  bool end_array() override {
+    if (place_ == Place::offsets && offsets_read_ != 2) {
+      fail(std::to_string(offsets_read_) + " data_offsets instead of 2");
+    }
+    in_list_ = false;
+    place_ = Place::entry;
+    return true;
+  }
+
+  bool number_unsigned(number_unsigned_t number) override {
+    if (!in_list_) fail("the number " + std::to_string(number) + " where none belongs");
+    if (place_ == Place::shape) {
+      add_dimension(number);
+    } else {
+      add_offset(number);
+    }
+    return true;
+  }
+
+  bool number_integer(number_integer_t number) override {
+    fail("the negative number " + std::to_string(number) + " where a size belongs");
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    fail("the number " + text + ", which is no whole number below 2^64");
+  }
+  bool null() override { fail("a null"); }
+  bool boolean(bool) override { fail("a boolean"); }
+  bool binary(binary_t&) override { fail("binary data"); }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    fail("no valid UTF-8 JSON at its byte " + std::to_string(position) + " (" + error.what() + ")");
+  }
+
+ private:
+  enum class Place {
+    document,
+    root,
+    root_value,
+    metadata,
+    metadata_value,
+    entry,
+    dtype,
+    shape,
+    offsets,
+    finished
+  };
+
+  Entry& entry() { return header_.entries.back(); }
+
+  void begin_root_value(const std::string& name) {
+    if (!names_.insert(name).second) fail("the name '" + name + "' twice");
+    in_metadata_ = name == kMetadata;
+    if (!in_metadata_) header_.entries.push_back({.name = name, .dtype = {}, .shape = {}});
+    place_ = Place::root_value;
+  }
+
+  void begin_field(const std::string& name) {
+    if (!fields_.insert(name).second) fail("the field '" + name + "' twice");
+    if (name == "dtype") {
+      place_ = Place::dtype;
+    } else if (name == "shape") {
+      place_ = Place::shape;
+    } else if (name == "data_offsets") {
+      place_ = Place::offsets;
+    } else {
+      fail("the field '" + name + "', which the format does not know");
+    }
+  }
+
+  void add_dimension(std::uint64_t size) {
+    if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      fail("a dimension of " + std::to_string(size) + ", which exceeds 2^63 - 1");
+    }
+    if (entry().shape.size() == kMostDimensions) {
+      fail("more than " + std::to_string(kMostDimensions) + " dimensions");
+    }
+    entry().shape.push_back(static_cast<std::int64_t>(size));
+  }
+
+  void add_offset(std::uint64_t offset) {
+    if (offsets_read_ == 2) fail("more than 2 data_offsets");
+    (offsets_read_++ == 0 ? entry().begin : entry().end) = offset;
+  }
+
+  void finish_entry() {
+    if (fields_.size() != 3) fail("no dtype, shape or data_offsets: all three are needed");
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    const bool in_entry = place_ != Place::root && !in_metadata_ && !header_.entries.empty();
+    const std::string place = in_entry ? "tensor '" + header_.entries.back().name + "'" : "the header";
+    throw DataError("'" + file_ + "' is no valid safetensors file: " + place + " has " + what + ".");
+  }
+
+  const std::string& file_;
+  Header header_;
+  Place place_ = Place::document;
+  bool in_metadata_ = false;
+  bool in_list_ = false;
+  int offsets_read_ = 0;
+  std::string metadata_key_;
+  std::set<std::string> names_;
+  std::set<std::string> fields_;
+};
+
+/// Escapes what JSON demands and nothing else, with the short forms where there are some.
+std::string json_text(std::string_view text) {
+  static constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
+  static constexpr std::string_view kLetters = "\"\\bfnrt";
+  std::string result = "\"";
+  for (const char letter : text) {
+    const auto found = kShort.find(letter);
+    if (found != std::string_view::npos) {
+      result += {'\\', kLetters[found]};
+    } else if (static_cast<unsigned char>(letter) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(letter));
+      result += code;
+    } else {
+      result += letter;
+    }
+  }
+  return result + "\"";
+}
+
+std::string listed(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return "[" + text + "]";
+}
+
+std::string written(const std::map<std::string, std::string>& metadata) {
+  std::string text;
+  for (const auto& [name, value] : metadata)
+    text += (text.empty() ? "" : ",") + json_text(name) + ":" + json_text(value);
+  return json_text(kMetadata) + ":{" + text + "}";
+}
+
+/// The length of the UTF-8 sequence that starts a text, or 0 when it starts with none (RFC 3629, section 4).
+std::size_t sequence_length(std::string_view text) noexcept {
+  const auto byte = [text](std::size_t place) -> unsigned {
+    return place < text.size() ? static_cast<unsigned char>(text[place]) : 0;
+  };
+  const auto tail = [&byte](std::size_t place) { return (byte(place) & 0xC0U) == 0x80U; };
+  const unsigned first = byte(0);
+  const unsigned second = byte(1);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4 || !tail(1)) return 0;
+  if (first < 0xE0) return 2;
+  if (!tail(2)) return 0;
+  if (first < 0xF0) return (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ? 0 : 3;
+  if (!tail(3)) return 0;
+  return (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ? 0 : 4;
+}
+
+}  // namespace
+
+Header read_json(std::string_view json, const std::string& file) {
+  // The parser skips a byte order mark and takes a zero byte for the end; the format knows neither.
+  if (json.empty() || json.front() != '{') {
+    throw DataError("'" + file + "' is no valid safetensors file: its header does not begin with '{'.");
+  }
+  if (json.find('\0') != std::string_view::npos) {
+    throw DataError("'" + file + "' is no valid safetensors file: there is a zero byte in its header.");
+  }
+  Reader reader(file);
+  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  return reader.take();
+}
+
+std::string write_json(const Header& header) {
+  std::string json = header.metadata.empty() ? "" : written(header.metadata);
+  for (const auto& entry : header.entries) {
+    json += (json.empty() ? "" : ",") + json_text(entry.name) + ":{\"dtype\":" + json_text(entry.dtype) +
+            ",\"shape\":" + listed(entry.shape) + ",\"data_offsets\":[" + std::to_string(entry.begin) + "," +
+            std::to_string(entry.end) + "]}";
+  }
+  return "{" + json + "}";
+}
+
+bool is_utf8(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const auto length = sequence_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+}  // namespace lockstep::safetensors

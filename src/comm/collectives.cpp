@@ -1,0 +1,252 @@
+#include <ATen/ops/empty_like.h>
+
+#include <utility>
+
+#include "c10d_handles.hpp"
+#include "errors.hpp"
+#include "lockstep/core/error.hpp"
+#include "process_group_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+c10d::ReduceOp to_c10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return c10d::ReduceOp::SUM;
+    case ReduceOp::avg: return c10d::ReduceOp::AVG;
+    case ReduceOp::product: return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::min: return c10d::ReduceOp::MIN;
+    case ReduceOp::max: return c10d::ReduceOp::MAX;
+    case ReduceOp::bit_and: return c10d::ReduceOp::BAND;
+    case ReduceOp::bit_or: return c10d::ReduceOp::BOR;
+    case ReduceOp::bit_xor: return c10d::ReduceOp::BXOR;
+  }
+  throw UsageError("unknown reduce operation");
+}
+
+/// A reduction as the backend can do it, and what is left to do with the result.
+struct Reduction {
+  c10d::ReduceOp op;
+  std::function<void()> finish;
+};
+
+/// Gloo knows no average: it is a sum, divided afterwards.
+Reduction plan(ReduceOp op, const at::Tensor& result, int size) {
+  if (op != ReduceOp::avg || result.is_cuda()) return {to_c10d(op), nullptr};
+  if (!result.is_floating_point() && !result.is_complex()) {
+    throw UsageError("ReduceOp::avg needs a floating point tensor, not " + std::string(result.dtype().name()));
+  }
+  return {c10d::ReduceOp::SUM, [result, size] { result.div_(size); }};
+}
+
+Tensors like(const at::Tensor& input, int count) {
+  Tensors result;
+  result.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) result.push_back(at::empty_like(input, at::MemoryFormat::Contiguous));
+  return result;
+}
+
+}  // namespace
+
+template <class Start>
+Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, Start&& start,
+                                std::function<void()> finish) {
+  Operation operation{.name = name, .number = ++operations, .rank = rank, .size = size, .tensor = tensor};
+  auto work = comm::translated(std::forward<Start>(start), [&] { return operation.describe(); });
+  return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
+}
+
+void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
+  if (other >= 0 && other < size) return;
+  throw UsageError(std::string(operation) + ": " + role + " " + std::to_string(other) +
+                   " is not a rank of this group: expected 0 to " + std::to_string(size - 1));
+}
+
+void ProcessGroup::Impl::check_count(const char* operation, const char* role, const Tensors& tensors) const {
+  if (tensors.size() == static_cast<std::size_t>(size)) return;
+  throw UsageError(std::string(operation) + ": expected " + std::to_string(size) + " " + role +
+                   " tensors, one for each rank of the group, but got " + std::to_string(tensors.size()));
+}
+
+Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
+  auto [operation, finish] = plan(op, tensor, size());
+  Tensors tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  return impl_->launch("all_reduce", tensor, [&] { return impl_->group->allreduce(tensors, options); }, finish);
+}
+
+Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
+  impl_->check_rank("broadcast", "root", root);
+  Tensors tensors{tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return impl_->launch("broadcast", tensor, [&] { return impl_->group->broadcast(tensors, options); });
+}
+
+Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
+  impl_->check_rank("reduce", "root", root);
+  auto [operation, finish] = plan(op, tensor, size());
+  Tensors tensors{tensor};
+  c10d::ReduceOptions options;
+  options.reduceOp = operation;
+  options.rootRank = root;
+  return impl_->launch("reduce", tensor, [&] { return impl_->group->reduce(tensors, options); }, finish);
+}
+
+Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
+  impl_->check_count("all_gather", "output", outputs);
+  std::vector<Tensors> lists{outputs};
+  Tensors inputs{input};
+  return impl_->launch("all_gather", input, [&] { return impl_->group->allgather(lists, inputs); });
+}
+
+Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
+  if (output.numel() != input.numel() * size()) {
+    throw UsageError("all_gather_into_tensor: expected an output of " + std::to_string(input.numel() * size()) +
+                     " elements, but it has " + std::to_string(output.numel()));
+  }
+  at::Tensor to = output;
+  at::Tensor from = input;
+  return impl_->launch("all_gather_into_tensor", input, [&] { return impl_->group->_allgather_base(to, from); });
+}
+
+Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input, int root) const {
+  impl_->check_rank("gather", "root", root);
+  if (rank() == root) impl_->check_count("gather", "output", outputs);
+  std::vector<Tensors> lists;
+  if (rank() == root) lists.push_back(outputs);
+  Tensors inputs{input};
+  c10d::GatherOptions options;
+  options.rootRank = root;
+  return impl_->launch("gather", input, [&] { return impl_->group->gather(lists, inputs, options); });
+}
+
+Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs, int root) const {
+  impl_->check_rank("scatter", "root", root);
+  if (rank() == root) impl_->check_count("scatter", "input", inputs);
+  std::vector<Tensors> lists;
+  if (rank() == root) lists.push_back(inputs);
+  Tensors outputs{output};
+  c10d::ScatterOptions options;
+  options.rootRank = root;
+  return impl_->launch("scatter", output, [&] { return impl_->group->scatter(outputs, lists, options); });
+}
+
+Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
+  impl_->check_count("reduce_scatter", "input", inputs);
+  auto [operation, finish] = plan(op, output, size());
+  Tensors outputs{output};
+  std::vector<Tensors> lists{inputs};
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = operation;
+  return impl_->launch("reduce_scatter", output,
+                       [&] { return impl_->group->reduce_scatter(outputs, lists, options); }, finish);
+}
+
+Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  if (input.numel() != output.numel() * size()) {
+    throw UsageError("reduce_scatter_tensor: expected an input of " + std::to_string(output.numel() * size()) +
+                     " elements, but it has " + std::to_string(input.numel()));
+  }
+  auto [operation, finish] = plan(op, output, size());
+  at::Tensor to = output;
+  at::Tensor from = input;
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = operation;
+  return impl_->launch("reduce_scatter_tensor", output,
+                       [&] { return impl_->group->_reduce_scatter_base(to, from, options); }, finish);
+}
+
+Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
+                                           const std::vector<std::int64_t>& output_split_sizes,
+                                           const std::vector<std::int64_t>& input_split_sizes) const {
+  at::Tensor to = output;
+  at::Tensor from = input;
+  std::vector<std::int64_t> to_splits = output_split_sizes;
+  std::vector<std::int64_t> from_splits = input_split_sizes;
+  return impl_->launch("all_to_all_single", input,
+                       [&] { return impl_->group->alltoall_base(to, from, to_splits, from_splits); });
+}
+
+Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
+  impl_->check_rank("send", "destination", destination);
+  if (destination == rank()) throw UsageError("send: rank " + std::to_string(rank()) + " cannot send to itself");
+  Tensors tensors{tensor};
+  return impl_->launch("send", tensor, [&] { return impl_->group->send(tensors, destination, tag); });
+}
+
+Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
+  impl_->check_rank("recv", "source", source);
+  if (source == rank()) throw UsageError("recv: rank " + std::to_string(rank()) + " cannot receive from itself");
+  Tensors tensors{tensor};
+  return impl_->launch("recv", tensor, [&] { return impl_->group->recv(tensors, source, tag); });
+}
+
+int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
+  Tensors tensors{tensor};
+  Work work =
+      impl_->launch("recv_any_source", tensor, [&] { return impl_->group->recvAnysource(tensors, tag); });
+  work.wait();
+  return work.source_rank();
+}
+
+// ---- The forms that wait ------------------------------------------------------------------------------------------
+
+void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const { all_reduce_async(tensor, op).wait(); }
+
+void ProcessGroup::broadcast(const at::Tensor& tensor, int root) const { broadcast_async(tensor, root).wait(); }
+
+void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op) const {
+  reduce_async(tensor, root, op).wait();
+}
+
+Tensors ProcessGroup::all_gather(const at::Tensor& input) const {
+  Tensors outputs = like(input, size());
+  all_gather_async(outputs, input).wait();
+  return outputs;
+}
+
+void ProcessGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) const {
+  all_gather_into_tensor_async(output, input).wait();
+}
+
+Tensors ProcessGroup::gather(const at::Tensor& input, int root) const {
+  Tensors outputs = rank() == root ? like(input, size()) : Tensors{};
+  gather_async(outputs, input, root).wait();
+  return outputs;
+}
+
+void ProcessGroup::scatter(const at::Tensor& output, const Tensors& inputs, int root) const {
+  scatter_async(output, inputs, root).wait();
+}
+
+void ProcessGroup::reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
+  reduce_scatter_async(output, inputs, op).wait();
+}
+
+void ProcessGroup::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  reduce_scatter_tensor_async(output, input, op).wait();
+}
+
+void ProcessGroup::all_to_all(const Tensors& outputs, const Tensors& inputs) const {
+  all_to_all_async(outputs, inputs).wait();
+}
+
+void ProcessGroup::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
+                                     const std::vector<std::int64_t>& output_split_sizes,
+                                     const std::vector<std::int64_t>& input_split_sizes) const {
+  all_to_all_single_async(output, input, output_split_sizes, input_split_sizes).wait();
+}
+
+void ProcessGroup::send(const at::Tensor& tensor, int destination, int tag) const {
+  send_async(tensor, destination, tag).wait();
+}
+
+void ProcessGroup::recv(const at::Tensor& tensor, int source, int tag) const {
+  recv_async(tensor, source, tag).wait();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lockstep::comm {
+
+/// A listening TCP socket that closes itself unless it is handed on.
+class ListenSocket {
+ public:
+  /// Binds `port`: on the loopback interface alone when `host` is a loopback address, else on all interfaces.
+  /// Throws CommunicationError saying what the system answered.
+  ListenSocket(const std::string& host, std::uint16_t port);
+  ~ListenSocket();
+  ListenSocket(const ListenSocket&) = delete;
+  ListenSocket& operator=(const ListenSocket&) = delete;
+
+  /// Gives the descriptor away.
+  int release();
+
+ private:
+  int descriptor_;
+};
+
+/// The address of the interface by which this host reaches `host`. Sends nothing.
+/// Throws CommunicationError when the name does not resolve.
+std::string local_address_towards(const std::string& host, std::uint16_t port);
+
+}  // namespace lockstep::comm

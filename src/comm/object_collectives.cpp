@@ -1,0 +1,112 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "process_group_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+at::Tensor to_tensor(const std::string& bytes, std::int64_t padded_size, const at::Device& device) {
+  at::Tensor tensor = at::empty({padded_size}, at::kByte);
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor.to(device);
+}
+
+std::string to_string(const at::Tensor& tensor, std::int64_t size) {
+  const at::Tensor bytes = tensor.cpu();
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(size)};
+}
+
+at::Tensor number(std::int64_t value, const at::Device& device) {
+  return at::empty({1}, at::TensorOptions().dtype(at::kLong)).fill_(value).to(device);
+}
+
+std::int64_t to_number(const at::Tensor& tensor) { return *tensor.cpu().const_data_ptr<std::int64_t>(); }
+
+json parse(const std::string& text) { return json::parse(text); }
+
+}  // namespace
+
+at::Device ProcessGroup::Impl::object_device() const {
+  return options.backend == CommBackend::nccl ? options.device : at::Device(at::kCPU);
+}
+
+std::string ProcessGroup::broadcast_object(const std::string& object, int root) const {
+  const at::Device device = impl_->object_device();
+  const at::Tensor size_tensor = number(static_cast<std::int64_t>(object.size()), device);
+  broadcast(size_tensor, root);
+  const std::int64_t bytes = to_number(size_tensor);
+  if (bytes == 0) return "";
+  const at::Tensor payload =
+      rank() == root ? to_tensor(object, bytes, device) : at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  broadcast(payload, root);
+  return rank() == root ? object : to_string(payload, bytes);
+}
+
+std::vector<std::string> ProcessGroup::all_gather_object(const std::string& object) const {
+  const at::Device device = impl_->object_device();
+  std::vector<std::int64_t> sizes;
+  for (const auto& tensor : all_gather(number(static_cast<std::int64_t>(object.size()), device))) {
+    sizes.push_back(to_number(tensor));
+  }
+  const std::int64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<std::string> result(sizes.size());
+  if (longest == 0) return result;
+  const auto payloads = all_gather(to_tensor(object, longest, device));
+  for (std::size_t r = 0; r < sizes.size(); ++r) result[r] = to_string(payloads[r], sizes[r]);
+  return result;
+}
+
+std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects, int root) const {
+  const bool is_root = rank() == root;
+  if (is_root && objects.size() != static_cast<std::size_t>(size())) {
+    throw UsageError("scatter_object: expected " + std::to_string(size()) +
+                     " objects at the root, one for each rank, but got " + std::to_string(objects.size()));
+  }
+  const at::Device device = impl_->object_device();
+  std::int64_t longest = 0;
+  std::vector<at::Tensor> sizes;
+  for (const auto& object : is_root ? objects : std::vector<std::string>{}) {
+    sizes.push_back(number(static_cast<std::int64_t>(object.size()), device));
+    longest = std::max(longest, static_cast<std::int64_t>(object.size()));
+  }
+  const at::Tensor padded = number(longest, device);
+  broadcast(padded, root);
+  longest = to_number(padded);
+  const at::Tensor own_size = number(0, device);
+  scatter(own_size, sizes, root);
+  if (longest == 0) return "";
+  std::vector<at::Tensor> payloads;
+  for (const auto& object : is_root ? objects : std::vector<std::string>{}) {
+    payloads.push_back(to_tensor(object, longest, device));
+  }
+  const at::Tensor own = at::empty({longest}, at::TensorOptions(device).dtype(at::kByte));
+  scatter(own, payloads, root);
+  return to_string(own, to_number(own_size));
+}
+
+json ProcessGroup::broadcast_object(const json& object, int root) const {
+  return parse(broadcast_object(rank() == root ? object.dump() : std::string(), root));
+}
+
+std::vector<json> ProcessGroup::all_gather_object(const json& object) const {
+  std::vector<json> result;
+  for (const auto& text : all_gather_object(object.dump())) result.push_back(parse(text));
+  return result;
+}
+
+json ProcessGroup::scatter_object(const std::vector<json>& objects, int root) const {
+  std::vector<std::string> texts;
+  for (const auto& object : objects) texts.push_back(object.dump());
+  return parse(scatter_object(texts, root));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "lockstep/comm/process_group.hpp"
+
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "c10d_handles.hpp"
+#include "cuda_plugin.hpp"
+#include "errors.hpp"
+#include "gloo_backend.hpp"
+#include "lockstep/core/error.hpp"
+#include "process_group_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+using BackendType = c10d::ProcessGroup::BackendType;
+
+void check_options(int rank, int size, const ProcessGroupOptions& options) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    throw UsageError("a process group needs 0 <= rank < size; rank is " + std::to_string(rank) + " and size is " +
+                     std::to_string(size));
+  }
+  if (options.timeout.count() <= 0 || options.join_timeout.count() <= 0) {
+    throw UsageError("a process group's timeouts must be longer than 0 ms");
+  }
+  if (!options.device.is_cpu() && !options.device.is_cuda()) {
+    throw UsageError("a process group's device must be the CPU or a CUDA device, not " + options.device.str());
+  }
+  if (options.device.is_cuda() && !options.device.has_index()) {
+    throw UsageError("a process group's CUDA device needs its index, for example cuda:0");
+  }
+  if (options.backend == CommBackend::nccl && !options.device.is_cuda()) {
+    throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " + options.device.str() +
+                     ": use the gloo backend (or 'auto') for the CPU");
+  }
+}
+
+/// Two processes with one rank, or ranks with different ideas of the world, are found before anything is exchanged.
+void check_in(const Store& store, int rank, int size) {
+  const std::string agreed = store.set_if_absent("world_size", std::to_string(size));
+  if (agreed != std::to_string(size)) {
+    throw CommunicationError("rank " + std::to_string(rank) + " was started with a world of " + std::to_string(size) +
+                             " ranks, but another rank of the same job with a world of " + agreed +
+                             ": start all of them with the same WORLD_SIZE");
+  }
+  if (store.add("claimed/" + std::to_string(rank), 1) != 1) {
+    throw CommunicationError("two processes claim rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                             ": give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::string& name) {
+  return comm::to_intrusive(store.with_prefix(name).c10d_store());
+}
+
+void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store, const ProcessGroupOptions& options) {
+  const auto gloo =
+      comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address());
+  group.setBackend(at::kCPU, BackendType::GLOO, gloo);
+  if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
+    group.setBackend(at::kCUDA, BackendType::GLOO, gloo);
+  }
+}
+
+void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store, const ProcessGroupOptions& options) {
+  const auto nccl = comm::cuda_plugin().make_nccl_backend(backend_store(store, "nccl"), rank, size,
+                                                          options.device.index(), options.timeout);
+  group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
+}
+
+std::shared_ptr<c10d::ProcessGroup> make_group(int rank, int size, const Store& store,
+                                               const ProcessGroupOptions& options) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
+  const bool with_nccl = options.device.is_cuda() && options.backend != CommBackend::gloo;
+  if (options.device.is_cuda()) {
+    comm::cuda_plugin().set_device(options.device.index());
+    group->setBoundDeviceId(options.device);
+  }
+  if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options);
+  if (with_nccl) add_nccl(*group, rank, size, store, options);
+  group->setDefaultBackend(with_nccl ? BackendType::NCCL : BackendType::GLOO);
+  group->setGroupName("lockstep");
+  return comm::to_shared(std::move(group));
+}
+
+std::string describe(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return "[" + text + "]";
+}
+
+void check_members(const std::vector<int>& ranks, int size) {
+  const std::set<int> distinct(ranks.begin(), ranks.end());
+  const bool in_range = !ranks.empty() && *distinct.begin() >= 0 && *distinct.rbegin() < size;
+  if (!in_range || distinct.size() != ranks.size()) {
+    throw UsageError("new_group" + describe(ranks) + ": expected one or more different ranks from 0 to " +
+                     std::to_string(size - 1));
+  }
+}
+
+}  // namespace
+
+CommBackend comm_backend_from(const std::string& name) {
+  if (name == "auto") return CommBackend::automatic;
+  if (name == "gloo") return CommBackend::gloo;
+  if (name == "nccl") return CommBackend::nccl;
+  throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
+}
+
+ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& group_store,
+                         const ProcessGroupOptions& group_options)
+    : rank(group_rank),
+      size(group_size),
+      options(group_options),
+      store(group_store),
+      barrier(group_store, group_rank, group_size) {
+  check_in(store, rank, size);
+  barrier.arrive_and_wait(options.join_timeout);
+  group = comm::translated([&] { return make_group(rank, size, store, options); },
+                           [&] {
+                             return "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                                    ": setting up the process group failed";
+                           });
+}
+
+ProcessGroup::Impl::~Impl() {
+  // c10d's destructor waits for operations in flight, up to their timeout. When an exception ends this rank, they will
+  // never complete, and waiting would only keep the exception from being reported: the object is left to the system.
+  if (std::uncaught_exceptions() > 0) new std::shared_ptr<c10d::ProcessGroup>(group);
+}
+
+ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
+  check_options(world.rank, world.world_size, options);
+  const Store store = world.world_size == 1 ? Store::in_memory() : Store::connect(world, options.join_timeout);
+  return ProcessGroup(world.rank, world.world_size, store, options);
+}
+
+ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options) {
+  check_options(rank, size, options);
+  // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store waiting.
+  impl_ = std::make_shared<Impl>(rank, size, store.clone().with_prefix("group"), options);
+}
+
+ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+int ProcessGroup::rank() const noexcept { return impl_->rank; }
+int ProcessGroup::size() const noexcept { return impl_->size; }
+const at::Device& ProcessGroup::device() const noexcept { return impl_->options.device; }
+std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->options.timeout; }
+Store ProcessGroup::new_namespace() const {
+  return impl_->store.with_prefix("namespace/" + std::to_string(++impl_->namespaces));
+}
+const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() const { return impl_->group; }
+
+void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
+
+void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
+  if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
+  impl_->barrier.arrive_and_wait(timeout);
+}
+
+std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
+  check_members(ranks, impl_->size);
+  const std::string name = "sub/" + std::to_string(++impl_->groups);
+  const std::string agreed = impl_->store.set_if_absent(name + "/members", describe(ranks));
+  if (agreed != describe(ranks)) {
+    throw CommunicationError("rank " + std::to_string(impl_->rank) + ": new_group" + describe(ranks) +
+                             " here, but another rank calls new_group" + agreed +
+                             ": every rank must pass the same list, in the same order of calls");
+  }
+  const auto place = std::find(ranks.begin(), ranks.end(), impl_->rank);
+  if (place == ranks.end()) return std::nullopt;
+  const int rank = static_cast<int>(place - ranks.begin());
+  return ProcessGroup(std::make_shared<Impl>(rank, static_cast<int>(ranks.size()), impl_->store.with_prefix(name),
+                                             impl_->options));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "lockstep/comm/process_group.hpp"
+#include "store_barrier.hpp"
+#include "work_impl.hpp"
+
+namespace lockstep {
+
+struct ProcessGroup::Impl {
+  Impl(int group_rank, int group_size, const Store& group_store, const ProcessGroupOptions& group_options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// Numbers and starts an operation; `finish` runs when it has succeeded.
+  template <class Start>
+  Work launch(const char* name, const at::Tensor& tensor, Start&& start, std::function<void()> finish = nullptr);
+
+  /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
+  void check_rank(const char* operation, const char* role, int other) const;
+  /// Throws UsageError unless `tensors` has one entry a rank.
+  void check_count(const char* operation, const char* role, const std::vector<at::Tensor>& tensors) const;
+  /// The device on which objects travel.
+  at::Device object_device() const;
+
+  int rank;
+  int size;
+  ProcessGroupOptions options;
+  Store store;
+  comm::StoreBarrier barrier;
+  std::shared_ptr<c10d::ProcessGroup> group;
+  std::atomic<std::int64_t> operations{0};
+  std::atomic<std::int64_t> groups{0};
+  std::atomic<std::int64_t> namespaces{0};
+};
+
+}  // namespace lockstep

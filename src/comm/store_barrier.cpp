@@ -1,0 +1,92 @@
+#include "store_barrier.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+Milliseconds left_until(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
+  return std::max(left, Milliseconds(1));
+}
+
+std::string name_of(std::int64_t meeting) { return "barrier/" + std::to_string(meeting) + "/"; }
+
+/// The ranks of 0..size-1 that a comma-separated list does not name.
+std::vector<int> absent(const std::string& arrived, int size) {
+  std::vector<bool> came(static_cast<std::size_t>(size), false);
+  std::istringstream list(arrived);
+  for (std::string rank; std::getline(list, rank, ',');) came.at(static_cast<std::size_t>(std::stoi(rank))) = true;
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!came[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 16;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return text;
+}
+
+StoreBarrier::StoreBarrier(Store store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {}
+
+void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
+  if (size_ == 1) return;
+  const auto deadline = Clock::now() + timeout;
+  const std::string meeting = name_of(++meetings_);
+  store_.append(meeting + "arrived", std::to_string(rank_) + ",");
+  if (store_.add(meeting + "count", 1) == size_) {
+    forget(meetings_ - 1);
+    store_.set(meeting + "done", "1");
+  } else {
+    wait_for_all(meeting, deadline, timeout);
+  }
+  acknowledge(meeting, deadline);
+}
+
+void StoreBarrier::wait_for_all(const std::string& meeting, Deadline deadline, Milliseconds timeout) const {
+  if (!store_.wait(meeting + "done", left_until(deadline))) name_the_missing(meeting, timeout);
+}
+
+void StoreBarrier::acknowledge(const std::string& meeting, Deadline deadline) const {
+  if (rank_ != 0) {
+    if (store_.add(meeting + "seen", 1) == size_ - 1) store_.set(meeting + "over", "1");
+  } else {
+    // All have arrived; a rank that dies between its arrival and here is found by the next operation.
+    store_.wait(meeting + "over", left_until(deadline));
+  }
+}
+
+/// When all have arrived at one meeting, all have left the one before.
+void StoreBarrier::forget(std::int64_t meeting) const {
+  if (meeting == 0) return;
+  for (const auto* key : {"arrived", "count", "done", "seen", "over"}) store_.erase(name_of(meeting) + key);
+}
+
+void StoreBarrier::name_the_missing(const std::string& meeting, Milliseconds timeout) const {
+  const auto missing = absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), size_);
+  throw TimeoutError("rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": barrier #" +
+                         std::to_string(meetings_) + " timed out after " + std::to_string(timeout.count()) + " ms: " +
+                         list_ranks(missing) + " did not come. See what " +
+                         (missing.size() == 1 ? "that rank" : "those ranks") +
+                         " did last: it may be slow, stuck, dead, or may not call the barrier at all",
+                     missing);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "lockstep/comm/store.hpp"
+
+namespace lockstep::comm {
+
+/// Meetings of a fixed set of ranks through the store. Unlike a collective it knows, when time is up, who came.
+class StoreBarrier {
+ public:
+  StoreBarrier(Store store, int rank, int size);
+
+  /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks. *Collective*.
+  /// Rank 0 returns last: where it hosts the store, the others no longer need it then, so that a program may end right
+  /// after a barrier.
+  void arrive_and_wait(std::chrono::milliseconds timeout);
+
+ private:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  void wait_for_all(const std::string& meeting, Deadline deadline, std::chrono::milliseconds timeout) const;
+  void acknowledge(const std::string& meeting, Deadline deadline) const;
+  void forget(std::int64_t meeting) const;
+  [[noreturn]] void name_the_missing(const std::string& meeting, std::chrono::milliseconds timeout) const;
+
+  Store store_;
+  int rank_;
+  int size_;
+  std::int64_t meetings_ = 0;
+};
+
+/// "rank 2" or "ranks 1, 3, 4 and 7 more".
+std::string list_ranks(const std::vector<int>& ranks);
+
+}  // namespace lockstep::comm

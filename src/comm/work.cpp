@@ -1,0 +1,46 @@
+#include "lockstep/comm/work.hpp"
+
+#include <sstream>
+#include <utility>
+
+#include "errors.hpp"
+#include "work_impl.hpp"
+
+namespace lockstep {
+
+std::string Operation::describe() const {
+  std::ostringstream text;
+  text << "rank " << rank << " of " << size << ": " << name << " #" << number;
+  if (tensor.defined()) text << " (" << tensor.scalar_type() << ' ' << tensor.sizes() << ", " << tensor.device() << ')';
+  text << " failed";
+  return text.str();
+}
+
+Work::Impl::Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish)
+    : work_(std::move(work)), operation_(std::move(operation)), finish_(std::move(finish)) {}
+
+Work::Impl::Impl(const Work& inner, std::function<void()> finish)
+    : work_(inner.impl_->work_),
+      operation_(inner.impl_->operation_),
+      finish_([first = inner.impl_->finish_, then = std::move(finish)] {
+        if (first) first();
+        then();
+      }) {}
+
+void Work::Impl::wait() {
+  const std::lock_guard lock(mutex_);
+  if (waited_) return;
+  comm::translated([&] { work_->wait(); }, [&] { return operation_.describe(); });
+  if (finish_) finish_();
+  waited_ = true;
+}
+
+Work::Work(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+void Work::wait() { impl_->wait(); }
+
+bool Work::is_completed() const { return impl_->is_completed(); }
+
+int Work::source_rank() const { return impl_->source_rank(); }
+
+}  // namespace lockstep

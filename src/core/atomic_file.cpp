@@ -1,0 +1,115 @@
+#include "lockstep/core/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Other processes and hosts may use the same name at the same time; O_EXCL tells, and the next number is
+/// tried.
+constexpr int kNamesTried = 1000;
+/// One system call writes at most about 2 GiB; smaller pieces also name a failing place better.
+constexpr std::size_t kPiece = std::size_t{1} << 28;
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  static std::atomic<unsigned> counter{0};
+  // Not made from the file's own name, which may be as long as the file system allows.
+  return folder_of(path) /
+         (".lockstep-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp");
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+/// Repeats a system call that a signal interrupted.
+template <typename Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// errno of bringing the folder's entries to the disk, or 0.
+int sync_folder(const std::filesystem::path& folder) {
+  const int descriptor =
+      uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (descriptor < 0) return errno;
+  const int error = uninterrupted([&] { return ::fsync(descriptor); }) < 0 ? errno : 0;
+  ::close(descriptor);
+  // Some network file systems cannot sync a folder and say so; they order the rename themselves.
+  return error == EINVAL || error == ENOTSUP ? 0 : error;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  if (!path_.has_filename())
+    throw UsageError("cannot write a file named '" + path_.string() + "': it names a folder.");
+  for (int tried = 0; tried < kNamesTried && descriptor_ < 0; ++tried) {
+    temporary_ = temporary_name(path_);
+    descriptor_ = uninterrupted(
+        [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+    if (descriptor_ < 0 && errno != EEXIST) break;
+  }
+  if (descriptor_ < 0) fail("cannot create a temporary file beside it", errno);
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  require_open();
+  const auto* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const auto done = uninterrupted([&] { return ::write(descriptor_, next, std::min(bytes, kPiece)); });
+    if (done <= 0) fail("writing failed", done < 0 ? errno : ENOSPC);
+    next += done;
+    bytes -= static_cast<std::size_t>(done);
+    written_ += static_cast<std::size_t>(done);
+  }
+}
+
+void AtomicFile::commit() {
+  require_open();
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("bringing it to the disk failed", errno);
+  // Network file systems may report a failed write only here. The descriptor is closed whatever close says.
+  const int closed = ::close(descriptor_) < 0 ? errno : 0;
+  descriptor_ = -1;
+  if (closed != 0 && closed != EINTR) fail("closing it failed", closed);
+  if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("giving it its name failed", errno);
+  temporary_.clear();
+  const int error = sync_folder(folder_of(path_));
+  if (error != 0) fail("it is in place, but bringing its folder to the disk failed", error);
+}
+
+void AtomicFile::require_open() const {
+  if (descriptor_ >= 0) return;
+  throw UsageError("the file '" + path_.string() +
+                   "' was committed already, or a write to it failed: it takes no more.");
+}
+
+void AtomicFile::fail(const char* what, int error) {
+  discard();
+  throw Error("cannot write '" + path_.string() + "': " + what + " after " + std::to_string(written_) +
+              " bytes: " + reason(error) + ". Check the folder, the free space and the permissions.");
+}
+
+void AtomicFile::discard() noexcept {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+}  // namespace lockstep

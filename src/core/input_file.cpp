@@ -1,0 +1,62 @@
+#include "lockstep/core/input_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+/// One system call reads at most about 2 GiB.
+constexpr std::size_t kPiece = std::size_t{1} << 28;
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
+  throw DataError("cannot read '" + path.string() + "': " + what + ".");
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+/// Closes the descriptor again when the file turns out to be unfit.
+std::uint64_t regular_size(int descriptor, const std::filesystem::path& path) {
+  struct stat status {};
+  const int error = ::fstat(descriptor, &status) < 0 ? errno : 0;
+  if (error == 0 && S_ISREG(status.st_mode)) return static_cast<std::uint64_t>(status.st_size);
+  ::close(descriptor);
+  fail(path, error != 0 ? reason(error) : "it is no regular file");
+}
+
+}  // namespace
+
+InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
+  // O_NONBLOCK: opening a pipe without a writer would wait for one. It means nothing for a regular file.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail(path_, reason(errno));
+  size_ = regular_size(descriptor_, path_);
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(void* data, std::size_t bytes) {
+  auto* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    const auto got = ::read(descriptor_, next, std::min(bytes, kPiece));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path_, "reading at byte " + std::to_string(place_) + " failed: " + reason(errno));
+    if (got == 0) {
+      fail(path_, "it ends at byte " + std::to_string(place_) + ", but " + std::to_string(bytes) +
+                      " bytes more are needed");
+    }
+    next += got;
+    bytes -= static_cast<std::size_t>(got);
+    place_ += static_cast<std::uint64_t>(got);
+  }
+}
+
+}  // namespace lockstep

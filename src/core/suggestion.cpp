@@ -1,0 +1,62 @@
+#include "suggestion.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+using Row = std::vector<std::size_t>;
+
+/// The number of letters to change, add, remove or swap to get from `a` to `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<Row> rows(a.size() + 1, Row(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = rows[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      rows[i][j] = std::min({rows[i - 1][j] + 1, rows[i][j - 1] + 1, change});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
+    }
+  }
+  return rows[a.size()][b.size()];
+}
+
+/// How far the word is from the candidate, or from its beginning for a word that is much shorter ("nprc").
+std::size_t distance_to(std::string_view word, std::string_view candidate, bool beginning) {
+  return edit_distance(word, beginning ? candidate.substr(0, word.size() + 1) : candidate);
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates, bool beginning) {
+  std::string best;
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const auto& candidate : candidates) {
+    const std::size_t distance = distance_to(word, candidate, beginning);
+    const std::size_t longer = beginning ? word.size() : std::max(word.size(), candidate.size());
+    const std::size_t allowed = std::max<std::size_t>(1, longer / 3);
+    if (distance > allowed || distance >= least || distance >= candidate.size()) continue;
+    best = candidate;
+    least = distance;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
+  // A longer word is no misspelling, and the distance takes time and room for the product of the lengths.
+  constexpr std::size_t kLongest = 100;
+  if (word.size() > kLongest) return "";
+  const std::string whole = nearest(word, candidates, false);
+  return !whole.empty() || word.size() < 4 ? whole : nearest(word, candidates, true);
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
+                         std::string_view prefix) {
+  const std::string word_meant = nearest_word(word, candidates);
+  return word_meant.empty() ? "" : " (did you mean '" + std::string(prefix) + word_meant + "'?)";
+}
+
+}  // namespace lockstep

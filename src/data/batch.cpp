@@ -1,0 +1,75 @@
+#include "lockstep/data/batch.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+template <typename Items>
+auto find_item(Items& items, std::string_view name) {
+  return std::find_if(items.begin(), items.end(), [name](const auto& item) { return item.first == name; });
+}
+
+std::string listed(const std::vector<Batch::Item>& items) {
+  std::string text;
+  for (const auto& item : items) text += (text.empty() ? "'" : ", '") + item.first + "'";
+  return text.empty() ? "none: the batch is empty" : text;
+}
+
+}  // namespace
+
+Batch::Batch(std::initializer_list<Item> items) {
+  for (const auto& [name, tensor] : items) insert(name, tensor);
+}
+
+const at::Tensor& Batch::operator[](std::string_view name) const {
+  const auto found = find_item(items_, name);
+  if (found != items_.end()) return found->second;
+  throw UsageError("the batch has no tensor named '" + std::string(name) + "'. Its names: " + listed(items_) +
+                   ".");
+}
+
+void Batch::set(std::string name, at::Tensor tensor) {
+  const auto found = find_item(items_, name);
+  if (found != items_.end()) {
+    found->second = std::move(tensor);
+  } else {
+    items_.emplace_back(std::move(name), std::move(tensor));
+  }
+}
+
+void Batch::insert(std::string name, at::Tensor tensor) {
+  if (contains(name)) {
+    throw UsageError("the batch has a tensor named '" + name + "' already. Use set() to replace it.");
+  }
+  items_.emplace_back(std::move(name), std::move(tensor));
+}
+
+bool Batch::contains(std::string_view name) const noexcept { return find_item(items_, name) != items_.end(); }
+
+std::vector<std::string> Batch::names() const {
+  std::vector<std::string> names;
+  names.reserve(items_.size());
+  for (const auto& item : items_) names.push_back(item.first);
+  return names;
+}
+
+std::int64_t Batch::size() const {
+  if (items_.empty()) return 0;
+  const auto& first = items_.front().second;
+  return first.defined() && first.dim() > 0 ? first.size(0) : 0;
+}
+
+Batch Batch::to(at::Device device, bool non_blocking) const {
+  Batch moved = *this;
+  for (auto& [name, tensor] : moved.items_) {
+    if (tensor.defined()) tensor = tensor.to(device, non_blocking);
+  }
+  return moved;
+}
+
+}  // namespace lockstep

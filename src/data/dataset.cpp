@@ -1,0 +1,155 @@
+#include "lockstep/data/dataset.hpp"
+
+#include <ATen/ATen.h>
+
+#include <exception>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
+#include "permutation.hpp"
+
+namespace lockstep {
+namespace {
+
+/// One step of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+std::uint64_t mixed(std::uint64_t value) noexcept {
+  value += 0x9E3779B97F4A7C15ULL;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
+  return value ^ (value >> 31);
+}
+
+void check_index(std::int64_t index, std::int64_t size) {
+  if (index >= 0 && index < size) return;
+  throw UsageError("sample " + std::to_string(index) + " does not exist: the data set has " +
+                   std::to_string(size) + " samples, numbered from 0. Check the sampler's indices.");
+}
+
+[[noreturn]] void rethrow_with_index(std::int64_t index, const char* text) {
+  std::throw_with_nested(
+      DataError("reading sample " + std::to_string(index) + " of the data set failed: " + text));
+}
+
+void check_rows(const Batch& tensors) {
+  if (tensors.empty()) throw UsageError("TensorDataset needs at least one tensor.");
+  for (const auto& [name, tensor] : tensors.items()) {
+    if (!tensor.defined() || tensor.dim() == 0) {
+      throw UsageError("TensorDataset: '" + name +
+                       "' is undefined or a scalar; it needs one row for each sample.");
+    }
+    if (tensor.size(0) != tensors.size()) {
+      throw UsageError("TensorDataset: '" + name + "' has " + std::to_string(tensor.size(0)) +
+                       " rows, but '" + tensors.names().front() + "' has " + std::to_string(tensors.size()) +
+                       ". Every tensor needs one row for each sample.");
+    }
+  }
+}
+
+void check_lengths(std::span<const std::int64_t> lengths, std::int64_t size) {
+  std::int64_t left = size;
+  for (const auto length : lengths) {
+    if (length < 0 || length > left) left = -1;
+    if (left < 0) break;
+    left -= length;
+  }
+  if (left == 0) return;
+  std::string text;
+  for (const auto length : lengths) text += (text.empty() ? "" : ", ") + std::to_string(length);
+  throw UsageError("random_split: the lengths [" + text +
+                   "] must be 0 or more and add up to the size of the data set, " + std::to_string(size) +
+                   ".");
+}
+
+}  // namespace
+
+std::uint64_t sample_seed(std::uint64_t loader_seed, std::int64_t epoch, std::int64_t index) noexcept {
+  return mixed(mixed(mixed(loader_seed) ^ static_cast<std::uint64_t>(epoch)) ^
+               static_cast<std::uint64_t>(index));
+}
+
+Example Dataset::get_named(std::int64_t index, const SampleContext& context) const {
+  try {
+    Example example = get(index, context);
+    example.indices = {index};
+    return example;
+  } catch (const c10::Error& error) {
+    rethrow_with_index(index, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    rethrow_with_index(index, error.what());
+  }
+}
+
+Batch Dataset::get_batch(std::span<const std::int64_t> indices,
+                         std::span<const SampleContext> contexts) const {
+  std::vector<Example> examples;
+  examples.reserve(indices.size());
+  for (std::size_t row = 0; row < indices.size(); ++row) {
+    examples.push_back(get_named(indices[row], contexts[row]));
+  }
+  return default_collate(std::move(examples));
+}
+
+TensorDataset::TensorDataset(Batch tensors) : tensors_(std::move(tensors)) {
+  check_rows(tensors_);
+  tensors_.indices.clear();
+}
+
+Example TensorDataset::get(std::int64_t index, const SampleContext&) const {
+  check_index(index, size());
+  Example example;
+  for (const auto& [name, tensor] : tensors_.items()) example.insert(name, tensor.select(0, index));
+  return example;
+}
+
+Batch TensorDataset::get_batch(std::span<const std::int64_t> indices, std::span<const SampleContext>) const {
+  for (const auto index : indices) check_index(index, size());
+  const auto rows = at::tensor(at::ArrayRef<std::int64_t>(indices.data(), indices.size()), at::kLong);
+  Batch batch;
+  for (const auto& [name, tensor] : tensors_.items()) {
+    batch.insert(name, tensor.index_select(0, rows.to(tensor.device())));
+  }
+  batch.indices.assign(indices.begin(), indices.end());
+  return batch;
+}
+
+Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+  if (!dataset_) throw UsageError("Subset was given no data set.");
+  for (const auto index : indices_) check_index(index, dataset_->size());
+}
+
+std::int64_t Subset::whole_index(std::int64_t index) const {
+  check_index(index, size());
+  return indices_[static_cast<std::size_t>(index)];
+}
+
+Example Subset::get(std::int64_t index, const SampleContext& context) const {
+  return dataset_->get(whole_index(index), context);
+}
+
+Batch Subset::get_batch(std::span<const std::int64_t> indices,
+                        std::span<const SampleContext> contexts) const {
+  std::vector<std::int64_t> whole;
+  whole.reserve(indices.size());
+  for (const auto index : indices) whole.push_back(whole_index(index));
+  Batch batch = dataset_->get_batch(whole, contexts);
+  batch.indices.assign(indices.begin(), indices.end());
+  return batch;
+}
+
+std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                        std::span<const std::int64_t> lengths,
+                                                        std::uint64_t seed) {
+  if (!dataset) throw UsageError("random_split was given no data set.");
+  check_lengths(lengths, dataset->size());
+  const auto order = seeded_permutation(dataset->size(), seed);
+  const auto* next = order.const_data_ptr<std::int64_t>();
+  std::vector<std::shared_ptr<const Subset>> parts;
+  for (const auto length : lengths) {
+    parts.push_back(std::make_shared<const Subset>(dataset, std::vector<std::int64_t>(next, next + length)));
+    next += length;
+  }
+  return parts;
+}
+
+}  // namespace lockstep

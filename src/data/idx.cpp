@@ -1,0 +1,168 @@
+#include "lockstep/data/idx.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <limits>
+#include <sstream>
+
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+
+static_assert(std::endian::native == std::endian::little,
+              "elements are turned from big-endian to little-endian");
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMagicBytes = 4;
+constexpr std::size_t kDimensionBytes = 4;
+/// What LibTorch's kernels take; the format itself would allow 255.
+constexpr std::size_t kMostDimensions = 64;
+
+struct Code {
+  unsigned char code;
+  at::ScalarType type;
+};
+constexpr std::array kCodes = {Code{0x08, at::kByte}, Code{0x09, at::kChar},  Code{0x0B, at::kShort},
+                               Code{0x0C, at::kInt},  Code{0x0D, at::kFloat}, Code{0x0E, at::kDouble}};
+
+[[noreturn]] void fail(const std::string& name, const std::string& what) {
+  throw DataError("'" + name + "' is no valid IDX file: " + what + ".");
+}
+
+std::string hex(unsigned char byte) {
+  char text[8];
+  std::snprintf(text, sizeof text, "0x%02X", static_cast<unsigned>(byte));
+  return text;
+}
+
+using Magic = std::array<unsigned char, kMagicBytes>;
+
+at::ScalarType checked_type(const Magic& magic, const std::string& name) {
+  if (magic[0] == 0x1F && magic[1] == 0x8B)
+    fail(name, "it is compressed with gzip. Unpack it with gunzip first");
+  if (magic[0] != 0 || magic[1] != 0) {
+    fail(name, "it begins with the bytes " + hex(magic[0]) + " " + hex(magic[1]) + " instead of two zeros");
+  }
+  const auto found =
+      std::find_if(kCodes.begin(), kCodes.end(), [&](const auto& code) { return code.code == magic[2]; });
+  if (found == kCodes.end())
+    fail(name, "byte 2, the dtype, is " + hex(magic[2]) + ", which the format does not know");
+  if (magic[3] == 0 || magic[3] > kMostDimensions) {
+    fail(name, "byte 3, the number of dimensions, is " + std::to_string(magic[3]) + " instead of 1 to " +
+                   std::to_string(kMostDimensions));
+  }
+  return found->type;
+}
+
+std::vector<std::int64_t> read_shape(InputFile& file, std::size_t dimensions, const std::string& name) {
+  const auto header = kMagicBytes + dimensions * kDimensionBytes;
+  if (file.size() < header) {
+    fail(name, "its " + std::to_string(dimensions) + " dimensions take a header of " +
+                   std::to_string(header) + " bytes, but the file has " + std::to_string(file.size()));
+  }
+  std::vector<unsigned char> bytes(dimensions * kDimensionBytes);
+  file.read(bytes.data(), bytes.size());
+  std::vector<std::int64_t> shape;
+  for (std::size_t place = 0; place < bytes.size(); place += kDimensionBytes) {
+    std::int64_t size = 0;
+    for (std::size_t i = 0; i < kDimensionBytes; ++i) size = size << 8 | bytes[place + i];
+    shape.push_back(size);
+  }
+  return shape;
+}
+
+/// The elements' bytes; refuses a product past 2^63 - 1. Zeros are left out of the product, because LibTorch
+/// computes strides from the other dimensions even of a tensor without elements.
+std::uint64_t data_bytes(const std::vector<std::int64_t>& shape, std::size_t element,
+                         const std::string& name) {
+  auto product = static_cast<std::int64_t>(element);
+  bool empty = false;
+  for (const auto size : shape) {
+    empty = empty || size == 0;
+    if (size != 0 && __builtin_mul_overflow(product, size, &product)) {
+      fail(name, "its dimensions claim more than 2^63 - 1 bytes");
+    }
+  }
+  return empty ? 0 : static_cast<std::uint64_t>(product);
+}
+
+void check_size(const InputFile& file, std::uint64_t header, std::uint64_t data, const std::string& name) {
+  if (file.size() - header == data) return;
+  fail(name, "its header claims " + std::to_string(data) + " data bytes from byte " + std::to_string(header) +
+                 " on, but the file has " + std::to_string(file.size() - header) +
+                 (file.size() - header < data ? ": it may be truncated" : ": there is more behind the data"));
+}
+
+/// Turns the bytes of every element round, in place.
+void swap_elements(const at::Tensor& tensor) {
+  const auto width = static_cast<std::ptrdiff_t>(tensor.element_size());
+  auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
+  const auto count = static_cast<std::ptrdiff_t>(tensor.nbytes());
+  for (std::ptrdiff_t place = 0; width > 1 && place < count; place += width) {
+    std::reverse(bytes + place, bytes + place + width);
+  }
+}
+
+unsigned char code_of(const at::Tensor& tensor) {
+  const auto found = std::find_if(kCodes.begin(), kCodes.end(),
+                                  [&](const auto& code) { return code.type == tensor.scalar_type(); });
+  if (found != kCodes.end()) return found->code;
+  std::ostringstream text;
+  text << "write_idx: IDX files hold uint8, int8, int16, int32, float32 and float64, but the tensor is "
+       << tensor.dtype() << ". Convert it first.";
+  throw UsageError(text.str());
+}
+
+std::string header_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.dim() < 1 || tensor.dim() > static_cast<std::int64_t>(kMostDimensions)) {
+    throw UsageError(
+        "write_idx needs a tensor of 1 to " + std::to_string(kMostDimensions) + " dimensions, but came " +
+        (tensor.defined() ? std::to_string(tensor.dim()) : std::string("an undefined tensor")) + ".");
+  }
+  std::string header{'\0', '\0', static_cast<char>(code_of(tensor)), static_cast<char>(tensor.dim())};
+  for (const auto size : tensor.sizes()) {
+    if (size > std::numeric_limits<std::uint32_t>::max()) {
+      throw UsageError("write_idx: a dimension of " + std::to_string(size) +
+                       " exceeds the format's 2^32 - 1.");
+    }
+    for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(size >> shift & 0xFF);
+  }
+  return header;
+}
+
+}  // namespace
+
+at::Tensor read_idx(const std::filesystem::path& path) {
+  InputFile file(path);
+  const auto name = path.string();
+  Magic magic{};
+  if (file.size() < magic.size()) fail(name, "it has only " + std::to_string(file.size()) + " bytes");
+  file.read(magic.data(), magic.size());
+  const auto type = checked_type(magic, name);
+  const auto shape = read_shape(file, magic[3], name);
+  const auto bytes = data_bytes(shape, c10::elementSize(type), name);
+  check_size(file, kMagicBytes + kDimensionBytes * shape.size(), bytes, name);
+  auto tensor = at::empty(shape, at::TensorOptions().dtype(type));
+  file.read(tensor.mutable_data_ptr(), bytes);
+  swap_elements(tensor);
+  return tensor;
+}
+
+void write_idx(const at::Tensor& tensor, const std::filesystem::path& path) {
+  const auto header = header_of(tensor);
+  // A copy of its own: its bytes are turned round.
+  const auto data = tensor.detach().to(at::kCPU).resolve_neg().clone(at::MemoryFormat::Contiguous);
+  swap_elements(data);
+  AtomicFile file(path);
+  file.write(header);
+  file.write(data.const_data_ptr(), data.nbytes());
+  file.commit();
+}
+
+}  // namespace lockstep

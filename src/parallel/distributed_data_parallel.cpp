@@ -1,0 +1,258 @@
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_set>
+
+#include "lockstep/core/error.hpp"
+#include "module_agreement.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As PyTorch's DDP.
+
+using Tensors = std::vector<at::Tensor>;
+
+c10::intrusive_ptr<c10d::ProcessGroup> c10d_group(const ProcessGroup& group) {
+  return c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(group.c10d_process_group().get());
+}
+
+/// Keeps the first name of each tensor: tied weights are trained once.
+std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> result;
+  std::unordered_set<const void*> seen;
+  for (const auto& entry : tensors) {
+    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second) result.push_back(entry);
+  }
+  return result;
+}
+
+std::vector<NamedTensor> trained(const std::vector<NamedTensor>& parameters) {
+  std::vector<NamedTensor> result;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(result),
+               [](const NamedTensor& entry) { return entry.tensor.requires_grad(); });
+  return result;
+}
+
+Tensors tensors_of(const std::vector<NamedTensor>& named) {
+  Tensors result;
+  for (const auto& entry : named) result.push_back(entry.tensor);
+  return result;
+}
+
+void broadcast_from_rank_zero(const ProcessGroup& group, const std::vector<NamedTensor>& named) {
+  if (named.empty()) return;
+  const at::NoGradGuard no_grad;
+  Tensors values;
+  for (const auto& entry : named) values.push_back(entry.tensor.detach());
+  c10d::broadcast_coalesced(c10d_group(group), values, kBroadcastBucketBytes, 0);
+}
+
+void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+                     const DistributedDataParallelOptions& options) {
+  if (parameters.empty()) {
+    throw UsageError("DistributedDataParallel is not needed for a module without a parameter that requires a gradient");
+  }
+  if (!(options.bucket_cap_mb > 0)) throw UsageError("bucket_cap_mb must be more than 0");
+  for (const auto& entry : parameters) {
+    if (entry.tensor.device() == group.device()) continue;
+    throw UsageError("parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
+                     ", but the process group was made for " + group.device().str() +
+                     ": move the module to that device before wrapping it");
+  }
+  for (const auto& name : options.sparse_parameters) {
+    const auto named = [&](const NamedTensor& entry) { return entry.name == name; };
+    if (std::any_of(parameters.begin(), parameters.end(), named)) continue;
+    throw UsageError("sparse_parameters names '" + name + "', which is no trained parameter of the module");
+  }
+}
+
+std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters, const std::vector<std::string>& sparse) {
+  std::vector<bool> flags;
+  for (const auto& entry : parameters) {
+    flags.push_back(std::find(sparse.begin(), sparse.end(), entry.name) != sparse.end());
+  }
+  return flags;
+}
+
+/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be rebuilt after
+/// the first iteration, one bucket for all; else buckets in reverse order of registration.
+std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+                                            const DistributedDataParallelOptions& options) {
+  const auto cap = static_cast<std::int64_t>(std::llround(options.bucket_cap_mb * 1024 * 1024));
+  const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
+  const bool default_cap = options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb;
+  const std::int64_t first_cap = default_cap ? c10d::kDefaultFirstBucketBytes : cap;
+  std::vector<std::size_t> limits{static_cast<std::size_t>(cap)};
+  if (rebuilt_later) {
+    limits = {static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())};
+  } else if (default_cap) {
+    limits = {static_cast<std::size_t>(first_cap), static_cast<std::size_t>(cap)};
+  }
+  const auto sparse = sparse_flags(parameters, options.sparse_parameters);
+  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(tensors_of(parameters), limits, sparse));
+  std::reverse(buckets.begin(), buckets.end());
+  std::unordered_map<std::size_t, std::string> names;
+  for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
+  return std::make_unique<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group), sparse, cap,
+                                         options.find_unused_parameters, options.gradient_as_bucket_view,
+                                         std::move(names), first_cap, false, false, std::vector<std::int64_t>{});
+}
+
+}  // namespace
+
+struct DdpState {
+  DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
+           const DistributedDataParallelOptions& ddp_options)
+      : parameters(std::move(trained_parameters)), group(ddp_group), options(ddp_options) {}
+
+  bool synchronises() const { return reducer != nullptr && synchronise && at::GradMode::is_enabled(); }
+
+  std::vector<NamedTensor> parameters;
+  ProcessGroup group;
+  DistributedDataParallelOptions options;
+  std::unique_ptr<c10d::Reducer> reducer;  // Null in a group of one.
+  bool synchronise = true;                 // Off inside no_sync().
+  bool buffers_are_due = true;             // The last forward was synchronised, so buffers may have drifted since.
+  bool delayed_reduce_is_queued = false;   // Static graph: the first backward reduces at its end.
+};
+
+namespace {
+
+/// All outputs of a forward go through this one node. When the loss uses some of them only, the others' parameters still
+/// see an (undefined) gradient, which the reducer takes as "unused"; and in the first backward of a static graph it
+/// queues the reduction of all parameters.
+struct OutputNode : torch::autograd::Function<OutputNode> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, std::int64_t state,
+                                                at::TensorList outputs) {
+    context->set_materialize_grads(false);
+    context->saved_data["state"] = state;
+    Tensors copies;
+    for (const auto& output : outputs) copies.push_back(output.clone());
+    return copies;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    // The state outlives backward: the wrapper must be alive for the gradients to be averaged at all.
+    auto* state = reinterpret_cast<DdpState*>(context->saved_data["state"].toInt());
+    if (state->options.static_graph && !state->delayed_reduce_is_queued) {
+      state->delayed_reduce_is_queued = true;
+      torch::autograd::Engine::get_default_engine().queue_callback([state] { state->reducer->delay_all_reduce(); });
+    }
+    torch::autograd::variable_list result{at::Tensor()};
+    result.insert(result.end(), gradients.begin(), gradients.end());
+    return result;
+  }
+};
+
+/// Sends the tensors that have a history through the node and leaves the others as they are.
+Tensors through_output_node(DdpState& state, const Tensors& outputs) {
+  Tensors with_history;
+  for (const auto& output : outputs) {
+    if (output.grad_fn()) with_history.push_back(output);
+  }
+  if (with_history.empty()) return outputs;
+  const Tensors passed = OutputNode::apply(reinterpret_cast<std::int64_t>(&state), at::TensorList(with_history));
+  Tensors result = outputs;
+  auto next = passed.begin();
+  for (auto& output : result) {
+    if (output.grad_fn()) output = *next++;
+  }
+  return result;
+}
+
+/// Names the parameters that have no gradient, which is what the reducer's complaint is about.
+[[noreturn]] void explain(const DdpState& state, const c10::Error& error) {
+  std::string names;
+  for (const auto& entry : state.parameters) {
+    if (!entry.tensor.grad().defined()) names += (names.empty() ? "'" : ", '") + entry.name + "'";
+  }
+  std::string text = "rank " + std::to_string(state.group.rank()) + ": DistributedDataParallel: ";
+  if (!names.empty()) {
+    text += "the last backward left these parameters without a gradient: " + names +
+            ". If the forward does not always use them, set find_unused_parameters; if one backward never uses them, "
+            "do not register them. ";
+  }
+  throw Error(text + "The reducer says: " + error.what_without_backtrace());
+}
+
+}  // namespace
+
+DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor> parameters,
+                                                         std::vector<NamedTensor> buffers, const ProcessGroup& group,
+                                                         const DistributedDataParallelOptions& options)
+    : state_(std::make_shared<DdpState>(trained(without_repeats(parameters)), group, options)) {
+  check_trainable(state_->parameters, group, options);
+  if (group.size() == 1) return;
+  parallel::check_agreement(group, parameters, buffers);
+  // Frozen parameters too: every rank must start from the same values.
+  broadcast_from_rank_zero(group, without_repeats(parameters));
+  if (options.broadcast_buffers) broadcast_from_rank_zero(group, without_repeats(buffers));
+  state_->reducer = make_reducer(state_->parameters, group, options);
+  if (options.static_graph) state_->reducer->set_static_graph();
+}
+
+bool DistributedDataParallelBase::sends_buffers() const {
+  return state_->reducer != nullptr && state_->options.broadcast_buffers && state_->buffers_are_due;
+}
+
+void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>& buffers) {
+  if (state_->reducer == nullptr) return;
+  try {
+    if (state_->synchronises()) state_->reducer->prepare_for_forward();
+    if (at::GradMode::is_enabled()) state_->reducer->rebuild_buckets();
+  } catch (const c10::Error& error) {
+    explain(*state_, error);
+  }
+  broadcast_from_rank_zero(state_->group, without_repeats(buffers));
+}
+
+std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<at::Tensor> outputs) {
+  DdpState& state = *state_;
+  if (state.reducer == nullptr) return outputs;
+  const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
+  state.buffers_are_due = state.synchronises();
+  if (state.synchronises()) {
+    try {
+      state.reducer->prepare_for_backward(searches ? outputs : Tensors{});
+    } catch (const c10::Error& error) {
+      explain(state, error);
+    }
+  }
+  const bool first_of_static_graph = state.options.static_graph && !state.delayed_reduce_is_queued;
+  return searches || first_of_static_graph ? through_output_node(state, outputs) : outputs;
+}
+
+void DistributedDataParallelBase::zero_grad(bool set_to_none) {
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : state_->parameters) {
+    at::Tensor& gradient = entry.tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (set_to_none) {
+      gradient.reset();
+    } else {
+      gradient.zero_();
+    }
+  }
+}
+
+const std::vector<NamedTensor>& DistributedDataParallelBase::parameters() const { return state_->parameters; }
+const ProcessGroup& DistributedDataParallelBase::process_group() const { return state_->group; }
+const DistributedDataParallelOptions& DistributedDataParallelBase::options() const { return state_->options; }
+
+DistributedDataParallelBase::NoSync::NoSync(DistributedDataParallelBase& ddp)
+    : state_(ddp.state_), before_(ddp.state_->synchronise) {
+  state_->synchronise = false;
+}
+
+DistributedDataParallelBase::NoSync::~NoSync() { state_->synchronise = before_; }
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include "lockstep/train/accelerator.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/optim/zero_grad.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+at::Device cuda_device(const std::string& name, int index) {
+  const int count = cuda_device_count();
+  if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+  throw UsageError("device '" + name + "' means CUDA device " + std::to_string(index) + ", but this process can use " +
+                   std::to_string(count) +
+                   ": start fewer ranks on this host, or ask for the CPU with 'cpu'");
+}
+
+ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& options) {
+  return {.backend = options.backend,
+          .device = choose_device(options.device, world.local_rank),
+          .timeout = options.timeout};
+}
+
+json form_of(const at::Tensor& tensor) {
+  return {{"dtype", c10::toString(tensor.scalar_type())}, {"sizes", tensor.sizes().vec()}};
+}
+
+std::string to_text(const json& form) {
+  return form.at("dtype").get<std::string>() + " " + form.at("sizes").dump();
+}
+
+/// Throws, with each rank's form, unless all forms are equal after `relevant` took out what may differ.
+template <class Relevant>
+void check_forms(const char* operation, int rank, const std::vector<json>& forms, const Relevant& relevant) {
+  const auto same = [&](const json& form) { return relevant(form) == relevant(forms.front()); };
+  if (std::all_of(forms.begin(), forms.end(), same)) return;
+  std::string text;
+  for (std::size_t r = 0; r < forms.size(); ++r) {
+    text += (r == 0 ? "" : "; ") + ("rank " + std::to_string(r)) + " has " + to_text(forms[r]);
+  }
+  throw CommunicationError("rank " + std::to_string(rank) + ": " + operation + " of tensors that do not fit: " + text);
+}
+
+at::Tensor padded(const at::Tensor& tensor, std::int64_t rows) {
+  if (tensor.size(0) == rows) return tensor.contiguous();
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = rows;
+  at::Tensor result = at::zeros(sizes, tensor.options());
+  result.narrow(0, 0, tensor.size(0)).copy_(tensor);
+  return result;
+}
+
+}  // namespace
+
+at::Device choose_device(const std::string& name, int local_rank) {
+  if (name == "cpu") return at::kCPU;
+  if (name == "auto") return cuda_device_count() > 0 ? cuda_device(name, local_rank) : at::Device(at::kCPU);
+  if (name == "cuda") return cuda_device(name, local_rank);
+  const std::string prefix = "cuda:";
+  int index = -1;
+  const char* end = name.data() + name.size();
+  const bool numbered = name.starts_with(prefix) && std::from_chars(name.data() + prefix.size(), end, index).ptr == end;
+  if (!numbered || index < 0) {
+    throw UsageError("'" + name + "' is no device: expected auto, cpu, cuda, or cuda and a number as in cuda:0");
+  }
+  return cuda_device(name, index);
+}
+
+struct Accelerator::State {
+  World world;
+  AcceleratorOptions options;
+  ProcessGroup group;
+  Store store;
+  mutable std::int64_t main_first = 0;
+  mutable std::int64_t local_main_first = 0;
+};
+
+Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(World::from_environment(), options) {}
+
+Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
+    : Accelerator(world, ProcessGroup::init(world, group_options(world, options)), options) {}
+
+Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
+    : state_(std::make_shared<State>(State{world, options, group, group.new_namespace()})) {
+  if (world.rank != group.rank() || world.world_size != group.size()) {
+    throw UsageError("the world says rank " + std::to_string(world.rank) + " of " + std::to_string(world.world_size) +
+                     ", but the process group says rank " + std::to_string(group.rank()) + " of " +
+                     std::to_string(group.size()));
+  }
+}
+
+const World& Accelerator::world() const noexcept { return state_->world; }
+const ProcessGroup& Accelerator::process_group() const noexcept { return state_->group; }
+const at::Device& Accelerator::device() const noexcept { return state_->group.device(); }
+const DistributedDataParallelOptions& Accelerator::ddp_options() const noexcept { return state_->options.ddp; }
+
+void Accelerator::wait_for_everyone() const { state_->group.barrier(); }
+
+MainProcessFirst Accelerator::main_process_first() const {
+  const std::string name = "main_process_first #" + std::to_string(++state_->main_first);
+  return {state_->store, name, world().rank, 0};
+}
+
+MainProcessFirst Accelerator::local_main_process_first() const {
+  const std::string name = "local_main_process_first #" + std::to_string(++state_->local_main_first) + " on node " +
+                           std::to_string(world().group_rank);
+  return {state_->store, name, world().rank, world().rank - world().local_rank};
+}
+
+void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
+
+void Accelerator::backward(const at::Tensor& loss) const { loss.backward(); }
+
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
+  const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  const auto forms = process_group().all_gather_object(form_of(rows));
+  check_forms("gather", process_group().rank(), forms, [](json form) {
+    form["sizes"].erase(0);
+    return form;
+  });
+  std::int64_t most = 0;
+  for (const auto& form : forms) most = std::max(most, form.at("sizes").at(0).get<std::int64_t>());
+  if (most == 0) return rows.detach().clone();
+  auto parts = process_group().all_gather(padded(rows.detach(), most));
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    parts[r] = parts[r].narrow(0, 0, forms[r].at("sizes").at(0).get<std::int64_t>());
+  }
+  return at::cat(parts);
+}
+
+at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
+  const auto forms = process_group().all_gather_object(form_of(tensor));
+  check_forms("reduce", process_group().rank(), forms, [](const json& form) { return form; });
+  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  process_group().all_reduce(result, op);
+  return result;
+}
+
+DataLoader Accelerator::shard(const DataLoader& loader) const {
+  return loader.shard(num_processes(), process_index(), device());
+}
+
+void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& path) const {
+  on_main_process([&] { save_file(tensors, path); });
+}
+
+void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) const {
+  if (num_processes() == 1) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : tensors) process_group().broadcast(entry.tensor.detach());
+}
+
+void AcceleratedOptimizer::zero_grad(bool set_to_none) { lockstep::zero_grad(*optimizer_, set_to_none); }
+
+}  // namespace lockstep

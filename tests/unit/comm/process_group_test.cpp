@@ -1,0 +1,347 @@
+#include "lockstep/comm/process_group.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "support/ranks.hpp"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::run_group;
+
+/// [rank, rank + 1, rank + 2] + 10 * step.
+at::Tensor ramp(int rank, int step = 0, at::ScalarType dtype = at::kFloat) {
+  return at::arange(rank, rank + 3, at::TensorOptions().dtype(dtype)) + 10 * step;
+}
+
+template <class Failure, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+class EveryWorld : public ::testing::TestWithParam<int> {
+ protected:
+  int size() const { return GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(EveryWorld, AllReduceKnowsEveryOperation) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    at::Tensor sum = at::zeros({3}), product = at::ones({3}), low = ramp(0), high = ramp(size() - 1);
+    at::Tensor band = ramp(0, 0, at::kInt), bor = at::zeros({3}, at::kInt), bxor = at::zeros({3}, at::kInt);
+    for (int r = 0; r < size(); ++r) {
+      sum += ramp(r);
+      product *= ramp(r) + 1;
+      band = at::bitwise_and(band, ramp(r, 0, at::kInt));
+      bor = at::bitwise_or(bor, ramp(r, 0, at::kInt));
+      bxor = at::bitwise_xor(bxor, ramp(r, 0, at::kInt));
+    }
+    const auto reduced = [&](at::Tensor tensor, ReduceOp op) {
+      group.all_reduce(tensor, op);
+      return tensor;
+    };
+    const int rank = group.rank();
+    EXPECT_TRUE(at::equal(reduced(ramp(rank), ReduceOp::sum), sum));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank), ReduceOp::avg), sum / size()));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank) + 1, ReduceOp::product), product));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank), ReduceOp::min), low));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank), ReduceOp::max), high));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank, 0, at::kInt), ReduceOp::bit_and), band));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank, 0, at::kInt), ReduceOp::bit_or), bor));
+    EXPECT_TRUE(at::equal(reduced(ramp(rank, 0, at::kInt), ReduceOp::bit_xor), bxor));
+  });
+}
+
+TEST_P(EveryWorld, AllReduceKnowsTheDtypes) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kChar, at::kByte}) {
+      const at::Tensor tensor = ramp(group.rank(), 0, dtype);
+      group.all_reduce(tensor);
+      at::Tensor expected = at::zeros({3}, dtype);
+      for (int r = 0; r < size(); ++r) expected += ramp(r, 0, dtype);
+      EXPECT_TRUE(at::equal(tensor, expected)) << dtype;
+    }
+  });
+}
+
+TEST_P(EveryWorld, BroadcastFromEveryRoot) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    for (int root = 0; root < size(); ++root) {
+      const at::Tensor tensor = ramp(group.rank());
+      group.broadcast(tensor, root);
+      EXPECT_TRUE(at::equal(tensor, ramp(root)));
+    }
+  });
+}
+
+TEST_P(EveryWorld, ReduceToEveryRoot) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    for (int root = 0; root < size(); ++root) {
+      const at::Tensor tensor = ramp(group.rank());
+      group.reduce(tensor, root, ReduceOp::avg);
+      if (group.rank() == root) {
+        EXPECT_TRUE(at::allclose(tensor, ramp(0) + (size() - 1) / 2.0));
+      }
+    }
+  });
+}
+
+TEST_P(EveryWorld, GatherAndAllGather) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    const auto all = group.all_gather(ramp(group.rank()));
+    const auto gathered = group.gather(ramp(group.rank()), size() - 1);
+    const at::Tensor flat = at::empty({3 * size()});
+    group.all_gather_into_tensor(flat, ramp(group.rank()));
+    EXPECT_EQ(gathered.size(), group.rank() == size() - 1 ? all.size() : 0U);
+    for (int r = 0; r < size(); ++r) {
+      EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(r)], ramp(r)));
+      EXPECT_TRUE(at::equal(flat.narrow(0, 3 * r, 3), ramp(r)));
+      if (!gathered.empty()) {
+        EXPECT_TRUE(at::equal(gathered[static_cast<std::size_t>(r)], ramp(r)));
+      }
+    }
+  });
+}
+
+TEST_P(EveryWorld, ScatterAndReduceScatter) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    std::vector<at::Tensor> parts;
+    for (int r = 0; r < size(); ++r) parts.push_back(ramp(group.rank(), r));
+    const at::Tensor received = at::empty({3});
+    group.scatter(received, group.rank() == 0 ? parts : std::vector<at::Tensor>{});
+    EXPECT_TRUE(at::equal(received, ramp(0, group.rank())));
+
+    at::Tensor expected = at::zeros({3});
+    for (int r = 0; r < size(); ++r) expected += ramp(r, group.rank());
+    group.reduce_scatter(received, parts);
+    EXPECT_TRUE(at::equal(received, expected));
+    group.reduce_scatter_tensor(received, at::cat(parts), ReduceOp::avg);
+    EXPECT_TRUE(at::equal(received, expected / size()));
+  });
+}
+
+TEST_P(EveryWorld, AllToAllWithUnequalParts) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    const auto part = [](int from, int to) { return at::full({from + 1, to + 1}, 100.0 * from + to); };
+    std::vector<at::Tensor> inputs, outputs;
+    for (int r = 0; r < size(); ++r) {
+      inputs.push_back(part(group.rank(), r));
+      outputs.push_back(at::zeros({r + 1, group.rank() + 1}));
+    }
+    group.all_to_all(outputs, inputs);
+    for (int r = 0; r < size(); ++r) {
+      EXPECT_TRUE(at::equal(outputs[static_cast<std::size_t>(r)], part(r, group.rank())));
+    }
+    const at::Tensor slices = at::empty({size()});
+    group.all_to_all_single(slices, at::arange(size()).to(at::kFloat) + 10 * group.rank());
+    EXPECT_TRUE(at::equal(slices, 10.0 * at::arange(size()).to(at::kFloat) + group.rank()));
+  });
+}
+
+TEST_P(EveryWorld, SendAndReceiveRoundTheRing) {
+  if (size() == 1) return;  // Nobody to send to.
+  run_group(size(), [&](const ProcessGroup& group) {
+    const int next = (group.rank() + 1) % size();
+    const int previous = (group.rank() + size() - 1) % size();
+    const at::Tensor received = at::empty({3});
+    Work sending = group.send_async(ramp(group.rank()), next, 7);
+    group.recv(received, previous, 7);
+    sending.wait();
+    EXPECT_TRUE(at::equal(received, ramp(previous)));
+    if (group.rank() == 0) {
+      int sum = 0;
+      for (int i = 1; i < size(); ++i) sum += group.recv_any_source(received, 9);
+      EXPECT_EQ(sum, size() * (size() - 1) / 2);
+    } else {
+      group.send(ramp(group.rank()), 0, 9);
+    }
+  });
+}
+
+TEST_P(EveryWorld, AsynchronousWorkCompletesInOrder) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    std::vector<at::Tensor> tensors;
+    std::vector<Work> works;
+    for (int step = 0; step < 20; ++step) {
+      tensors.push_back(ramp(group.rank(), step));
+      works.push_back(group.all_reduce_async(tensors.back(), ReduceOp::avg));
+    }
+    for (std::size_t step = 0; step < works.size(); ++step) {
+      works[step].wait();
+      works[step].wait();  // A second wait must not divide again.
+      EXPECT_TRUE(works[step].is_completed());
+      EXPECT_TRUE(at::allclose(tensors[step], ramp(0, static_cast<int>(step)) + (size() - 1) / 2.0));
+    }
+  });
+}
+
+TEST_P(EveryWorld, Objects) {
+  run_group(size(), [&](const ProcessGroup& group) {
+    const std::string mine(static_cast<std::size_t>(group.rank() * 5), static_cast<char>('a' + group.rank()));
+    EXPECT_EQ(group.broadcast_object(mine, size() - 1),
+              std::string(static_cast<std::size_t>((size() - 1) * 5), static_cast<char>('a' + size() - 1)));
+    EXPECT_EQ(group.broadcast_object(std::string(), 0), "");
+    const auto all = group.all_gather_object(mine);
+    std::vector<std::string> to_scatter;
+    for (int r = 0; r < size(); ++r) {
+      EXPECT_EQ(all.at(static_cast<std::size_t>(r)),
+                std::string(static_cast<std::size_t>(r * 5), static_cast<char>('a' + r)));
+      to_scatter.push_back("for " + std::to_string(r * 1000));
+    }
+    EXPECT_EQ(group.scatter_object(group.rank() == 0 ? to_scatter : std::vector<std::string>{}),
+              "for " + std::to_string(group.rank() * 1000));
+    const nlohmann::json object{{"rank", group.rank()}, {"text", "\u00e4\"\n"}};
+    EXPECT_EQ(group.broadcast_object(object).at("rank"), 0);
+    EXPECT_EQ(group.all_gather_object(object).back().at("rank"), size() - 1);
+    const std::vector<nlohmann::json> objects(static_cast<std::size_t>(size()), object);
+    EXPECT_EQ(group.scatter_object(objects).at("text"), "\u00e4\"\n");
+  });
+}
+
+TEST_P(EveryWorld, BarrierHoldsEveryRankBack) {
+  std::atomic<int> arrived{0};
+  run_group(size(), [&](const ProcessGroup& group) {
+    for (int round = 1; round <= 5; ++round) {
+      ++arrived;
+      group.barrier();
+      EXPECT_GE(arrived.load(), round * size());
+    }
+  });
+}
+
+TEST(ProcessGroup, ABarrierNamesWhoDidNotCome) {
+  run_group(4, [&](const ProcessGroup& group) {
+    if (group.rank() == 1 || group.rank() == 3) return;
+    const auto text = message_of<TimeoutError>([&] { group.barrier(milliseconds(300)); });
+    EXPECT_NE(text.find("barrier #2 timed out after 300 ms: ranks 1, 3 did not come"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank " + std::to_string(group.rank()) + " of 4"), std::string::npos) << text;
+  });
+}
+
+TEST(ProcessGroup, RanksThatNeverComeAreNamedAtTheStart) {
+  const Store store = Store::in_memory();
+  try {
+    ProcessGroup(0, 3, store, {.join_timeout = milliseconds(200)});
+    FAIL() << "a group of three formed with one rank";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.missing_ranks(), (std::vector<int>{1, 2}));
+  }
+}
+
+TEST(ProcessGroup, ALostPeerNamesTheOperation) {
+  run_group(
+      2,
+      [&](const ProcessGroup& group) {
+        if (group.rank() == 1) return;
+        const auto text = message_of<CommunicationError>([&] { group.all_reduce(at::ones({5})); });
+        EXPECT_NE(text.find("rank 0 of 2: all_reduce #1 (Float [5], cpu) failed"), std::string::npos) << text;
+      },
+      milliseconds(2000));
+}
+
+TEST(ProcessGroup, TwoProcessesWithOneRankAreRefused) {
+  const Store store = Store::in_memory();
+  std::atomic<int> refused{0};
+  testing::run_ranks(2, [&](int) {
+    try {
+      ProcessGroup(1, 3, store, {.join_timeout = milliseconds(500)});
+    } catch (const TimeoutError&) {
+    } catch (const CommunicationError& error) {
+      EXPECT_NE(std::string(error.what()).find("two processes claim rank 1 of 3"), std::string::npos) << error.what();
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused.load(), 1);
+}
+
+TEST(ProcessGroup, DifferentIdeasOfTheWorldAreRefused) {
+  const Store store = Store::in_memory();
+  EXPECT_THROW(ProcessGroup(0, 2, store, {.join_timeout = milliseconds(50)}), TimeoutError);
+  const auto text = message_of<CommunicationError>(
+      [&] { ProcessGroup(1, 3, store, {.join_timeout = milliseconds(50)}); });
+  EXPECT_NE(text.find("with a world of 3 ranks, but another rank of the same job with a world of 2"), std::string::npos)
+      << text;
+}
+
+TEST(ProcessGroup, WrongArgumentsAreNamed) {
+  run_group(2, [&](const ProcessGroup& group) {
+    const at::Tensor tensor = at::ones({2});
+    EXPECT_NE(message_of<UsageError>([&] { group.broadcast(tensor, 2); }).find("root 2 is not a rank of this group"),
+              std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { group.send(tensor, group.rank()); }).find("cannot send to itself"),
+              std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { group.reduce_scatter(tensor, {tensor}); }).find("expected 2 input tensors"),
+              std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { group.all_gather_into_tensor(tensor, tensor); }).find("4 elements"),
+              std::string::npos);
+    EXPECT_THROW(group.all_reduce(at::ones({2}, at::kInt), ReduceOp::avg), UsageError);
+    EXPECT_THROW((void)group.new_group({0, 0}), UsageError);
+    EXPECT_THROW((void)group.new_group({0, 2}), UsageError);
+    EXPECT_THROW((void)group.new_group({}), UsageError);
+  });
+}
+
+TEST(ProcessGroup, ImpossibleOptionsAreRefused) {
+  const Store store = Store::in_memory();
+  EXPECT_THROW(ProcessGroup(2, 2, store), UsageError);
+  EXPECT_THROW(ProcessGroup(0, 1, store, {.backend = CommBackend::nccl}), UsageError);
+  EXPECT_THROW(ProcessGroup(0, 1, store, {.device = at::Device(at::kCUDA)}), UsageError);
+  EXPECT_THROW(ProcessGroup(0, 1, store, {.timeout = milliseconds(0)}), UsageError);
+  EXPECT_THROW(comm_backend_from("mpi"), UsageError);
+  EXPECT_EQ(comm_backend_from("auto"), CommBackend::automatic);
+}
+
+TEST(ProcessGroup, SubGroupsWorkSideBySide) {
+  run_group(4, [&](const ProcessGroup& group) {
+    const auto even = group.new_group({2, 0});
+    const auto odd = group.new_group({1, 3});
+    EXPECT_EQ(even.has_value(), group.rank() % 2 == 0);
+    EXPECT_EQ(odd.has_value(), group.rank() % 2 == 1);
+    const ProcessGroup& mine = even ? *even : *odd;
+    EXPECT_EQ(mine.size(), 2);
+    EXPECT_EQ(mine.rank(), group.rank() == 0 || group.rank() == 3 ? 1 : 0);
+    const at::Tensor tensor = at::full({1}, group.rank());
+    mine.all_reduce(tensor);
+    EXPECT_EQ(tensor.item<int>(), even ? 2 : 4);
+    mine.barrier();
+    group.barrier();
+  });
+}
+
+TEST(ProcessGroup, SubGroupsWithDifferentListsAreRefused) {
+  std::atomic<int> refused{0};
+  run_group(2, [&](const ProcessGroup& group) {
+    try {
+      (void)group.new_group({group.rank()});
+    } catch (const CommunicationError& error) {
+      EXPECT_NE(std::string(error.what()).find("every rank must pass the same list"), std::string::npos);
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused.load(), 1);
+}
+
+TEST(ProcessGroup, AWorldOfOneNeedsNoNetwork) {
+  const ProcessGroup group = ProcessGroup::init(World::single());
+  const at::Tensor tensor = ramp(3);
+  group.all_reduce(tensor);
+  group.barrier();
+  EXPECT_TRUE(at::equal(tensor, ramp(3)));
+  EXPECT_EQ(group.broadcast_object(std::string("same")), "same");
+}
+
+}  // namespace
+}  // namespace lockstep

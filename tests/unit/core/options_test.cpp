@@ -1,0 +1,351 @@
+#include "lockstep/core/options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+struct Sample {
+  std::int64_t epochs = 10;
+  int workers = 2;
+  std::uint64_t seed = 42;
+  double learning_rate = 1e-3;
+  double clip = 1.0;
+  std::string device = "auto";
+  std::string output_dir = "out";
+  bool resume = false;
+  bool shuffle = true;
+  std::optional<std::string> data;
+  std::optional<double> warmup;
+  std::optional<bool> compiled;
+  std::vector<std::string> columns = {"text"};
+  std::vector<std::string> files;
+};
+
+OptionTable<Sample> sample_table() {
+  return OptionTable<Sample>("sample", "Trains a small network.")
+      .add("epochs", &Sample::epochs, "Passes over the training data.", at_least(1))
+      .add("workers", &Sample::workers, "Loader threads.", between(0, 64), short_name('w'))
+      .add("seed", &Sample::seed, "Where randomness starts.")
+      .add("learning-rate", &Sample::learning_rate, "Step size of the optimizer.", more_than(0.0))
+      .add("clip", &Sample::clip, "Largest norm of the gradients.", or_non_finite())
+      .add("device", &Sample::device, "Where to train.", one_of({"auto", "cpu", "cuda"}))
+      .add("output-dir", &Sample::output_dir, "Where results go.", metavar("DIR"), not_empty())
+      .add("resume", &Sample::resume, "Goes on from the last checkpoint.", short_name('r'))
+      .add("shuffle", &Sample::shuffle, "Shuffles every epoch.")
+      .add("data", &Sample::data, "The data set.", metavar("FILE"))
+      .add("warmup", &Sample::warmup, "Share of the steps that warm up.", at_least(0), less_than(1))
+      .add("compiled", &Sample::compiled, "Compiles the model.")
+      .add("columns", &Sample::columns, "Columns to read.");
+}
+
+Sample parsed(const std::vector<std::string>& words) { return sample_table().parse(words).options; }
+
+/// The message that the words are refused with; a failure when they are accepted.
+std::string refusal(const OptionTable<Sample>& table, const std::vector<std::string>& words,
+                    const Environment& environment = {}) {
+  try {
+    table.parse(words, environment);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "the words were accepted";
+  return "";
+}
+
+std::string refusal(const std::vector<std::string>& words) { return refusal(sample_table(), words); }
+
+std::string json_refusal(const std::string& text) {
+  try {
+    sample_table().from_json_text(text);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "the JSON was accepted: " << text;
+  return "";
+}
+
+TEST(Options, DefaultsAreThoseOfTheStruct) {
+  const auto result = sample_table().parse(std::vector<std::string>{});
+  EXPECT_FALSE(result.help);
+  EXPECT_TRUE(result.given.empty());
+  EXPECT_EQ(result.options.epochs, 10);
+  EXPECT_EQ(result.options.device, "auto");
+  EXPECT_FALSE(result.options.data.has_value());
+}
+
+TEST(Options, ReadsEveryType) {
+  const Sample options =
+      parsed({"--epochs=3", "--workers", "0", "--seed", "18446744073709551615", "--learning_rate", "5e-05",
+              "--clip=inf", "--device", "cuda", "--output-dir", "a b", "--data=x=y", "--warmup", ".5",
+              "--compiled", "--columns", "a,b,,c,d"});
+  EXPECT_EQ(options.epochs, 3);
+  EXPECT_EQ(options.workers, 0);
+  EXPECT_EQ(options.seed, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_DOUBLE_EQ(options.learning_rate, 5e-5);
+  EXPECT_EQ(options.clip, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(options.device, "cuda");
+  EXPECT_EQ(options.output_dir, "a b");
+  EXPECT_EQ(options.data, "x=y");
+  EXPECT_EQ(options.warmup, 0.5);
+  EXPECT_EQ(options.compiled, true);
+  EXPECT_EQ(options.columns, (std::vector<std::string>{"a", "b,c", "d"}));
+}
+
+TEST(Options, ReadsCAndCppCommandLines) {
+  const char* const argv[] = {"sample", "--epochs", "7"};
+  EXPECT_EQ(sample_table().parse(3, argv).options.epochs, 7);
+  EXPECT_EQ(sample_table().parse(1, argv).options.epochs, 10);
+}
+
+TEST(Options, SwitchesHaveThreeSpellings) {
+  EXPECT_TRUE(parsed({"--resume"}).resume);
+  EXPECT_TRUE(parsed({"--resume=True"}).resume);
+  EXPECT_FALSE(parsed({"--resume", "--no-resume"}).resume);
+  EXPECT_FALSE(parsed({"--no_shuffle"}).shuffle);
+  EXPECT_FALSE(parsed({"--shuffle=0"}).shuffle);
+  EXPECT_EQ(parsed({"--no-compiled"}).compiled, false);
+}
+
+TEST(Options, LettersStandForFlags) {
+  EXPECT_EQ(parsed({"-w3"}).workers, 3);
+  EXPECT_EQ(parsed({"-w", "3"}).workers, 3);
+  EXPECT_EQ(parsed({"-w=3"}).workers, 3);
+  const Sample both = parsed({"-rw5"});
+  EXPECT_TRUE(both.resume);
+  EXPECT_EQ(both.workers, 5);
+}
+
+TEST(Options, TheLastOfTwoHolds) {
+  EXPECT_EQ(parsed({"--epochs", "3", "--epochs", "4"}).epochs, 4);
+  EXPECT_EQ(parsed({"--columns", "a", "--columns", "b"}).columns, std::vector<std::string>{"b"});
+}
+
+TEST(Options, SaysWhatWasGiven) {
+  const auto result = sample_table().parse(std::vector<std::string>{"--learning_rate", "1", "-r"});
+  EXPECT_TRUE(result.was_given("learning-rate"));
+  EXPECT_TRUE(result.was_given("resume"));
+  EXPECT_FALSE(result.was_given("epochs"));
+  EXPECT_EQ(result.given.at("resume"), "-r");
+}
+
+TEST(Options, HelpEndsTheReading) {
+  EXPECT_TRUE(sample_table().parse(std::vector<std::string>{"--help", "--nonsense"}).help);
+  EXPECT_TRUE(sample_table().parse(std::vector<std::string>{"-h"}).help);
+}
+
+TEST(Options, NumbersAreReadWholly) {
+  EXPECT_EQ(refusal({"--epochs", "3x"}),
+            "--epochs '3x': expected a whole number of at most 64 bits, at least 1.");
+  for (const auto* text : {"", " 3", "3 ", "0x3", "3.0", "1e1", "9223372036854775808", "+3", "nan"}) {
+    EXPECT_NE(
+        refusal({std::string("--epochs=") + text}).find("--epochs '" + std::string(text) + "': expected"),
+        std::string::npos);
+  }
+  for (const auto* text : {"", "1e999", "nan", "inf", "1,5", "0.1f"}) {
+    EXPECT_NE(refusal({std::string("--learning-rate=") + text}).find("--learning-rate"), std::string::npos);
+  }
+  EXPECT_NE(refusal({"--workers=2147483648"}).find("at most 32 bits"), std::string::npos);
+  EXPECT_NE(refusal({"--seed=-1"}).find("a whole number from 0"), std::string::npos);
+}
+
+TEST(Options, BoundsAreHeld) {
+  EXPECT_NE(refusal({"--epochs=0"}).find("at least 1"), std::string::npos);
+  EXPECT_NE(refusal({"--epochs", "-3"}).find("--epochs '-3'"), std::string::npos);
+  EXPECT_NE(refusal({"--learning-rate=0"}).find("a number, more than 0"), std::string::npos);
+  EXPECT_NE(refusal({"--workers=65"}).find("from 0 to 64"), std::string::npos);
+  EXPECT_NE(refusal({"--warmup=1"}).find("at least 0, less than 1"), std::string::npos);
+  EXPECT_EQ(refusal({"--device", "cdua"}),
+            "--device 'cdua': expected one of auto, cpu, cuda (did you mean 'cuda'?).");
+  EXPECT_EQ(refusal({"--output-dir="}), "--output-dir '': expected a text that is not empty.");
+  EXPECT_NE(refusal({"--resume=maybe"}).find("--resume 'maybe': expected true or false"), std::string::npos);
+}
+
+TEST(Options, UnknownFlagsNameTheNearest) {
+  EXPECT_EQ(refusal({"--epoch", "3"}),
+            "unknown flag --epoch (did you mean '--epochs'?). See --help for all flags.");
+  EXPECT_NE(refusal({"--learning-rat=1"}).find("'--learning-rate'"), std::string::npos);
+  EXPECT_NE(refusal({"--no-resmue"}).find("'--no-resume'"), std::string::npos);
+  EXPECT_EQ(refusal({"--qqqqqqqq"}), "unknown flag --qqqqqqqq. See --help for all flags.");
+  EXPECT_NE(refusal({"-x"}).find("unknown flag -x"), std::string::npos);
+  EXPECT_NE(refusal({"--" + std::string(100000, 'e')}).find("unknown flag"), std::string::npos);
+}
+
+TEST(Options, MissingValuesAndStrayWordsAreNamed) {
+  EXPECT_NE(refusal({"--epochs"}).find("--epochs needs a value"), std::string::npos);
+  EXPECT_NE(refusal({"--data", "--resume"}).find("'--resume' follows it"), std::string::npos);
+  EXPECT_NE(refusal({"--no-resume=1"}).find("takes no value"), std::string::npos);
+  EXPECT_NE(refusal({"stray"}).find("unexpected argument 'stray'"), std::string::npos);
+  EXPECT_NE(refusal({"--", "--epochs"}).find("unexpected argument '--epochs' after '--'"), std::string::npos);
+}
+
+TEST(Options, TheRestIsTakenWhereItIsDeclared) {
+  auto table = sample_table().rest("files", &Sample::files, "Files to read.");
+  const auto words = std::vector<std::string>{"a", "--epochs", "2", "-", "--", "--b", "--"};
+  const Sample options = table.parse(words).options;
+  EXPECT_EQ(options.epochs, 2);
+  EXPECT_EQ(options.files, (std::vector<std::string>{"a", "-", "--b", "--"}));
+}
+
+OptionTable<Sample> launcher_like() {
+  return sample_table()
+      .rest("program ...", &Sample::files, "What to run.", true)
+      .refuse("rdzv-backend", true, "one host needs none. Leave it out.")
+      .refuse("run-path", false, "name the program itself.")
+      .grammar({.stop_at_first_positional = true, .unique_prefixes = true, .environment_prefix = "PET_"});
+}
+
+TEST(OptionsGrammar, StopsAtTheFirstPositional) {
+  EXPECT_EQ(launcher_like().parse({"--epochs", "2", "prog", "--epochs", "3", "--"}).options.files,
+            (std::vector<std::string>{"prog", "--epochs", "3", "--"}));
+  EXPECT_EQ(launcher_like().parse({"--", "--prog", "--"}).options.files,
+            (std::vector<std::string>{"--prog", "--"}));
+  EXPECT_NE(refusal(launcher_like(), {"--epochs=2"}).find("the program ... is missing"), std::string::npos);
+}
+
+TEST(OptionsGrammar, TakesUniquePrefixes) {
+  EXPECT_EQ(launcher_like().parse({"--ep=2", "p"}).options.epochs, 2);
+  EXPECT_NE(
+      refusal(launcher_like(), {"--c=2", "p"}).find("--c could be any of --clip, --compiled, --columns"),
+      std::string::npos);
+  EXPECT_TRUE(launcher_like().parse({"--he"}).help);
+  EXPECT_NE(refusal({"--ep=2"}).find("unknown flag --ep"), std::string::npos)
+      << "prefixes are off by default";
+}
+
+TEST(OptionsGrammar, TakesDefaultsFromTheEnvironment) {
+  const Environment environment{{"PET_EPOCHS", "5"}, {"PET_RESUME", "1"}, {"PET_LEARNING_RATE", "2"}};
+  const auto result = launcher_like().parse({"--epochs", "6", "p"}, environment);
+  EXPECT_EQ(result.options.epochs, 6);
+  EXPECT_TRUE(result.options.resume);
+  EXPECT_EQ(result.options.learning_rate, 2.0);
+  EXPECT_EQ(result.given.at("resume"), "PET_RESUME");
+  EXPECT_EQ(result.given.at("epochs"), "--epochs");
+  EXPECT_NE(refusal(launcher_like(), {"p"}, {{"PET_EPOCHS", "x"}}).find("PET_EPOCHS 'x': expected"),
+            std::string::npos);
+  EXPECT_EQ(sample_table().parse(std::vector<std::string>{}, environment).options.epochs, 10);
+}
+
+TEST(OptionsGrammar, RefusedFlagsSayWhatToDo) {
+  EXPECT_EQ(refusal(launcher_like(), {"--rdzv_backend", "c10d", "p"}),
+            "--rdzv-backend is not supported: one host needs none. Leave it out.");
+  EXPECT_NE(refusal(launcher_like(), {"--run-path", "p"}).find("name the program itself"), std::string::npos);
+  EXPECT_NE(refusal(launcher_like(), {"p"}, {{"PET_RUN_PATH", "1"}}).find("PET_RUN_PATH"), std::string::npos);
+  EXPECT_NO_THROW(launcher_like().parse({"p"}, {{"PET_RUN_PATH", "0"}}));
+}
+
+TEST(OptionsJson, RoundTrips) {
+  Sample options =
+      parsed({"--epochs=3", "--clip=inf", "--data=x", "--columns=a,b", "--no-shuffle", "--warmup=0.1"});
+  const std::string text = sample_table().to_json_text(options);
+  const Sample back = sample_table().from_json_text(text);
+  EXPECT_EQ(sample_table().to_json_text(back), text);
+  EXPECT_EQ(back.epochs, 3);
+  EXPECT_EQ(back.clip, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(back.columns, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(back.warmup, 0.1);
+  EXPECT_FALSE(back.compiled.has_value());
+  nlohmann::json json;
+  sample_table().to_json(json, options);
+  EXPECT_EQ(json.at("learning_rate"), 1e-3);
+  EXPECT_TRUE(json.at("compiled").is_null());
+  EXPECT_EQ(json.size(), 13U);
+}
+
+TEST(OptionsJson, LaysKeysOverABase) {
+  Sample base;
+  base.epochs = 4;
+  base.data = "x";
+  const Sample result = sample_table().from_json_text(R"({"workers": 5, "data": null})", base);
+  EXPECT_EQ(result.epochs, 4);
+  EXPECT_EQ(result.workers, 5);
+  EXPECT_FALSE(result.data.has_value());
+}
+
+TEST(OptionsJson, BadInputIsNamed) {
+  EXPECT_NE(json_refusal("[").find("is not JSON"), std::string::npos);
+  EXPECT_NE(json_refusal("[1]").find("expected a JSON object, not array"), std::string::npos);
+  EXPECT_NE(json_refusal(R"({"epoch": 3})").find("unknown JSON key 'epoch'"), std::string::npos);
+  EXPECT_NE(json_refusal(R"({"epoch": 3})").find("'epochs'"), std::string::npos);
+  for (const auto* text :
+       {R"({"epochs": "3"})", R"({"epochs": 0})", R"({"epochs": 1.5})", R"({"epochs": null})",
+        R"({"epochs": true})", R"({"epochs": 1e30})", R"({"resume": 1})", R"({"device": "tpu"})",
+        R"({"columns": "a"})", R"({"columns": [1]})", R"({"data": {}})", R"({"learning_rate": "nan"})",
+        R"({"seed": -1})"}) {
+    EXPECT_NE(json_refusal(text).find("JSON key '"), std::string::npos) << text;
+  }
+}
+
+TEST(Options, StructsFilledByCodeAreChecked) {
+  Sample options;
+  EXPECT_NO_THROW(sample_table().check(options));
+  options.epochs = 0;
+  EXPECT_THROW(sample_table().check(options), UsageError);
+}
+
+TEST(Options, MistakesOfTheProgramAreLogicErrors) {
+  auto table = sample_table();
+  EXPECT_THROW(table.add("epochs", &Sample::epochs, "Again."), std::logic_error);
+  EXPECT_THROW(table.add("other", &Sample::epochs, "Same letter.", short_name('w')), std::logic_error);
+  EXPECT_THROW(table.add("under_score", &Sample::epochs, "No flag name."), std::logic_error);
+  EXPECT_THROW(table.add("help", &Sample::epochs, "Taken."), std::logic_error);
+}
+
+struct Small {
+  std::int64_t epochs = 10;
+  std::string device = "auto";
+  bool resume = false;
+  std::optional<std::string> data;
+  std::vector<std::string> files;
+};
+
+OptionTable<Small> small_table() {
+  return OptionTable<Small>("small", "Trains a small network on images.")
+      .rest("files", &Small::files, "Files to read.")
+      .add("epochs", &Small::epochs, "Passes over the training data.", at_least(1), short_name('e'))
+      .add("device", &Small::device, "Where to train.", one_of({"auto", "cpu"}))
+      .section("files")
+      .add("resume", &Small::resume,
+           "Goes on from the last checkpoint, if there is one in the folder for results; begins anew where "
+           "there is none.")
+      .add("data", &Small::data, "The data set: a|b.", metavar("FILE"))
+      .refuse("old", false, "It is gone.");
+}
+
+TEST(OptionsText, Help) {
+  EXPECT_EQ(small_table().help(), R"(usage: small [options] [files]
+
+Trains a small network on images.
+
+  files                       Files to read.
+
+options:
+  -h, --help                  Shows this text and ends.
+  -e, --epochs N              Passes over the training data. [at least 1; default: 10]
+  --device {auto,cpu}         Where to train. [default: auto]
+
+files:
+  --[no-]resume               Goes on from the last checkpoint, if there is one in the folder for
+                              results; begins anew where there is none. [default: off]
+  --data FILE                 The data set: a|b.
+)");
+}
+
+TEST(OptionsText, MarkdownTable) {
+  EXPECT_EQ(small_table().markdown_table(), R"(| flag | JSON key | value | default | meaning |
+| --- | --- | --- | --- | --- |
+| `-e`, `--epochs` | `epochs` | a whole number of at most 64 bits, at least 1 | `10` | Passes over the training data. |
+| `--device` | `device` | one of auto, cpu | `auto` | Where to train. |
+| `--resume` | `resume` | true or false | `off` | Goes on from the last checkpoint, if there is one in the folder for results; begins anew where there is none. |
+| `--data` | `data` | a text |  | The data set: a\|b. |
+)");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+
+namespace lockstep::launch {
+
+/// A folder for one test, removed with it.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  /// Writes a file and returns its path.
+  std::string write(const std::string& name, const std::string& text, bool executable = false) const;
+
+ private:
+  std::string path_;
+};
+
+/// How a launcher ended.
+struct Finished {
+  /// Its exit code, or minus the number of the signal that killed it.
+  int status = 0;
+  std::string out;
+  std::string err;
+};
+
+/// The real launcher, as a child of the test, with its output in files. Killed with the object.
+class LauncherProcess {
+ public:
+  /// `variables` are laid over the test's environment; `in_child` runs before exec.
+  explicit LauncherProcess(const std::vector<std::string>& arguments, const Environment& variables = {},
+                           const std::function<void()>& in_child = {});
+  ~LauncherProcess();
+  LauncherProcess(const LauncherProcess&) = delete;
+  LauncherProcess& operator=(const LauncherProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  /// Waits for its end; a test failure when it takes longer than 20 s.
+  Finished wait();
+
+ private:
+  ScratchFolder output_;
+  pid_t pid_ = 0;
+};
+
+/// Starts a launcher and waits for it.
+Finished launch(const std::vector<std::string>& arguments, const Environment& variables = {});
+
+/// Tries until it works, for up to 20 s; false when it never did.
+bool eventually(const std::function<bool()>& works);
+
+std::string read_file(const std::string& path);
+
+/// The whole number that a process will write into the file, awaited for up to 20 s; a test failure when none
+/// comes. The writer renames the file into place, so that it is never seen half written.
+pid_t await_number(const std::string& path);
+
+/// Whether the process is gone (or a zombie), awaited for up to 20 s.
+bool await_end(pid_t process);
+
+}  // namespace lockstep::launch

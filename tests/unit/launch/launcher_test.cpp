@@ -1,0 +1,288 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "launcher_process.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Words = std::vector<std::string>;
+
+/// `lockstep run <flags> sh -c <script>`.
+Words shell(Words flags, const std::string& script) {
+  flags.insert(flags.begin(), "run");
+  flags.insert(flags.end(), {"sh", "-c", script});
+  return flags;
+}
+
+/// A shell command that puts its process id into a file, whole or not at all.
+std::string note_pid(const std::string& file) {
+  return "echo $$ > " + file + ".new; mv " + file + ".new " + file + "; ";
+}
+
+long folders_in(const std::string& path) {
+  const std::filesystem::directory_iterator entries(path);
+  return std::count_if(begin(entries), end(entries), [](const auto& entry) { return entry.is_directory(); });
+}
+
+int lines_with(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Launcher, RanksSucceed) {
+  const Finished result =
+      launch(shell({"--nproc-per-node=3"}, "echo \"<$RANK of $WORLD_SIZE ${local_rank}>\""));
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const auto* line : {"<0 of 3 0>", "<1 of 3 1>", "<2 of 3 2>"})
+    EXPECT_EQ(lines_with(result.out, line), 1);
+  EXPECT_EQ(lines_with(result.err, "OMP_NUM_THREADS is not set"), 1);
+}
+
+TEST(Launcher, OneRankAndSetThreadsNeedNoNotice) {
+  EXPECT_EQ(launch({"run", "true"}).err, "");
+  EXPECT_EQ(launch({"run", "--nproc-per-node=2", "true"}, {{"OMP_NUM_THREADS", "1"}}).err, "");
+}
+
+TEST(Launcher, StandardInputPassesThrough) {
+  const ScratchFolder folder;
+  const std::string input = folder.write("in", "hello\n");
+  LauncherProcess launcher({"run", "cat"}, {}, [&] { dup2(open(input.c_str(), O_RDONLY), STDIN_FILENO); });
+  EXPECT_EQ(launcher.wait().out, "hello\n");
+}
+
+TEST(Launcher, OptionsComeFromPetVariables) {
+  const Finished result =
+      launch(shell({}, "echo $LOCAL_WORLD_SIZE$ROLE_NAME"), {{"PET_NPROC_PER_NODE", "2"}, {"PET_ROLE", "w"}});
+  EXPECT_EQ(result.out, "2w\n2w\n");
+}
+
+TEST(Launcher, TheExitCodeIsTheFirstFailures) {
+  const Finished result = launch(shell({"--nproc-per-node=3"}, "[ $RANK = 1 ] && exit 7; exec sleep 60"));
+  EXPECT_EQ(result.status, 7);
+  EXPECT_EQ(lines_with(result.err, "FAILED: rank 1 (local rank 1, pid "), 1) << result.err;
+  EXPECT_EQ(lines_with(result.err, ", sh) exited with code 7"), 1) << result.err;
+  EXPECT_EQ(lines_with(result.err, "was killed by SIGTERM (Terminated) after it was told to stop"), 2)
+      << result.err;
+}
+
+TEST(Launcher, SignalsOfRanksAreNamed) {
+  const Finished crash = launch(shell({}, "kill -SEGV $$"));
+  EXPECT_EQ(crash.status, 128 + SIGSEGV);
+  EXPECT_NE(crash.err.find("SIGSEGV (Segmentation fault)"), std::string::npos) << crash.err;
+  const Finished killed = launch(shell({}, "kill -KILL $$"));
+  EXPECT_EQ(killed.status, 137);
+  EXPECT_NE(killed.err.find("maybe the out-of-memory killer"), std::string::npos) << killed.err;
+}
+
+TEST(Launcher, ErrorFilesAreQuotedAndBrokenOnesIgnored) {
+  const std::string write =
+      "printf '%s' '{\"message\": {\"message\": \"ValueError: boom\"}}' > $TORCHELASTIC_ERROR_FILE;";
+  const Finished whole = launch(shell({}, write + "exit 3"));
+  EXPECT_EQ(whole.status, 3);
+  EXPECT_NE(whole.err.find("exited with code 3\n  ValueError: boom\n"), std::string::npos) << whole.err;
+  const Finished broken = launch(shell({}, "printf '{\"mess' > $TORCHELASTIC_ERROR_FILE; exit 3"));
+  EXPECT_EQ(broken.status, 3);
+  EXPECT_NE(broken.err.find("FAILED: rank 0"), std::string::npos);
+}
+
+TEST(Launcher, ARankThatIgnoresSigtermIsKilled) {
+  const ScratchFolder folder;
+  const std::string pid = folder.file("pid");
+  const Finished result =
+      launch(shell({"--nproc-per-node=2", "--shutdown-timeout=0.3"},
+                   "if [ $RANK = 1 ]; then while [ ! -e " + pid + " ]; do sleep 0.01; done; exit 5; fi; " +
+                       "trap '' TERM; " + note_pid(pid) + "while :; do sleep 0.1; done"));
+  EXPECT_EQ(result.status, 5);
+  EXPECT_NE(result.err.find("they are killed (--shutdown-timeout)"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("SIGKILL (Killed) after it was told to stop"), std::string::npos) << result.err;
+  EXPECT_TRUE(await_end(await_number(pid)));
+}
+
+class LauncherSignals : public ::testing::TestWithParam<int> {};
+
+TEST_P(LauncherSignals, ArePassedOnAndEndTheJob) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(shell({}, "trap 'echo got; exit 0' TERM INT HUP QUIT; " +
+                                         note_pid(folder.file("pid")) + "while :; do sleep 0.01; done"));
+  const pid_t worker = await_number(folder.file("pid"));
+  launcher.signal(GetParam());
+  const Finished result = launcher.wait();
+  EXPECT_EQ(result.status, 128 + GetParam());
+  EXPECT_EQ(result.out, "got\n");
+  EXPECT_TRUE(await_end(worker));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LauncherSignals, ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+
+TEST(Launcher, ASecondSignalKillsAtOnce) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(shell({"--shutdown-timeout=1000"}, "trap 'echo $$ > " + folder.file("got") +
+                                                                  "' TERM; " + note_pid(folder.file("pid")) +
+                                                                  "while :; do sleep 0.01; done"));
+  const pid_t worker = await_number(folder.file("pid"));
+  launcher.signal(SIGTERM);
+  await_number(folder.file("got"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait().status, 128 + SIGTERM);
+  EXPECT_TRUE(await_end(worker));
+}
+
+TEST(Launcher, UserSignalsAreOnlyPassedOn) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(
+      shell({}, "trap 'exit 85' USR1; " + note_pid(folder.file("pid")) + "while :; do sleep 0.01; done"));
+  await_number(folder.file("pid"));
+  launcher.signal(SIGUSR1);
+  EXPECT_EQ(launcher.wait().status, 85) << "the rank decided how to end";
+}
+
+TEST(Launcher, AnIgnoredHangUpStaysIgnored) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(shell({}, note_pid(folder.file("pid")) + "while [ ! -e " + folder.file("go") +
+                                         " ]; do sleep 0.01; done"),
+                           {}, [] { std::signal(SIGHUP, SIG_IGN); });
+  const pid_t worker = await_number(folder.file("pid"));
+  launcher.signal(SIGHUP);
+  kill(worker, SIGHUP);
+  folder.write("go", "");
+  EXPECT_EQ(launcher.wait().status, 0);
+}
+
+TEST(Launcher, ItsDeathLeavesNothing) {
+  const ScratchFolder folder;
+  const std::string script =
+      "f=" + folder.path() + "/pid$RANK; " + note_pid("$f") + "while :; do sleep 0.05; done";
+  LauncherProcess launcher(shell({"--nproc-per-node=2"}, script), {{"TMPDIR", folder.path()}});
+  const pid_t first = await_number(folder.file("pid0"));
+  const pid_t second = await_number(folder.file("pid1"));
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait().status, -SIGKILL);
+  EXPECT_TRUE(await_end(first));
+  EXPECT_TRUE(await_end(second));
+  EXPECT_TRUE(eventually([&] { return folders_in(folder.path()) == 0; }))
+      << "its temporary folder goes as well";
+}
+
+/// Starts a process that outlives its parent, in the rank's process group or (`setsid`) in a session of its
+/// own.
+std::string left_behind(const ScratchFolder& folder, const std::string& prefix) {
+  const std::string file = folder.file("child");
+  return prefix + " sh -c '" + note_pid(file) + "exec sleep 1000' > /dev/null 2>&1 & while [ ! -e " + file +
+         " ]; do sleep 0.01; done; ";
+}
+
+TEST(Launcher, ItsDeathLeavesNoGrandchild) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(shell({}, left_behind(folder, "") + "wait"), {{"TMPDIR", folder.path()}});
+  const pid_t grandchild = await_number(folder.file("child"));
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait().status, -SIGKILL);
+  EXPECT_TRUE(await_end(grandchild));
+}
+
+TEST(Launcher, GrandchildrenEndWithTheJob) {
+  for (const auto* prefix : {"", "setsid"}) {
+    for (const int code : {0, 4}) {
+      const ScratchFolder folder;
+      const Finished result = launch(shell({}, left_behind(folder, prefix) + "exit " + std::to_string(code)));
+      EXPECT_EQ(result.status, code) << result.err;
+      EXPECT_TRUE(await_end(await_number(folder.file("child")))) << prefix;
+    }
+  }
+}
+
+TEST(Launcher, ProgramsThatCannotStartAreNamed) {
+  const Finished absent =
+      launch({"run", "--nproc-per-node=2", "/no/such/program"}, {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(absent.status, 127);
+  EXPECT_NE(absent.err.find("cannot start '/no/such/program': no such program"), std::string::npos)
+      << absent.err;
+  EXPECT_EQ(lines_with(absent.err, "\n"), 1) << absent.err;
+  const ScratchFolder folder;
+  const Finished plain = launch({"run", folder.write("plain", "text")});
+  EXPECT_EQ(plain.status, 126);
+  EXPECT_NE(plain.err.find("it is not executable"), std::string::npos) << plain.err;
+  const Finished orphaned = launch({"run", folder.write("script", "#!/no/such/shell\n", true)});
+  EXPECT_EQ(orphaned.status, 127);
+  EXPECT_NE(orphaned.err.find("the interpreter"), std::string::npos) << orphaned.err;
+}
+
+TEST(Launcher, RestartsTheWholeGroupOnAFreshPort) {
+  const ScratchFolder folder;
+  const Finished result =
+      launch(shell({"--nproc-per-node=2", "--max-restarts=2"},
+                   "echo $TORCHELASTIC_RESTART_COUNT:$TORCHELASTIC_MAX_RESTARTS:$RANK; "
+                   "[ $RANK = 0 ] && echo $MASTER_PORT >> " +
+                       folder.file("ports") +
+                       "; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && exit 9; "
+                       "exec sleep 60"));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(lines_with(result.out, "2:2:0\n"), 1) << result.out;
+  EXPECT_EQ(lines_with(result.out, "2:2:1\n"), 1) << result.out;
+  EXPECT_EQ(lines_with(result.err, "FAILED: rank 1"), 2);
+  EXPECT_EQ(lines_with(result.err, "restart 2 of 2"), 1);
+  std::istringstream ports(read_file(folder.file("ports")));
+  const std::set<std::string> different{std::istream_iterator<std::string>(ports), {}};
+  EXPECT_GT(different.size(), 1U) << "three attempts on one port";
+}
+
+TEST(Launcher, RestartsAreLimited) {
+  const Finished result = launch(shell({"--max-restarts=1"}, "exit 6"));
+  EXPECT_EQ(result.status, 6);
+  EXPECT_EQ(lines_with(result.err, "FAILED: rank 0"), 2);
+}
+
+TEST(Launcher, RemovesItsTemporaryFolder) {
+  const ScratchFolder folder;
+  const Finished result =
+      launch(shell({}, "test -d ${TORCHELASTIC_ERROR_FILE%/*}"), {{"TMPDIR", folder.path()}});
+  EXPECT_EQ(result.status, 0) << "the folder of the error file is there while ranks run";
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_NE(launch({"run", "true"}, {{"TMPDIR", "/no/such/folder"}}).err.find("Set TMPDIR"),
+            std::string::npos);
+}
+
+TEST(Launcher, ShowsWhatItWouldDo) {
+  const Finished result = launch({"run", "--dry-run", "--nproc-per-node=2", "./prog", "a b"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(lines_with(result.out, "rank 1: ./prog 'a b'\n"), 1) << result.out;
+  EXPECT_EQ(lines_with(result.out, "  WORLD_SIZE=2\n"), 2);
+}
+
+TEST(Launcher, WrongUseEndsWithTwo) {
+  for (const Words& words : {Words{},
+                             {"walk"},
+                             {"run"},
+                             {"run", "--nprocs", "2", "true"},
+                             {"run", "--n", "2", "true"},
+                             {"run", "--nproc-per-node=0", "true"},
+                             {"run", "--max-restarts=-1", "true"},
+                             {"run", "--nnodes=2", "true"},
+                             {"run", "--tee=3", "true"}}) {
+    const Finished result = launch(words);
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_EQ(result.err.substr(0, 8), "lockstep");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(Launcher, HelpAndVersion) {
+  EXPECT_EQ(launch({"--help"}).status, 0);
+  EXPECT_EQ(launch({"--version"}).out, "lockstep " LOCKSTEP_VERSION "\n");
+  const Finished help = launch({"run", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.out.find("--nproc-per-node N"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::launch

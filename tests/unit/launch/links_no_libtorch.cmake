@@ -1,0 +1,12 @@
+# Fails when PROGRAM needs a library beyond the C and C++ run time.
+find_program(READELF readelf REQUIRED)
+execute_process(COMMAND "${READELF}" --dynamic "${PROGRAM}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*\\[[^\n]*\\]" needed "${text}")
+if(NOT needed)
+  message(FATAL_ERROR "readelf names no library of ${PROGRAM}:\n${text}")
+endif()
+foreach(line IN LISTS needed)
+  if(NOT line MATCHES "\\[(libstdc\\+\\+|libgcc_s|libc|libm|ld-linux[^.]*|libasan|libubsan|libtsan)\\.so")
+    message(FATAL_ERROR "${PROGRAM} needs more than the C and C++ run time: ${line}")
+  endif()
+endforeach()

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "lockstep/data/dataset.hpp"
+#include "options.hpp"
+
+/// Labelled images, and their disjoint parts.
+struct Images {
+  std::shared_ptr<const lockstep::Dataset> train;
+  std::shared_ptr<const lockstep::Dataset> validation;
+  std::shared_ptr<const lockstep::Dataset> test;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t classes = 0;
+};
+
+/// Reads the folder that the options name and splits it by their seed: the same parts on every rank. Samples have
+/// "image", floating point [1, height, width] from 0 to 1, and "label", an integer from 0 to classes - 1.
+/// Throws UsageError when there is no such folder or a part would be empty, DataError for files that do not fit.
+Images load_images(const Options& options);
+
+/// Every `size`-th sample from `rank` on: together, the ranks see each sample exactly once.
+std::shared_ptr<const lockstep::Dataset> share_of(const std::shared_ptr<const lockstep::Dataset>& dataset, int rank,
+                                                  int size);

@@ -1,0 +1,31 @@
+// Trains a small convolutional network on handwritten digits, on one rank or on many.
+
+#include <iostream>
+
+#include "images.hpp"
+#include "lockstep/core/program.hpp"
+#include "options.hpp"
+#include "training.hpp"
+
+namespace {
+
+int run(int argc, char** argv) {
+  const auto parsed = option_table().parse(argc, argv);
+  if (parsed.help) {
+    std::cout << option_table().help();
+    return 0;
+  }
+  const Options& options = parsed.options;
+  const lockstep::Accelerator accelerator({.device = options.device,
+                                           .backend = lockstep::comm_backend_from(options.backend),
+                                           .timeout = std::chrono::seconds(options.timeout)});
+  const Images images = accelerator.main_process_first([&] { return load_images(options); });
+  train_and_test(accelerator, images, options);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("image_classification", [&] { return run(argc, argv); });
+}

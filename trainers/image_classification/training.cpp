@@ -1,0 +1,134 @@
+#include "training.hpp"
+
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/adamw.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/progress_bar.hpp"
+#include "lockstep/models/small_conv_net.hpp"
+
+namespace {
+
+using lockstep::Accelerator;
+using lockstep::Batch;
+using lockstep::DataLoader;
+using lockstep::ProgressBar;
+using lockstep::models::SmallConvNet;
+namespace F = torch::nn::functional;
+
+/// Sums over samples, from which means over any number of ranks are exact.
+class Tally {
+ public:
+  void add(const at::Tensor& logits, const at::Tensor& labels, double mean_loss) {
+    const auto rows = static_cast<double>(labels.size(0));
+    samples_ += rows;
+    loss_ += mean_loss * rows;
+    correct_ += (logits.argmax(1) == labels).sum().item<double>();
+  }
+
+  /// The sums of all ranks. *Collective*.
+  Tally over_all_ranks(const Accelerator& accelerator) const {
+    const auto on_device = torch::tensor({samples_, loss_, correct_}, torch::kDouble).to(accelerator.device());
+    const at::Tensor sums = accelerator.reduce(on_device).cpu();
+    Tally total;
+    total.samples_ = sums[0].item<double>();
+    total.loss_ = sums[1].item<double>();
+    total.correct_ = sums[2].item<double>();
+    return total;
+  }
+
+  double loss() const { return loss_ / samples_; }
+  double accuracy() const { return correct_ / samples_; }
+
+ private:
+  double samples_ = 0;
+  double loss_ = 0;
+  double correct_ = 0;
+};
+
+std::string to_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4f", value);
+  return text;
+}
+
+double checked_loss(const at::Tensor& loss, const Accelerator& accelerator) {
+  const double value = loss.item<double>();
+  if (std::isfinite(value)) return value;
+  throw lockstep::Error("rank " + std::to_string(accelerator.process_index()) + ": the loss is " + to_text(value) +
+                        ": the training has diverged; try a smaller --learning-rate");
+}
+
+template <class Model>
+Tally train_epoch(const Accelerator& accelerator, Model& model, lockstep::AcceleratedOptimizer& optimizer,
+                  DataLoader& batches, ProgressBar& bar) {
+  Tally tally;
+  for (auto& batch : batches) {
+    const at::Tensor logits = model(batch["image"]);
+    const at::Tensor loss = F::cross_entropy(logits, batch["label"]);
+    optimizer.zero_grad();
+    accelerator.backward(loss);
+    optimizer.step();
+    tally.add(logits.detach(), batch["label"], checked_loss(loss, accelerator));
+    bar.set_metric("loss", tally.loss());
+    bar.set_metric("accuracy", tally.accuracy());
+    bar.advance();
+  }
+  return tally.over_all_ranks(accelerator);
+}
+
+/// Every sample once, whatever the number of ranks: each rank its own share, without padding.
+Tally evaluate(const Accelerator& accelerator, SmallConvNet& model,
+               const std::shared_ptr<const lockstep::Dataset>& dataset, const Options& options) {
+  const torch::NoGradGuard no_grad;
+  DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
+                     {.batch_size = options.batch_size, .num_workers = options.num_workers});
+  model->eval();
+  Tally tally;
+  for (auto& batch : batches) {
+    const Batch here = batch.to(accelerator.device());
+    const at::Tensor logits = model(here["image"]);
+    tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]).item<double>());
+  }
+  model->train();
+  return tally.over_all_ranks(accelerator);
+}
+
+}  // namespace
+
+void train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
+  torch::manual_seed(options.seed);
+  SmallConvNet model(lockstep::models::SmallConvNetOptions{
+      .height = images.height, .width = images.width, .classes = images.classes});
+  torch::optim::AdamW optimizer(
+      model->parameters(), torch::optim::AdamWOptions(options.learning_rate).weight_decay(options.weight_decay));
+  DataLoader loader(images.train, {.batch_size = options.batch_size,
+                                   .shuffle = true,
+                                   .num_workers = options.num_workers,
+                                   .seed = options.seed});
+  auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+  accelerator.print("training on ", images.train->size(), " images, validating on ", images.validation->size(),
+                    ", testing on ", images.test->size(), "; ", accelerator.num_processes(), " rank(s) on ",
+                    accelerator.device());
+
+  for (std::int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
+    ProgressBar bar(accelerator.world(), {.description = "epoch " + std::to_string(epoch),
+                                          .total = static_cast<std::uint64_t>(batches.size()),
+                                          .enabled = options.progress});
+    const Tally train = train_epoch(accelerator, ddp, opt, batches, bar);
+    bar.close();
+    const Tally validation = evaluate(accelerator, model, images.validation, options);
+    accelerator.print("epoch ", epoch, ": loss ", to_text(train.loss()), ", accuracy ", to_text(train.accuracy()),
+                      ", validation loss ", to_text(validation.loss()), ", validation accuracy ",
+                      to_text(validation.accuracy()));
+  }
+  const Tally test = evaluate(accelerator, model, images.test, options);
+  accelerator.print("test accuracy ", to_text(test.accuracy()), ", test loss ", to_text(test.loss()));
+  accelerator.save_model(ddp, options.output_dir);
+  accelerator.print("saved ", options.output_dir, "/", lockstep::kModelFileName);
+  accelerator.wait_for_everyone();
+}
