@@ -118,13 +118,13 @@ std::optional<Batch> DataLoader::Pass::next() {
     stop();  // going on would skip the batch that failed
     throw;
   }
-  if (batch) {
-    core_->sampler->advance(static_cast<std::int64_t>(batch->indices.size()));
-  } else {
+  if (!batch) {
     stop();
     core_->sampler->finish_epoch();
+    return std::nullopt;
   }
-  return batch;
+  core_->sampler->advance(static_cast<std::int64_t>(batch->indices.size()));
+  return batch->to(core_->options.device);
 }
 
 std::optional<Batch> DataLoader::Pass::read() {
@@ -196,8 +196,9 @@ std::int64_t DataLoader::batch_size() const { return core_->options.batch_size; 
 
 const DataLoaderOptions& DataLoader::options() const { return core_->options; }
 
-DataLoader DataLoader::shard(int num_replicas, int rank) const {
-  const auto& options = core_->options;
+DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device) const {
+  auto options = core_->options;
+  options.device = device;
   if (options.sampler) {
     throw UsageError(
         "DataLoader: a loader with a sampler of its own cannot be divided between ranks. Give it a sampler "

@@ -1,7 +1,7 @@
 #include "options.hpp"
 
 using lockstep::at_least;
-using lockstep::between;
+using lockstep::less_than;
 using lockstep::more_than;
 using lockstep::one_of;
 

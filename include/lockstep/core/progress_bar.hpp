@@ -33,14 +33,14 @@ struct ProgressBarOptions {
   std::ostream* out = nullptr;
   /// Whether `out` is a terminal, on which a line can be redrawn. Nothing: asked of standard error when `out`
   /// is null, else false.
-  std::optional<bool> terminal;
+  std::optional<bool> terminal = {};
   /// The least time between two drawings on a terminal.
   std::chrono::milliseconds redraw_interval{100};
   /// The least time between two lines elsewhere (a log file, a pipe).
   std::chrono::milliseconds line_interval{10'000};
   /// For tests: the time, and the columns of the terminal. Empty: the real ones.
-  std::function<Clock::time_point()> now;
-  std::function<int()> terminal_width;
+  std::function<Clock::time_point()> now = {};
+  std::function<int()> terminal_width = {};
 };
 
 /// What one line of progress says.

@@ -29,6 +29,8 @@ struct DataLoaderOptions {
   /// How samples become a batch, called by the workers. Without one the data set's get_batch() makes the
   /// batch.
   CollateFunction collate = nullptr;
+  /// Where the batches are put. They are made on the CPU, and copied when they are handed out.
+  at::Device device = at::Device(at::kCPU);
   /// An order of one's own. The loader shares it and moves its position: give it to one loader only.
   std::shared_ptr<Sampler> sampler = nullptr;
 };
@@ -103,11 +105,11 @@ class DataLoader {
   std::int64_t batch_size() const;
   const DataLoaderOptions& options() const;
 
-  /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch: it has
-  /// a DistributedSampler of the same seed and epoch, and `batch_size` counts for each rank. The position
+  /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, with its
+  /// batches on `device`: it has a DistributedSampler of the same seed and epoch, and `batch_size` counts for each rank. The position
   /// goes over where it is a whole number of global batches. This loader stays as it is. Throws UsageError
   /// for a loader with a sampler of its own, a rank out of range, or a position that does not divide.
-  DataLoader shard(int num_replicas, int rank) const;
+  DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU)) const;
 
   /// Exact in the middle of an epoch: inside the loop over batch k (counted from 0), `position` is k + 1.
   DataLoaderState state() const;
