@@ -1,0 +1,88 @@
+"""Who may include whom, and who may read the environment: arrows.py ROOT
+
+A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
+launcher includes core only. c10d stays in src/comm and src/parallel. The environment is read in one file.
+"""
+import os
+import re
+import sys
+
+import tree
+
+ENVIRONMENT = os.path.join("src", "core", "environment.cpp")
+GETENV = re.compile(r"\b(?:secure_getenv|getenv|__environ|environ)\b")
+STRANGERS = [{"data", "parallel"}]
+
+
+def folder_of(path):
+    """The library folder that a file belongs to: core ... models, launch, or None for a program or a test."""
+    parts = path.split(os.sep)
+    if parts[0] == "launch":
+        return "launch"
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1]
+    if parts[:2] == ["include", "lockstep"] and len(parts) > 3:
+        return parts[2]
+    return None
+
+
+def target_of(root, path, include, quoted):
+    """The library folder that an #include leads to, or None when it leads out of the library."""
+    if include.startswith("lockstep/"):
+        parts = include.split("/")
+        return parts[1] if len(parts) > 2 else None
+    beside = os.path.normpath(os.path.join(os.path.dirname(path), include))
+    if quoted and os.path.exists(os.path.join(root, beside)):
+        return folder_of(beside)
+    return None
+
+
+def allowed(source, target):
+    if source == target or target is None or source is None:
+        return True
+    if source == "launch":
+        return target == "core"
+    if {source, target} in STRANGERS or source not in tree.FOLDERS or target not in tree.FOLDERS:
+        return False
+    return tree.FOLDERS.index(target) < tree.FOLDERS.index(source)
+
+
+def arrow_problems(root, path, text):
+    source = folder_of(path)
+    for line, include, quoted in tree.includes(text):
+        target = target_of(root, path, include, quoted)
+        if not allowed(source, target):
+            yield f"{path}:{line}: {source} must not include {target} ({include})"
+        if source in ("core", "launch") and re.match(r"(torch|ATen|c10|caffe2)/", include):
+            yield f"{path}:{line}: {source} must not include LibTorch ({include})"
+
+
+def c10d_problems(path, text):
+    if path.startswith(("tests" + os.sep, os.path.join("src", "comm"), os.path.join("src", "parallel"))):
+        return
+    for line, include, _ in tree.includes(text):
+        if "torch/csrc/distributed" in include:
+            yield f"{path}:{line}: c10d headers belong in src/comm and src/parallel only ({include})"
+
+
+def environment_problems(path, text):
+    if path == ENVIRONMENT or path.startswith("tests" + os.sep):
+        return
+    for number, line in enumerate(tree.code(text).split("\n"), 1):
+        found = GETENV.search(line)
+        if found:
+            yield f"{path}:{number}: {found.group()}: only {ENVIRONMENT} reads the environment; use lockstep::Environment"
+
+
+def problems(root):
+    found, paths = [], tree.files(root)
+    for path in paths:
+        text = tree.read(root, path)
+        found += arrow_problems(root, path, text)
+        found += c10d_problems(path, text)
+        found += environment_problems(path, text)
+    return found, len(paths)
+
+
+if __name__ == "__main__":
+    tree.report("arrows", *problems(sys.argv[1]))

@@ -1,0 +1,174 @@
+"""Every house check is able to fail, and names the place: self_test.py COMPILER LIBTORCH"""
+import os
+import sys
+import tempfile
+import unittest
+
+import arrows
+import headers
+import link_lines
+import links
+import sizes
+import tree
+
+COMPILER, LIBTORCH = sys.argv[1], sys.argv[2]
+
+
+class MadeUpTree(unittest.TestCase):
+    """A tree in a temporary folder, written by give()."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+
+    def give(self, **texts):
+        """Writes files; `src__comm__a_cpp` is the file src/comm/a.cpp."""
+        for name, text in texts.items():
+            place, _, ending = name.replace("__", "/").rpartition("_")
+            path = os.path.join(self.root, f"{place}.{ending}")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def only_problem(self, check, *more):
+        found, _ = check(self.root, *more)
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def no_problem(self, check, *more):
+        found, checked = check(self.root, *more)
+        self.assertEqual(found, [])
+        self.assertGreater(checked, 0)
+
+
+class Text(unittest.TestCase):
+    def test_comments_and_literals_are_no_code(self):
+        blanked = tree.code('int a; // getenv\n/* environ */ f("getenv", \'"\', R"x(getenv")x"); getenv("A");')
+        self.assertEqual(blanked.count("getenv"), 1)
+        self.assertEqual(blanked.count("\n"), 1)
+
+    def test_includes_know_their_line_and_skip_comments(self):
+        text = '// #include "no.hpp"\n/*\n#include <no>\n*/\n#include <a/b.h>\n  #  include "c.hpp"\n'
+        self.assertEqual(list(tree.includes(text)), [(5, "a/b.h", False), (6, "c.hpp", True)])
+
+
+class Arrows(MadeUpTree):
+    def test_upwards_is_fine(self):
+        self.give(src__train__a_cpp='#include "lockstep/core/x.hpp"\n#include "lockstep/train/y.hpp"\n',
+                  launch__main_cpp='#include "lockstep/core/x.hpp"\n#include <nlohmann/json.hpp>\n',
+                  trainers__t_cpp='#include "lockstep/models/x.hpp"\n')
+        self.no_problem(arrows.problems)
+
+    def test_downwards_is_refused(self):
+        self.give(include__lockstep__core__a_hpp='\n#include "lockstep/comm/x.hpp"\n')
+        self.assertIn("include/lockstep/core/a.hpp:2: core must not include comm", self.only_problem(arrows.problems))
+
+    def test_data_and_parallel_are_strangers(self):
+        self.give(src__parallel__a_cpp='#include "lockstep/data/x.hpp"\n')
+        self.assertIn("parallel must not include data", self.only_problem(arrows.problems))
+
+    def test_private_headers_count_as_well(self):
+        self.give(src__comm__a_cpp='#include "../train/b.hpp"\n', src__train__b_hpp="")
+        self.assertIn("comm must not include train", self.only_problem(arrows.problems))
+
+    def test_launcher_includes_core_only(self):
+        self.give(launch__main_cpp='#include "lockstep/comm/store.hpp"\n')
+        self.assertIn("launch must not include comm", self.only_problem(arrows.problems))
+
+    def test_core_has_no_libtorch(self):
+        self.give(src__core__a_cpp="#include <c10/util/Exception.h>\n")
+        self.assertIn("core must not include LibTorch", self.only_problem(arrows.problems))
+
+    def test_c10d_stays_in_comm_and_parallel(self):
+        include = "#include <torch/csrc/distributed/c10d/Store.hpp>\n"
+        self.give(src__comm__a_cpp=include, src__parallel__a_cpp=include, tests__a_cpp=include)
+        self.no_problem(arrows.problems)
+        self.give(src__train__a_cpp=include)
+        self.assertIn("src/train/a.cpp:1: c10d", self.only_problem(arrows.problems))
+
+    def test_environment_is_read_in_one_file(self):
+        self.give(src__core__environment_cpp="char** e = environ;\n", tests__a_cpp='getenv("A");\n',
+                  src__comm__b_cpp='// getenv\nstd::string environment = "getenv";\n')
+        self.no_problem(arrows.problems)
+        self.give(trainers__t_cpp='\nauto a = std::getenv("A");\n')
+        self.assertIn("trainers/t.cpp:2: getenv", self.only_problem(arrows.problems))
+
+
+class Headers(MadeUpTree):
+    def setUp(self):
+        super().setUp()
+        self.give(tests__house__heavy_headers_txt="# a comment\n")
+
+    def check(self):
+        return self.only_problem(headers.problems, COMPILER, LIBTORCH)
+
+    def test_header_that_needs_another_first(self):
+        self.give(include__lockstep__core__a_hpp="#pragma once\nstd::string a();\n")
+        self.assertIn("include/lockstep/core/a.hpp does not compile by itself", self.check())
+
+    def test_core_sees_no_libtorch(self):
+        self.give(include__lockstep__core__a_hpp="#pragma once\n#include <c10/util/Exception.h>\n")
+        self.assertIn("does not compile by itself", self.check())
+
+    def test_light_header_shows_a_heavy_one(self):
+        self.give(include__lockstep__comm__a_hpp="#pragma once\n#include <ATen/core/Tensor.h>\n")
+        self.no_problem(headers.problems, COMPILER, LIBTORCH)
+        self.give(include__lockstep__comm__a_hpp="#pragma once\n#include <ATen/ATen.h>\n")
+        found, _ = headers.problems(self.root, COMPILER, LIBTORCH)
+        self.assertEqual(len(found), 2, found)
+        self.assertIn("must not show ATen/ATen.h", found[0])
+        self.assertIn("does not compile by itself", found[1])
+
+    def test_heaviness_is_passed_on(self):
+        names = ["lockstep/models/m.hpp", "lockstep/train/listed.hpp", "lockstep/train/b.hpp", "lockstep/train/c.hpp"]
+        texts = {name: "" for name in names}
+        texts[names[2]] = '#include "lockstep/train/listed.hpp"\n'
+        self.assertEqual(headers.heavy_headers(names, texts, [names[1]]), set(names[:3]))
+
+    def test_list_names_a_header_that_is_gone(self):
+        self.give(include__lockstep__core__a_hpp="#pragma once\n", tests__house__heavy_headers_txt="lockstep/train/x.hpp\n")
+        self.assertIn("there is no include/lockstep/train/x.hpp", self.check())
+
+
+class LinkLines(unittest.TestCase):
+    def test_what_a_binary_may_need(self):
+        system = ["libc.so.6", "libstdc++.so.6", "libm.so.6", "ld-linux-x86-64.so.2"]
+        self.assertEqual(list(link_lines.problems_of("a", [*system, "libtorch_cpu.so", "libc10.so"], True)), [])
+        for name in ("libtorch_cuda.so", "libgloo.so.0", "libtorch.so", "libcudart.so.13"):
+            self.assertEqual(len(list(link_lines.problems_of("a", [*system, name], True))), 1, name)
+        self.assertEqual(len(list(link_lines.problems_of("a", [*system, "libc10.so"], False))), 1)
+
+    def test_reads_a_real_binary(self):
+        self.assertIn("libc.so.6", link_lines.needed(os.path.realpath(sys.executable)) + link_lines.needed("/bin/sh"))
+
+
+class Links(MadeUpTree):
+    def test_what_is_there(self):
+        self.give(README_md="[a](docs/a.md#two-words) [b](https://x.y) `docs/a.md` `build/bin/x` `some/else`\n",
+                  docs__a_md="# Two words\n[up](../README.md) [here](#two-words)\n```\n[not](a link)\n# no heading\n```\n")
+        self.no_problem(links.problems)
+
+    def test_what_is_not(self):
+        for text, reason in (("[a](docs/b.md)", "links to docs/b.md, which does not exist"),
+                             ("[a](docs/a.md#x)", "has no such heading"),
+                             ("`docs/b.md`", "names `docs/b.md`")):
+            self.give(README_md="\n" + text + "\n", docs__a_md="# A\n")
+            self.assertIn(reason, self.only_problem(links.problems))
+            self.assertTrue(self.only_problem(links.problems).startswith("README.md:2:"))
+
+
+class Sizes(MadeUpTree):
+    def test_long_file(self):
+        self.give(src__core__a_cpp="int a;\n" * 500)
+        self.no_problem(sizes.problems)
+        self.give(src__core__a_cpp="int a;\n" * 501)
+        self.assertIn("src/core/a.cpp: 501 lines", self.only_problem(sizes.problems))
+
+    def test_functions_are_measured(self):
+        text = "int f(int a) {\n  if (a) {\n    g();\n  }\n  return 1;\n}\nclass A {\n  void h() const {\n    g();\n  }\n};\n"
+        self.assertEqual(list(sizes.function_lengths(text)), [(1, 6), (8, 3)])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

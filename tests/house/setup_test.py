@@ -1,0 +1,174 @@
+"""What scripts/setup does on machines that lack something: setup_test.py SOURCE
+
+A copy of the script runs with a PATH that holds a few real tools and impostors of dpkg-query, apt-get, sudo and Python's
+pip, which write down how they were called. Nothing is installed.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = sys.argv[1]
+TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", "sh", "chmod", "cmake"]
+HEADERS = "libgloo-dev nlohmann-json3-dev"
+INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv " + HEADERS
+
+
+class Machine(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = os.path.realpath(folder.name)
+        for name in ("scripts", "cmake"):
+            shutil.copytree(os.path.join(SOURCE, name), os.path.join(self.root, "tree", name))
+        os.mkdir(os.path.join(self.root, "bin"))
+        for tool in TOOLS:
+            os.symlink(shutil.which(tool), os.path.join(self.root, "bin", tool))
+        self.log = os.path.join(self.root, "calls")
+        self.installed(INSTALLED)
+        self.give_torch()
+
+    def impostor(self, name, script, folder="bin"):
+        path = os.path.join(self.root, folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\necho "{name} $*" >>"{self.log}"\n{script}\n')
+        os.chmod(path, 0o755)
+        return path
+
+    def installed(self, packages):
+        """These packages are there; apt-get adds what it is asked for."""
+        listed = os.path.join(self.root, "installed")
+        with open(listed, "w", encoding="utf-8") as file:
+            file.write(packages.replace(" ", "\n") + "\n")
+        self.impostor("dpkg-query", f'grep -qxF -- "$4" "{listed}" && echo "install ok installed"')
+        self.impostor("apt-get", f'for word in "$@"; do echo "$word" >>"{listed}"; done')
+
+    def give_torch(self):
+        """An active Python with everything."""
+        include = os.path.join(self.root, "torch", "include", "torch", "headeronly")
+        os.makedirs(include)
+        with open(os.path.join(include, "version.h"), "w", encoding="utf-8") as file:
+            file.write("".join(f"#define TORCH_VERSION_{k} {v}\n" for k, v in (("MAJOR", 2), ("MINOR", 11), ("PATCH", 0))))
+        self.impostor("python3", f'case "$*" in *find_spec*) echo "{self.root}/torch" ;; *) echo 2.11.0 ;; esac')
+
+    def give_bare_python(self):
+        """An active Python without torch, whose environments have a pip that writes down what it should install."""
+        pip = self.impostor("python", 'case "$*" in *--version*|-c*) exit 0 ;; *broken*) exit 1 ;; esac', "fake-venv")
+        self.impostor("python3", 'case "$*" in *find_spec*|*importlib.metadata*) exit 1 ;;\n'
+                      f'"-m venv "*) mkdir -p "$3/bin" && cat "{pip}" >"$3/bin/python" && chmod +x "$3/bin/python" ;; esac')
+
+    def setup(self, level, root=True, **environment):
+        """(exit status, everything printed, the calls of the impostors as one text)."""
+        if os.path.exists(self.log):
+            os.remove(self.log)
+        script = os.path.join(self.root, "tree", "scripts", "setup")
+        self.believe(script, root)
+        done = subprocess.run([os.path.join(self.root, "bin", "bash"), script, level], text=True, check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
+                              env={"PATH": os.path.join(self.root, "bin"), "HOME": self.root, **environment})
+        calls = ""
+        if os.path.exists(self.log):
+            with open(self.log, encoding="utf-8") as file:
+                calls = file.read()
+        return done.returncode, done.stdout, calls
+
+    def believe(self, script, root):
+        """The script believes to run as root or as an ordinary user, whoever runs the test."""
+        shutil.copy(os.path.join(SOURCE, "scripts", "setup"), script)
+        with open(script, encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(text.count("EUID == 0"), 1)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(text.replace("EUID == 0", f"{int(root)} == 1"))
+
+    def test_nothing_to_do(self):
+        for level in ("demo", "test"):
+            status, printed, calls = self.setup(level)
+            self.assertEqual((status, printed), (0, ""))
+            self.assertNotIn("apt-get", calls)
+            self.assertNotIn("pip", calls)
+
+    def test_missing_packages_are_installed_at_once(self):
+        self.installed("")
+        self.impostor("sudo", 'if [ "$1" = -n ]; then shift; fi; "$@"')
+        for root in (True, False):
+            self.installed("")
+            status, printed, calls = self.setup("demo", root=root)
+            self.assertEqual(status, 0, printed)
+            self.assertIn(f"--no-install-recommends ninja-build g++ ccache {HEADERS}\n", calls)
+            self.assertEqual("sudo" in calls, not root)
+            self.assertEqual(self.setup("demo", root=root)[1], "")
+
+    def test_tests_need_more(self):
+        self.installed(INSTALLED.replace("libgtest-dev", ""))
+        self.assertIn("--no-install-recommends libgtest-dev\n", self.setup("test")[2])
+
+    def test_no_root_and_no_sudo(self):
+        self.installed("cmake g++ ninja-build ccache")
+        for sudo in (None, "exit 1"):
+            if sudo:
+                self.impostor("sudo", sudo)
+            status, printed, calls = self.setup("demo", root=False)
+            self.assertEqual(status, 1)
+            self.assertIn(f"'apt-get install --no-install-recommends {HEADERS}'", printed)
+            self.assertNotIn("apt-get", calls)
+
+    def test_check_can_be_left_out(self):
+        self.installed("")
+        self.assertEqual(self.setup("demo", PACKAGES="no")[:2], (0, ""))
+
+    def test_apt_fails(self):
+        self.installed("")
+        self.impostor("apt-get", "exit 100")
+        status, printed, _ = self.setup("demo")
+        self.assertEqual(status, 1)
+        self.assertIn("apt-get could not install: ninja-build g++", printed)
+
+    def test_venv_is_made_once(self):
+        self.give_bare_python()
+        status, printed, calls = self.setup("demo")
+        self.assertEqual(status, 0, printed)
+        self.assertIn("-m venv .venv", calls)
+        self.assertIn("torch==2.11.0", calls)
+        self.assertNotIn("safetensors\n", calls)
+        status, printed, calls = self.setup("demo")
+        self.assertEqual((status, printed), (0, ""))
+        self.assertNotIn("pip", calls)
+        self.assertIn("safetensors", self.setup("test")[2])
+        self.assertEqual(self.setup("test")[1], "")
+
+    def test_interrupted_venv_is_completed(self):
+        self.give_bare_python()
+        self.assertEqual(self.setup("demo")[0], 0)
+        os.remove(os.path.join(self.root, "tree", ".venv", "lockstep-complete"))
+        _, _, calls = self.setup("demo")
+        self.assertIn("pip install", calls)
+        self.assertNotIn("-m venv", calls)
+
+    def test_pip_fails(self):
+        self.give_bare_python()
+        self.impostor("python", 'case "$*" in *install*) echo "no route to host"; exit 1 ;; esac', "fake-venv")
+        status, printed, _ = self.setup("demo")
+        self.assertEqual(status, 1)
+        self.assertIn("no route to host", printed)
+        self.assertIn("name a LibTorch of your own: make demo CMAKE_PREFIX_PATH=", printed)
+        self.assertFalse(os.path.exists(os.path.join(self.root, "tree", ".venv", "lockstep-complete")))
+
+    def test_named_libtorch_that_does_not_fit_ends_it(self):
+        self.give_bare_python()
+        status, printed, calls = self.setup("demo", CMAKE_PREFIX_PATH="/nowhere")
+        self.assertEqual(status, 1)
+        self.assertIn("no such folder exists", printed)
+        self.assertNotIn("pip", calls)
+
+    def test_unknown_level(self):
+        status, printed, _ = self.setup("demos")
+        self.assertEqual(status, 1)
+        self.assertIn("expected demo, test or tools, not 'demos'", printed)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
