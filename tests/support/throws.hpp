@@ -17,6 +17,18 @@ inline ::testing::AssertionResult contains_all(const std::string& text,
   return ::testing::AssertionSuccess();
 }
 
+/// The text of the Failure that `action` throws; a failure of the test when it throws nothing.
+template <class Failure, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
 }  // namespace lockstep::testing
 
 /// Expects that `statement` throws `Type`, and that the text contains every part given after it.

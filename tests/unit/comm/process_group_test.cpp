@@ -8,27 +8,18 @@
 
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
+#include "support/throws.hpp"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::message_of;
 using testing::run_group;
 
 /// [rank, rank + 1, rank + 2] + 10 * step.
 at::Tensor ramp(int rank, int step = 0, at::ScalarType dtype = at::kFloat) {
   return at::arange(rank, rank + 3, at::TensorOptions().dtype(dtype)) + 10 * step;
-}
-
-template <class Failure, class Action>
-std::string message_of(Action&& action) {
-  try {
-    action();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 class EveryWorld : public ::testing::TestWithParam<int> {
@@ -67,7 +58,8 @@ TEST_P(EveryWorld, AllReduceKnowsEveryOperation) {
 
 TEST_P(EveryWorld, AllReduceKnowsTheDtypes) {
   run_group(size(), [&](const ProcessGroup& group) {
-    for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kChar, at::kByte}) {
+    for (const auto dtype :
+         {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kChar, at::kByte}) {
       const at::Tensor tensor = ramp(group.rank(), 0, dtype);
       group.all_reduce(tensor);
       at::Tensor expected = at::zeros({3}, dtype);
@@ -226,7 +218,8 @@ TEST(ProcessGroup, ABarrierNamesWhoDidNotCome) {
   run_group(4, [&](const ProcessGroup& group) {
     if (group.rank() == 1 || group.rank() == 3) return;
     const auto text = message_of<TimeoutError>([&] { group.barrier(milliseconds(300)); });
-    EXPECT_NE(text.find("barrier #2 timed out after 300 ms: ranks 1, 3 did not come"), std::string::npos) << text;
+    EXPECT_NE(text.find("barrier #2 timed out after 300 ms: ranks 1, 3 did not come"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("rank " + std::to_string(group.rank()) + " of 4"), std::string::npos) << text;
   });
 }
@@ -260,7 +253,8 @@ TEST(ProcessGroup, TwoProcessesWithOneRankAreRefused) {
       ProcessGroup(1, 3, store, {.join_timeout = milliseconds(500)});
     } catch (const TimeoutError&) {
     } catch (const CommunicationError& error) {
-      EXPECT_NE(std::string(error.what()).find("two processes claim rank 1 of 3"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("two processes claim rank 1 of 3"), std::string::npos)
+          << error.what();
       ++refused;
     }
   });
@@ -270,23 +264,29 @@ TEST(ProcessGroup, TwoProcessesWithOneRankAreRefused) {
 TEST(ProcessGroup, DifferentIdeasOfTheWorldAreRefused) {
   const Store store = Store::in_memory();
   EXPECT_THROW(ProcessGroup(0, 2, store, {.join_timeout = milliseconds(50)}), TimeoutError);
-  const auto text = message_of<CommunicationError>(
-      [&] { ProcessGroup(1, 3, store, {.join_timeout = milliseconds(50)}); });
-  EXPECT_NE(text.find("with a world of 3 ranks, but another rank of the same job with a world of 2"), std::string::npos)
+  const auto text =
+      message_of<CommunicationError>([&] { ProcessGroup(1, 3, store, {.join_timeout = milliseconds(50)}); });
+  EXPECT_NE(text.find("with a world of 3 ranks, but another rank of the same job with a world of 2"),
+            std::string::npos)
       << text;
 }
 
 TEST(ProcessGroup, WrongArgumentsAreNamed) {
   run_group(2, [&](const ProcessGroup& group) {
     const at::Tensor tensor = at::ones({2});
-    EXPECT_NE(message_of<UsageError>([&] { group.broadcast(tensor, 2); }).find("root 2 is not a rank of this group"),
+    EXPECT_NE(message_of<UsageError>([&] {
+                group.broadcast(tensor, 2);
+              }).find("root 2 is not a rank of this group"),
               std::string::npos);
     EXPECT_NE(message_of<UsageError>([&] { group.send(tensor, group.rank()); }).find("cannot send to itself"),
               std::string::npos);
-    EXPECT_NE(message_of<UsageError>([&] { group.reduce_scatter(tensor, {tensor}); }).find("expected 2 input tensors"),
+    EXPECT_NE(message_of<UsageError>([&] {
+                group.reduce_scatter(tensor, {tensor});
+              }).find("expected 2 input tensors"),
               std::string::npos);
-    EXPECT_NE(message_of<UsageError>([&] { group.all_gather_into_tensor(tensor, tensor); }).find("4 elements"),
-              std::string::npos);
+    EXPECT_NE(
+        message_of<UsageError>([&] { group.all_gather_into_tensor(tensor, tensor); }).find("4 elements"),
+        std::string::npos);
     EXPECT_THROW(group.all_reduce(at::ones({2}, at::kInt), ReduceOp::avg), UsageError);
     EXPECT_THROW((void)group.new_group({0, 0}), UsageError);
     EXPECT_THROW((void)group.new_group({0, 2}), UsageError);

@@ -9,11 +9,13 @@
 
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
+#include "support/throws.hpp"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::message_of;
 
 /// A loopback port that something listens on and never answers: the system chose it, so it is free of others.
 class SilentListener {
@@ -48,17 +50,6 @@ World world_of(int rank, int size, std::uint16_t port) {
   world.master_addr = "127.0.0.1";
   world.master_port = port;
   return world;
-}
-
-template <class Failure, class Action>
-std::string message_of(Action&& action) {
-  try {
-    action();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 TEST(Store, KeepsValues) {
@@ -137,7 +128,8 @@ TEST(Store, ASilentStrangerDoesNotHoldTheOthersUp) {
 
 TEST(Store, NobodyListeningIsATimeout) {
   const std::uint16_t port = free_port();
-  const auto text = message_of<TimeoutError>([&] { Store::connect(world_of(1, 2, port), milliseconds(300)); });
+  const auto text =
+      message_of<TimeoutError>([&] { Store::connect(world_of(1, 2, port), milliseconds(300)); });
   EXPECT_NE(text.find("127.0.0.1:" + std::to_string(port)), std::string::npos) << text;
 }
 

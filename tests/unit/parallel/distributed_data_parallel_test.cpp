@@ -8,10 +8,12 @@
 
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
+#include "support/throws.hpp"
 
 namespace lockstep {
 namespace {
 
+using testing::message_of;
 using testing::run_group;
 
 struct NetImpl : torch::nn::Module {
@@ -61,17 +63,6 @@ void fill_with_whole_numbers(torch::nn::Module& module) {
 
 at::Tensor whole_batch(int rank, int step = 0) {
   return (torch::arange(20).view({4, 5}) * (rank + 1) + step).remainder(7).sub(3).to(torch::kFloat);
-}
-
-template <class Failure, class Action>
-std::string message_of(Action&& action) {
-  try {
-    action();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 class EveryWorld : public ::testing::TestWithParam<int> {};
@@ -153,7 +144,8 @@ TEST_P(EveryWorld, BuffersAreSentBeforeEachSynchronisedForward) {
     for (int step = 0; step < 2; ++step) ddp(whole_batch(group.rank(), step)).sum().backward();
     ddp->eval();
     const at::NoGradGuard no_grad;
-    (void)ddp(whole_batch(0));  // Copies rank 0's running statistics, which then stay: the net is in evaluation.
+    (void)ddp(
+        whole_batch(0));  // Copies rank 0's running statistics, which then stay: the net is in evaluation.
     const auto means = group.all_gather(net->norm->running_mean);
     for (const auto& mean : means) EXPECT_TRUE(torch::equal(mean, means.front()));
   });
@@ -202,7 +194,8 @@ TEST(DistributedDataParallel, AnUnusedParameterIsNamedInTheNextForward) {
     DistributedDataParallel ddp(net, group);
     ddp(torch::ones({2, 4}), true).sum().backward();
     const auto text = message_of<Error>([&] { ddp(torch::ones({2, 4}), true); });
-    EXPECT_NE(text.find("'right.weight', 'right.bias', 'never.weight', 'never.bias'"), std::string::npos) << text;
+    EXPECT_NE(text.find("'right.weight', 'right.bias', 'never.weight', 'never.bias'"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("find_unused_parameters"), std::string::npos) << text;
   });
 }
@@ -266,10 +259,13 @@ TEST(DistributedDataParallel, DifferentModelsAreNamedWithTheirRanks) {
   run_group(3, [&](const ProcessGroup& group) {
     Net net(group.rank() == 1 ? 8 : 7);
     const auto text = message_of<CommunicationError>([&] { DistributedDataParallel ddp(net, group); });
-    EXPECT_NE(text.find("rank " + std::to_string(group.rank()) + ": the ranks hold different models"), std::string::npos);
-    EXPECT_NE(text.find("'first.weight' is parameter Float [7, 5] with gradient on ranks 0, 2; parameter Float [8, 5] "
-                        "with gradient on rank 1"),
-              std::string::npos)
+    EXPECT_NE(text.find("rank " + std::to_string(group.rank()) + ": the ranks hold different models"),
+              std::string::npos);
+    EXPECT_NE(
+        text.find(
+            "'first.weight' is parameter Float [7, 5] with gradient on ranks 0, 2; parameter Float [8, 5] "
+            "with gradient on rank 1"),
+        std::string::npos)
         << text;
     EXPECT_NE(text.find("'norm.running_mean' is buffer Float [7]"), std::string::npos) << text;
   });
@@ -280,11 +276,13 @@ TEST(DistributedDataParallel, DifferentDtypesAndMissingParametersAreNamed) {
     torch::nn::Linear net(torch::nn::LinearOptions(2, 2).bias(group.rank() == 0));
     if (group.rank() == 1) net->to(torch::kDouble);
     const auto text = message_of<CommunicationError>([&] { DistributedDataParallel ddp(net, group); });
-    EXPECT_NE(text.find("'weight' is parameter Float [2, 2] with gradient on rank 0; parameter Double [2, 2]"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find("'weight' is parameter Float [2, 2] with gradient on rank 0; parameter Double [2, 2]"),
+        std::string::npos)
         << text;
-    EXPECT_NE(text.find("'bias' is parameter Float [2] with gradient on rank 0; nothing of that name on rank 1"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find("'bias' is parameter Float [2] with gradient on rank 0; nothing of that name on rank 1"),
+        std::string::npos)
         << text;
   });
 }

@@ -1,0 +1,32 @@
+#pragma once
+
+/// All of Lockstep but the ready-made models (lockstep/models/), whose headers show torch::nn. Cheap to
+/// include: none of these headers shows more of LibTorch than tensors and optimizers.
+
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/options.hpp"
+#include "lockstep/core/program.hpp"
+#include "lockstep/core/progress_bar.hpp"
+#include "lockstep/core/world.hpp"
+
+#include "lockstep/comm/cuda.hpp"
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/comm/store.hpp"
+
+#include "lockstep/data/batch.hpp"
+#include "lockstep/data/collate.hpp"
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/data/idx.hpp"
+#include "lockstep/data/sampler.hpp"
+#include "lockstep/data/torch_dataset.hpp"
+
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+
+#include "lockstep/optim/zero_grad.hpp"
+
+#include "lockstep/checkpoint/safetensors.hpp"
+
+#include "lockstep/train/accelerator.hpp"

@@ -1,0 +1,60 @@
+#include "lockstep/core/program.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What run_program returned and wrote to standard error.
+struct Outcome {
+  int exit_code;
+  std::string text;
+};
+
+Outcome run(const std::function<int()>& body) {
+  ::testing::internal::CaptureStderr();
+  const int exit_code = run_program("trainer", body);
+  return {exit_code, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(RunProgram, ReturnsWhatTheBodyReturns) {
+  const Outcome outcome = run([] { return 7; });
+  EXPECT_EQ(outcome.exit_code, 7);
+  EXPECT_EQ(outcome.text, "");
+}
+
+TEST(RunProgram, TurnsExceptionsIntoOneLineAndACode) {
+  EXPECT_EQ(run([]() -> int { throw UsageError("bad flag"); }).exit_code, 2);
+  EXPECT_EQ(run([]() -> int { throw DataError("bad file"); }).exit_code, 1);
+  EXPECT_EQ(run([]() -> int { throw std::bad_alloc(); }).exit_code, 1);
+  EXPECT_EQ(run([]() -> int { throw 3; }).exit_code, 1);
+  EXPECT_EQ(run([]() -> int { throw DataError("bad file"); }).text, "trainer: error: bad file\n");
+  EXPECT_EQ(run([]() -> int {
+              throw std::runtime_error("size mismatch\nException raised from add at x.cpp:1\nframe #0: ...");
+            }).text,
+            "trainer: error: size mismatch\n");
+}
+
+TEST(RunProgram, UnderALauncherNamesTheRankAndWritesTheErrorFile) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "error.json";
+  ASSERT_EQ(setenv("RANK", "3", 1), 0);
+  ASSERT_EQ(setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1), 0);
+  const Outcome outcome = run([]() -> int { throw DataError("bad \xff file"); });
+  ASSERT_EQ(unsetenv("RANK"), 0);
+  ASSERT_EQ(unsetenv("TORCHELASTIC_ERROR_FILE"), 0);
+  EXPECT_EQ(outcome.text, "trainer [rank 3]: error: bad \xff file\n");
+  std::ifstream file(path);
+  const auto content = nlohmann::json::parse(file);
+  EXPECT_EQ(content.at("message").at("message"), "DataError: bad \xef\xbf\xbd file");
+  EXPECT_TRUE(content.at("message").at("extraInfo").contains("timestamp"));
+}
+
+}  // namespace
+}  // namespace lockstep

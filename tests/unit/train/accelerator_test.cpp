@@ -1,0 +1,328 @@
+#include "lockstep/train/accelerator.hpp"
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/ranks.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::message_of;
+namespace fs = std::filesystem;
+
+/// Threads as ranks, all on one node.
+void run_accelerators(int size, const std::function<void(const Accelerator&)>& body,
+                      const AcceleratorOptions& options = {}) {
+  testing::run_group(size, [&](const ProcessGroup& group) {
+    World world;
+    world.rank = world.local_rank = group.rank();
+    world.world_size = world.local_world_size = group.size();
+    body(Accelerator(world, group, options));
+  });
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class EveryWorld : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3));
+
+TEST_P(EveryWorld, KnowsWhoItIs) {
+  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+    EXPECT_EQ(accelerator.num_processes(), GetParam());
+    EXPECT_EQ(accelerator.process_index(), accelerator.process_group().rank());
+    EXPECT_EQ(accelerator.is_main_process(), accelerator.process_index() == 0);
+    EXPECT_EQ(accelerator.is_local_main_process(), accelerator.local_process_index() == 0);
+    EXPECT_EQ(accelerator.is_last_process(), accelerator.process_index() == GetParam() - 1);
+    EXPECT_TRUE(accelerator.device().is_cpu());
+  });
+}
+
+TEST_P(EveryWorld, TheMainProcessGoesFirst) {
+  std::mutex mutex;
+  std::vector<int> order;
+  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+    for (int round = 0; round < 3; ++round) {
+      const auto guard = accelerator.main_process_first();
+      if (accelerator.is_main_process()) std::this_thread::sleep_for(milliseconds(30));
+      const std::lock_guard lock(mutex);
+      order.push_back(accelerator.process_index());
+    }
+  });
+  ASSERT_EQ(order.size(), static_cast<std::size_t>(3 * GetParam()));
+  EXPECT_EQ(order.front(), 0);
+}
+
+TEST_P(EveryWorld, TheFormWithAFunctionReturnsItsValue) {
+  std::atomic<bool> prepared{false};
+  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+    const int value = accelerator.local_main_process_first([&] {
+      if (accelerator.is_local_main_process()) prepared = true;
+      EXPECT_TRUE(prepared.load());
+      return accelerator.process_index() + 10;
+    });
+    EXPECT_EQ(value, accelerator.process_index() + 10);
+  });
+}
+
+TEST(Accelerator, LocalMainProcessesOfTwoNodesDoNotWaitForEachOther) {
+  testing::run_group(4, [&](const ProcessGroup& group) {
+    World world;
+    world.rank = group.rank();
+    world.world_size = 4;
+    world.local_rank = group.rank() % 2;
+    world.local_world_size = 2;
+    world.group_rank = group.rank() / 2;
+    world.group_world_size = 2;
+    const Accelerator accelerator(world, group);
+    // Node 0 stays inside until node 1 is through: it would hang if node 1 waited for node 0.
+    const auto guard = accelerator.local_main_process_first();
+    if (world.rank == 0) {
+      const at::Tensor signal = at::zeros({1});
+      group.recv(signal, 3);
+    }
+    if (world.rank == 3) group.send(at::ones({1}), 0);
+  });
+}
+
+TEST(Accelerator, AnExceptionOnTheMainProcessReachesEveryone) {
+  std::atomic<int> heard{0};
+  run_accelerators(3, [&](const Accelerator& accelerator) {
+    const auto fails = [&] {
+      accelerator.main_process_first([&] {
+        if (accelerator.is_main_process()) throw DataError("the file is cut off");
+      });
+    };
+    if (accelerator.is_main_process()) {
+      EXPECT_THROW(fails(), DataError);
+    } else {
+      const auto text = message_of<RemoteError>(fails);
+      EXPECT_TRUE(contains(text, "because rank 0 failed in main_process_first #1: the file is cut off"))
+          << text;
+      ++heard;
+    }
+    accelerator.wait_for_everyone();  // The job could go on.
+  });
+  EXPECT_EQ(heard.load(), 2);
+}
+
+TEST(Accelerator, AnExceptionUnderTheGuardReachesEveryone) {
+  std::atomic<int> heard{0};
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    const auto fails = [&] {
+      const auto guard = accelerator.main_process_first();
+      if (accelerator.is_main_process()) throw DataError("unseen");
+    };
+    if (accelerator.is_main_process()) {
+      EXPECT_THROW(fails(), DataError);
+    } else {
+      EXPECT_TRUE(contains(message_of<RemoteError>(fails), "left by an exception"));
+      ++heard;
+    }
+  });
+  EXPECT_EQ(heard.load(), 1);
+}
+
+TEST(Accelerator, ASlowMainProcessTimesNobodyOut) {
+  testing::run_group(
+      2,
+      [&](const ProcessGroup& group) {
+        World world;
+        world.rank = world.local_rank = group.rank();
+        world.world_size = world.local_world_size = 2;
+        const Accelerator accelerator(world, group);
+        const auto guard = accelerator.main_process_first();
+        if (accelerator.is_main_process()) std::this_thread::sleep_for(milliseconds(1500));
+      },
+      milliseconds(300));
+}
+
+TEST_P(EveryWorld, GatherTakesUnequalRows) {
+  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+    const int rank = accelerator.process_index();
+    const at::Tensor gathered = accelerator.gather(at::full({rank, 2}, rank));
+    std::vector<at::Tensor> expected;
+    for (int r = 0; r < GetParam(); ++r) expected.push_back(at::full({r, 2}, r));
+    EXPECT_TRUE(at::equal(gathered, at::cat(expected)));
+    EXPECT_TRUE(at::equal(accelerator.gather(at::scalar_tensor(rank, at::kLong)), at::arange(GetParam())));
+    const at::Tensor transposed = at::arange(6).view({2, 3}).t();
+    EXPECT_TRUE(at::equal(accelerator.gather(transposed).narrow(0, 0, 3), transposed));
+  });
+}
+
+TEST_P(EveryWorld, ReduceLeavesItsInputAlone) {
+  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+    const at::Tensor mine = at::full({2}, accelerator.process_index() + 1.0);
+    const double sum = GetParam() * (GetParam() + 1) / 2.0;
+    EXPECT_TRUE(at::equal(accelerator.reduce(mine), at::full({2}, sum)));
+    EXPECT_TRUE(at::allclose(accelerator.reduce(mine, ReduceOp::avg), at::full({2}, sum / GetParam())));
+    EXPECT_TRUE(at::equal(mine, at::full({2}, accelerator.process_index() + 1.0)));
+  });
+}
+
+TEST(Accelerator, ShapesThatDoNotFitAreListedBeforeDataMoves) {
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    const auto rank = accelerator.process_index();
+    const auto text = message_of<CommunicationError>([&] { accelerator.gather(at::ones({1, rank + 2})); });
+    EXPECT_TRUE(contains(text, "rank 0 has Float [1,2]; rank 1 has Float [1,3]")) << text;
+    const auto dtypes = message_of<CommunicationError>(
+        [&] { accelerator.reduce(rank == 0 ? at::ones({2}) : at::ones({1}, at::kDouble)); });
+    EXPECT_TRUE(contains(dtypes, "rank 0 has Float [2]; rank 1 has Double [1]")) << dtypes;
+    accelerator.wait_for_everyone();
+  });
+}
+
+/// Whole numbers as data, so that the sums of the two ways are the same bits.
+std::shared_ptr<Dataset> numbers(std::int64_t count) {
+  const at::Tensor x = at::arange(count).remainder(5).sub(2).view({count, 1}).to(at::kFloat);
+  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", 3 * x + 1}});
+}
+
+TEST_P(EveryWorld, ThePreparedLoopTrainsAndTheRanksAgree) {
+  run_accelerators(GetParam(),
+                   [&](const Accelerator& accelerator) {
+                     torch::nn::Linear model(1, 1);
+                     torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05));
+                     DataLoader loader(numbers(48), {.batch_size = 4, .shuffle = true});
+                     auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+                     EXPECT_EQ(batches.size(), 12 / GetParam());
+                     std::vector<std::int64_t> seen;
+                     for (int epoch = 0; epoch < 20; ++epoch) {
+                       for (auto& batch : batches) {
+                         if (epoch == 0) seen.insert(seen.end(), batch.indices.begin(), batch.indices.end());
+                         accelerator.backward(torch::mse_loss(ddp(batch["x"]), batch["y"]));
+                         opt.step();
+                         opt.zero_grad();
+                       }
+                     }
+                     const auto all = accelerator.gather(torch::tensor(seen));
+                     EXPECT_TRUE(torch::equal(std::get<0>(all.sort()), torch::arange(48)));
+                     EXPECT_NEAR(model->weight.item<float>(), 3.0, 0.05);
+                     EXPECT_NEAR(model->bias.item<float>(), 1.0, 0.05);
+                     const auto weights = accelerator.gather(model->weight);
+                     for (int r = 1; r < GetParam(); ++r) EXPECT_TRUE(torch::equal(weights[r], weights[0]));
+                   },
+                   {.ddp = {.gradient_as_bucket_view = true}});
+}
+
+TEST(Accelerator, PrepareReturnsOneObjectPlainAndPreparedOnesAsTheyAre) {
+  run_accelerators(1, [&](const Accelerator& accelerator) {
+    torch::nn::Linear model(1, 1);
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05));
+    auto ddp = accelerator.prepare(model);
+    auto [again, opt] = accelerator.prepare(ddp, optimizer);
+    auto opt_again = accelerator.prepare(opt);
+    EXPECT_EQ(&again.parameters(), &ddp.parameters());
+    EXPECT_EQ(&opt_again.optimizer(), &optimizer);
+    EXPECT_EQ(accelerator.unwrap_model(ddp).get(), model.get());
+    EXPECT_EQ(accelerator.unwrap_model(model).get(), model.get());
+  });
+}
+
+TEST_P(EveryWorld, AModelIsSavedOnceAndLoadedEverywhere) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+    torch::manual_seed(5);
+    torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3));
+    auto ddp = accelerator.prepare(model);
+    accelerator.save_model(ddp, folder.path() / "deep" / "out");
+    EXPECT_TRUE(fs::exists(folder.path() / "deep/out/model.safetensors"));
+    torch::nn::Sequential other(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3));
+    accelerator.load_model(other, folder.path() / "deep/out");
+    const auto expected = model->named_parameters();
+    for (const auto& entry : other->named_parameters()) {
+      EXPECT_TRUE(torch::equal(entry.value(), expected[entry.key()])) << entry.key();
+    }
+  });
+  const SafeTensors file = load_file(folder.path() / "deep/out/model.safetensors");
+  EXPECT_EQ(file.tensors.size(), 7U);
+  EXPECT_EQ(file.metadata.at("format"), "pt");
+}
+
+TEST(Accelerator, AModelThatDoesNotFitIsRefusedEverywhereAndUnchanged) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    torch::nn::Linear model(2, 3);
+    accelerator.save({{"weight", torch::ones({2, 2})}, {"extra", torch::ones({1})}},
+                     folder.path() / "m.safetensors");
+    const at::Tensor before = model->weight.detach().clone();
+    const auto load = [&] { accelerator.load_model(model, folder.path() / "m.safetensors"); };
+    const auto text =
+        accelerator.is_main_process() ? message_of<DataError>(load) : message_of<RemoteError>(load);
+    EXPECT_TRUE(contains(text, "'weight' is Float [2, 2], expected Float [3, 2]")) << text;
+    EXPECT_TRUE(contains(text, "'bias' (Float [3]) is missing")) << text;
+    EXPECT_TRUE(contains(text, "'extra' (Float [1]) is not part of the model")) << text;
+    EXPECT_TRUE(torch::equal(model->weight, before));
+  });
+}
+
+TEST(Accelerator, TiedWeightsAreWrittenOnce) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(1, [&](const Accelerator& accelerator) {
+    torch::nn::Linear shared(torch::nn::LinearOptions(2, 2).bias(false));
+    torch::nn::Sequential model(shared, shared);
+    accelerator.save_model(model, folder.path());
+    EXPECT_EQ(load_file(folder.path() / "model.safetensors").tensors.size(), 1U);
+    const at::Tensor before = shared->weight.detach().clone();
+    {
+      const torch::NoGradGuard no_grad;
+      shared->weight.zero_();
+    }
+    accelerator.load_model(model, folder.path());
+    EXPECT_TRUE(torch::equal(shared->weight, before));
+  });
+}
+
+TEST(Accelerator, ASaveThatFailsFailsEverywhereAndLeavesNothing) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "not a folder";
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    torch::nn::Linear model(2, 3);
+    const auto save = [&] { accelerator.save_model(model, folder.path() / "file" / "out"); };
+    const auto text = accelerator.is_main_process() ? message_of<Error>(save) : message_of<RemoteError>(save);
+    EXPECT_TRUE(contains(text, "cannot make the folder")) << text;
+  });
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+}
+
+TEST(Accelerator, DevicesAreNamed) {
+  EXPECT_TRUE(choose_device("cpu", 0).is_cpu());
+  EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("gpu", 0); }), "'gpu' is no device"));
+  EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("cuda:x", 0); }), "'cuda:x' is no device"));
+  EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("cuda:99", 0); }), "CUDA device 99"));
+}
+
+TEST(Accelerator, AWorldThatContradictsTheGroupIsRefused) {
+  testing::run_group(
+      2, [&](const ProcessGroup& group) { EXPECT_THROW(Accelerator(World::single(), group), UsageError); });
+}
+
+TEST(Accelerator, TwoOnOneGroupKeepApart) {
+  testing::run_group(2, [&](const ProcessGroup& group) {
+    World world;
+    world.rank = world.local_rank = group.rank();
+    world.world_size = world.local_world_size = 2;
+    const Accelerator one(world, group), two(world, group);
+    one.on_main_process([] {});
+    std::atomic<bool> ran{false};
+    two.on_main_process([&] { ran = true; });
+    EXPECT_EQ(ran.load(), group.rank() == 0);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
