@@ -121,12 +121,15 @@ ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& origin_sto
       store(group_store),
       barrier(group_store, group_rank, group_size) {
   check_in(store, rank, size);
-  barrier.arrive_and_wait(options.join_timeout);
+  comm::StoreBarrier join(store.with_prefix("join"), rank, size);
+  join.arrive_and_wait(options.join_timeout);
   group = comm::translated([&] { return make_group(rank, size, store, options); },
                            [&] {
                              return "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                                     ": setting up the process group failed";
                            });
+  // Nobody goes on, and perhaps away, before everybody is connected.
+  join.arrive_and_wait(options.join_timeout);
 }
 
 ProcessGroup::Impl::~Impl() {
