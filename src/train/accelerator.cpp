@@ -21,7 +21,7 @@ at::Device cuda_device(const std::string& name, int index) {
   const int count = cuda_device_count();
   if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
   throw UsageError("device '" + name + "' means CUDA device " + std::to_string(index) + ", but this process can use " +
-                   std::to_string(count) +
+                   std::to_string(count) + (count == 1 ? " CUDA device" : " CUDA devices") +
                    ": start fewer ranks on this host, or ask for the CPU with 'cpu'");
 }
 
