@@ -52,15 +52,16 @@ void check_dtypes(const Tensors& outputs, const Tensors& inputs) {
   for (const auto* list : {&outputs, &inputs}) {
     for (const auto& tensor : *list) {
       if (tensor.scalar_type() == expected) continue;
-      throw UsageError(std::string("all_to_all: expected tensors of one dtype, but got ") + c10::toString(expected) +
-                       " and " + c10::toString(tensor.scalar_type()));
+      throw UsageError(std::string("all_to_all: expected tensors of one dtype, but got ") +
+                       c10::toString(expected) + " and " + c10::toString(tensor.scalar_type()));
     }
   }
 }
 
 }  // namespace
 
-/// Gloo exchanges slices of one tensor only, so the lists are laid into one; NCCL would group the same messages.
+/// Gloo exchanges slices of one tensor only, so the lists are laid into one; NCCL would group the same
+/// messages.
 Work ProcessGroup::all_to_all_async(const Tensors& outputs, const Tensors& inputs) const {
   impl_->check_count("all_to_all", "output", outputs);
   impl_->check_count("all_to_all", "input", inputs);

@@ -14,14 +14,22 @@ using Tensors = std::vector<at::Tensor>;
 
 c10d::ReduceOp to_c10d(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return c10d::ReduceOp::SUM;
-    case ReduceOp::avg: return c10d::ReduceOp::AVG;
-    case ReduceOp::product: return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::min: return c10d::ReduceOp::MIN;
-    case ReduceOp::max: return c10d::ReduceOp::MAX;
-    case ReduceOp::bit_and: return c10d::ReduceOp::BAND;
-    case ReduceOp::bit_or: return c10d::ReduceOp::BOR;
-    case ReduceOp::bit_xor: return c10d::ReduceOp::BXOR;
+    case ReduceOp::sum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::avg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::product:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::min:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::bit_and:
+      return c10d::ReduceOp::BAND;
+    case ReduceOp::bit_or:
+      return c10d::ReduceOp::BOR;
+    case ReduceOp::bit_xor:
+      return c10d::ReduceOp::BXOR;
   }
   throw UsageError("unknown reduce operation");
 }
@@ -36,7 +44,8 @@ struct Reduction {
 Reduction plan(ReduceOp op, const at::Tensor& result, int size) {
   if (op != ReduceOp::avg || result.is_cuda()) return {to_c10d(op), nullptr};
   if (!result.is_floating_point() && !result.is_complex()) {
-    throw UsageError("ReduceOp::avg needs a floating point tensor, not " + std::string(result.dtype().name()));
+    throw UsageError("ReduceOp::avg needs a floating point tensor, not " +
+                     std::string(result.dtype().name()));
   }
   return {c10d::ReduceOp::SUM, [result, size] { result.div_(size); }};
 }
@@ -75,7 +84,8 @@ Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const
   Tensors tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
-  return impl_->launch("all_reduce", tensor, [&] { return impl_->group->allreduce(tensors, options); }, finish);
+  return impl_->launch(
+      "all_reduce", tensor, [&] { return impl_->connections->group->allreduce(tensors, options); }, finish);
 }
 
 Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
@@ -83,7 +93,8 @@ Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
   Tensors tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  return impl_->launch("broadcast", tensor, [&] { return impl_->group->broadcast(tensors, options); });
+  return impl_->launch("broadcast", tensor,
+                       [&] { return impl_->connections->group->broadcast(tensors, options); });
 }
 
 Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
@@ -93,24 +104,28 @@ Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op)
   c10d::ReduceOptions options;
   options.reduceOp = operation;
   options.rootRank = root;
-  return impl_->launch("reduce", tensor, [&] { return impl_->group->reduce(tensors, options); }, finish);
+  return impl_->launch(
+      "reduce", tensor, [&] { return impl_->connections->group->reduce(tensors, options); }, finish);
 }
 
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
   impl_->check_count("all_gather", "output", outputs);
   std::vector<Tensors> lists{outputs};
   Tensors inputs{input};
-  return impl_->launch("all_gather", input, [&] { return impl_->group->allgather(lists, inputs); });
+  return impl_->launch("all_gather", input,
+                       [&] { return impl_->connections->group->allgather(lists, inputs); });
 }
 
 Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
   if (output.numel() != input.numel() * size()) {
-    throw UsageError("all_gather_into_tensor: expected an output of " + std::to_string(input.numel() * size()) +
-                     " elements, but it has " + std::to_string(output.numel()));
+    throw UsageError("all_gather_into_tensor: expected an output of " +
+                     std::to_string(input.numel() * size()) + " elements, but it has " +
+                     std::to_string(output.numel()));
   }
   at::Tensor to = output;
   at::Tensor from = input;
-  return impl_->launch("all_gather_into_tensor", input, [&] { return impl_->group->_allgather_base(to, from); });
+  return impl_->launch("all_gather_into_tensor", input,
+                       [&] { return impl_->connections->group->_allgather_base(to, from); });
 }
 
 Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input, int root) const {
@@ -121,7 +136,8 @@ Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input,
   Tensors inputs{input};
   c10d::GatherOptions options;
   options.rootRank = root;
-  return impl_->launch("gather", input, [&] { return impl_->group->gather(lists, inputs, options); });
+  return impl_->launch("gather", input,
+                       [&] { return impl_->connections->group->gather(lists, inputs, options); });
 }
 
 Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs, int root) const {
@@ -132,7 +148,8 @@ Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs
   Tensors outputs{output};
   c10d::ScatterOptions options;
   options.rootRank = root;
-  return impl_->launch("scatter", output, [&] { return impl_->group->scatter(outputs, lists, options); });
+  return impl_->launch("scatter", output,
+                       [&] { return impl_->connections->group->scatter(outputs, lists, options); });
 }
 
 Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
@@ -142,22 +159,26 @@ Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors&
   std::vector<Tensors> lists{inputs};
   c10d::ReduceScatterOptions options;
   options.reduceOp = operation;
-  return impl_->launch("reduce_scatter", output,
-                       [&] { return impl_->group->reduce_scatter(outputs, lists, options); }, finish);
+  return impl_->launch(
+      "reduce_scatter", output,
+      [&] { return impl_->connections->group->reduce_scatter(outputs, lists, options); }, finish);
 }
 
-Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
+                                               ReduceOp op) const {
   if (input.numel() != output.numel() * size()) {
-    throw UsageError("reduce_scatter_tensor: expected an input of " + std::to_string(output.numel() * size()) +
-                     " elements, but it has " + std::to_string(input.numel()));
+    throw UsageError("reduce_scatter_tensor: expected an input of " +
+                     std::to_string(output.numel() * size()) + " elements, but it has " +
+                     std::to_string(input.numel()));
   }
   auto [operation, finish] = plan(op, output, size());
   at::Tensor to = output;
   at::Tensor from = input;
   c10d::ReduceScatterOptions options;
   options.reduceOp = operation;
-  return impl_->launch("reduce_scatter_tensor", output,
-                       [&] { return impl_->group->_reduce_scatter_base(to, from, options); }, finish);
+  return impl_->launch(
+      "reduce_scatter_tensor", output,
+      [&] { return impl_->connections->group->_reduce_scatter_base(to, from, options); }, finish);
 }
 
 Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
@@ -167,37 +188,46 @@ Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::T
   at::Tensor from = input;
   std::vector<std::int64_t> to_splits = output_split_sizes;
   std::vector<std::int64_t> from_splits = input_split_sizes;
-  return impl_->launch("all_to_all_single", input,
-                       [&] { return impl_->group->alltoall_base(to, from, to_splits, from_splits); });
+  return impl_->launch("all_to_all_single", input, [&] {
+    return impl_->connections->group->alltoall_base(to, from, to_splits, from_splits);
+  });
 }
 
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
   impl_->check_rank("send", "destination", destination);
-  if (destination == rank()) throw UsageError("send: rank " + std::to_string(rank()) + " cannot send to itself");
+  if (destination == rank())
+    throw UsageError("send: rank " + std::to_string(rank()) + " cannot send to itself");
   Tensors tensors{tensor};
-  return impl_->launch("send", tensor, [&] { return impl_->group->send(tensors, destination, tag); });
+  return impl_->launch("send", tensor,
+                       [&] { return impl_->connections->group->send(tensors, destination, tag); });
 }
 
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
   impl_->check_rank("recv", "source", source);
-  if (source == rank()) throw UsageError("recv: rank " + std::to_string(rank()) + " cannot receive from itself");
+  if (source == rank())
+    throw UsageError("recv: rank " + std::to_string(rank()) + " cannot receive from itself");
   Tensors tensors{tensor};
-  return impl_->launch("recv", tensor, [&] { return impl_->group->recv(tensors, source, tag); });
+  return impl_->launch("recv", tensor, [&] { return impl_->connections->group->recv(tensors, source, tag); });
 }
 
 int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
   Tensors tensors{tensor};
-  Work work =
-      impl_->launch("recv_any_source", tensor, [&] { return impl_->group->recvAnysource(tensors, tag); });
+  Work work = impl_->launch("recv_any_source", tensor,
+                            [&] { return impl_->connections->group->recvAnysource(tensors, tag); });
   work.wait();
   return work.source_rank();
 }
 
-// ---- The forms that wait ------------------------------------------------------------------------------------------
+// ---- The forms that wait
+// ------------------------------------------------------------------------------------------
 
-void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const { all_reduce_async(tensor, op).wait(); }
+void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
+  all_reduce_async(tensor, op).wait();
+}
 
-void ProcessGroup::broadcast(const at::Tensor& tensor, int root) const { broadcast_async(tensor, root).wait(); }
+void ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
+  broadcast_async(tensor, root).wait();
+}
 
 void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op) const {
   reduce_async(tensor, root, op).wait();
@@ -227,7 +257,8 @@ void ProcessGroup::reduce_scatter(const at::Tensor& output, const Tensors& input
   reduce_scatter_async(output, inputs, op).wait();
 }
 
-void ProcessGroup::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+void ProcessGroup::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
+                                         ReduceOp op) const {
   reduce_scatter_tensor_async(output, input, op).wait();
 }
 

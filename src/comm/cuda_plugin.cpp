@@ -22,7 +22,8 @@ std::filesystem::path own_folder() {
 }
 
 [[noreturn]] void unavailable(const std::string& reason) {
-  throw UsageError(std::string("a CUDA device was asked for, but Lockstep's CUDA library is not usable: ") + reason +
+  throw UsageError(std::string("a CUDA device was asked for, but Lockstep's CUDA library is not usable: ") +
+                   reason +
                    ". Build with a CUDA LibTorch and -DLOCKSTEP_CUDA=ON on this machine, or ask for the CPU");
 }
 

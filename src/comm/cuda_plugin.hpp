@@ -14,8 +14,9 @@ struct CudaPlugin {
   int (*device_count)();
   void (*set_device)(int index);
   void (*synchronize)(int index);
-  c10::intrusive_ptr<c10d::Backend> (*make_nccl_backend)(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                                         int size, int device_index, std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Backend> (*make_nccl_backend)(const c10::intrusive_ptr<c10d::Store>& store,
+                                                         int rank, int size, int device_index,
+                                                         std::chrono::milliseconds timeout);
 };
 
 constexpr int kCudaPluginVersion = 1;

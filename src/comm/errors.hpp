@@ -6,8 +6,9 @@
 
 namespace lockstep::comm {
 
-/// Throws the exception in flight again as one of Lockstep's: TimeoutError where the text speaks of a timeout, else
-/// CommunicationError. `what` says what was being done, and by which rank. Lockstep's own errors pass unchanged.
+/// Throws the exception in flight again as one of Lockstep's: TimeoutError where the text speaks of a
+/// timeout, else CommunicationError. `what` says what was being done, and by which rank. Lockstep's own
+/// errors pass unchanged.
 [[noreturn]] void rethrow_as_communication_error(const std::string& what);
 
 /// Runs `action`; an exception of c10d becomes one of ours. `describe` is called only then.

@@ -14,9 +14,10 @@ using WorkPointer = c10::intrusive_ptr<Work>;
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 
-/// Gloo, with the start of an operation guarded by a lock of the whole process. LibTorch 2.11 enters every operation into
-/// one flight recorder, whose table of groups it changes without a lock (FlightRecorder::recordWithResetEnabled), so that
-/// two groups used in two threads can crash. Starting an operation never waits for a peer, so the lock is held briefly.
+/// Gloo, with the start of an operation guarded by a lock of the whole process. LibTorch 2.11 enters every
+/// operation into one flight recorder, whose table of groups it changes without a lock
+/// (FlightRecorder::recordWithResetEnabled), so that two groups used in two threads can crash. Starting an
+/// operation never waits for a peer, so the lock is held briefly.
 class GuardedGloo final : public c10d::ProcessGroupGloo {
  public:
   using Base = c10d::ProcessGroupGloo;
@@ -37,10 +38,12 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     return guarded([&] { return Base::reduce(tensors, options); });
   }
-  WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override {
     return guarded([&] { return Base::allgather(outputs, inputs, options); });
   }
-  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override {
     return guarded([&] { return Base::_allgather_base(output, input, options); });
   }
   WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
@@ -58,7 +61,8 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
     return guarded([&] { return Base::_reduce_scatter_base(output, input, options); });
   }
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                            std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
+                            std::vector<std::int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options) override {
     return guarded([&] { return Base::alltoall_base(output, input, output_splits, input_splits, options); });
   }
   WorkPointer send(Tensors& tensors, int destination, int tag) override {
@@ -80,16 +84,19 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
   }
 };
 
-std::shared_ptr<::gloo::transport::Device> make_device(const std::string& interface, const std::string& address) {
-  // Bound to one address: not to every interface, and not to whatever the host's own name happens to resolve to.
+std::shared_ptr<::gloo::transport::Device> make_device(const std::string& interface,
+                                                       const std::string& address) {
+  // Bound to one address: not to every interface, and not to whatever the host's own name happens to resolve
+  // to.
   if (!interface.empty()) return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
   return c10d::ProcessGroupGloo::createDeviceForHostname(address.empty() ? "127.0.0.1" : address);
 }
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                    const ProcessGroupOptions& options, const std::string& address) {
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                    int size, const ProcessGroupOptions& options,
+                                                    const std::string& address) {
   std::string interface = options.network_interface;
   if (interface.empty()) interface = find_variable(process_environment(), "GLOO_SOCKET_IFNAME").value_or("");
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);

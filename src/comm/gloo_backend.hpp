@@ -7,9 +7,10 @@
 
 namespace lockstep::comm {
 
-/// Gloo over TCP for `size` ranks. `address` is this rank's own address on the network of the job; empty means that all
-/// ranks are on this host. *Collective*.
-c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                    const ProcessGroupOptions& options, const std::string& address);
+/// Gloo over TCP for `size` ranks. `address` is this rank's own address on the network of the job; empty
+/// means that all ranks are on this host. *Collective*.
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                    int size, const ProcessGroupOptions& options,
+                                                    const std::string& address);
 
 }  // namespace lockstep::comm

@@ -25,8 +25,9 @@ Addresses resolve(const std::string& host, std::uint16_t port, int socket_type) 
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0) {
-    throw CommunicationError("MASTER_ADDR='" + host + "' does not resolve to an address (" + gai_strerror(failure) +
-                             "): expected the name or address of rank 0's host, known on every host of the job");
+    throw CommunicationError(
+        "MASTER_ADDR='" + host + "' does not resolve to an address (" + gai_strerror(failure) +
+        "): expected the name or address of rank 0's host, known on every host of the job");
   }
   return {found, &freeaddrinfo};
 }
@@ -59,8 +60,8 @@ void widen(sockaddr* address) {
 
 std::string numeric(const sockaddr_storage& address, socklen_t length) {
   char text[NI_MAXHOST] = {};
-  const int failure = getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof(text), nullptr, 0,
-                                  NI_NUMERICHOST);
+  const int failure = getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof(text),
+                                  nullptr, 0, NI_NUMERICHOST);
   return failure == 0 ? text : "";
 }
 
@@ -72,18 +73,18 @@ ListenSocket::ListenSocket(const std::string& host, std::uint16_t port) : descri
   if (!is_loopback(address)) widen(address);
   descriptor_ = socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
-  const bool listening = descriptor_ >= 0 &&
-                         setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-                         bind(descriptor_, address, addresses->ai_addrlen) == 0 &&
-                         listen(descriptor_, SOMAXCONN) == 0;
+  const bool listening =
+      descriptor_ >= 0 && setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+      bind(descriptor_, address, addresses->ai_addrlen) == 0 && listen(descriptor_, SOMAXCONN) == 0;
   if (listening) return;
   const int reason = errno;
   if (descriptor_ >= 0) close(descriptor_);
   throw CommunicationError("rank 0 cannot listen on port " + std::to_string(port) + " (MASTER_ADDR='" + host +
                            "'): " + std::strerror(reason) +
-                           (reason == EADDRINUSE ? ". Another program or job holds it: choose another --master-port "
-                                                   "(MASTER_PORT), or leave it to the launcher"
-                                                 : ""));
+                           (reason == EADDRINUSE
+                                ? ". Another program or job holds it: choose another --master-port "
+                                  "(MASTER_PORT), or leave it to the launcher"
+                                : ""));
 }
 
 ListenSocket::~ListenSocket() {

@@ -45,8 +45,8 @@ std::string ProcessGroup::broadcast_object(const std::string& object, int root) 
   broadcast(size_tensor, root);
   const std::int64_t bytes = to_number(size_tensor);
   if (bytes == 0) return "";
-  const at::Tensor payload =
-      rank() == root ? to_tensor(object, bytes, device) : at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  const at::Tensor payload = rank() == root ? to_tensor(object, bytes, device)
+                                            : at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
   broadcast(payload, root);
   return rank() == root ? object : to_string(payload, bytes);
 }

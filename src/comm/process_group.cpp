@@ -22,35 +22,39 @@ using BackendType = c10d::ProcessGroup::BackendType;
 
 void check_options(int rank, int size, const ProcessGroupOptions& options) {
   if (size < 1 || rank < 0 || rank >= size) {
-    throw UsageError("a process group needs 0 <= rank < size; rank is " + std::to_string(rank) + " and size is " +
-                     std::to_string(size));
+    throw UsageError("a process group needs 0 <= rank < size; rank is " + std::to_string(rank) +
+                     " and size is " + std::to_string(size));
   }
   if (options.timeout.count() <= 0 || options.join_timeout.count() <= 0) {
     throw UsageError("a process group's timeouts must be longer than 0 ms");
   }
   if (!options.device.is_cpu() && !options.device.is_cuda()) {
-    throw UsageError("a process group's device must be the CPU or a CUDA device, not " + options.device.str());
+    throw UsageError("a process group's device must be the CPU or a CUDA device, not " +
+                     options.device.str());
   }
   if (options.device.is_cuda() && !options.device.has_index()) {
     throw UsageError("a process group's CUDA device needs its index, for example cuda:0");
   }
   if (options.backend == CommBackend::nccl && !options.device.is_cuda()) {
-    throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " + options.device.str() +
-                     ": use the gloo backend (or 'auto') for the CPU");
+    throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " +
+                     options.device.str() + ": use the gloo backend (or 'auto') for the CPU");
   }
 }
 
-/// Two processes with one rank, or ranks with different ideas of the world, are found before anything is exchanged.
+/// Two processes with one rank, or ranks with different ideas of the world, are found before anything is
+/// exchanged.
 void check_in(const Store& store, int rank, int size) {
   const std::string agreed = store.set_if_absent("world_size", std::to_string(size));
   if (agreed != std::to_string(size)) {
-    throw CommunicationError("rank " + std::to_string(rank) + " was started with a world of " + std::to_string(size) +
+    throw CommunicationError("rank " + std::to_string(rank) + " was started with a world of " +
+                             std::to_string(size) +
                              " ranks, but another rank of the same job with a world of " + agreed +
                              ": start all of them with the same WORLD_SIZE");
   }
   if (store.add("claimed/" + std::to_string(rank), 1) != 1) {
-    throw CommunicationError("two processes claim rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                             ": give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
+    throw CommunicationError(
+        "two processes claim rank " + std::to_string(rank) + " of " + std::to_string(size) +
+        ": give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
   }
 }
 
@@ -58,7 +62,8 @@ c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::str
   return comm::to_intrusive(store.with_prefix(name).c10d_store());
 }
 
-void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store, const ProcessGroupOptions& options) {
+void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
+              const ProcessGroupOptions& options) {
   const auto gloo =
       comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address());
   group.setBackend(at::kCPU, BackendType::GLOO, gloo);
@@ -67,7 +72,8 @@ void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
   }
 }
 
-void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store, const ProcessGroupOptions& options) {
+void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
+              const ProcessGroupOptions& options) {
   const auto nccl = comm::cuda_plugin().make_nccl_backend(backend_store(store, "nccl"), rank, size,
                                                           options.device.index(), options.timeout);
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
@@ -112,45 +118,41 @@ CommBackend comm_backend_from(const std::string& name) {
   throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
 }
 
-ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& origin_store, const Store& group_store,
+ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& origin, const Store& group_store,
                          const ProcessGroupOptions& group_options)
-    : rank(group_rank),
-      size(group_size),
-      options(group_options),
-      origin(origin_store),
-      store(group_store),
-      barrier(group_store, group_rank, group_size) {
-  check_in(store, rank, size);
-  comm::StoreBarrier join(store.with_prefix("join"), rank, size);
+    : rank(group_rank), size(group_size), options(group_options) {
+  check_in(group_store, rank, size);
+  comm::StoreBarrier join(group_store.with_prefix("join"), rank, size);
   join.arrive_and_wait(options.join_timeout);
-  group = comm::translated([&] { return make_group(rank, size, store, options); },
-                           [&] {
-                             return "rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                                    ": setting up the process group failed";
-                           });
+  auto group = comm::translated([&] { return make_group(rank, size, group_store, options); },
+                                [&] {
+                                  return "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                                         ": setting up the process group failed";
+                                });
+  connections = std::make_unique<Connections>(
+      Connections{origin, group_store, comm::StoreBarrier(group_store, rank, size), std::move(group)});
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
 }
 
 ProcessGroup::Impl::~Impl() {
-  // When an exception ends this rank, what others can see of it is left to the end of the process. c10d's destructor would
-  // wait for operations in flight, up to their timeout; and closed connections would make other ranks fail, and report it,
-  // before this rank has reported the cause.
-  if (std::uncaught_exceptions() == 0) return;
-  new std::shared_ptr<c10d::ProcessGroup>(group);
-  new Store(origin);
-  new Store(store);
+  // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
+  // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
+  // fail, and report it, before this rank has reported the cause.
+  if (std::uncaught_exceptions() > 0) static_cast<void>(connections.release());
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
   check_options(world.rank, world.world_size, options);
-  const Store store = world.world_size == 1 ? Store::in_memory() : Store::connect(world, options.join_timeout);
+  const Store store =
+      world.world_size == 1 ? Store::in_memory() : Store::connect(world, options.join_timeout);
   return ProcessGroup(world.rank, world.world_size, store, options);
 }
 
 ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options) {
   check_options(rank, size, options);
-  // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store waiting.
+  // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
+  // waiting.
   impl_ = std::make_shared<Impl>(rank, size, store, store.clone().with_prefix("group"), options);
 }
 
@@ -161,21 +163,23 @@ int ProcessGroup::size() const noexcept { return impl_->size; }
 const at::Device& ProcessGroup::device() const noexcept { return impl_->options.device; }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->options.timeout; }
 Store ProcessGroup::new_namespace() const {
-  return impl_->store.with_prefix("namespace/" + std::to_string(++impl_->namespaces));
+  return impl_->connections->store.with_prefix("namespace/" + std::to_string(++impl_->namespaces));
 }
-const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() const { return impl_->group; }
+const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() const {
+  return impl_->connections->group;
+}
 
 void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
-  impl_->barrier.arrive_and_wait(timeout);
+  impl_->connections->barrier.arrive_and_wait(timeout);
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
   check_members(ranks, impl_->size);
   const std::string name = "sub/" + std::to_string(++impl_->groups);
-  const std::string agreed = impl_->store.set_if_absent(name + "/members", describe(ranks));
+  const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
   if (agreed != describe(ranks)) {
     throw CommunicationError("rank " + std::to_string(impl_->rank) + ": new_group" + describe(ranks) +
                              " here, but another rank calls new_group" + agreed +
@@ -184,8 +188,8 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->rank);
   if (place == ranks.end()) return std::nullopt;
   const int rank = static_cast<int>(place - ranks.begin());
-  return ProcessGroup(std::make_shared<Impl>(rank, static_cast<int>(ranks.size()), impl_->origin,
-                                             impl_->store.with_prefix(name), impl_->options));
+  return ProcessGroup(std::make_shared<Impl>(rank, static_cast<int>(ranks.size()), impl_->connections->origin,
+                                             impl_->connections->store.with_prefix(name), impl_->options));
 }
 
 }  // namespace lockstep

@@ -12,6 +12,14 @@
 
 namespace lockstep {
 
+/// What other ranks can see of this one.
+struct Connections {
+  Store origin;  // On rank 0 it may be the server, which a clone is not.
+  Store store;   // The group's corner of it.
+  comm::StoreBarrier barrier;
+  std::shared_ptr<c10d::ProcessGroup> group;
+};
+
 struct ProcessGroup::Impl {
   /// `origin` is the store that the program gave, `group_store` this group's corner of it.
   Impl(int group_rank, int group_size, const Store& origin, const Store& group_store,
@@ -22,7 +30,8 @@ struct ProcessGroup::Impl {
 
   /// Numbers and starts an operation; `finish` runs when it has succeeded.
   template <class Start>
-  Work launch(const char* name, const at::Tensor& tensor, Start&& start, std::function<void()> finish = nullptr);
+  Work launch(const char* name, const at::Tensor& tensor, Start&& start,
+              std::function<void()> finish = nullptr);
 
   /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
   void check_rank(const char* operation, const char* role, int other) const;
@@ -34,10 +43,7 @@ struct ProcessGroup::Impl {
   int rank;
   int size;
   ProcessGroupOptions options;
-  Store origin;  // Kept because on rank 0 it may be the server: a clone is a client only.
-  Store store;
-  comm::StoreBarrier barrier;
-  std::shared_ptr<c10d::ProcessGroup> group;
+  std::unique_ptr<Connections> connections;
   std::atomic<std::int64_t> operations{0};
   std::atomic<std::int64_t> groups{0};
   std::atomic<std::int64_t> namespaces{0};

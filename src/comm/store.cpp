@@ -24,11 +24,14 @@ using Milliseconds = std::chrono::milliseconds;
 std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-std::string endpoint(const World& world) { return world.master_addr + ":" + std::to_string(world.master_port); }
+std::string endpoint(const World& world) {
+  return world.master_addr + ":" + std::to_string(world.master_port);
+}
 
-/// Connects in a thread of its own: c10d's client has no deadline of its own against a peer that accepts and then says
-/// nothing. On a timeout the thread is left to its fate; it holds nothing but its own arguments.
-c10::intrusive_ptr<c10d::TCPStore> connect_with_deadline(const World& world, const c10d::TCPStoreOptions& options) {
+/// Connects in a thread of its own: c10d's client has no deadline of its own against a peer that accepts and
+/// then says nothing. On a timeout the thread is left to its fate; it holds nothing but its own arguments.
+c10::intrusive_ptr<c10d::TCPStore> connect_with_deadline(const World& world,
+                                                         const c10d::TCPStoreOptions& options) {
   using Result = c10::intrusive_ptr<c10d::TCPStore>;
   auto task = std::make_shared<std::packaged_task<Result()>>(
       [host = world.master_addr, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
@@ -37,9 +40,11 @@ c10::intrusive_ptr<c10d::TCPStore> connect_with_deadline(const World& world, con
   const auto describe = [&] {
     return "rank " + std::to_string(world.rank) + " cannot reach the job's store at " + endpoint(world);
   };
-  // The client itself gives up after the timeout when nobody listens; the second on top is for its answer to come.
+  // The client itself gives up after the timeout when nobody listens; the second on top is for its answer to
+  // come.
   if (result.wait_for(options.timeout + std::chrono::seconds(1)) != std::future_status::ready) {
-    throw TimeoutError(describe() + ": something listens there but does not speak the store's protocol, for " +
+    throw TimeoutError(describe() +
+                       ": something listens there but does not speak the store's protocol, for " +
                        std::to_string(options.timeout.count()) +
                        " ms. Another program may hold the port: choose another --master-port (MASTER_PORT)");
   }
@@ -50,7 +55,8 @@ c10::intrusive_ptr<c10d::TCPStore> join(const World& world, Milliseconds timeout
   c10d::TCPStoreOptions options;
   options.port = world.master_port;
   options.timeout = timeout;
-  options.waitWorkers = false;  // The process group's first barrier names who is missing; c10d's wait does not.
+  options.waitWorkers =
+      false;  // The process group's first barrier names who is missing; c10d's wait does not.
   options.isServer = world.rank == 0 && !world.use_agent_store;
   if (!options.isServer) return connect_with_deadline(world, options);
   comm::ListenSocket socket(world.master_addr, world.master_port);
@@ -62,8 +68,9 @@ c10::intrusive_ptr<c10d::TCPStore> join(const World& world, Milliseconds timeout
 
 Store Store::connect(const World& world, Milliseconds timeout) {
   if (world.master_addr.empty()) {
-    throw UsageError("a store needs an address: this process is a world of one without MASTER_ADDR. "
-                     "Use Store::in_memory(), or start the program with 'lockstep run'");
+    throw UsageError(
+        "a store needs an address: this process is a world of one without MASTER_ADDR. "
+        "Use Store::in_memory(), or start the program with 'lockstep run'");
   }
   auto store = join(world, timeout);
   Store result(to_shared<c10d::Store>(std::move(store)),
@@ -96,15 +103,18 @@ std::string Store::get(const std::string& key, Milliseconds timeout) const {
   if (!wait(key, timeout)) {
     throw TimeoutError("store: nobody set '" + key + "' within " + std::to_string(timeout.count()) + " ms");
   }
-  return translated([&] { return text(store_->get(key)); }, [&] { return "store: get of '" + key + "' failed"; });
+  return translated([&] { return text(store_->get(key)); },
+                    [&] { return "store: get of '" + key + "' failed"; });
 }
 
 std::int64_t Store::add(const std::string& key, std::int64_t amount) const {
-  return translated([&] { return store_->add(key, amount); }, [&] { return "store: add to '" + key + "' failed"; });
+  return translated([&] { return store_->add(key, amount); },
+                    [&] { return "store: add to '" + key + "' failed"; });
 }
 
 void Store::append(const std::string& key, const std::string& value) const {
-  translated([&] { store_->append(key, bytes(value)); }, [&] { return "store: append to '" + key + "' failed"; });
+  translated([&] { store_->append(key, bytes(value)); },
+             [&] { return "store: append to '" + key + "' failed"; });
 }
 
 std::string Store::set_if_absent(const std::string& key, const std::string& value) const {
@@ -113,7 +123,8 @@ std::string Store::set_if_absent(const std::string& key, const std::string& valu
 }
 
 bool Store::contains(const std::string& key) const {
-  return translated([&] { return store_->check({key}); }, [&] { return "store: look-up of '" + key + "' failed"; });
+  return translated([&] { return store_->check({key}); },
+                    [&] { return "store: look-up of '" + key + "' failed"; });
 }
 
 bool Store::wait(const std::string& key, Milliseconds timeout) const {
@@ -126,7 +137,8 @@ bool Store::wait(const std::string& key, Milliseconds timeout) const {
 }
 
 bool Store::erase(const std::string& key) const {
-  return translated([&] { return store_->deleteKey(key); }, [&] { return "store: removal of '" + key + "' failed"; });
+  return translated([&] { return store_->deleteKey(key); },
+                    [&] { return "store: removal of '" + key + "' failed"; });
 }
 
 const std::string& Store::local_address() const { return local_address_; }

@@ -24,7 +24,8 @@ std::string name_of(std::int64_t meeting) { return "barrier/" + std::to_string(m
 std::vector<int> absent(const std::string& arrived, int size) {
   std::vector<bool> came(static_cast<std::size_t>(size), false);
   std::istringstream list(arrived);
-  for (std::string rank; std::getline(list, rank, ',');) came.at(static_cast<std::size_t>(std::stoi(rank))) = true;
+  for (std::string rank; std::getline(list, rank, ',');)
+    came.at(static_cast<std::size_t>(std::stoi(rank))) = true;
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
     if (!came[static_cast<std::size_t>(rank)]) missing.push_back(rank);
@@ -44,7 +45,8 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-StoreBarrier::StoreBarrier(Store store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {}
+StoreBarrier::StoreBarrier(Store store, int rank, int size)
+    : store_(std::move(store)), rank_(rank), size_(size) {}
 
 void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
   if (size_ == 1) return;
@@ -82,8 +84,8 @@ void StoreBarrier::forget(std::int64_t meeting) const {
 void StoreBarrier::name_the_missing(const std::string& meeting, Milliseconds timeout) const {
   const auto missing = absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), size_);
   throw TimeoutError("rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": barrier #" +
-                         std::to_string(meetings_) + " timed out after " + std::to_string(timeout.count()) + " ms: " +
-                         list_ranks(missing) + " did not come. See what " +
+                         std::to_string(meetings_) + " timed out after " + std::to_string(timeout.count()) +
+                         " ms: " + list_ranks(missing) + " did not come. See what " +
                          (missing.size() == 1 ? "that rank" : "those ranks") +
                          " did last: it may be slow, stuck, dead, or may not call the barrier at all",
                      missing);

@@ -8,14 +8,15 @@
 
 namespace lockstep::comm {
 
-/// Meetings of a fixed set of ranks through the store. Unlike a collective it knows, when time is up, who came.
+/// Meetings of a fixed set of ranks through the store. Unlike a collective it knows, when time is up, who
+/// came.
 class StoreBarrier {
  public:
   StoreBarrier(Store store, int rank, int size);
 
-  /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks. *Collective*.
-  /// Rank 0 returns last: where it hosts the store, the others no longer need it then, so that a program may end right
-  /// after a barrier.
+  /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks.
+  /// *Collective*. Rank 0 returns last: where it hosts the store, the others no longer need it then, so that
+  /// a program may end right after a barrier.
   void arrive_and_wait(std::chrono::milliseconds timeout);
 
  private:

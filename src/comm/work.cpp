@@ -11,7 +11,8 @@ namespace lockstep {
 std::string Operation::describe() const {
   std::ostringstream text;
   text << "rank " << rank << " of " << size << ": " << name << " #" << number;
-  if (tensor.defined()) text << " (" << tensor.scalar_type() << ' ' << tensor.sizes() << ", " << tensor.device() << ')';
+  if (tensor.defined())
+    text << " (" << tensor.scalar_type() << ' ' << tensor.sizes() << ", " << tensor.device() << ')';
   text << " failed";
   return text.str();
 }

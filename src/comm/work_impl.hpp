@@ -14,7 +14,8 @@ namespace lockstep {
 /// Which operation a Work is, kept small because it is only put into words when the operation fails.
 struct Operation {
   const char* name;
-  std::int64_t number;  // Counts the group's operations from 1; equal on all ranks that call in the same order.
+  std::int64_t
+      number;  // Counts the group's operations from 1; equal on all ranks that call in the same order.
   int rank;
   int size;
   at::Tensor tensor;
