@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
@@ -84,9 +84,9 @@ std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters, const
 
 /// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be rebuilt after
 /// the first iteration, one bucket for all; else buckets in reverse order of registration.
-std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
                                             const DistributedDataParallelOptions& options) {
-  const auto cap = static_cast<std::int64_t>(std::llround(options.bucket_cap_mb * 1024 * 1024));
+  const auto cap = std::max(std::int64_t{1}, static_cast<std::int64_t>(options.bucket_cap_mb * 1024 * 1024));
   const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
   const bool default_cap = options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb;
   const std::int64_t first_cap = default_cap ? c10d::kDefaultFirstBucketBytes : cap;
@@ -101,7 +101,7 @@ std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& para
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
-  return std::make_unique<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group), sparse, cap,
+  return std::make_shared<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group), sparse, cap,
                                          options.find_unused_parameters, options.gradient_as_bucket_view,
                                          std::move(names), first_cap, false, false, std::vector<std::int64_t>{});
 }
@@ -118,7 +118,9 @@ struct DdpState {
   std::vector<NamedTensor> parameters;
   ProcessGroup group;
   DistributedDataParallelOptions options;
-  std::unique_ptr<c10d::Reducer> reducer;  // Null in a group of one.
+  std::shared_ptr<c10d::Reducer> reducer;  // Null in a group of one.
+  // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
+  std::shared_ptr<c10d::Logger> logger;
   bool synchronise = true;                 // Off inside no_sync().
   bool buffers_are_due = true;             // The last forward was synchronised, so buffers may have drifted since.
   bool delayed_reduce_is_queued = false;   // Static graph: the first backward reduces at its end.
@@ -197,6 +199,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   broadcast_from_rank_zero(group, without_repeats(parameters));
   if (options.broadcast_buffers) broadcast_from_rank_zero(group, without_repeats(buffers));
   state_->reducer = make_reducer(state_->parameters, group, options);
+  state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
+  state_->reducer->set_logger(state_->logger);
   if (options.static_graph) state_->reducer->set_static_graph();
 }
 

@@ -175,6 +175,20 @@ TEST(DistributedDataParallel, UnusedParametersAreFoundWhenAskedFor) {
   });
 }
 
+TEST(DistributedDataParallel, UnusedParametersMayChangeFromStepToStep) {
+  run_group(2, [&](const ProcessGroup& group) {
+    Fork net;
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_grad();
+      const bool left = step % 2 == 0;
+      ddp(torch::ones({2, 4}), left).sum().backward();
+      EXPECT_EQ(net->left->weight.grad().defined(), left) << "step " << step;
+      EXPECT_EQ(net->right->weight.grad().defined(), !left) << "step " << step;
+    }
+  });
+}
+
 TEST(DistributedDataParallel, OutputsThatTheLossIgnoresCountAsUnused) {
   run_group(2, [&](const ProcessGroup& group) {
     TwoOutputs net;
