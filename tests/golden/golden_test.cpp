@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#include <sstream>
 
 #include "golden_file.hpp"
 #include "interop/jobs.hpp"
@@ -17,27 +16,17 @@ namespace {
 using launch::read_file;
 using launch::ScratchFolder;
 using testing::joined;
+using testing::read_settings;
 using testing::run_program;
 using testing::run_under_lockstep;
 using testing::run_under_torchrun;
 using testing::standalone_flags;
 using testing::Words;
 
-const std::string kScript = LOCKSTEP_GOLDEN_DIR "/make_golden.py";
+const std::string kScript = LOCKSTEP_TESTS_DIR "/golden/make_golden.py";
 
 std::string text_of(const ScratchFolder& folder, const std::string& name, int rank = 0) {
   return read_file(folder.file(name + "." + std::to_string(rank) + ".txt"));
-}
-
-/// The settings under which the numbers do not depend on the processor.
-Environment portable_settings() {
-  Environment settings;
-  std::istringstream lines(read_file(LOCKSTEP_GOLDEN_DIR "/portable.env"));
-  for (std::string line; std::getline(lines, line);) {
-    const auto equals = line.find('=');
-    settings[line.substr(0, equals)] = line.substr(equals + 1);
-  }
-  return settings;
 }
 
 /// Expects a text that says something: a gradient after the first step, and numbers only.
@@ -53,8 +42,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, CheckedIn, ::testing::Values("mlp", "cnn"));
 
 TEST_P(CheckedIn, NumbersAreReached) {
   const ScratchFolder ours;
-  run_under_lockstep(2, {LOCKSTEP_GOLDEN_TRAIN, ours.path(), GetParam()}, portable_settings());
-  const std::string golden = read_file(LOCKSTEP_GOLDEN_DIR "/" + std::string(GetParam()) + ".txt");
+  run_under_lockstep(2, {LOCKSTEP_GOLDEN_TRAIN, ours.path(), GetParam()},
+                     read_settings(LOCKSTEP_TESTS_DIR "/golden/portable.env"));
+  const std::string golden = read_file(LOCKSTEP_TESTS_DIR "/golden/" + std::string(GetParam()) + ".txt");
   expect_content(golden);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(first_difference(text_of(ours, GetParam(), rank), golden), "") << "rank " << rank;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,18 @@ using Words = std::vector<std::string>;
 inline Words joined(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
+}
+
+/// The variables in a file of lines NAME=VALUE.
+inline Environment read_settings(const std::string& path) {
+  Environment settings;
+  std::istringstream lines(launch::read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    const auto equals = line.find('=');
+    settings[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  EXPECT_FALSE(settings.empty()) << path;
+  return settings;
 }
 
 /// Runs a program to its end; that it fails is a failure of the test. One thread for each process unless
