@@ -43,10 +43,11 @@ Failure failure_in_flight() {
   }
 }
 
-/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html.
+/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun would show
+/// instead of the message, even an empty one.
 void write_error_file(const std::string& path, const Failure& failure) {
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  const nlohmann::json extra{{"py_callstack", ""}, {"timestamp", std::to_string(now.count())}};
+  const nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);
