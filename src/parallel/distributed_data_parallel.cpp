@@ -21,7 +21,8 @@ constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As PyTorch
 using Tensors = std::vector<at::Tensor>;
 
 c10::intrusive_ptr<c10d::ProcessGroup> c10d_group(const ProcessGroup& group) {
-  return c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(group.c10d_process_group().get());
+  return c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(
+      group.c10d_process_group().get());
 }
 
 /// Keeps the first name of each tensor: tied weights are trained once.
@@ -29,7 +30,8 @@ std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors
   std::vector<NamedTensor> result;
   std::unordered_set<const void*> seen;
   for (const auto& entry : tensors) {
-    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second) result.push_back(entry);
+    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second)
+      result.push_back(entry);
   }
   return result;
 }
@@ -58,7 +60,8 @@ void broadcast_from_rank_zero(const ProcessGroup& group, const std::vector<Named
 void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
                      const DistributedDataParallelOptions& options) {
   if (parameters.empty()) {
-    throw UsageError("DistributedDataParallel is not needed for a module without a parameter that requires a gradient");
+    throw UsageError(
+        "DistributedDataParallel is not needed for a module without a parameter that requires a gradient");
   }
   if (!(options.bucket_cap_mb > 0)) throw UsageError("bucket_cap_mb must be more than 0");
   for (const auto& entry : parameters) {
@@ -74,7 +77,8 @@ void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGr
   }
 }
 
-std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters, const std::vector<std::string>& sparse) {
+std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters,
+                               const std::vector<std::string>& sparse) {
   std::vector<bool> flags;
   for (const auto& entry : parameters) {
     flags.push_back(std::find(sparse.begin(), sparse.end(), entry.name) != sparse.end());
@@ -82,9 +86,10 @@ std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters, const
   return flags;
 }
 
-/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be rebuilt after
-/// the first iteration, one bucket for all; else buckets in reverse order of registration.
-std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be
+/// rebuilt after the first iteration, one bucket for all; else buckets in reverse order of registration.
+std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters,
+                                            const ProcessGroup& group,
                                             const DistributedDataParallelOptions& options) {
   const auto cap = std::max(std::int64_t{1}, static_cast<std::int64_t>(options.bucket_cap_mb * 1024 * 1024));
   const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
@@ -101,9 +106,10 @@ std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& para
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
-  return std::make_shared<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group), sparse, cap,
-                                         options.find_unused_parameters, options.gradient_as_bucket_view,
-                                         std::move(names), first_cap, false, false, std::vector<std::int64_t>{});
+  return std::make_shared<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group),
+                                         sparse, cap, options.find_unused_parameters,
+                                         options.gradient_as_bucket_view, std::move(names), first_cap, false,
+                                         false, std::vector<std::int64_t>{});
 }
 
 }  // namespace
@@ -121,21 +127,28 @@ struct DdpState {
   std::shared_ptr<c10d::Reducer> reducer;  // Null in a group of one.
   // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
   std::shared_ptr<c10d::Logger> logger;
-  bool synchronise = true;                 // Off inside no_sync().
-  bool buffers_are_due = true;             // The last forward was synchronised, so buffers may have drifted since.
-  bool delayed_reduce_is_queued = false;   // Static graph: the first backward reduces at its end.
+  bool synchronise = true;      // Off inside no_sync().
+  bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.
+  bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
 };
 
 namespace {
 
-/// All outputs of a forward go through this one node. When the loss uses some of them only, the others' parameters still
-/// see an (undefined) gradient, which the reducer takes as "unused"; and in the first backward of a static graph it
-/// queues the reduction of all parameters.
+/// Keeps the state alive for as long as a graph needs it, also when the wrapper is gone before backward.
+struct StateHolder : torch::CustomClassHolder {
+  explicit StateHolder(std::shared_ptr<DdpState> held) : state(std::move(held)) {}
+  std::shared_ptr<DdpState> state;
+};
+
+/// All outputs of a forward go through this one node. When the loss uses some of them only, the others'
+/// parameters still see an (undefined) gradient, which the reducer takes as "unused"; and in the first
+/// backward of a static graph it queues the reduction of all parameters.
 struct OutputNode : torch::autograd::Function<OutputNode> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, std::int64_t state,
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                const std::shared_ptr<DdpState>& state,
                                                 at::TensorList outputs) {
     context->set_materialize_grads(false);
-    context->saved_data["state"] = state;
+    context->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<StateHolder>(state));
     Tensors copies;
     for (const auto& output : outputs) copies.push_back(output.clone());
     return copies;
@@ -143,11 +156,12 @@ struct OutputNode : torch::autograd::Function<OutputNode> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    // The state outlives backward: the wrapper must be alive for the gradients to be averaged at all.
-    auto* state = reinterpret_cast<DdpState*>(context->saved_data["state"].toInt());
+    const auto capsule = context->saved_data["state"].toCapsule();
+    const auto state = static_cast<const StateHolder*>(capsule.get())->state;
     if (state->options.static_graph && !state->delayed_reduce_is_queued) {
       state->delayed_reduce_is_queued = true;
-      torch::autograd::Engine::get_default_engine().queue_callback([state] { state->reducer->delay_all_reduce(); });
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [state] { state->reducer->delay_all_reduce(); });
     }
     torch::autograd::variable_list result{at::Tensor()};
     result.insert(result.end(), gradients.begin(), gradients.end());
@@ -156,13 +170,13 @@ struct OutputNode : torch::autograd::Function<OutputNode> {
 };
 
 /// Sends the tensors that have a history through the node and leaves the others as they are.
-Tensors through_output_node(DdpState& state, const Tensors& outputs) {
+Tensors through_output_node(const std::shared_ptr<DdpState>& state, const Tensors& outputs) {
   Tensors with_history;
   for (const auto& output : outputs) {
     if (output.grad_fn()) with_history.push_back(output);
   }
   if (with_history.empty()) return outputs;
-  const Tensors passed = OutputNode::apply(reinterpret_cast<std::int64_t>(&state), at::TensorList(with_history));
+  const Tensors passed = OutputNode::apply(state, at::TensorList(with_history));
   Tensors result = outputs;
   auto next = passed.begin();
   for (auto& output : result) {
@@ -180,7 +194,8 @@ Tensors through_output_node(DdpState& state, const Tensors& outputs) {
   std::string text = "rank " + std::to_string(state.group.rank()) + ": DistributedDataParallel: ";
   if (!names.empty()) {
     text += "the last backward left these parameters without a gradient: " + names +
-            ". If the forward does not always use them, set find_unused_parameters; if one backward never uses them, "
+            ". If the forward does not always use them, set find_unused_parameters; if one backward never "
+            "uses them, "
             "do not register them. ";
   }
   throw Error(text + "The reducer says: " + error.what_without_backtrace());
@@ -189,7 +204,8 @@ Tensors through_output_node(DdpState& state, const Tensors& outputs) {
 }  // namespace
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor> parameters,
-                                                         std::vector<NamedTensor> buffers, const ProcessGroup& group,
+                                                         std::vector<NamedTensor> buffers,
+                                                         const ProcessGroup& group,
                                                          const DistributedDataParallelOptions& options)
     : state_(std::make_shared<DdpState>(trained(without_repeats(parameters)), group, options)) {
   check_trainable(state_->parameters, group, options);
@@ -232,7 +248,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
     }
   }
   const bool first_of_static_graph = state.options.static_graph && !state.delayed_reduce_is_queued;
-  return searches || first_of_static_graph ? through_output_node(state, outputs) : outputs;
+  return searches || first_of_static_graph ? through_output_node(state_, outputs) : outputs;
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {

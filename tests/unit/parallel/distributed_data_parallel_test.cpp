@@ -226,6 +226,19 @@ TEST(DistributedDataParallel, AStaticGraphMayLeaveParametersOut) {
   });
 }
 
+TEST(DistributedDataParallel, TheGraphKeepsWhatItNeedsOfAWrapperThatIsGone) {
+  run_group(2, [&](const ProcessGroup& group) {
+    Fork net;
+    at::Tensor loss;
+    {
+      DistributedDataParallel ddp(net, group, {.static_graph = true});
+      loss = ddp(torch::full({2, 4}, group.rank() + 1.0), true).sum();
+    }
+    loss.backward();
+    EXPECT_TRUE((net->left->weight.grad() == 3).all().item<bool>());
+  });
+}
+
 TEST(DistributedDataParallel, SmallBucketsGiveTheSameGradients) {
   run_group(2, [&](const ProcessGroup& group) {
     torch::manual_seed(3);
