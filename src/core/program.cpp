@@ -19,7 +19,9 @@ struct Failure {
 };
 
 /// LibTorch's exceptions carry a stack trace behind their text, which is of no use to who reads the line.
-std::string without_trace(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
+std::string without_trace(const std::string& text) {
+  return text.substr(0, text.find("\nException raised from"));
+}
 
 Failure failure_in_flight() {
   try {
@@ -43,10 +45,11 @@ Failure failure_in_flight() {
   }
 }
 
-/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun would show
-/// instead of the message, even an empty one.
+/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun
+/// would show instead of the message, even an empty one.
 void write_error_file(const std::string& path, const Failure& failure) {
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   const nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
