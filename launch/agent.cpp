@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kKillTime{10};
 
 /// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
 /// that lose a partner exit with an error of their own.
-std::size_t root_cause(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
+std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
   const auto crashed = std::find_if(failed.begin(), failed.end(),
                                     [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
   return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
@@ -125,7 +125,7 @@ void Agent::on_child_ended() {
   auto failed = group_->reap();
   std::erase_if(failed, [this](std::size_t i) { return !group_->workers()[i].failed(); });
   if (failed.empty() || first_failure_) return;
-  first_failure_ = root_cause(group_->workers(), failed);
+  first_failure_ = first_of(group_->workers(), failed);
   stop(SIGTERM);
 }
 
@@ -172,7 +172,10 @@ void Agent::report_failure(const Attempt& attempt) {
   std::vector<std::string> messages;
   for (const auto& worker : group_->workers())
     messages.push_back(error_message(error_file(attempt, worker.local_rank)));
-  log_ << failure_report(group_->workers(), *first_failure_, plan_.program, messages) << std::flush;
+  const std::size_t cause = root_cause(group_->workers(), *first_failure_, messages);
+  log_ << failure_report(group_->workers(), cause, plan_.program, messages) << std::flush;
+  // A cause that was stopped before it could end by itself has no exit code of its own.
+  if (group_->workers()[cause].failed()) first_failure_ = cause;
 }
 
 }  // namespace lockstep::launch

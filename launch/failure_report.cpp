@@ -60,7 +60,27 @@ std::string other_line(const Worker& worker, const std::string& program) {
   return named(worker, program) + how + (worker.stopped ? " after it was told to stop" : "");
 }
 
+/// Whether a rank's message is of the kind that says: I fail because of another one. The words are those of
+/// run_program.
+bool blames_another(const std::string& message) {
+  return message.starts_with("RemoteError: ") || message.starts_with("CommunicationError: ") ||
+         message.starts_with("TimeoutError: ");
+}
+
+std::string how_it_failed(const Worker& worker) {
+  return worker.failed() ? describe_exit(*worker.status) : "reported an error, and then was told to stop";
+}
+
 }  // namespace
+
+std::size_t root_cause(const std::vector<Worker>& workers, std::size_t first,
+                       const std::vector<std::string>& messages) {
+  if (!blames_another(messages[first])) return first;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (!messages[i].empty() && !blames_another(messages[i])) return i;
+  }
+  return first;
+}
 
 int exit_code_of(int wait_status) noexcept {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
@@ -84,9 +104,9 @@ std::string error_message(const std::string& path) {
 std::string failure_report(const std::vector<Worker>& workers, std::size_t first, const std::string& program,
                            const std::vector<std::string>& messages) {
   const Worker& root = workers[first];
-  std::string text = "lockstep run: FAILED: " + named(root, program) + describe_exit(*root.status) + "\n";
+  std::string text = "lockstep run: FAILED: " + named(root, program) + how_it_failed(root) + "\n";
   text += messages[first].empty() ? "" : quoted(messages[first]);
-  text += advice(*root.status);
+  if (root.failed()) text += advice(*root.status);
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (i == first) continue;
     text += "lockstep run: " + other_line(workers[i], program) + "\n";

@@ -18,6 +18,12 @@ std::string describe_exit(int wait_status);
 /// hides no failure. *Local*.
 std::string error_message(const std::string& path);
 
+/// The rank to name as the cause where rank `first` ended first. A rank that says in its error file that it
+/// fails because of another (lost connection, remote failure, timeout) is not the cause where another one has
+/// an error of its own: the two may well end in the wrong order.
+std::size_t root_cause(const std::vector<Worker>& workers, std::size_t first,
+                       const std::vector<std::string>& messages);
+
 /// What a person needs after a failure: the rank that failed first, how, with its own words where it left
 /// some; then the other ranks, a line each. `messages` are the ranks' error messages, in the order of
 /// `workers`.

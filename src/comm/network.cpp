@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -65,7 +68,38 @@ std::string numeric(const sockaddr_storage& address, socklen_t length) {
   return failure == 0 ? text : "";
 }
 
+/// Whether the address takes a connection within `patience`.
+bool listens(const addrinfo& address, std::chrono::milliseconds patience) {
+  const int probe = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return false;
+  bool connected = connect(probe, address.ai_addr, address.ai_addrlen) == 0;
+  if (!connected && errno == EINPROGRESS) {
+    pollfd ready{probe, POLLOUT, 0};
+    int error = ETIMEDOUT;
+    socklen_t length = sizeof(error);
+    connected = poll(&ready, 1, static_cast<int>(patience.count())) == 1 &&
+                getsockopt(probe, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+  }
+  close(probe);
+  return connected;
+}
+
 }  // namespace
+
+bool await_listener(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPause{20}, kPatience{1000};
+  const auto deadline = Clock::now() + timeout;
+  const Addresses addresses = resolve(host, port, SOCK_STREAM);
+  do {
+    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      if (listens(*address, std::clamp(left, std::chrono::milliseconds(0), kPatience))) return true;
+    }
+    std::this_thread::sleep_for(kPause);
+  } while (Clock::now() < deadline);
+  return false;
+}
 
 ListenSocket::ListenSocket(const std::string& host, std::uint16_t port) : descriptor_(-1) {
   const Addresses addresses = resolve(host, port, SOCK_STREAM);

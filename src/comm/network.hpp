@@ -23,6 +23,10 @@ class ListenSocket {
   int descriptor_;
 };
 
+/// Waits until somebody listens at `host`:`port`; false when nobody does within `timeout`. Throws
+/// CommunicationError when the host does not resolve. *Local*.
+bool await_listener(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
+
 /// The address of the interface by which this host reaches `host`. Sends nothing.
 /// Throws CommunicationError when the name does not resolve.
 std::string local_address_towards(const std::string& host, std::uint16_t port);

@@ -12,6 +12,7 @@
 #include "cuda_plugin.hpp"
 #include "errors.hpp"
 #include "gloo_backend.hpp"
+#include "library_log.hpp"
 #include "lockstep/core/error.hpp"
 #include "process_group_impl.hpp"
 
@@ -121,6 +122,8 @@ CommBackend comm_backend_from(const std::string& name) {
 ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& origin, const Store& group_store,
                          const ProcessGroupOptions& group_options)
     : rank(group_rank), size(group_size), options(group_options) {
+  const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
+  comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
   check_in(group_store, rank, size);
   comm::StoreBarrier join(group_store.with_prefix("join"), rank, size);
   join.arrive_and_wait(options.join_timeout);

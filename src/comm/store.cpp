@@ -10,6 +10,7 @@
 
 #include "c10d_handles.hpp"
 #include "errors.hpp"
+#include "library_log.hpp"
 #include "lockstep/core/error.hpp"
 #include "network.hpp"
 
@@ -51,6 +52,19 @@ c10::intrusive_ptr<c10d::TCPStore> connect_with_deadline(const World& world,
   return translated([&] { return result.get(); }, describe);
 }
 
+/// c10d's client waits for a listener too, but in pauses of a second, past its timeout, and without saying
+/// who is missing.
+void await_host(const World& world, Milliseconds timeout) {
+  if (comm::await_listener(world.master_addr, world.master_port, timeout)) return;
+  throw TimeoutError(
+      "rank " + std::to_string(world.rank) + " cannot reach the job's store at " + endpoint(world) +
+          ": nobody came to listen there within " + std::to_string(timeout.count()) + " ms. " +
+          (world.use_agent_store ? "The launcher" : "Rank 0 is missing: it") +
+          " should host the store; see that it runs, and that MASTER_ADDR and MASTER_PORT are the same "
+          "everywhere",
+      world.use_agent_store ? std::vector<int>{} : std::vector<int>{0});
+}
+
 c10::intrusive_ptr<c10d::TCPStore> join(const World& world, Milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = world.master_port;
@@ -58,7 +72,10 @@ c10::intrusive_ptr<c10d::TCPStore> join(const World& world, Milliseconds timeout
   options.waitWorkers =
       false;  // The process group's first barrier names who is missing; c10d's wait does not.
   options.isServer = world.rank == 0 && !world.use_agent_store;
-  if (!options.isServer) return connect_with_deadline(world, options);
+  if (!options.isServer) {
+    await_host(world, timeout);
+    return connect_with_deadline(world, options);
+  }
   comm::ListenSocket socket(world.master_addr, world.master_port);
   options.masterListenFd = socket.release();
   return connect_with_deadline(world, options);
@@ -72,6 +89,7 @@ Store Store::connect(const World& world, Milliseconds timeout) {
         "a store needs an address: this process is a world of one without MASTER_ADDR. "
         "Use Store::in_memory(), or start the program with 'lockstep run'");
   }
+  comm::settle_library_log(comm::LibraryLog::none);
   auto store = join(world, timeout);
   Store result(to_shared<c10d::Store>(std::move(store)),
                comm::local_address_towards(world.master_addr, world.master_port));

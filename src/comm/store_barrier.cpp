@@ -50,8 +50,24 @@ StoreBarrier::StoreBarrier(Store store, int rank, int size)
 
 void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
   if (size_ == 1) return;
+  ++meetings_;
+  try {
+    meet(timeout);
+  } catch (const TimeoutError&) {
+    throw;
+  } catch (const CommunicationError& error) {
+    throw CommunicationError(
+        "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": barrier #" +
+        std::to_string(meetings_) +
+        " failed: the job's store is gone. The process that hosts it (rank 0, or the launcher) has "
+        "ended or cannot be reached: see what it did last. " +
+        error.what());
+  }
+}
+
+void StoreBarrier::meet(Milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  const std::string meeting = name_of(++meetings_);
+  const std::string meeting = name_of(meetings_);
   store_.append(meeting + "arrived", std::to_string(rank_) + ",");
   if (store_.add(meeting + "count", 1) == size_) {
     forget(meetings_ - 1);

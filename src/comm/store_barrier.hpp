@@ -14,14 +14,15 @@ class StoreBarrier {
  public:
   StoreBarrier(Store store, int rank, int size);
 
-  /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks.
-  /// *Collective*. Rank 0 returns last: where it hosts the store, the others no longer need it then, so that
-  /// a program may end right after a barrier.
+  /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks,
+  /// CommunicationError when the store is gone. *Collective*. Rank 0 returns last: where it hosts the store,
+  /// the others no longer need it then, so that a program may end right after a barrier.
   void arrive_and_wait(std::chrono::milliseconds timeout);
 
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
+  void meet(std::chrono::milliseconds timeout);
   void wait_for_all(const std::string& meeting, Deadline deadline, std::chrono::milliseconds timeout) const;
   void acknowledge(const std::string& meeting, Deadline deadline) const;
   void forget(std::int64_t meeting) const;

@@ -1,10 +1,12 @@
 #include "lockstep/core/program.hpp"
 
+#include <cctype>
 #include <chrono>
 #include <exception>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -12,10 +14,15 @@
 namespace lockstep {
 namespace {
 
+/// How long a rank that lost another one stays before it ends.
+constexpr std::chrono::seconds kFarewell{1};
+
 struct Failure {
   std::string kind;
   std::string text;
   int exit_code;
+  /// Another rank may be the cause.
+  bool of_communication = false;
 };
 
 /// LibTorch's exceptions carry a stack trace behind their text, which is of no use to who reads the line.
@@ -31,11 +38,11 @@ Failure failure_in_flight() {
   } catch (const DataError& error) {
     return {"DataError", error.what(), 1};
   } catch (const TimeoutError& error) {
-    return {"TimeoutError", error.what(), 1};
+    return {"TimeoutError", error.what(), 1, true};
   } catch (const RemoteError& error) {
-    return {"RemoteError", error.what(), 1};
+    return {"RemoteError", error.what(), 1, true};
   } catch (const CommunicationError& error) {
-    return {"CommunicationError", error.what(), 1};
+    return {"CommunicationError", error.what(), 1, true};
   } catch (const Error& error) {
     return {"Error", error.what(), 1};
   } catch (const std::exception& error) {
@@ -43,6 +50,21 @@ Failure failure_in_flight() {
   } catch (...) {
     return {"exception", "of a type that says nothing about itself", 1};
   }
+}
+
+/// The text with each line end, and the blanks around it, as one blank: a job's log is searched by lines, and the lines of
+/// several ranks mix.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  bool between_lines = false;
+  for (const char letter : text) {
+    between_lines = between_lines || letter == '\n' || letter == '\r';
+    if (between_lines && std::isspace(static_cast<unsigned char>(letter)) != 0) continue;
+    if (between_lines && !line.empty()) line += ' ';
+    between_lines = false;
+    line += letter;
+  }
+  return line;
 }
 
 /// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun
@@ -54,15 +76,31 @@ void write_error_file(const std::string& path, const Failure& failure) {
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);
-  file << content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  file << content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::flush;
+  if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
 }
 
 void report(const std::string& name, const Failure& failure) {
   const Environment environment = process_environment();
   const auto rank = find_variable(environment, "RANK");
-  std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + failure.text + "\n" << std::flush;
+  std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n" << std::flush;
   if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
     write_error_file(*path, failure);
+  }
+  // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a partner,
+  // perhaps within the microseconds in which that partner died, lets it go first; and whoever waits for this rank gets
+  // to say so before the connections close.
+  if (rank && failure.of_communication) std::this_thread::sleep_for(kFarewell);
+}
+
+/// Reports the exception in flight and returns the exit code for it.
+int answer(const std::string& name) noexcept {
+  try {
+    const Failure failure = failure_in_flight();
+    report(name, failure);
+    return failure.exit_code;
+  } catch (...) {
+    return 1;  // Not even the report succeeded: there is no memory left, or standard error is gone.
   }
 }
 
@@ -72,9 +110,7 @@ int run_program(const std::string& name, const std::function<int()>& body) noexc
   try {
     return body();
   } catch (...) {
-    const Failure failure = failure_in_flight();
-    report(name, failure);
-    return failure.exit_code;
+    return answer(name);
   }
 }
 

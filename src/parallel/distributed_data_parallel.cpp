@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
+#include "../comm/errors.hpp"
 #include "lockstep/core/error.hpp"
 #include "module_agreement.hpp"
 
@@ -49,12 +50,17 @@ Tensors tensors_of(const std::vector<NamedTensor>& named) {
   return result;
 }
 
+std::string describe(const ProcessGroup& group) {
+  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ": DistributedDataParallel";
+}
+
 void broadcast_from_rank_zero(const ProcessGroup& group, const std::vector<NamedTensor>& named) {
   if (named.empty()) return;
   const at::NoGradGuard no_grad;
   Tensors values;
   for (const auto& entry : named) values.push_back(entry.tensor.detach());
-  c10d::broadcast_coalesced(c10d_group(group), values, kBroadcastBucketBytes, 0);
+  comm::translated([&] { c10d::broadcast_coalesced(c10d_group(group), values, kBroadcastBucketBytes, 0); },
+                   [&] { return describe(group) + ": copying rank 0's values failed"; });
 }
 
 void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
@@ -229,8 +235,12 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   try {
     if (state_->synchronises()) state_->reducer->prepare_for_forward();
     if (at::GradMode::is_enabled()) state_->reducer->rebuild_buckets();
+  } catch (const c10::DistError&) {
+    comm::rethrow_lost_peer(describe(state_->group) + ": a forward failed");
   } catch (const c10::Error& error) {
     explain(*state_, error);
+  } catch (const std::exception&) {
+    comm::rethrow_lost_peer(describe(state_->group) + ": a forward failed");
   }
   broadcast_from_rank_zero(state_->group, without_repeats(buffers));
 }

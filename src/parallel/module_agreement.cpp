@@ -69,8 +69,8 @@ std::string differences(const std::vector<json>& all) {
   }
   if (found.empty()) return "the same tensors are registered in a different order";
   std::string text;
-  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) text += (i == 0 ? "" : "\n  ") + found[i];
-  if (found.size() > kShown) text += "\n  and " + std::to_string(found.size() - kShown) + " more";
+  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) text += (i == 0 ? "" : ", and ") + found[i];
+  if (found.size() > kShown) text += ", and " + std::to_string(found.size() - kShown) + " more";
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../comm/errors.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/zero_grad.hpp"
@@ -28,7 +29,8 @@ at::Device cuda_device(const std::string& name, int index) {
 ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& options) {
   return {.backend = options.backend,
           .device = choose_device(options.device, world.local_rank),
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .join_timeout = options.join_timeout};
 }
 
 json form_of(const at::Tensor& tensor) {
@@ -127,7 +129,14 @@ MainProcessFirst Accelerator::local_main_process_first() const {
 
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
 
-void Accelerator::backward(const at::Tensor& loss) const { loss.backward(); }
+void Accelerator::backward(const at::Tensor& loss) const {
+  try {
+    loss.backward();
+  } catch (...) {
+    comm::rethrow_lost_peer("rank " + std::to_string(process_index()) + " of " + std::to_string(num_processes()) +
+                            ": averaging the gradients in backward failed");
+  }
+}
 
 at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
   const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;

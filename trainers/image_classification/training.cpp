@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/models/small_conv_net.hpp"
@@ -111,9 +113,21 @@ Tally evaluate(const Accelerator& accelerator, SmallConvNet& model,
   return tally;
 }
 
+/// Makes the folder and opens a file in it: better refused now than after the training.
+void check_output_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure || !std::filesystem::is_directory(folder)) {
+    throw lockstep::UsageError("--output-dir " + folder.string() + " cannot be made a folder: " +
+                               (failure ? failure.message() : "there is a file of that name"));
+  }
+  const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
+}
+
 }  // namespace
 
 void train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
+  accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
   torch::manual_seed(options.seed);
   SmallConvNet model(lockstep::models::SmallConvNetOptions{
       .height = images.height, .width = images.width, .classes = images.classes});

@@ -33,6 +33,9 @@ struct AcceleratorOptions {
   /// After this long a collective fails instead of waiting on.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 
+  /// How long the processes may take to find each other at the start.
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
+
   /// For the models that prepare() wraps.
   DistributedDataParallelOptions ddp = {};
 };
@@ -133,6 +136,7 @@ class Accelerator {
   }
 
   /// Computes the gradients of `loss`, a scalar. *Collective* when the model is a DistributedDataParallel.
+  /// Throws CommunicationError when a peer is lost meanwhile, TimeoutError when one does not come.
   void backward(const at::Tensor& loss) const;
 
   /// The rows of `tensor` of all processes, in rank order, at every process. The number of rows (dimension 0) may

@@ -39,6 +39,8 @@ TEST(RunProgram, TurnsExceptionsIntoOneLineAndACode) {
               throw std::runtime_error("size mismatch\nException raised from add at x.cpp:1\nframe #0: ...");
             }).text,
             "trainer: error: size mismatch\n");
+  EXPECT_EQ(run([]() -> int { throw Error("\none\n   two  three\r\n\nfour\n"); }).text,
+            "trainer: error: one two  three four\n");
 }
 
 TEST(RunProgram, UnderALauncherNamesTheRankAndWritesTheErrorFile) {

@@ -242,5 +242,22 @@ TEST(FailureReport, NamesTheRootFirst) {
   EXPECT_EQ(exit_code_of(7 << 8), 7);
 }
 
+TEST(FailureReport, BlamesTheRankThatBlamesNobody) {
+  std::vector<Worker> workers(3);
+  for (int rank = 0; rank < 3; ++rank) workers[static_cast<std::size_t>(rank)] = {rank, 100 + rank, 0, false};
+  for (auto& worker : workers) worker.status = 1 << 8;
+  EXPECT_EQ(root_cause(workers, 1, {"", "RemoteError: x", "DataError: y"}), 2U);
+  EXPECT_EQ(root_cause(workers, 1, {"", "ValueError: x", "DataError: y"}), 1U);
+  EXPECT_EQ(root_cause(workers, 1, {"", "", "DataError: y"}), 1U);
+  EXPECT_EQ(root_cause(workers, 1, {"TimeoutError: z", "CommunicationError: x", ""}), 1U);
+  workers[2].status = SIGTERM;
+  workers[2].stopped = true;
+  const std::string report = failure_report(workers, 2, "prog", {"", "RemoteError: x", "DataError: y"});
+  EXPECT_TRUE(report.starts_with(
+      "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) reported an error, and then "
+      "was told to stop\n  DataError: y\nlockstep run: rank 0"))
+      << report;
+}
+
 }  // namespace
 }  // namespace lockstep::launch

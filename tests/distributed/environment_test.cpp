@@ -1,0 +1,78 @@
+#include "job.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+/// A process with these variables and no others of the contract.
+Finished run_alone(const Environment& variables) { return start_probe({"hello"}, variables)->wait(); }
+
+struct Wrong {
+  const char* name;
+  Environment variables;
+  Words expected;
+};
+
+class AWrongEnvironment : public ::testing::TestWithParam<Wrong> {};
+
+Environment with(Environment variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+Environment without(Environment variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+const Environment kGood = by_hand(0, 2, 29500);
+
+INSTANTIATE_TEST_SUITE_P(
+    With, AWrongEnvironment,
+    ::testing::Values(
+        Wrong{"OnlyAWorldSize",
+              {{"WORLD_SIZE", "2"}},
+              {"environment variable RANK is not set", "WORLD_SIZE=2"}},
+        Wrong{"NoRank", without(kGood, "RANK"), {"environment variable RANK is not set"}},
+        Wrong{"NoWorldSize", without(kGood, "WORLD_SIZE"), {"environment variable WORLD_SIZE is not set"}},
+        Wrong{"NoLocalRank", without(kGood, "LOCAL_RANK"), {"environment variable LOCAL_RANK is not set"}},
+        Wrong{"NoAddress", without(kGood, "MASTER_ADDR"), {"environment variable MASTER_ADDR is not set"}},
+        Wrong{"NoPort", without(kGood, "MASTER_PORT"), {"environment variable MASTER_PORT is not set"}},
+        Wrong{"ARankOfLetters", with(kGood, "RANK", "one"), {"RANK='one': expected a whole number"}},
+        Wrong{"ARankTooLarge", with(kGood, "RANK", "2"), {"RANK='2': expected less than WORLD_SIZE=2"}},
+        Wrong{"ANegativeRank", with(kGood, "RANK", "-1"), {"RANK='-1': expected a whole number from 0"}},
+        Wrong{"AnEmptyWorldSize", with(kGood, "WORLD_SIZE", ""), {"WORLD_SIZE='': expected a whole number"}},
+        Wrong{"AWorldOfNobody",
+              with(kGood, "WORLD_SIZE", "0"),
+              {"WORLD_SIZE='0': expected a whole number from 1"}},
+        Wrong{"APortTooLarge",
+              with(kGood, "MASTER_PORT", "99999"),
+              {"MASTER_PORT='99999': expected a whole number from 1 to 65535"}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(AWrongEnvironment, IsNamedAndNeverTrainsAlone) {
+  const Finished ended = run_alone(GetParam().variables);
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_EQ(lines_of(ended.err).size(), 1U) << ended.err;
+  for (const auto& part : GetParam().expected) EXPECT_TRUE(contains_all(ended.err, {"error: ", part}));
+}
+
+TEST(AnEmptyEnvironment, IsAWorldOfOne) {
+  const Finished ended = run_alone({});
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_EQ(ended.out, "a world of 1\n");
+  EXPECT_EQ(ended.err, "");
+}
+
+/// What LibTorch says on its own account is for those who ask. The other tests of this folder hold that it is
+/// silent.
+TEST(LibTorchsLog, IsShownToThoseWhoAsk) {
+  const Finished talkative = run_probe(2, {"hello"}, {}, {{"TORCH_CPP_LOG_LEVEL", "INFO"}});
+  EXPECT_EQ(talkative.status, 0);
+  EXPECT_GT(count_lines_with(talkative.err, "[c10d]"), 0) << talkative.err;
+  const Finished failed = run_probe(2, {"leaves_early", "0"}, {}, {{"TORCH_SHOW_CPP_STACKTRACES", "1"}});
+  EXPECT_GT(count_lines_with(failed.err, "frame #"), 0) << failed.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,64 @@
+// The program that the tests of this folder start as ranks: `probe SCENARIO [ARGUMENT ...]`.
+#include "probe.hpp"
+
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
+
+namespace probe {
+
+lockstep::Accelerator join(milliseconds timeout, milliseconds join_timeout) {
+  return lockstep::Accelerator({.device = "cpu", .timeout = timeout, .join_timeout = join_timeout});
+}
+
+const std::string& argument(const Words& words, std::size_t index) {
+  if (index < words.size()) return words[index];
+  throw lockstep::UsageError("this scenario needs " + std::to_string(index + 1) + " argument(s)");
+}
+
+void die_after(milliseconds delay) {
+  std::thread([delay] {
+    std::this_thread::sleep_for(delay);
+    std::raise(SIGKILL);
+  }).detach();
+}
+
+namespace {
+
+using Scenario = int (*)(const Words&);
+
+const std::map<std::string, Scenario> kScenarios{
+    {"collectives", collectives},
+    {"order", order},
+    {"local_order", local_order},
+    {"slow_main", slow_main},
+    {"main_throws", main_throws},
+    {"guard_throws", guard_throws},
+    {"save", save},
+    {"hello", hello},
+    {"join_within", join_within},
+    {"killed_in_all_reduce", killed_in_all_reduce},
+    {"killed_in_barrier", killed_in_barrier},
+    {"killed_in_backward", killed_in_backward},
+    {"throws", throws},
+    {"leaves_early", leaves_early},
+    {"stops", stops},
+    {"train", train},
+    {"mismatch", mismatch},
+};
+
+int run(const Words& words) {
+  const auto found = kScenarios.find(argument(words, 0));
+  if (found == kScenarios.end()) throw lockstep::UsageError("no scenario '" + words[0] + "'");
+  return found->second({words.begin() + 1, words.end()});
+}
+
+}  // namespace
+}  // namespace probe
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("probe", [&] { return probe::run({argv + 1, argv + argc}); });
+}

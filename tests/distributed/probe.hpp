@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/accelerator.hpp"
+
+/// What one rank of a test job does. Each scenario is a function of the words after its name; it returns the
+/// exit code of the process, or throws as a user's program would.
+namespace probe {
+
+using Words = std::vector<std::string>;
+using std::chrono::milliseconds;
+
+/// The job that the environment describes. Short timeouts: no test may hang. `timeout` is that of
+/// collectives.
+lockstep::Accelerator join(milliseconds timeout = std::chrono::seconds(40),
+                           milliseconds join_timeout = std::chrono::seconds(40));
+
+/// The argument number `index`; throws UsageError when there are fewer.
+const std::string& argument(const Words& words, std::size_t index);
+
+/// Kills this process with SIGKILL after `delay`, whatever it does then.
+void die_after(milliseconds delay);
+
+// probe_collectives.cpp: every collective, with numbers that are checked on every rank.
+int collectives(const Words& words);
+
+// probe_order.cpp: the main process first, and files.
+int order(const Words& words);
+int local_order(const Words& words);
+int slow_main(const Words& words);
+int main_throws(const Words& words);
+int guard_throws(const Words& words);
+int save(const Words& words);
+
+// probe_faults.cpp: ranks that die, leave, hang or disagree.
+int hello(const Words& words);
+int join_within(const Words& words);
+int killed_in_all_reduce(const Words& words);
+int killed_in_barrier(const Words& words);
+int killed_in_backward(const Words& words);
+int throws(const Words& words);
+int leaves_early(const Words& words);
+int stops(const Words& words);
+int train(const Words& words);
+int mismatch(const Words& words);
+
+}  // namespace probe

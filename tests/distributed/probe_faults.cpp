@@ -1,0 +1,134 @@
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "probe.hpp"
+
+namespace probe {
+namespace {
+
+using lockstep::Accelerator;
+
+/// More operations than any test lets happen; an end all the same.
+constexpr int kEndless = 1'000'000;
+
+void all_reduce_on_and_on(const Accelerator& accelerator) {
+  const at::Tensor tensor = torch::ones({100'000});
+  for (int i = 0; i < kEndless; ++i) {
+    tensor.fill_(1);
+    accelerator.process_group().all_reduce(tensor);
+  }
+}
+
+/// A model that may differ from rank to rank.
+struct OddModel : torch::nn::Module {
+  OddModel(const std::string& oddity, bool odd) {
+    const bool shape = odd && oddity == "shape";
+    const bool dtype = odd && oddity == "dtype";
+    register_parameter("first", torch::zeros({4}));
+    register_parameter("second", torch::zeros({shape ? 5 : 3}, dtype ? torch::kDouble : torch::kFloat));
+    if (!odd || oddity != "missing") register_parameter("third", torch::zeros({2}));
+  }
+};
+
+void train_steps(const Accelerator& accelerator, int steps, int deadly_step) {
+  torch::manual_seed(1 + accelerator.process_index());
+  torch::nn::Linear model(4, 1);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [ddp, opt] = accelerator.prepare(model, optimizer);
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor output = ddp(torch::rand({8, 4}));
+    if (step == deadly_step && accelerator.process_index() == 1) {
+      output.register_hook([](const at::Tensor&) { std::raise(SIGKILL); });
+    }
+    accelerator.backward(output.square().mean());
+    opt.step();
+    opt.zero_grad();
+  }
+  const at::Tensor weights = accelerator.gather(model->weight);
+  for (int rank = 1; rank < accelerator.num_processes(); ++rank) {
+    if (!at::equal(weights[rank], weights[0])) throw lockstep::Error("the weights differ after training");
+  }
+}
+
+}  // namespace
+
+int hello(const Words&) {
+  const auto accelerator = join();
+  accelerator.print("a world of ", accelerator.num_processes());
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+int join_within(const Words& words) {
+  const auto accelerator = join(std::chrono::seconds(5), milliseconds(std::stoi(argument(words, 0))));
+  accelerator.print("joined");
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+int killed_in_all_reduce(const Words&) {
+  const auto accelerator = join();
+  if (accelerator.process_index() == 1) die_after(milliseconds(200));
+  all_reduce_on_and_on(accelerator);
+  return 0;
+}
+
+/// Rank 2 comes late, so that rank 1 is inside when it dies.
+int killed_in_barrier(const Words&) {
+  const auto accelerator = join();
+  if (accelerator.process_index() == 1) die_after(milliseconds(200));
+  if (accelerator.process_index() == 2) std::this_thread::sleep_for(std::chrono::seconds(30));
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+int killed_in_backward(const Words&) {
+  train_steps(join(), kEndless, 3);
+  return 0;
+}
+
+int throws(const Words&) {
+  const auto accelerator = join();
+  accelerator.wait_for_everyone();
+  if (accelerator.process_index() == 1) throw std::runtime_error("sample 17 has no label");
+  all_reduce_on_and_on(accelerator);
+  return 0;
+}
+
+/// The rank that the argument names calls exit(0); the others wait for it.
+int leaves_early(const Words& words) {
+  const auto accelerator = join(std::chrono::seconds(2));
+  if (std::to_string(accelerator.process_index()) == argument(words, 0)) std::exit(0);
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+int stops(const Words&) {
+  const auto accelerator = join(std::chrono::seconds(1));
+  if (accelerator.process_index() == 1) std::raise(SIGSTOP);
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+int train(const Words&) {
+  const auto accelerator = join();
+  train_steps(accelerator, 5, -1);
+  accelerator.print("trained on ", accelerator.num_processes(), " ranks");
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+/// The last rank's model differs by the oddity that the argument names.
+int mismatch(const Words& words) {
+  const auto accelerator = join();
+  auto ddp =
+      accelerator.prepare(std::make_shared<OddModel>(argument(words, 0), accelerator.is_last_process()));
+  return 0;
+}
+
+}  // namespace probe
