@@ -80,20 +80,20 @@ Tensors like(const at::Tensor& input, int count) {
 template <class Start>
 Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, Start&& start,
                                 std::function<void()> finish) {
-  Operation operation{.name = name, .number = ++operations, .rank = rank, .size = size, .tensor = tensor};
+  Operation operation{.name = name, .number = ++operations, .who = who, .tensor = tensor};
   auto work = comm::translated(std::forward<Start>(start), [&] { return operation.describe(); });
   return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
 }
 
 void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
-  if (other >= 0 && other < size) return;
+  if (other >= 0 && other < members.size()) return;
   throw UsageError(std::string(operation) + ": " + role + " " + std::to_string(other) +
-                   " is not a rank of this group: expected 0 to " + std::to_string(size - 1));
+                   " is not a rank of this group: expected 0 to " + std::to_string(members.size() - 1));
 }
 
 void ProcessGroup::Impl::check_count(const char* operation, const char* role, const Tensors& tensors) const {
-  if (tensors.size() == static_cast<std::size_t>(size)) return;
-  throw UsageError(std::string(operation) + ": expected " + std::to_string(size) + " " + role +
+  if (tensors.size() == members.names.size()) return;
+  throw UsageError(std::string(operation) + ": expected " + std::to_string(members.size()) + " " + role +
                    " tensors, one for each rank of the group, but got " + std::to_string(tensors.size()));
 }
 

@@ -1,6 +1,8 @@
 #include "network.hpp"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -46,19 +48,48 @@ bool is_loopback(const sockaddr* address) {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
-/// Rewrites the address to "any interface" of its family, keeping the port.
-void widen(sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, address, sizeof(v4));
-    v4.sin_addr.s_addr = htonl(INADDR_ANY);
-    std::memcpy(address, &v4, sizeof(v4));
-  } else {
-    sockaddr_in6 v6{};
-    std::memcpy(&v6, address, sizeof(v6));
-    v6.sin6_addr = in6addr_any;
-    std::memcpy(address, &v6, sizeof(v6));
+/// The address to listen on: `loopback` if there is one, else any interface, by IPv6 and IPv4 together.
+struct ListenAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  ListenAddress(const sockaddr* loopback, socklen_t loopback_length, std::uint16_t port) {
+    if (loopback != nullptr) {
+      std::memcpy(&storage, loopback, loopback_length);
+      length = loopback_length;
+      return;
+    }
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_addr = in6addr_any;
+    any.sin6_port = htons(port);
+    std::memcpy(&storage, &any, sizeof(any));
+    length = sizeof(any);
   }
+
+  /// For hosts without IPv6.
+  static ListenAddress any_of_ipv4(std::uint16_t port) {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_port = htons(port);
+    return {reinterpret_cast<const sockaddr*>(&any), sizeof(any), port};
+  }
+};
+
+/// A socket that listens there, or -1 with errno set.
+int listen_at(const ListenAddress& address) {
+  const int descriptor = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return -1;
+  const int on = 1, off = 0;
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (address.storage.ss_family == AF_INET6)
+    setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (bind(descriptor, where, address.length) == 0 && listen(descriptor, SOMAXCONN) == 0) return descriptor;
+  const int reason = errno;
+  close(descriptor);
+  errno = reason;
+  return -1;
 }
 
 std::string numeric(const sockaddr_storage& address, socklen_t length) {
@@ -101,18 +132,16 @@ bool await_listener(const std::string& host, std::uint16_t port, std::chrono::mi
   return false;
 }
 
-ListenSocket::ListenSocket(const std::string& host, std::uint16_t port) : descriptor_(-1) {
+ListenSocket::ListenSocket(const std::string& host, std::uint16_t port, bool one_host) : descriptor_(-1) {
   const Addresses addresses = resolve(host, port, SOCK_STREAM);
-  sockaddr* address = addresses->ai_addr;
-  if (!is_loopback(address)) widen(address);
-  descriptor_ = socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  const bool listening =
-      descriptor_ >= 0 && setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-      bind(descriptor_, address, addresses->ai_addrlen) == 0 && listen(descriptor_, SOMAXCONN) == 0;
-  if (listening) return;
+  const bool private_to_host = one_host && is_loopback(addresses->ai_addr);
+  descriptor_ =
+      listen_at(ListenAddress(private_to_host ? addresses->ai_addr : nullptr, addresses->ai_addrlen, port));
+  if (descriptor_ < 0 && !private_to_host && errno != EADDRINUSE) {
+    descriptor_ = listen_at(ListenAddress::any_of_ipv4(port));
+  }
+  if (descriptor_ >= 0) return;
   const int reason = errno;
-  if (descriptor_ >= 0) close(descriptor_);
   throw CommunicationError("rank 0 cannot listen on port " + std::to_string(port) + " (MASTER_ADDR='" + host +
                            "'): " + std::strerror(reason) +
                            (reason == EADDRINUSE
@@ -127,7 +156,29 @@ ListenSocket::~ListenSocket() {
 
 int ListenSocket::release() { return std::exchange(descriptor_, -1); }
 
-std::string local_address_towards(const std::string& host, std::uint16_t port) {
+namespace {
+
+/// The address of the first interface that is up and not loopback, IPv4 before IPv6; "" where there is none.
+std::string address_of_other_interface() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
+      if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
+      sockaddr_storage address{};
+      const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(&address, entry->ifa_addr, length);
+      return numeric(address, length);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string local_address_towards(const std::string& host, std::uint16_t port, bool one_host) {
   const Addresses addresses = resolve(host, port, SOCK_DGRAM);
   // Connecting a datagram socket picks the route and sends nothing.
   const int probe = socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -136,7 +187,10 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
   const bool known = probe >= 0 && connect(probe, addresses->ai_addr, addresses->ai_addrlen) == 0 &&
                      getsockname(probe, reinterpret_cast<sockaddr*>(&local), &length) == 0;
   if (probe >= 0) close(probe);
-  return known ? numeric(local, length) : "";
+  if (!known) return "";
+  const bool visible_to_others = !is_loopback(reinterpret_cast<const sockaddr*>(&local));
+  const std::string other = one_host || visible_to_others ? "" : address_of_other_interface();
+  return other.empty() ? numeric(local, length) : other;
 }
 
 }  // namespace lockstep::comm

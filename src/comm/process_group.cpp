@@ -26,8 +26,10 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
     throw UsageError("a process group needs 0 <= rank < size; rank is " + std::to_string(rank) +
                      " and size is " + std::to_string(size));
   }
-  if (options.timeout.count() <= 0 || options.join_timeout.count() <= 0) {
-    throw UsageError("a process group's timeouts must be longer than 0 ms");
+  constexpr std::chrono::hours kYear(24 * 365);  // Longer times overflow in the arithmetic of clocks.
+  for (const auto timeout : {options.timeout, options.join_timeout}) {
+    if (timeout.count() > 0 && timeout <= kYear) continue;
+    throw UsageError("a process group's timeouts must be longer than 0 ms and at most a year");
   }
   if (!options.device.is_cpu() && !options.device.is_cuda()) {
     throw UsageError("a process group's device must be the CPU or a CUDA device, not " +
@@ -44,17 +46,17 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
 
 /// Two processes with one rank, or ranks with different ideas of the world, are found before anything is
 /// exchanged.
-void check_in(const Store& store, int rank, int size) {
-  const std::string agreed = store.set_if_absent("world_size", std::to_string(size));
-  if (agreed != std::to_string(size)) {
-    throw CommunicationError("rank " + std::to_string(rank) + " was started with a world of " +
-                             std::to_string(size) +
+void check_in(const Store& store, const comm::Membership& members) {
+  const std::string size = std::to_string(members.size());
+  const std::string agreed = store.set_if_absent("world_size", size);
+  if (agreed != size) {
+    throw CommunicationError("rank " + std::to_string(members.rank) + " was started with a world of " + size +
                              " ranks, but another rank of the same job with a world of " + agreed +
                              ": start all of them with the same WORLD_SIZE");
   }
-  if (store.add("claimed/" + std::to_string(rank), 1) != 1) {
+  if (store.add("claimed/" + std::to_string(members.rank), 1) != 1) {
     throw CommunicationError(
-        "two processes claim rank " + std::to_string(rank) + " of " + std::to_string(size) +
+        "two processes claim rank " + std::to_string(members.rank) + " of " + size +
         ": give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
   }
 }
@@ -119,21 +121,19 @@ CommBackend comm_backend_from(const std::string& name) {
   throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
 }
 
-ProcessGroup::Impl::Impl(int group_rank, int group_size, const Store& origin, const Store& group_store,
+ProcessGroup::Impl::Impl(const comm::Membership& group_members, const Store& origin, const Store& group_store,
                          const ProcessGroupOptions& group_options)
-    : rank(group_rank), size(group_size), options(group_options) {
+    : members(group_members), who(std::make_shared<std::string>(members.who)), options(group_options) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
-  check_in(group_store, rank, size);
-  comm::StoreBarrier join(group_store.with_prefix("join"), rank, size);
+  check_in(group_store, members);
+  comm::StoreBarrier join(group_store.with_prefix("join"), members);
   join.arrive_and_wait(options.join_timeout);
-  auto group = comm::translated([&] { return make_group(rank, size, group_store, options); },
-                                [&] {
-                                  return "rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                                         ": setting up the process group failed";
-                                });
+  auto group =
+      comm::translated([&] { return make_group(members.rank, members.size(), group_store, options); },
+                       [&] { return *who + ": setting up the process group failed"; });
   connections = std::make_unique<Connections>(
-      Connections{origin, group_store, comm::StoreBarrier(group_store, rank, size), std::move(group)});
+      Connections{origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
 }
@@ -156,13 +156,14 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
   // waiting.
-  impl_ = std::make_shared<Impl>(rank, size, store, store.clone().with_prefix("group"), options);
+  impl_ = std::make_shared<Impl>(comm::Membership::whole(rank, size), store,
+                                 store.clone().with_prefix("group"), options);
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-int ProcessGroup::rank() const noexcept { return impl_->rank; }
-int ProcessGroup::size() const noexcept { return impl_->size; }
+int ProcessGroup::rank() const noexcept { return impl_->members.rank; }
+int ProcessGroup::size() const noexcept { return impl_->members.size(); }
 const at::Device& ProcessGroup::device() const noexcept { return impl_->options.device; }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->options.timeout; }
 Store ProcessGroup::new_namespace() const {
@@ -180,18 +181,18 @@ void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
-  check_members(ranks, impl_->size);
+  check_members(ranks, impl_->members.size());
   const std::string name = "sub/" + std::to_string(++impl_->groups);
   const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
   if (agreed != describe(ranks)) {
-    throw CommunicationError("rank " + std::to_string(impl_->rank) + ": new_group" + describe(ranks) +
+    throw CommunicationError(*impl_->who + ": new_group" + describe(ranks) +
                              " here, but another rank calls new_group" + agreed +
                              ": every rank must pass the same list, in the same order of calls");
   }
-  const auto place = std::find(ranks.begin(), ranks.end(), impl_->rank);
+  const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
   if (place == ranks.end()) return std::nullopt;
   const int rank = static_cast<int>(place - ranks.begin());
-  return ProcessGroup(std::make_shared<Impl>(rank, static_cast<int>(ranks.size()), impl_->connections->origin,
+  return ProcessGroup(std::make_shared<Impl>(impl_->members.part(ranks, rank), impl_->connections->origin,
                                              impl_->connections->store.with_prefix(name), impl_->options));
 }
 

@@ -22,7 +22,7 @@ struct Connections {
 
 struct ProcessGroup::Impl {
   /// `origin` is the store that the program gave, `group_store` this group's corner of it.
-  Impl(int group_rank, int group_size, const Store& origin, const Store& group_store,
+  Impl(const comm::Membership& group_members, const Store& origin, const Store& group_store,
        const ProcessGroupOptions& group_options);
   ~Impl();
   Impl(const Impl&) = delete;
@@ -40,8 +40,8 @@ struct ProcessGroup::Impl {
   /// The device on which objects travel.
   at::Device object_device() const;
 
-  int rank;
-  int size;
+  comm::Membership members;
+  std::shared_ptr<const std::string> who;  // For operations, which may outlive the group.
   ProcessGroupOptions options;
   std::unique_ptr<Connections> connections;
   std::atomic<std::int64_t> operations{0};

@@ -20,15 +20,15 @@ Milliseconds left_until(Clock::time_point deadline) {
 
 std::string name_of(std::int64_t meeting) { return "barrier/" + std::to_string(meeting) + "/"; }
 
-/// The ranks of 0..size-1 that a comma-separated list does not name.
-std::vector<int> absent(const std::string& arrived, int size) {
-  std::vector<bool> came(static_cast<std::size_t>(size), false);
+/// Those of `members` whose places a comma-separated list does not name.
+std::vector<int> absent(const std::string& arrived, const std::vector<int>& members) {
+  std::vector<bool> came(members.size(), false);
   std::istringstream list(arrived);
   for (std::string rank; std::getline(list, rank, ',');)
     came.at(static_cast<std::size_t>(std::stoi(rank))) = true;
   std::vector<int> missing;
-  for (int rank = 0; rank < size; ++rank) {
-    if (!came[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+  for (std::size_t place = 0; place < members.size(); ++place) {
+    if (!came[place]) missing.push_back(members[place]);
   }
   return missing;
 }
@@ -45,11 +45,13 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-StoreBarrier::StoreBarrier(Store store, int rank, int size)
-    : store_(std::move(store)), rank_(rank), size_(size) {}
+StoreBarrier::StoreBarrier(Store store, Membership membership)
+    : store_(std::move(store)), membership_(std::move(membership)) {}
+
+std::string StoreBarrier::who() const { return membership_.who + ": barrier #" + std::to_string(meetings_); }
 
 void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
-  if (size_ == 1) return;
+  if (membership_.size() == 1) return;
   ++meetings_;
   try {
     meet(timeout);
@@ -57,8 +59,7 @@ void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
     throw;
   } catch (const CommunicationError& error) {
     throw CommunicationError(
-        "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": barrier #" +
-        std::to_string(meetings_) +
+        who() +
         " failed: the job's store is gone. The process that hosts it (rank 0, or the launcher) has "
         "ended or cannot be reached: see what it did last. " +
         error.what());
@@ -68,10 +69,10 @@ void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
 void StoreBarrier::meet(Milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   const std::string meeting = name_of(meetings_);
-  store_.append(meeting + "arrived", std::to_string(rank_) + ",");
-  if (store_.add(meeting + "count", 1) == size_) {
-    forget(meetings_ - 1);
+  store_.append(meeting + "arrived", std::to_string(membership_.rank) + ",");
+  if (store_.add(meeting + "count", 1) == membership_.size()) {
     store_.set(meeting + "done", "1");
+    forget(meetings_ - 1);
   } else {
     wait_for_all(meeting, deadline, timeout);
   }
@@ -83,8 +84,8 @@ void StoreBarrier::wait_for_all(const std::string& meeting, Deadline deadline, M
 }
 
 void StoreBarrier::acknowledge(const std::string& meeting, Deadline deadline) const {
-  if (rank_ != 0) {
-    if (store_.add(meeting + "seen", 1) == size_ - 1) store_.set(meeting + "over", "1");
+  if (membership_.rank != 0) {
+    if (store_.add(meeting + "seen", 1) == membership_.size() - 1) store_.set(meeting + "over", "1");
   } else {
     // All have arrived; a rank that dies between its arrival and here is found by the next operation.
     store_.wait(meeting + "over", left_until(deadline));
@@ -98,9 +99,9 @@ void StoreBarrier::forget(std::int64_t meeting) const {
 }
 
 void StoreBarrier::name_the_missing(const std::string& meeting, Milliseconds timeout) const {
-  const auto missing = absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), size_);
-  throw TimeoutError("rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": barrier #" +
-                         std::to_string(meetings_) + " timed out after " + std::to_string(timeout.count()) +
+  const auto missing = absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), membership_.names);
+  if (missing.empty()) return;  // The last one came while the time ran out.
+  throw TimeoutError(who() + " timed out after " + std::to_string(timeout.count()) +
                          " ms: " + list_ranks(missing) + " did not come. See what " +
                          (missing.size() == 1 ? "that rank" : "those ranks") +
                          " did last: it may be slow, stuck, dead, or may not call the barrier at all",

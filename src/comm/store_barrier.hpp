@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/store.hpp"
+#include "membership.hpp"
 
 namespace lockstep::comm {
 
@@ -12,7 +14,7 @@ namespace lockstep::comm {
 /// came.
 class StoreBarrier {
  public:
-  StoreBarrier(Store store, int rank, int size);
+  StoreBarrier(Store store, Membership membership);
 
   /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks,
   /// CommunicationError when the store is gone. *Collective*. Rank 0 returns last: where it hosts the store,
@@ -26,11 +28,14 @@ class StoreBarrier {
   void wait_for_all(const std::string& meeting, Deadline deadline, std::chrono::milliseconds timeout) const;
   void acknowledge(const std::string& meeting, Deadline deadline) const;
   void forget(std::int64_t meeting) const;
-  [[noreturn]] void name_the_missing(const std::string& meeting, std::chrono::milliseconds timeout) const;
+  /// Throws unless everybody has come after all.
+  void name_the_missing(const std::string& meeting, std::chrono::milliseconds timeout) const;
+
+  /// The beginning of every message.
+  std::string who() const;
 
   Store store_;
-  int rank_;
-  int size_;
+  Membership membership_;
   std::int64_t meetings_ = 0;
 };
 

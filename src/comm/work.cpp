@@ -10,7 +10,7 @@ namespace lockstep {
 
 std::string Operation::describe() const {
   std::ostringstream text;
-  text << "rank " << rank << " of " << size << ": " << name << " #" << number;
+  text << *who << ": " << name << " #" << number;
   if (tensor.defined())
     text << " (" << tensor.scalar_type() << ' ' << tensor.sizes() << ", " << tensor.device() << ')';
   text << " failed";

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "lockstep/comm/work.hpp"
@@ -16,8 +18,7 @@ struct Operation {
   const char* name;
   std::int64_t
       number;  // Counts the group's operations from 1; equal on all ranks that call in the same order.
-  int rank;
-  int size;
+  std::shared_ptr<const std::string> who;
   at::Tensor tensor;
 
   std::string describe() const;

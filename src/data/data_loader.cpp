@@ -199,7 +199,7 @@ const DataLoaderOptions& DataLoader::options() const { return core_->options; }
 DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device) const {
   auto options = core_->options;
   options.device = device;
-  if (options.sampler) {
+  if (options.sampler && num_replicas != 1) {
     throw UsageError(
         "DataLoader: a loader with a sampler of its own cannot be divided between ranks. Give it a sampler "
         "that knows the rank, and do not prepare it.");

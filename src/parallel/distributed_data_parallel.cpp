@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -51,7 +52,8 @@ Tensors tensors_of(const std::vector<NamedTensor>& named) {
 }
 
 std::string describe(const ProcessGroup& group) {
-  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ": DistributedDataParallel";
+  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
+         ": DistributedDataParallel";
 }
 
 void broadcast_from_rank_zero(const ProcessGroup& group, const std::vector<NamedTensor>& named) {
@@ -63,24 +65,39 @@ void broadcast_from_rank_zero(const ProcessGroup& group, const std::vector<Named
                    [&] { return describe(group) + ": copying rank 0's values failed"; });
 }
 
-void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
-                     const DistributedDataParallelOptions& options) {
+bool names_one_of(const std::vector<NamedTensor>& parameters, const std::string& name) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const NamedTensor& entry) { return entry.name == name; });
+}
+
+/// What keeps these parameters from being trained, or "".
+std::string complaint_about(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+                            const DistributedDataParallelOptions& options) {
   if (parameters.empty()) {
-    throw UsageError(
-        "DistributedDataParallel is not needed for a module without a parameter that requires a gradient");
+    return "DistributedDataParallel is not needed for a module without a parameter that requires a gradient";
   }
-  if (!(options.bucket_cap_mb > 0)) throw UsageError("bucket_cap_mb must be more than 0");
+  if (!(options.bucket_cap_mb > 0)) return "bucket_cap_mb must be more than 0";
   for (const auto& entry : parameters) {
     if (entry.tensor.device() == group.device()) continue;
-    throw UsageError("parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
-                     ", but the process group was made for " + group.device().str() +
-                     ": move the module to that device before wrapping it");
+    return "parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
+           ", but the process group was made for " + group.device().str() +
+           ": move the module to that device before wrapping it";
   }
   for (const auto& name : options.sparse_parameters) {
-    const auto named = [&](const NamedTensor& entry) { return entry.name == name; };
-    if (std::any_of(parameters.begin(), parameters.end(), named)) continue;
-    throw UsageError("sparse_parameters names '" + name + "', which is no trained parameter of the module");
+    if (!names_one_of(parameters, name)) {
+      return "sparse_parameters names '" + name + "', which is no trained parameter of the module";
+    }
   }
+  return "";
+}
+
+/// The options on which all ranks must agree.
+std::string summary_of(const DistributedDataParallelOptions& options) {
+  std::ostringstream text;
+  text << "bucket_cap_mb " << options.bucket_cap_mb << ", broadcast_buffers " << options.broadcast_buffers
+       << ", find_unused_parameters " << options.find_unused_parameters << ", static_graph "
+       << options.static_graph;
+  return text.str();
 }
 
 std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters,
@@ -133,6 +150,7 @@ struct DdpState {
   std::shared_ptr<c10d::Reducer> reducer;  // Null in a group of one.
   // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
   std::shared_ptr<c10d::Logger> logger;
+  bool has_buffers = false;
   bool synchronise = true;      // Off inside no_sync().
   bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.
   bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
@@ -191,20 +209,37 @@ Tensors through_output_node(const std::shared_ptr<DdpState>& state, const Tensor
   return result;
 }
 
-/// Names the parameters that have no gradient, which is what the reducer's complaint is about.
-[[noreturn]] void explain(const DdpState& state, const c10::Error& error) {
+/// The names behind the numbers in "Parameter indices which did not receive grad for rank 0: 2 3".
+std::string unused_parameters(const DdpState& state, const std::string& complaint) {
+  const auto heading = complaint.find("Parameter indices which did not receive grad");
+  const auto colon = heading == std::string::npos ? heading : complaint.find(':', heading);
+  if (colon == std::string::npos) return "";
+  std::istringstream numbers(complaint.substr(colon + 1));
   std::string names;
-  for (const auto& entry : state.parameters) {
-    if (!entry.tensor.grad().defined()) names += (names.empty() ? "'" : ", '") + entry.name + "'";
+  for (std::size_t index = 0; numbers >> index && index < state.parameters.size();) {
+    names += (names.empty() ? "'" : ", '") + state.parameters[index].name + "'";
   }
-  std::string text = "rank " + std::to_string(state.group.rank()) + ": DistributedDataParallel: ";
-  if (!names.empty()) {
-    text += "the last backward left these parameters without a gradient: " + names +
-            ". If the forward does not always use them, set find_unused_parameters; if one backward never "
-            "uses them, "
-            "do not register them. ";
+  return names;
+}
+
+/// Puts what the reducer throws in a forward into words; to be called in a handler.
+[[noreturn]] void explain(const DdpState& state) {
+  const std::string who = describe(state.group);
+  try {
+    throw;
+  } catch (const c10::DistError&) {
+    comm::rethrow_as_communication_error(who + ": a forward failed");
+  } catch (const c10::Error& error) {
+    const std::string complaint = error.what_without_backtrace();
+    const std::string names = unused_parameters(state, complaint);
+    if (names.empty()) throw Error(who + ": " + complaint);
+    throw Error(
+        who + ": the last backward left these parameters without a gradient: " + names +
+        ". If the forward does not always use them, set find_unused_parameters; if it never does, do not "
+        "register them, or freeze them with requires_grad_(false)");
+  } catch (const std::exception&) {
+    comm::rethrow_as_communication_error(who + ": a forward failed");
   }
-  throw Error(text + "The reducer says: " + error.what_without_backtrace());
 }
 
 }  // namespace
@@ -214,9 +249,13 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
                                                          const ProcessGroup& group,
                                                          const DistributedDataParallelOptions& options)
     : state_(std::make_shared<DdpState>(trained(without_repeats(parameters)), group, options)) {
-  check_trainable(state_->parameters, group, options);
-  if (group.size() == 1) return;
-  parallel::check_agreement(group, parameters, buffers);
+  const std::string complaint = complaint_about(state_->parameters, group, options);
+  if (group.size() == 1) {
+    if (!complaint.empty()) throw UsageError(complaint);
+    return;
+  }
+  parallel::check_agreement(group, {parameters, buffers, summary_of(options), complaint});
+  state_->has_buffers = !buffers.empty();
   // Frozen parameters too: every rank must start from the same values.
   broadcast_from_rank_zero(group, without_repeats(parameters));
   if (options.broadcast_buffers) broadcast_from_rank_zero(group, without_repeats(buffers));
@@ -227,7 +266,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
 }
 
 bool DistributedDataParallelBase::sends_buffers() const {
-  return state_->reducer != nullptr && state_->options.broadcast_buffers && state_->buffers_are_due;
+  return state_->reducer != nullptr && state_->has_buffers && state_->options.broadcast_buffers &&
+         state_->buffers_are_due;
 }
 
 void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>& buffers) {
@@ -235,12 +275,8 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   try {
     if (state_->synchronises()) state_->reducer->prepare_for_forward();
     if (at::GradMode::is_enabled()) state_->reducer->rebuild_buckets();
-  } catch (const c10::DistError&) {
-    comm::rethrow_lost_peer(describe(state_->group) + ": a forward failed");
-  } catch (const c10::Error& error) {
-    explain(*state_, error);
   } catch (const std::exception&) {
-    comm::rethrow_lost_peer(describe(state_->group) + ": a forward failed");
+    explain(*state_);
   }
   broadcast_from_rank_zero(state_->group, without_repeats(buffers));
 }
@@ -253,8 +289,8 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   if (state.synchronises()) {
     try {
       state.reducer->prepare_for_backward(searches ? outputs : Tensors{});
-    } catch (const c10::Error& error) {
-      explain(state, error);
+    } catch (const std::exception&) {
+      explain(state);
     }
   }
   const bool first_of_static_graph = state.options.static_graph && !state.delayed_reduce_is_queued;
@@ -262,15 +298,17 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {
-  const at::NoGradGuard no_grad;
-  for (const auto& entry : state_->parameters) {
-    at::Tensor& gradient = entry.tensor.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (set_to_none) {
-      gradient.reset();
-    } else {
-      gradient.zero_();
-    }
+  for (const auto& entry : state_->parameters) clear_gradient(entry.tensor, set_to_none);
+}
+
+void clear_gradient(const at::Tensor& parameter, bool set_to_none) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (!gradient.defined()) return;
+  if (set_to_none) {
+    gradient.reset();
+  } else {
+    const at::NoGradGuard no_grad;
+    gradient.zero_();
   }
 }
 

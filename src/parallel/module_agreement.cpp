@@ -69,23 +69,46 @@ std::string differences(const std::vector<json>& all) {
   }
   if (found.empty()) return "the same tensors are registered in a different order";
   std::string text;
-  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) text += (i == 0 ? "" : ", and ") + found[i];
+  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i)
+    text += (i == 0 ? "" : ", and ") + found[i];
   if (found.size() > kShown) text += ", and " + std::to_string(found.size() - kShown) + " more";
   return text;
 }
 
+/// What the ranks disagree on, in words.
+std::string disagreement(const std::vector<json>& all) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string complaint = all[rank].at("complaint");
+    if (!complaint.empty()) return "rank " + std::to_string(rank) + " cannot train: " + complaint;
+  }
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].at("options") == all[0].at("options")) continue;
+    return "the ranks have different options: rank 0 has " + all[0].at("options").get<std::string>() +
+           "; rank " + std::to_string(rank) + " has " + all[rank].at("options").get<std::string>();
+  }
+  std::vector<json> tensors;
+  for (const auto& one : all) tensors.push_back(one.at("tensors"));
+  return "the ranks hold different models: " + differences(tensors) +
+         ". Build the same model on every rank before wrapping it";
+}
+
 }  // namespace
 
-void check_agreement(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
-                     const std::vector<NamedTensor>& buffers) {
-  const json mine = describe(parameters, buffers);
-  // In the usual case only a hash travels; the descriptions follow when the hashes differ.
-  const auto hashes = group.all_gather_object(std::to_string(std::hash<std::string>{}(mine.dump())));
-  if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& hash) { return hash == hashes.front(); }))
-    return;
-  throw CommunicationError("rank " + std::to_string(group.rank()) + ": the ranks hold different models: " +
-                           differences(group.all_gather_object(mine)) +
-                           ". Build the same model on every rank before wrapping it");
+void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
+  const json mine{{"tensors", describe(proposal.parameters, proposal.buffers)},
+                  {"options", proposal.options},
+                  {"complaint", proposal.complaint}};
+  // In the usual case only a hash travels; the descriptions follow when the hashes differ, or when nobody can
+  // train.
+  const std::string hash =
+      proposal.complaint.empty() ? std::to_string(std::hash<std::string>{}(mine.dump())) : "";
+  const auto hashes = group.all_gather_object(hash);
+  const bool same =
+      std::all_of(hashes.begin(), hashes.end(), [&](const auto& other) { return other == hashes.front(); });
+  if (same && !hash.empty()) return;
+  const std::string text = disagreement(group.all_gather_object(mine));
+  if (!proposal.complaint.empty()) throw UsageError(proposal.complaint);
+  throw CommunicationError("rank " + std::to_string(group.rank()) + ": " + text);
 }
 
 }  // namespace lockstep::parallel

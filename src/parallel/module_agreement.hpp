@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
@@ -7,9 +8,19 @@
 
 namespace lockstep::parallel {
 
-/// Throws CommunicationError on every rank, naming each differing tensor and who has what, unless all ranks hold the same
-/// names, dtypes and shapes in the same order. *Collective*.
-void check_agreement(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
-                     const std::vector<NamedTensor>& buffers);
+/// What one rank is about to train.
+struct Proposal {
+  const std::vector<NamedTensor>& parameters;
+  const std::vector<NamedTensor>& buffers;
+  /// Options on which the ranks must agree, in words.
+  std::string options;
+  /// Why this rank cannot train at all, or "".
+  std::string complaint;
+};
+
+/// Throws on every rank unless all ranks propose the same: names, dtypes and shapes in the same order, and
+/// options. A rank with a complaint throws UsageError, and the others CommunicationError; of differences, all
+/// throw CommunicationError, naming each differing tensor and who has what. *Collective*.
+void check_agreement(const ProcessGroup& group, const Proposal& proposal);
 
 }  // namespace lockstep::parallel

@@ -21,9 +21,11 @@ using nlohmann::json;
 at::Device cuda_device(const std::string& name, int index) {
   const int count = cuda_device_count();
   if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
-  throw UsageError("device '" + name + "' means CUDA device " + std::to_string(index) + ", but this process can use " +
-                   std::to_string(count) + (count == 1 ? " CUDA device" : " CUDA devices") +
-                   ": start fewer ranks on this host, or ask for the CPU with 'cpu'");
+  throw UsageError(
+      "device '" + name + "' means CUDA device " + std::to_string(index) + ", but this process can use " +
+      std::to_string(count) + (count == 1 ? " CUDA device" : " CUDA devices") +
+      (count == 0 ? ": no driver, or a build without Lockstep's CUDA library. Ask for the CPU with 'cpu'"
+                  : ": start fewer ranks on this host, or ask for the CPU with 'cpu'"));
 }
 
 ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& options) {
@@ -34,11 +36,15 @@ ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& 
 }
 
 json form_of(const at::Tensor& tensor) {
-  return {{"dtype", c10::toString(tensor.scalar_type())}, {"sizes", tensor.sizes().vec()}};
+  return {{"dtype", c10::toString(tensor.scalar_type())},
+          {"device", c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true)},
+          {"sizes", tensor.sizes().vec()}};
 }
 
 std::string to_text(const json& form) {
-  return form.at("dtype").get<std::string>() + " " + form.at("sizes").dump();
+  const std::string device = form.at("device");
+  return form.at("dtype").get<std::string>() + " " + form.at("sizes").dump() +
+         (device == "cpu" ? "" : " on " + device);
 }
 
 /// Throws, with each rank's form, unless all forms are equal after `relevant` took out what may differ.
@@ -50,7 +56,8 @@ void check_forms(const char* operation, int rank, const std::vector<json>& forms
   for (std::size_t r = 0; r < forms.size(); ++r) {
     text += (r == 0 ? "" : "; ") + ("rank " + std::to_string(r)) + " has " + to_text(forms[r]);
   }
-  throw CommunicationError("rank " + std::to_string(rank) + ": " + operation + " of tensors that do not fit: " + text);
+  throw CommunicationError("rank " + std::to_string(rank) + ": " + operation +
+                           " of tensors that do not fit: " + text);
 }
 
 at::Tensor padded(const at::Tensor& tensor, std::int64_t rows) {
@@ -71,9 +78,11 @@ at::Device choose_device(const std::string& name, int local_rank) {
   const std::string prefix = "cuda:";
   int index = -1;
   const char* end = name.data() + name.size();
-  const bool numbered = name.starts_with(prefix) && std::from_chars(name.data() + prefix.size(), end, index).ptr == end;
+  const bool numbered =
+      name.starts_with(prefix) && std::from_chars(name.data() + prefix.size(), end, index).ptr == end;
   if (!numbered || index < 0) {
-    throw UsageError("'" + name + "' is no device: expected auto, cpu, cuda, or cuda and a number as in cuda:0");
+    throw UsageError("'" + name +
+                     "' is no device: expected auto, cpu, cuda, or cuda and a number as in cuda:0");
   }
   return cuda_device(name, index);
 }
@@ -87,7 +96,8 @@ struct Accelerator::State {
   mutable std::int64_t local_main_first = 0;
 };
 
-Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(World::from_environment(), options) {}
+Accelerator::Accelerator(const AcceleratorOptions& options)
+    : Accelerator(World::from_environment(), options) {}
 
 Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
     : Accelerator(world, ProcessGroup::init(world, group_options(world, options)), options) {}
@@ -95,16 +105,18 @@ Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
     : state_(std::make_shared<State>(State{world, options, group, group.new_namespace()})) {
   if (world.rank != group.rank() || world.world_size != group.size()) {
-    throw UsageError("the world says rank " + std::to_string(world.rank) + " of " + std::to_string(world.world_size) +
-                     ", but the process group says rank " + std::to_string(group.rank()) + " of " +
-                     std::to_string(group.size()));
+    throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
+                     std::to_string(world.world_size) + ", but the process group says rank " +
+                     std::to_string(group.rank()) + " of " + std::to_string(group.size()));
   }
 }
 
 const World& Accelerator::world() const noexcept { return state_->world; }
 const ProcessGroup& Accelerator::process_group() const noexcept { return state_->group; }
 const at::Device& Accelerator::device() const noexcept { return state_->group.device(); }
-const DistributedDataParallelOptions& Accelerator::ddp_options() const noexcept { return state_->options.ddp; }
+const DistributedDataParallelOptions& Accelerator::ddp_options() const noexcept {
+  return state_->options.ddp;
+}
 
 void Accelerator::wait_for_everyone() const { state_->group.barrier(); }
 
@@ -133,13 +145,14 @@ void Accelerator::backward(const at::Tensor& loss) const {
   try {
     loss.backward();
   } catch (...) {
-    comm::rethrow_lost_peer("rank " + std::to_string(process_index()) + " of " + std::to_string(num_processes()) +
-                            ": averaging the gradients in backward failed");
+    comm::rethrow_lost_peer("rank " + std::to_string(process_index()) + " of " +
+                            std::to_string(num_processes()) + ": averaging the gradients in backward failed");
   }
 }
 
 at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
   const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  if (num_processes() == 1) return rows.detach().clone();
   const auto forms = process_group().all_gather_object(form_of(rows));
   check_forms("gather", process_group().rank(), forms, [](json form) {
     form["sizes"].erase(0);
@@ -156,6 +169,7 @@ at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
 }
 
 at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
+  if (num_processes() == 1) return tensor.detach().clone();
   const auto forms = process_group().all_gather_object(form_of(tensor));
   check_forms("reduce", process_group().rank(), forms, [](const json& form) { return form; });
   at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);

@@ -45,8 +45,13 @@ MainProcessFirst::~MainProcessFirst() {
 }
 
 void MainProcessFirst::fail(const std::string& text) {
-  release(text);
-  wait_for_others(kFarewell);
+  try {
+    release(text);
+    wait_for_others(kFarewell);
+  } catch (const CommunicationError& error) {
+    // What this process fails of is what its user must see, and not that the others could not be told.
+    say(place_.rank, "the processes waiting in " + place_.name + " could not be told: " + error.what());
+  }
 }
 
 void MainProcessFirst::release(const std::string& outcome) {
@@ -57,14 +62,15 @@ void MainProcessFirst::release(const std::string& outcome) {
 void MainProcessFirst::wait_for_main() const {
   for (int slices = 1; !store_.wait(place_.name, kSlice); ++slices) {
     if (slices % kSlicesBetweenMessages != 0) continue;
-    say(place_.rank, "waiting in " + place_.name + " for rank " + std::to_string(place_.main_rank) + " since " +
-                         std::to_string(slices) + " s");
+    say(place_.rank, "waiting in " + place_.name + " for rank " + std::to_string(place_.main_rank) +
+                         " since " + std::to_string(slices) + " s");
   }
   const std::string outcome = store_.get(place_.name, kSlice);
-  if (store_.add(place_.name + "/passed", 1) == place_.members - 1) store_.set(place_.name + "/all_passed", "1");
+  if (store_.add(place_.name + "/passed", 1) == place_.members - 1)
+    store_.set(place_.name + "/all_passed", "1");
   if (outcome == kDone) return;
-  throw RemoteError("rank " + std::to_string(place_.rank) + " ends because rank " + std::to_string(place_.main_rank) +
-                        " failed in " + place_.name + ": " + outcome,
+  throw RemoteError("rank " + std::to_string(place_.rank) + " ends because rank " +
+                        std::to_string(place_.main_rank) + " failed in " + place_.name + ": " + outcome,
                     place_.main_rank);
 }
 
@@ -76,7 +82,8 @@ void MainProcessFirst::wait_for_others(milliseconds limit) const {
                                std::to_string(place_.members - 1) + " other processes have come";
     if (slice >= slices) return say(place_.rank, "leaving " + place_.name + " although only " + passed);
     if (slice % kSlicesBetweenMessages == 0) {
-      say(place_.rank, "waiting at the end of " + place_.name + " since " + std::to_string(slice) + " s: " + passed);
+      say(place_.rank,
+          "waiting at the end of " + place_.name + " since " + std::to_string(slice) + " s: " + passed);
     }
   }
 }

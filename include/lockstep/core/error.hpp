@@ -13,14 +13,15 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A wrong flag, option, environment variable or argument: the caller must change the call. Programs answer it with
-/// exit code 2.
+/// A wrong flag, option, environment variable or argument: the caller must change the call. Programs answer
+/// it with exit code 2.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
-/// A file or a data set that cannot be read or that contradicts itself. The text names the file and the place.
+/// A file or a data set that cannot be read or that contradicts itself. The text names the file and the
+/// place.
 class DataError : public Error {
  public:
   using Error::Error;
@@ -32,7 +33,8 @@ class CommunicationError : public Error {
   using Error::Error;
 };
 
-/// Something did not happen in time. `missing_ranks()` names the ranks that were waited for, where that is known.
+/// Something did not happen in time. `missing_ranks()` names the ranks that were waited for, where that is
+/// known: by their numbers in the world, in sub-groups too.
 class TimeoutError : public CommunicationError {
  public:
   explicit TimeoutError(const std::string& text, std::vector<int> missing_ranks = {});

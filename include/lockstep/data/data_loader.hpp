@@ -111,10 +111,11 @@ class DataLoader {
   /// The options that it was made with.
   const DataLoaderOptions& options() const;
 
-  /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, with its
-  /// batches on `device`: it has a DistributedSampler of the same seed and epoch, and `batch_size` counts for each rank. The position
-  /// goes over where it is a whole number of global batches. This loader stays as it is. Throws UsageError
-  /// for a loader with a sampler of its own, a rank out of range, or a position that does not divide.
+  /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, with
+  /// its batches on `device`: it has a DistributedSampler of the same seed and epoch, and `batch_size` counts
+  /// for each rank. The position goes over where it is a whole number of global batches. This loader stays as
+  /// it is. Throws UsageError for several ranks and a loader with a sampler of its own, a rank out of range,
+  /// or a position that does not divide.
   DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU)) const;
 
   /// Exact in the middle of an epoch: inside the loop over batch k (counted from 0), `position` is k + 1.

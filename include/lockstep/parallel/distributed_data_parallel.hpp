@@ -18,30 +18,36 @@ struct DistributedDataParallelOptions {
   /// Gradients are reduced in buckets of about this many MiB, while backward goes on.
   double bucket_cap_mb = 25.0;
 
-  /// Copy rank 0's buffers (batch norm's statistics) to the other ranks before every forward that is synchronised.
+  /// Copy rank 0's buffers (batch norm's statistics) to the other ranks before every forward that is
+  /// synchronised.
   bool broadcast_buffers = true;
 
-  /// Look through the graph after every forward for parameters that took no part in it; without it, such a parameter
-  /// is an error in the next forward.
+  /// Look through the graph after every forward for parameters that took no part in it; without it, such a
+  /// parameter is an error in the next forward.
   bool find_unused_parameters = false;
 
   /// The promise that every iteration uses the same parameters in the same way. Allows unused parameters and
   /// re-entrant backward without searching.
   bool static_graph = false;
 
-  /// Let `.grad` be a view into the bucket: saves one copy of all gradients. Clear such gradients with zero_grad of
-  /// this class or of a prepared optimizer: torch::optim's own throws on views.
+  /// Let `.grad` be a view into the bucket: saves one copy of all gradients. Clear such gradients with
+  /// zero_grad of this class or of a prepared optimizer: torch::optim's own throws on views.
   bool gradient_as_bucket_view = false;
 
   /// Names of parameters whose gradients are sparse (weights of `sparse` embeddings).
   std::vector<std::string> sparse_parameters = {};
 };
 
+/// Clears the gradient of one parameter: drops it, or fills it with zeros in place. Works on views into
+/// buckets, which torch::optim's zero_grad does not. *Local*.
+void clear_gradient(const at::Tensor& parameter, bool set_to_none = true);
+
 /// What does not depend on the module's type. Use it through DistributedDataParallel.
 class DistributedDataParallelBase {
  public:
-  /// While it lives, backward adds to the local gradients and sends nothing; the first synchronised backward after it
-  /// sends the sum. The forward must happen inside as well. *Local*, but every rank must do the same.
+  /// While it lives, backward adds to the local gradients and sends nothing; the first synchronised backward
+  /// after it sends the sum. The forward must happen inside as well. *Local*, but every rank must do the
+  /// same.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(DistributedDataParallelBase& ddp);
@@ -56,8 +62,8 @@ class DistributedDataParallelBase {
 
   NoSync no_sync() { return NoSync(*this); }
 
-  /// Clears the gradients of all parameters: drops them, or fills them with zeros in place. Works on bucket views.
-  /// *Local*.
+  /// Clears the gradients of all parameters: drops them, or fills them with zeros in place. Works on bucket
+  /// views; to keep the memory that gradient_as_bucket_view saves, fill with zeros. *Local*.
   void zero_grad(bool set_to_none = true);
 
   /// The parameters that are trained: each once, in the order of registration.
@@ -83,10 +89,10 @@ class DistributedDataParallelBase {
   std::shared_ptr<struct DdpState> state_;
 };
 
-/// Data-parallel training of one replica a rank: gradients are averaged over the group during backward, overlapped with
-/// it, bucket by bucket. `Module` is a `torch::nn` module holder, a `std::shared_ptr` of a module, or a
-/// `torch::jit::Module` (TorchScript, for example written by Python). The wrapper keeps the module by value, which
-/// for all of these is a handle; copies of the wrapper are handles too.
+/// Data-parallel training of one replica a rank: gradients are averaged over the group during backward,
+/// overlapped with it, bucket by bucket. `Module` is a `torch::nn` module holder, a `std::shared_ptr` of a
+/// module, or a `torch::jit::Module` (TorchScript, for example written by Python). The wrapper keeps the
+/// module by value, which for all of these is a handle; copies of the wrapper are handles too.
 ///
 ///     lockstep::DistributedDataParallel ddp(model, group);
 ///     auto loss = torch::mse_loss(ddp(input), target);
@@ -97,17 +103,18 @@ class DistributedDataParallelBase {
 template <class Module>
 class DistributedDataParallel : public DistributedDataParallelBase {
  public:
-  /// Checks that all ranks have the same parameters and buffers (names, shapes, dtypes), then copies rank 0's values to
-  /// the others. *Collective*.
-  /// Throws CommunicationError on every rank, naming the parameter and the ranks that differ; UsageError when no
-  /// parameter requires a gradient.
-  DistributedDataParallel(Module module, const ProcessGroup& group, const DistributedDataParallelOptions& options = {})
-      : DistributedDataParallelBase(parallel::named_parameters_of(module), parallel::named_buffers_of(module), group,
-                                    options),
+  /// Checks that all ranks have the same parameters and buffers (names, shapes, dtypes), then copies rank 0's
+  /// values to the others. *Collective*. Throws CommunicationError on every rank, naming the parameter and
+  /// the ranks that differ; UsageError when no parameter requires a gradient.
+  DistributedDataParallel(Module module, const ProcessGroup& group,
+                          const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallelBase(parallel::named_parameters_of(module), parallel::named_buffers_of(module),
+                                    group, options),
         module_(std::move(module)) {}
 
-  /// The module's forward. *Collective* when gradients are on, and when buffers are sent: every rank must call it
-  /// equally often. Throws Error when the last backward left parameters without a gradient, naming them.
+  /// The module's forward. *Collective* when gradients are on, and when buffers are sent: every rank must
+  /// call it equally often. Throws Error when the last backward left parameters without a gradient, naming
+  /// them.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     before_forward(sends_buffers() ? parallel::named_buffers_of(module_) : std::vector<NamedTensor>{});

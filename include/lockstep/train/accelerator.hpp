@@ -23,8 +23,8 @@
 namespace lockstep {
 
 struct AcceleratorOptions {
-  /// "auto": a CUDA device where this process can use one, else the CPU. "cuda" is the one numbered by the local rank;
-  /// "cpu" and "cuda:1" mean what they say.
+  /// "auto": a CUDA device where this process can use one, else the CPU. "cuda" is the one numbered by the
+  /// local rank; "cpu" and "cuda:1" mean what they say.
   std::string device = "auto";
 
   /// What carries the tensors between the ranks.
@@ -44,8 +44,9 @@ struct AcceleratorOptions {
 /// Throws UsageError for a name that is no device, and for a CUDA device that is not there.
 at::Device choose_device(const std::string& name, int local_rank);
 
-/// The first thing that a training program makes: who am I, where do I compute, and the same loop for one process and
-/// for many. Names and meaning follow Hugging Face Accelerate; the object owns its state, and nothing is global.
+/// The first thing that a training program makes: who am I, where do I compute, and the same loop for one
+/// process and for many. Names and meaning follow Hugging Face Accelerate; the object owns its state, and
+/// nothing is global.
 ///
 ///     lockstep::Accelerator accelerator;
 ///     auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
@@ -57,15 +58,16 @@ at::Device choose_device(const std::string& name, int local_rank);
 ///     }
 ///     accelerator.save_model(ddp, "out");
 ///
-/// In a single process everything works and nothing waits. *Collective* methods must be called by every process.
-/// One thread at a time. Copies are handles on the same state.
+/// In a single process everything works and nothing waits. *Collective* methods must be called by every
+/// process. One thread at a time. Copies are handles on the same state.
 class Accelerator {
  public:
   /// Joins the world that the environment describes (see World). *Collective*.
   explicit Accelerator(const AcceleratorOptions& options = {});
   /// Joins a world given by the program. *Collective*.
   explicit Accelerator(const World& world, const AcceleratorOptions& options = {});
-  /// On a group that the program has, for example with threads as ranks. `world` says who is local to whom. *Local*.
+  /// On a group that the program has, for example with threads as ranks. `world` says who is local to whom.
+  /// *Local*.
   Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options = {});
 
   const World& world() const noexcept;
@@ -78,10 +80,11 @@ class Accelerator {
   bool is_local_main_process() const noexcept { return world().is_local_main_process(); }
   bool is_last_process() const noexcept { return world().is_last_process(); }
 
-  // ---- Order among processes --------------------------------------------------------------------------------------
+  // ---- Order among processes
+  // --------------------------------------------------------------------------------------
 
-  /// Returns when every process has called it; throws TimeoutError naming who did not come within the timeout.
-  /// *Collective*.
+  /// Returns when every process has called it; throws TimeoutError naming who did not come within the
+  /// timeout. *Collective*.
   void wait_for_everyone() const;
 
   /// `const auto guard = accelerator.main_process_first();`: rank 0 runs the scope first, then the others do.
@@ -90,8 +93,8 @@ class Accelerator {
   /// Likewise on each node: local rank 0 first, then that node's others. *Collective* on each node.
   MainProcessFirst local_main_process_first() const;
 
-  /// Runs `action` on rank 0 first, then on the others, and returns what it returned here. An exception on rank 0 reaches
-  /// every process with its text. *Collective*.
+  /// Runs `action` on rank 0 first, then on the others, and returns what it returned here. An exception on
+  /// rank 0 reaches every process with its text. *Collective*.
   template <class Action>
   auto main_process_first(Action&& action) const {
     return in_order(main_process_first(), std::forward<Action>(action));
@@ -119,12 +122,15 @@ class Accelerator {
     write_line(line.str());
   }
 
-  // ---- The training loop ------------------------------------------------------------------------------------------
+  // ---- The training loop
+  // ------------------------------------------------------------------------------------------
 
   /// Makes each object ready for this job and returns them in the same order (one object, or a tuple):
-  /// a module moves to the device and becomes a DistributedDataParallel; an optimizer becomes an AcceleratedOptimizer
-  /// on the same optimizer; a DataLoader becomes this rank's share of it (`batch_size` counts for each rank), with its
-  /// batches on the device. What is prepared already comes back as it is. *Collective* when a module is among them.
+  /// a module moves to the device and becomes a DistributedDataParallel; an optimizer, which must be a
+  /// variable of the program's, becomes an AcceleratedOptimizer on it; a DataLoader becomes this rank's share
+  /// of it (`batch_size` counts for each rank), with its batches on the device. Models and optimizers that
+  /// are prepared already come back as they are; a loader is prepared once, and over several ranks it must
+  /// not have a sampler of its own (UsageError). *Collective* when a module is among them.
   template <class... Objects>
   auto prepare(Objects&&... objects) const {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
@@ -139,29 +145,33 @@ class Accelerator {
   /// Throws CommunicationError when a peer is lost meanwhile, TimeoutError when one does not come.
   void backward(const at::Tensor& loss) const;
 
-  /// The rows of `tensor` of all processes, in rank order, at every process. The number of rows (dimension 0) may
-  /// differ; a scalar counts as one row. *Collective*.
-  /// Throws CommunicationError, on every rank and before any data moves, when dtypes or other dimensions differ; the text
-  /// lists each rank's.
+  /// The rows of `tensor` of all processes, in rank order, at every process. The number of rows (dimension 0)
+  /// may differ; a scalar counts as one row. *Collective*. Throws CommunicationError, on every rank and
+  /// before any data moves, when dtypes or other dimensions differ; the text lists each rank's.
   at::Tensor gather(const at::Tensor& tensor) const;
 
-  /// `tensor` combined over all processes, as a new tensor. Shapes are compared first, as in gather. *Collective*.
+  /// `tensor` combined over all processes, as a new tensor. Shapes are compared first, as in gather.
+  /// *Collective*.
   at::Tensor reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
 
-  // ---- Models -----------------------------------------------------------------------------------------------------
+  // ---- Models
+  // -----------------------------------------------------------------------------------------------------
 
   /// The module inside a prepared model; a module that is not wrapped is returned as it is. *Local*.
   template <class Model>
   auto& unwrap_model(Model& model) const {
-    if constexpr (requires { model.module(); model.process_group(); }) {
+    if constexpr (requires {
+                    model.module();
+                    model.process_group();
+                  }) {
       return model.module();
     } else {
       return model;
     }
   }
 
-  /// Rank 0 writes the tensors as a safetensors file, atomically; the folder must exist. When it returns, the file is
-  /// there for every process; when writing fails, every process throws. *Collective*.
+  /// Rank 0 writes the tensors as a safetensors file, atomically; the folder must exist. When it returns, the
+  /// file is there for every process; when writing fails, every process throws. *Collective*.
   void save(const TensorMap& tensors, const std::filesystem::path& path) const;
 
   /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors, likewise. *Collective*.
@@ -171,9 +181,9 @@ class Accelerator {
     on_main_process([&] { write_model(folder, tensors); });
   }
 
-  /// Rank 0 reads the file (or the folder that save_model wrote) into the model, and the other ranks get the values from
-  /// it: the file need not be visible to them. *Collective*. Throws DataError (RemoteError on the other ranks) when the
-  /// file does not fit the model; then nothing has changed.
+  /// Rank 0 reads the file (or the folder that save_model wrote) into the model, and the other ranks get the
+  /// values from it: the file need not be visible to them. *Collective*. Throws DataError (RemoteError on the
+  /// other ranks) when the file does not fit the model; then nothing has changed.
   template <class Model>
   void load_model(Model& model, const std::filesystem::path& path) const {
     const auto tensors = state_of(unwrap_model(model));
@@ -198,6 +208,8 @@ class Accelerator {
   auto prepare_one(Object&& object) const {
     using Type = std::remove_cvref_t<Object>;
     if constexpr (std::is_base_of_v<torch::optim::Optimizer, Type>) {
+      static_assert(std::is_lvalue_reference_v<Object>,
+                    "prepare() keeps a pointer to the optimizer: give it a variable");
       return AcceleratedOptimizer(object);
     } else if constexpr (std::is_same_v<Type, DataLoader>) {
       return shard(object);

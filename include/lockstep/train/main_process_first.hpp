@@ -20,13 +20,14 @@ struct MainProcessFirstPlace {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
-/// While it lives on the main process, the others wait in its constructor; they go on when it ends there. Made by
-/// Accelerator::main_process_first and local_main_process_first.
+/// While it lives on the main process, the others wait in its constructor; they go on when it ends there.
+/// Made by Accelerator::main_process_first and local_main_process_first.
 ///
-/// The others' wait goes through the store and has no time limit: a main process that prepares a data set for an hour
-/// keeps them waiting for an hour, and every 30 s they say on standard error for whom. When the main process leaves the
-/// scope by an exception, they throw RemoteError. At the end of its scope the main process waits until every other has
-/// passed, so that it may end right afterwards even where it hosts the store. *Collective* over the members.
+/// The others' wait goes through the store and has no time limit: a main process that prepares a data set for
+/// an hour keeps them waiting for an hour, and every 30 s they say on standard error for whom. When the main
+/// process leaves the scope by an exception, they throw RemoteError. At the end of its scope the main process
+/// waits until every other has passed, so that it may end right afterwards even where it hosts the store.
+/// *Collective* over the members.
 class [[nodiscard]] MainProcessFirst {
  public:
   MainProcessFirst(const Store& store, MainProcessFirstPlace place);
@@ -36,8 +37,9 @@ class [[nodiscard]] MainProcessFirst {
 
   bool is_main() const noexcept { return place_.rank == place_.main_rank; }
 
-  /// On the main process: the others shall throw with this text. For use where the exception can be seen; the destructor
-  /// only knows that there was one.
+  /// On the main process: the others shall throw with this text. For use where the exception can be seen; the
+  /// destructor only knows that there was one. Waits up to 5 s for them to have heard it; who comes later may
+  /// find the store gone. Never throws CommunicationError.
   void fail(const std::string& text);
 
  private:

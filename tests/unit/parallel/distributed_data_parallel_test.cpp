@@ -240,6 +240,7 @@ TEST(DistributedDataParallel, AnUnusedParameterIsNamedInTheNextForward) {
     Fork net;
     DistributedDataParallel ddp(net, group);
     ddp(torch::ones({2, 4}), true).sum().backward();
+    ddp.zero_grad();
     const auto text = message_of<Error>([&] { ddp(torch::ones({2, 4}), true); });
     EXPECT_NE(text.find("'right.weight', 'right.bias', 'never.weight', 'never.bias'"), std::string::npos)
         << text;
@@ -342,6 +343,29 @@ TEST(DistributedDataParallel, DifferentDtypesAndMissingParametersAreNamed) {
         << text;
     EXPECT_NE(
         text.find("'bias' is parameter Float [2] with gradient on rank 0; nothing of that name on rank 1"),
+        std::string::npos)
+        << text;
+  });
+}
+
+TEST(DistributedDataParallel, ARankThatCannotTrainIsHeardByAll) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(2, 2);
+    if (group.rank() == 1) net->to(torch::kMeta);
+    const auto wrap = [&] { DistributedDataParallel ddp(net, group); };
+    const auto text = group.rank() == 1 ? message_of<UsageError>(wrap) : message_of<CommunicationError>(wrap);
+    EXPECT_NE(text.find("parameter 'weight' is on meta"), std::string::npos) << text;
+  });
+}
+
+TEST(DistributedDataParallel, DifferentOptionsAreNamed) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(2, 2);
+    const auto text = message_of<CommunicationError>(
+        [&] { DistributedDataParallel ddp(net, group, {.static_graph = group.rank() == 1}); });
+    EXPECT_NE(
+        text.find(
+            "rank 1 has bucket_cap_mb 25, broadcast_buffers 1, find_unused_parameters 0, static_graph 1"),
         std::string::npos)
         << text;
   });
