@@ -65,10 +65,11 @@ std::string in_one_line(const std::string& text) {
   return line;
 }
 
-/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html.
+/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without "py_callstack", which torchrun would show in
+/// place of the message.
 void write_error_file(const std::string& path, const Failure& failure) {
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  const nlohmann::json extra{{"py_callstack", ""}, {"timestamp", std::to_string(now.count())}};
+  const nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);
