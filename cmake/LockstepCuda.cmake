@@ -124,7 +124,9 @@ function(lockstep_cuda_library)
     "${LibTorch_CUDA_LIBRARY}" "${LibTorch_C10_CUDA_LIBRARY}" "LINKER:--pop-state")
   target_link_libraries(lockstep_cuda PRIVATE lockstep lockstep_flags "${cudart}")
   get_filename_component(folder "${LibTorch_CUDA_LIBRARY}" DIRECTORY)
-  set_target_properties(lockstep_cuda PROPERTIES BUILD_RPATH "${folder}" INSTALL_RPATH "$ORIGIN;${folder}"
+  get_filename_component(runtime "${cudart}" REALPATH)
+  get_filename_component(runtime "${runtime}" DIRECTORY)
+  set_target_properties(lockstep_cuda PROPERTIES BUILD_RPATH "${folder}" INSTALL_RPATH "$ORIGIN;${folder};${runtime}"
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
   install(TARGETS lockstep_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endfunction()

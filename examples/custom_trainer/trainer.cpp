@@ -43,21 +43,22 @@ int train(int argc, char** argv) {
                               {.batch_size = 64, .shuffle = true, .num_workers = 1});
   auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
 
-  double correct = 0;
+  at::Tensor tally = torch::zeros(2);  // Correct answers, answers.
   for (std::int64_t epoch = 0; epoch < parsed.options.epochs; ++epoch) {
-    correct = 0;
+    tally.zero_();
     for (auto& batch : batches) {
       const at::Tensor logits = ddp(batch["point"]);
       accelerator.backward(torch::nn::functional::cross_entropy(logits, batch["label"]));
       opt.step();
       opt.zero_grad();
-      correct += (logits.argmax(1) == batch["label"]).sum().item<double>();
+      tally[0] += (logits.argmax(1) == batch["label"]).sum();
+      tally[1] += batch.size();
     }
   }
   std::cout << "rank " + std::to_string(accelerator.process_index()) + " of " +
                    std::to_string(accelerator.num_processes()) + " has trained\n";
-  const double all = accelerator.reduce(torch::tensor(correct)).item<double>();
-  accelerator.print("accuracy ", all / 1024);
+  tally = accelerator.reduce(tally);
+  accelerator.print("accuracy ", (tally[0] / tally[1]).item<double>());
   accelerator.save_model(ddp, parsed.options.output_dir);
   return 0;
 }

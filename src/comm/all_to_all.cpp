@@ -32,7 +32,7 @@ Flat flattened(const Tensors& tensors) {
   Flat flat;
   Tensors rows;
   for (const auto& tensor : tensors) {
-    rows.push_back(tensor.reshape({-1}));
+    rows.push_back(tensor.detach().reshape({-1}));
     flat.sizes.push_back(tensor.numel());
   }
   flat.buffer = at::cat(rows);
@@ -42,7 +42,7 @@ Flat flattened(const Tensors& tensors) {
 void copy_out(const Flat& flat, const Tensors& tensors) {
   std::int64_t start = 0;
   for (const auto& tensor : tensors) {
-    tensor.copy_(flat.buffer.narrow(0, start, tensor.numel()).view(tensor.sizes()));
+    tensor.detach().copy_(flat.buffer.narrow(0, start, tensor.numel()).view(tensor.sizes()));
     start += tensor.numel();
   }
 }

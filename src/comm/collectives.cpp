@@ -41,13 +41,31 @@ struct Reduction {
 };
 
 /// Gloo knows no average: it is a sum, divided afterwards.
-Reduction plan(ReduceOp op, const at::Tensor& result, int size) {
-  if (op != ReduceOp::avg || result.is_cuda()) return {to_c10d(op), nullptr};
+Reduction plan(ReduceOp op, const at::Tensor& result, int size, CommBackend backend) {
+  if (op != ReduceOp::avg) return {to_c10d(op), nullptr};
   if (!result.is_floating_point() && !result.is_complex()) {
-    throw UsageError("ReduceOp::avg needs a floating point tensor, not " +
-                     std::string(result.dtype().name()));
+    throw UsageError(std::string("ReduceOp::avg needs a floating point tensor, not ") +
+                     c10::toString(result.scalar_type()));
   }
-  return {c10d::ReduceOp::SUM, [result, size] { result.div_(size); }};
+  if (result.is_cuda() && backend != CommBackend::gloo) return {to_c10d(op), nullptr};
+  return {c10d::ReduceOp::SUM, [result, size] { result.detach().div_(size); }};
+}
+
+/// The backends read and write memory from the first element on, as many elements as the tensor has.
+void check_in_one_piece(const char* operation, const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return;
+  throw UsageError(std::string(operation) +
+                   ": the tensor is not one piece of memory (strides of a column, or expanded); " +
+                   "pass tensor.contiguous()");
+}
+
+void check_contiguous(const char* operation, const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return;
+  throw UsageError(std::string(operation) + ": a tensor is not contiguous; pass tensor.contiguous()");
+}
+
+void check_contiguous(const char* operation, const Tensors& tensors) {
+  for (const auto& tensor : tensors) check_contiguous(operation, tensor);
 }
 
 Tensors like(const at::Tensor& input, int count) {
@@ -80,7 +98,8 @@ void ProcessGroup::Impl::check_count(const char* operation, const char* role, co
 }
 
 Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
-  auto [operation, finish] = plan(op, tensor, size());
+  check_in_one_piece("all_reduce", tensor);
+  auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
   Tensors tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
@@ -89,6 +108,7 @@ Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const
 }
 
 Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
+  check_in_one_piece("broadcast", tensor);
   impl_->check_rank("broadcast", "root", root);
   Tensors tensors{tensor};
   c10d::BroadcastOptions options;
@@ -98,8 +118,9 @@ Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
 }
 
 Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
+  check_in_one_piece("reduce", tensor);
   impl_->check_rank("reduce", "root", root);
-  auto [operation, finish] = plan(op, tensor, size());
+  auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
   Tensors tensors{tensor};
   c10d::ReduceOptions options;
   options.reduceOp = operation;
@@ -109,6 +130,8 @@ Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op)
 }
 
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
+  check_contiguous("all_gather", outputs);
+  check_contiguous("all_gather", input);
   impl_->check_count("all_gather", "output", outputs);
   std::vector<Tensors> lists{outputs};
   Tensors inputs{input};
@@ -117,18 +140,21 @@ Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& in
 }
 
 Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
+  check_contiguous("all_gather_into_tensor", {output, input});
   if (output.numel() != input.numel() * size()) {
     throw UsageError("all_gather_into_tensor: expected an output of " +
                      std::to_string(input.numel() * size()) + " elements, but it has " +
                      std::to_string(output.numel()));
   }
-  at::Tensor to = output;
-  at::Tensor from = input;
+  at::Tensor to = output.view({-1});
+  at::Tensor from = input.view({-1});
   return impl_->launch("all_gather_into_tensor", input,
                        [&] { return impl_->connections->group->_allgather_base(to, from); });
 }
 
 Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input, int root) const {
+  check_contiguous("gather", outputs);
+  check_contiguous("gather", input);
   impl_->check_rank("gather", "root", root);
   if (rank() == root) impl_->check_count("gather", "output", outputs);
   std::vector<Tensors> lists;
@@ -141,6 +167,8 @@ Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input,
 }
 
 Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs, int root) const {
+  check_contiguous("scatter", inputs);
+  check_contiguous("scatter", output);
   impl_->check_rank("scatter", "root", root);
   if (rank() == root) impl_->check_count("scatter", "input", inputs);
   std::vector<Tensors> lists;
@@ -153,8 +181,10 @@ Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs
 }
 
 Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
+  check_contiguous("reduce_scatter", inputs);
+  check_contiguous("reduce_scatter", output);
   impl_->check_count("reduce_scatter", "input", inputs);
-  auto [operation, finish] = plan(op, output, size());
+  auto [operation, finish] = plan(op, output, size(), impl_->options.backend);
   Tensors outputs{output};
   std::vector<Tensors> lists{inputs};
   c10d::ReduceScatterOptions options;
@@ -166,12 +196,13 @@ Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors&
 
 Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
                                                ReduceOp op) const {
+  check_contiguous("reduce_scatter_tensor", {output, input});
   if (input.numel() != output.numel() * size()) {
     throw UsageError("reduce_scatter_tensor: expected an input of " +
                      std::to_string(output.numel() * size()) + " elements, but it has " +
                      std::to_string(input.numel()));
   }
-  auto [operation, finish] = plan(op, output, size());
+  auto [operation, finish] = plan(op, output, size(), impl_->options.backend);
   at::Tensor to = output;
   at::Tensor from = input;
   c10d::ReduceScatterOptions options;
@@ -184,6 +215,7 @@ Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const a
 Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
                                            const std::vector<std::int64_t>& output_split_sizes,
                                            const std::vector<std::int64_t>& input_split_sizes) const {
+  check_contiguous("all_to_all_single", {output, input});
   at::Tensor to = output;
   at::Tensor from = input;
   std::vector<std::int64_t> to_splits = output_split_sizes;
@@ -194,6 +226,7 @@ Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::T
 }
 
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
+  check_in_one_piece("send", tensor);
   impl_->check_rank("send", "destination", destination);
   if (destination == rank())
     throw UsageError("send: rank " + std::to_string(rank()) + " cannot send to itself");
@@ -203,6 +236,7 @@ Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag
 }
 
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
+  check_in_one_piece("recv", tensor);
   impl_->check_rank("recv", "source", source);
   if (source == rank())
     throw UsageError("recv: rank " + std::to_string(rank()) + " cannot receive from itself");
@@ -211,6 +245,7 @@ Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) con
 }
 
 int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
+  check_in_one_piece("recv_any_source", tensor);
   Tensors tensors{tensor};
   Work work = impl_->launch("recv_any_source", tensor,
                             [&] { return impl_->connections->group->recvAnysource(tensors, tag); });
@@ -235,7 +270,7 @@ void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op) const
 
 Tensors ProcessGroup::all_gather(const at::Tensor& input) const {
   Tensors outputs = like(input, size());
-  all_gather_async(outputs, input).wait();
+  all_gather_async(outputs, input.contiguous()).wait();
   return outputs;
 }
 
@@ -245,7 +280,7 @@ void ProcessGroup::all_gather_into_tensor(const at::Tensor& output, const at::Te
 
 Tensors ProcessGroup::gather(const at::Tensor& input, int root) const {
   Tensors outputs = rank() == root ? like(input, size()) : Tensors{};
-  gather_async(outputs, input, root).wait();
+  gather_async(outputs, input.contiguous(), root).wait();
   return outputs;
 }
 

@@ -54,11 +54,8 @@ const CudaPlugin& cuda_plugin() {
 int cuda_device_count() {
   // Without the driver's device files there is nothing to count, and the heavy libraries stay unloaded.
   if (!std::filesystem::exists("/dev/nvidiactl") && !std::filesystem::exists("/dev/dxg")) return 0;
-  try {
-    return comm::cuda_plugin().device_count();
-  } catch (const UsageError&) {
-    return 0;
-  }
+  if (!std::filesystem::exists(comm::own_folder() / comm::kLibrary)) return 0;
+  return comm::cuda_plugin().device_count();
 }
 
 }  // namespace lockstep

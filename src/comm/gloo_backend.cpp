@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <mutex>
+#include <sstream>
 
 #include "lockstep/core/environment.hpp"
 
@@ -46,6 +47,14 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
                               const c10d::AllgatherOptions& options) override {
     return guarded([&] { return Base::_allgather_base(output, input, options); });
   }
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override {
+    return guarded([&] { return Base::allgather_coalesced(outputs, inputs, options); });
+  }
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override {
+    return guarded([&] { return Base::allgather_into_tensor_coalesced(outputs, inputs, options); });
+  }
   WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     return guarded([&] { return Base::gather(outputs, inputs, options); });
   }
@@ -59,6 +68,13 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& options) override {
     return guarded([&] { return Base::_reduce_scatter_base(output, input, options); });
+  }
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override {
+    return guarded([&] { return Base::reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+  }
+  WorkPointer barrier(const c10d::BarrierOptions& options) override {
+    return guarded([&] { return Base::barrier(options); });
   }
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                             std::vector<std::int64_t>& input_splits,
@@ -78,18 +94,34 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
  private:
   template <class Start>
   static WorkPointer guarded(const Start& start) {
-    static std::recursive_mutex mutex;  // Recursive: some of Gloo's operations are made of others.
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(mutex_);
     return start();
   }
+
+  inline static std::recursive_mutex mutex_;  // Recursive: some of Gloo's operations are made of others.
 };
 
-std::shared_ptr<::gloo::transport::Device> make_device(const std::string& interface,
-                                                       const std::string& address) {
-  // Bound to one address: not to every interface, and not to whatever the host's own name happens to resolve
-  // to.
-  if (!interface.empty()) return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
-  return c10d::ProcessGroupGloo::createDeviceForHostname(address.empty() ? "127.0.0.1" : address);
+using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
+
+/// Bound to one address, or to the interfaces named: not to every interface, and not to whatever the host's
+/// own name happens to resolve to. `interfaces` is a comma-separated list, as in PyTorch.
+Devices make_devices(const std::string& interfaces, const std::string& address) {
+  Devices devices;
+  std::istringstream names(interfaces);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  }
+  if (devices.empty()) {
+    devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname(address.empty() ? "127.0.0.1" : address));
+  }
+  return devices;
+}
+
+std::string chosen_interfaces(const ProcessGroupOptions& options, int size) {
+  if (size == 1) return "";  // A world of one needs no network.
+  if (!options.network_interface.empty()) return options.network_interface;
+  return find_variable(process_environment(), "GLOO_SOCKET_IFNAME").value_or("");
 }
 
 }  // namespace
@@ -97,10 +129,8 @@ std::shared_ptr<::gloo::transport::Device> make_device(const std::string& interf
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int size, const ProcessGroupOptions& options,
                                                     const std::string& address) {
-  std::string interface = options.network_interface;
-  if (interface.empty()) interface = find_variable(process_environment(), "GLOO_SOCKET_IFNAME").value_or("");
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-  gloo->devices.push_back(make_device(interface, address));
+  gloo->devices = make_devices(chosen_interfaces(options, size), address);
   return c10::make_intrusive<GuardedGloo>(store, rank, size, gloo);
 }
 

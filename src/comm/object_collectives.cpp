@@ -33,6 +33,10 @@ std::int64_t to_number(const at::Tensor& tensor) { return *tensor.cpu().const_da
 
 json parse(const std::string& text) { return json::parse(text); }
 
+/// Never throws for the text that is in it: one rank must not miss a collective because of a byte that is no
+/// UTF-8.
+std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 }  // namespace
 
 at::Device ProcessGroup::Impl::object_device() const {
@@ -93,19 +97,23 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
   return to_string(own, to_number(own_size));
 }
 
+std::string ProcessGroup::broadcast_object(const char* object, int root) const {
+  return broadcast_object(std::string(object), root);
+}
+
 json ProcessGroup::broadcast_object(const json& object, int root) const {
-  return parse(broadcast_object(rank() == root ? object.dump() : std::string(), root));
+  return parse(broadcast_object(rank() == root ? dump(object) : std::string(), root));
 }
 
 std::vector<json> ProcessGroup::all_gather_object(const json& object) const {
   std::vector<json> result;
-  for (const auto& text : all_gather_object(object.dump())) result.push_back(parse(text));
+  for (const auto& text : all_gather_object(dump(object))) result.push_back(parse(text));
   return result;
 }
 
 json ProcessGroup::scatter_object(const std::vector<json>& objects, int root) const {
   std::vector<std::string> texts;
-  for (const auto& object : objects) texts.push_back(object.dump());
+  for (const auto& object : objects) texts.push_back(dump(object));
   return parse(scatter_object(texts, root));
 }
 

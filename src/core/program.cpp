@@ -26,7 +26,9 @@ struct Failure {
 };
 
 /// LibTorch's exceptions carry a stack trace behind their text, which is of no use to who reads the line.
-std::string without_trace(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
+std::string without_trace(const std::string& text) {
+  return text.substr(0, text.find("\nException raised from"));
+}
 
 Failure failure_in_flight() {
   try {
@@ -65,15 +67,17 @@ std::string in_one_line(const std::string& text) {
   return line;
 }
 
-/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without "py_callstack", which torchrun would show in
-/// place of the message.
+/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun
+/// would show instead of the message, even an empty one.
 void write_error_file(const std::string& path, const Failure& failure) {
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   const nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);
-  file << content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  file << content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::flush;
+  if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
 }
 
 void report(const std::string& name, const Failure& failure) {
@@ -89,15 +93,24 @@ void report(const std::string& name, const Failure& failure) {
   if (rank && failure.of_communication) std::this_thread::sleep_for(kFarewell);
 }
 
+/// Reports the exception in flight and returns the exit code for it.
+int answer(const std::string& name) noexcept {
+  try {
+    const Failure failure = failure_in_flight();
+    report(name, failure);
+    return failure.exit_code;
+  } catch (...) {
+    return 1;  // Not even the report succeeded: there is no memory left, or standard error is gone.
+  }
+}
+
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) noexcept {
   try {
     return body();
   } catch (...) {
-    const Failure failure = failure_in_flight();
-    report(name, failure);
-    return failure.exit_code;
+    return answer(name);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "lockstep/core/world.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <initializer_list>
 #include <limits>
@@ -48,19 +49,22 @@ class Reader {
   }
 
   [[noreturn]] void malformed(std::string_view name, const std::string& expected) const {
-    throw UsageError("environment variable " + std::string(name) + "='" + text(name, "") + "': expected " + expected +
-                     ". The launcher sets it: start the program with 'lockstep run' or torchrun, or unset it.");
+    throw UsageError(
+        "environment variable " + std::string(name) + "='" + text(name, "") + "': expected " + expected +
+        ". The launcher sets it: start the program with 'lockstep run' or torchrun, or unset it.");
   }
 
   [[noreturn]] void missing(std::string_view name) const {
     std::string seen;
-    for (const auto* other : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    for (const auto* other :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
       if (has(other)) seen += (seen.empty() ? "" : ", ") + std::string(other) + "=" + text(other, "");
     }
-    throw UsageError("environment variable " + std::string(name) + " is not set, but " + seen +
-                     (seen.find(',') == std::string::npos ? " is" : " are") +
-                     ": a job of several processes needs it. Start the program with 'lockstep run' or torchrun, or unset "
-                     "them all to run one process alone.");
+    throw UsageError(
+        "environment variable " + std::string(name) + " is not set, but " + seen +
+        (seen.find(',') == std::string::npos ? " is" : " are") +
+        ": a job of several processes needs it. Start the program with 'lockstep run' or torchrun, or unset "
+        "them all to run one process alone.");
   }
 
  private:
@@ -86,15 +90,28 @@ void read_local(const Reader& read, World& world) {
   if (world.local_rank >= world.local_world_size) {
     read.malformed("LOCAL_RANK", "less than LOCAL_WORLD_SIZE=" + std::to_string(world.local_world_size));
   }
-  if (world.local_rank > world.rank) read.malformed("LOCAL_RANK", "at most RANK=" + std::to_string(world.rank));
+  if (world.local_rank > world.rank)
+    read.malformed("LOCAL_RANK", "at most RANK=" + std::to_string(world.rank));
+}
+
+/// Without GROUP_RANK, the node can only be told where every node has equally many ranks, numbered in one
+/// block.
+void derive_group(const Reader& read, World& world) {
+  const int first = world.rank - world.local_rank;
+  if (first % world.local_world_size != 0 || world.world_size % world.local_world_size != 0)
+    read.missing("GROUP_RANK");
+  world.group_rank = first / world.local_world_size;
 }
 
 void read_group_and_role(const Reader& read, World& world) {
   const int nodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
-  world.group_rank =
-      read.integer_or("GROUP_RANK", (world.rank - world.local_rank) / world.local_world_size, 0, kLargest);
-  const int known = world.group_rank + 1 > nodes ? world.group_rank + 1 : nodes;
-  world.group_world_size = read.integer_or("GROUP_WORLD_SIZE", known, 1, kLargest);
+  if (read.has("GROUP_RANK")) {
+    world.group_rank = read.integer("GROUP_RANK", 0, kLargest);
+  } else {
+    derive_group(read, world);
+  }
+  world.group_world_size =
+      read.integer_or("GROUP_WORLD_SIZE", std::max(nodes, world.group_rank + 1), 1, kLargest);
   if (world.group_rank >= world.group_world_size) {
     read.malformed("GROUP_RANK", "less than GROUP_WORLD_SIZE=" + std::to_string(world.group_world_size));
   }

@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
@@ -22,7 +22,8 @@ constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As PyTorch
 using Tensors = std::vector<at::Tensor>;
 
 c10::intrusive_ptr<c10d::ProcessGroup> c10d_group(const ProcessGroup& group) {
-  return c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(group.c10d_process_group().get());
+  return c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(
+      group.c10d_process_group().get());
 }
 
 /// Keeps the first name of each tensor: tied weights are trained once.
@@ -30,7 +31,8 @@ std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors
   std::vector<NamedTensor> result;
   std::unordered_set<const void*> seen;
   for (const auto& entry : tensors) {
-    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second) result.push_back(entry);
+    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second)
+      result.push_back(entry);
   }
   return result;
 }
@@ -64,7 +66,8 @@ void broadcast_from_rank_zero(const ProcessGroup& group, const std::vector<Named
 void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
                      const DistributedDataParallelOptions& options) {
   if (parameters.empty()) {
-    throw UsageError("DistributedDataParallel is not needed for a module without a parameter that requires a gradient");
+    throw UsageError(
+        "DistributedDataParallel is not needed for a module without a parameter that requires a gradient");
   }
   if (!(options.bucket_cap_mb > 0)) throw UsageError("bucket_cap_mb must be more than 0");
   for (const auto& entry : parameters) {
@@ -80,7 +83,8 @@ void check_trainable(const std::vector<NamedTensor>& parameters, const ProcessGr
   }
 }
 
-std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters, const std::vector<std::string>& sparse) {
+std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters,
+                               const std::vector<std::string>& sparse) {
   std::vector<bool> flags;
   for (const auto& entry : parameters) {
     flags.push_back(std::find(sparse.begin(), sparse.end(), entry.name) != sparse.end());
@@ -88,11 +92,12 @@ std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters, const
   return flags;
 }
 
-/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be rebuilt after
-/// the first iteration, one bucket for all; else buckets in reverse order of registration.
-std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be
+/// rebuilt after the first iteration, one bucket for all; else buckets in reverse order of registration.
+std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters,
+                                            const ProcessGroup& group,
                                             const DistributedDataParallelOptions& options) {
-  const auto cap = static_cast<std::int64_t>(std::llround(options.bucket_cap_mb * 1024 * 1024));
+  const auto cap = std::max(std::int64_t{1}, static_cast<std::int64_t>(options.bucket_cap_mb * 1024 * 1024));
   const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
   const bool default_cap = options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb;
   const std::int64_t first_cap = default_cap ? c10d::kDefaultFirstBucketBytes : cap;
@@ -107,9 +112,10 @@ std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& para
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
-  return std::make_unique<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group), sparse, cap,
-                                         options.find_unused_parameters, options.gradient_as_bucket_view,
-                                         std::move(names), first_cap, false, false, std::vector<std::int64_t>{});
+  return std::make_shared<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group),
+                                         sparse, cap, options.find_unused_parameters,
+                                         options.gradient_as_bucket_view, std::move(names), first_cap, false,
+                                         false, std::vector<std::int64_t>{});
 }
 
 }  // namespace
@@ -124,22 +130,31 @@ struct DdpState {
   std::vector<NamedTensor> parameters;
   ProcessGroup group;
   DistributedDataParallelOptions options;
-  std::unique_ptr<c10d::Reducer> reducer;  // Null in a group of one.
-  bool synchronise = true;                 // Off inside no_sync().
-  bool buffers_are_due = true;             // The last forward was synchronised, so buffers may have drifted since.
-  bool delayed_reduce_is_queued = false;   // Static graph: the first backward reduces at its end.
+  std::shared_ptr<c10d::Reducer> reducer;  // Null in a group of one.
+  // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
+  std::shared_ptr<c10d::Logger> logger;
+  bool synchronise = true;      // Off inside no_sync().
+  bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.
+  bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
 };
 
 namespace {
 
-/// All outputs of a forward go through this one node. When the loss uses some of them only, the others' parameters still
-/// see an (undefined) gradient, which the reducer takes as "unused"; and in the first backward of a static graph it
-/// queues the reduction of all parameters.
+/// Keeps the state alive for as long as a graph needs it, also when the wrapper is gone before backward.
+struct StateHolder : torch::CustomClassHolder {
+  explicit StateHolder(std::shared_ptr<DdpState> held) : state(std::move(held)) {}
+  std::shared_ptr<DdpState> state;
+};
+
+/// All outputs of a forward go through this one node. When the loss uses some of them only, the others'
+/// parameters still see an (undefined) gradient, which the reducer takes as "unused"; and in the first
+/// backward of a static graph it queues the reduction of all parameters.
 struct OutputNode : torch::autograd::Function<OutputNode> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, std::int64_t state,
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                const std::shared_ptr<DdpState>& state,
                                                 at::TensorList outputs) {
     context->set_materialize_grads(false);
-    context->saved_data["state"] = state;
+    context->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<StateHolder>(state));
     Tensors copies;
     for (const auto& output : outputs) copies.push_back(output.clone());
     return copies;
@@ -147,11 +162,12 @@ struct OutputNode : torch::autograd::Function<OutputNode> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    // The state outlives backward: the wrapper must be alive for the gradients to be averaged at all.
-    auto* state = reinterpret_cast<DdpState*>(context->saved_data["state"].toInt());
+    const auto capsule = context->saved_data["state"].toCapsule();
+    const auto state = static_cast<const StateHolder*>(capsule.get())->state;
     if (state->options.static_graph && !state->delayed_reduce_is_queued) {
       state->delayed_reduce_is_queued = true;
-      torch::autograd::Engine::get_default_engine().queue_callback([state] { state->reducer->delay_all_reduce(); });
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [state] { state->reducer->delay_all_reduce(); });
     }
     torch::autograd::variable_list result{at::Tensor()};
     result.insert(result.end(), gradients.begin(), gradients.end());
@@ -160,13 +176,13 @@ struct OutputNode : torch::autograd::Function<OutputNode> {
 };
 
 /// Sends the tensors that have a history through the node and leaves the others as they are.
-Tensors through_output_node(DdpState& state, const Tensors& outputs) {
+Tensors through_output_node(const std::shared_ptr<DdpState>& state, const Tensors& outputs) {
   Tensors with_history;
   for (const auto& output : outputs) {
     if (output.grad_fn()) with_history.push_back(output);
   }
   if (with_history.empty()) return outputs;
-  const Tensors passed = OutputNode::apply(reinterpret_cast<std::int64_t>(&state), at::TensorList(with_history));
+  const Tensors passed = OutputNode::apply(state, at::TensorList(with_history));
   Tensors result = outputs;
   auto next = passed.begin();
   for (auto& output : result) {
@@ -184,7 +200,8 @@ Tensors through_output_node(DdpState& state, const Tensors& outputs) {
   std::string text = "rank " + std::to_string(state.group.rank()) + ": DistributedDataParallel: ";
   if (!names.empty()) {
     text += "the last backward left these parameters without a gradient: " + names +
-            ". If the forward does not always use them, set find_unused_parameters; if one backward never uses them, "
+            ". If the forward does not always use them, set find_unused_parameters; if one backward never "
+            "uses them, "
             "do not register them. ";
   }
   throw Error(text + "The reducer says: " + error.what_without_backtrace());
@@ -193,7 +210,8 @@ Tensors through_output_node(DdpState& state, const Tensors& outputs) {
 }  // namespace
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor> parameters,
-                                                         std::vector<NamedTensor> buffers, const ProcessGroup& group,
+                                                         std::vector<NamedTensor> buffers,
+                                                         const ProcessGroup& group,
                                                          const DistributedDataParallelOptions& options)
     : state_(std::make_shared<DdpState>(trained(without_repeats(parameters)), group, options)) {
   check_trainable(state_->parameters, group, options);
@@ -203,6 +221,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   broadcast_from_rank_zero(group, without_repeats(parameters));
   if (options.broadcast_buffers) broadcast_from_rank_zero(group, without_repeats(buffers));
   state_->reducer = make_reducer(state_->parameters, group, options);
+  state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
+  state_->reducer->set_logger(state_->logger);
   if (options.static_graph) state_->reducer->set_static_graph();
 }
 
@@ -238,7 +258,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
     }
   }
   const bool first_of_static_graph = state.options.static_graph && !state.delayed_reduce_is_queued;
-  return searches || first_of_static_graph ? through_output_node(state, outputs) : outputs;
+  return searches || first_of_static_graph ? through_output_node(state_, outputs) : outputs;
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {

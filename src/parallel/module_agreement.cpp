@@ -35,7 +35,8 @@ std::string find_form(const json& description, const std::string& name) {
   return "nothing of that name";
 }
 
-/// "'fc.weight' is parameter Float [10, 5] on rank 0; parameter Float [11, 5] on ranks 1, 2", or "" when all agree.
+/// "'fc.weight' is parameter Float [10, 5] on rank 0; parameter Float [11, 5] on ranks 1, 2", or "" when all
+/// agree.
 std::string difference(const std::vector<json>& all, const std::string& name) {
   std::map<std::string, std::string> ranks_by_form;
   std::vector<std::string> order;
@@ -80,9 +81,10 @@ void check_agreement(const ProcessGroup& group, const std::vector<NamedTensor>& 
   const json mine = describe(parameters, buffers);
   // In the usual case only a hash travels; the descriptions follow when the hashes differ.
   const auto hashes = group.all_gather_object(std::to_string(std::hash<std::string>{}(mine.dump())));
-  if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& hash) { return hash == hashes.front(); })) return;
-  throw CommunicationError("rank " + std::to_string(group.rank()) +
-                           ": the ranks hold different models: " + differences(group.all_gather_object(mine)) +
+  if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& hash) { return hash == hashes.front(); }))
+    return;
+  throw CommunicationError("rank " + std::to_string(group.rank()) + ": the ranks hold different models: " +
+                           differences(group.all_gather_object(mine)) +
                            ". Build the same model on every rank before wrapping it");
 }
 

@@ -46,10 +46,10 @@ check_loaded_library() {
   if grep 'not found' <<<"$loaded"; then fail "the libraries above were not found"; fi
 }
 
-# Every installed program starts far enough for the loader to have found all its libraries.
+# The loader finds all the libraries of every installed program and library.
 check_programs() {
   local program
-  for program in "$prefix"/bin/*; do
+  for program in "$prefix"/bin/* "$prefix/$libdir"/*.so; do
     [[ -f $program ]] || continue
     if ldd "$program" | grep 'not found'; then fail "$program: the libraries above were not found"; fi
   done

@@ -106,6 +106,7 @@ TEST(SafetensorsInterop, ReadsWhatPythonWrites) {
       const auto& got = loaded.tensors.at(key);
       ASSERT_EQ(got.scalar_type(), tensor.scalar_type()) << name << " " << key;
       ASSERT_EQ(got.sizes(), tensor.sizes()) << name << " " << key;
+      if (got.numel() == 0) continue;  // no address to give to memcmp
       EXPECT_EQ(std::memcmp(got.data_ptr(), tensor.contiguous().data_ptr(), got.nbytes()), 0)
           << name << " " << key;
     }

@@ -22,34 +22,33 @@ using lockstep::ProgressBar;
 using lockstep::models::SmallConvNet;
 namespace F = torch::nn::functional;
 
-/// Sums over samples, from which means over any number of ranks are exact.
+/// How often the sums are read for the bar: reading waits for the device.
+constexpr int kStepsBetweenReadings = 10;
+
+/// Sums over samples, from which means over any number of ranks are exact. They stay on the device until they
+/// are read.
 class Tally {
  public:
-  void add(const at::Tensor& logits, const at::Tensor& labels, double mean_loss) {
+  explicit Tally(const at::Device& device)
+      : sums_(torch::zeros({3}, at::TensorOptions(device).dtype(torch::kDouble))) {}
+
+  void add(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mean_loss) {
+    const torch::NoGradGuard no_grad;
     const auto rows = static_cast<double>(labels.size(0));
-    samples_ += rows;
-    loss_ += mean_loss * rows;
-    correct_ += (logits.argmax(1) == labels).sum().item<double>();
+    sums_[kSamples] += rows;
+    sums_[kLoss] += mean_loss * rows;
+    sums_[kCorrect] += (logits.argmax(1) == labels).sum();
   }
 
-  /// The sums of all ranks. *Collective*.
-  Tally over_all_ranks(const Accelerator& accelerator) const {
-    const auto on_device = torch::tensor({samples_, loss_, correct_}, torch::kDouble).to(accelerator.device());
-    const at::Tensor sums = accelerator.reduce(on_device).cpu();
-    Tally total;
-    total.samples_ = sums[0].item<double>();
-    total.loss_ = sums[1].item<double>();
-    total.correct_ = sums[2].item<double>();
-    return total;
-  }
+  /// Adds up the sums of all ranks. *Collective*.
+  void gather_from_all_ranks(const Accelerator& accelerator) { sums_ = accelerator.reduce(sums_); }
 
-  double loss() const { return loss_ / samples_; }
-  double accuracy() const { return correct_ / samples_; }
+  double loss() const { return (sums_[kLoss] / sums_[kSamples]).item<double>(); }
+  double accuracy() const { return (sums_[kCorrect] / sums_[kSamples]).item<double>(); }
 
  private:
-  double samples_ = 0;
-  double loss_ = 0;
-  double correct_ = 0;
+  enum { kSamples, kLoss, kCorrect };
+  at::Tensor sums_;
 };
 
 std::string to_text(double value) {
@@ -58,11 +57,15 @@ std::string to_text(double value) {
   return text;
 }
 
-double checked_loss(const at::Tensor& loss, const Accelerator& accelerator) {
-  const double value = loss.item<double>();
-  if (std::isfinite(value)) return value;
-  throw lockstep::Error("rank " + std::to_string(accelerator.process_index()) + ": the loss is " + to_text(value) +
-                        ": the training has diverged; try a smaller --learning-rate");
+/// Shows how the epoch is going; throws when it is going nowhere.
+void show(ProgressBar& bar, const Tally& tally, const Accelerator& accelerator) {
+  const double loss = tally.loss();
+  if (!std::isfinite(loss)) {
+    throw lockstep::Error("rank " + std::to_string(accelerator.process_index()) + ": the loss is " +
+                          to_text(loss) + ": the training has diverged; try a smaller --learning-rate");
+  }
+  bar.set_metric("loss", loss);
+  bar.set_metric("accuracy", tally.accuracy());
 }
 
 /// The learning rate falls linearly to 0 over the whole training.
@@ -73,22 +76,23 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, const Options& option
 template <class Model>
 Tally train_epoch(const Accelerator& accelerator, Model& model, lockstep::AcceleratedOptimizer& optimizer,
                   DataLoader& batches, const Options& options, ProgressBar& bar) {
-  const auto steps = static_cast<double>(options.epochs * batches.size());
-  auto step = static_cast<double>(batches.epoch() * batches.size());
-  Tally tally;
+  const std::int64_t steps = batches.size();
+  Tally tally(accelerator.device());
   for (auto& batch : batches) {
-    set_learning_rate(optimizer.optimizer(), options, step++ / steps);
+    const std::int64_t step = batches.position();
+    const double done = static_cast<double>(batches.epoch() * steps + step - 1);
+    set_learning_rate(optimizer.optimizer(), options, done / static_cast<double>(options.epochs * steps));
     const at::Tensor logits = model(batch["image"]);
     const at::Tensor loss = F::cross_entropy(logits, batch["label"]);
     optimizer.zero_grad();
     accelerator.backward(loss);
     optimizer.step();
-    tally.add(logits.detach(), batch["label"], checked_loss(loss, accelerator));
-    bar.set_metric("loss", tally.loss());
-    bar.set_metric("accuracy", tally.accuracy());
+    tally.add(logits, batch["label"], loss);
+    if (step % kStepsBetweenReadings == 0 || step == steps) show(bar, tally, accelerator);
     bar.advance();
   }
-  return tally.over_all_ranks(accelerator);
+  tally.gather_from_all_ranks(accelerator);
+  return tally;
 }
 
 /// Every sample once, whatever the number of ranks: each rank its own share, without padding.
@@ -98,14 +102,15 @@ Tally evaluate(const Accelerator& accelerator, SmallConvNet& model,
   DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
                      {.batch_size = options.batch_size, .num_workers = options.num_workers});
   model->eval();
-  Tally tally;
+  Tally tally(accelerator.device());
   for (auto& batch : batches) {
     const Batch here = batch.to(accelerator.device());
     const at::Tensor logits = model(here["image"]);
-    tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]).item<double>());
+    tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]));
   }
   model->train();
-  return tally.over_all_ranks(accelerator);
+  tally.gather_from_all_ranks(accelerator);
+  return tally;
 }
 
 /// Makes the folder and opens a file in it: better refused now than after the training.
@@ -127,15 +132,16 @@ void train_and_test(const Accelerator& accelerator, const Images& images, const 
   SmallConvNet model(lockstep::models::SmallConvNetOptions{
       .height = images.height, .width = images.width, .classes = images.classes});
   torch::optim::AdamW optimizer(
-      model->parameters(), torch::optim::AdamWOptions(options.learning_rate).weight_decay(options.weight_decay));
+      model->parameters(),
+      torch::optim::AdamWOptions(options.learning_rate).weight_decay(options.weight_decay));
   DataLoader loader(images.train, {.batch_size = options.batch_size,
                                    .shuffle = true,
                                    .num_workers = options.num_workers,
                                    .seed = options.seed});
   auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
-  accelerator.print("training on ", images.train->size(), " images, validating on ", images.validation->size(),
-                    ", testing on ", images.test->size(), "; ", accelerator.num_processes(), " rank(s) on ",
-                    accelerator.device());
+  accelerator.print("training on ", images.train->size(), " images, validating on ",
+                    images.validation->size(), ", testing on ", images.test->size(), "; ",
+                    accelerator.num_processes(), " rank(s) on ", accelerator.device());
 
   for (std::int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
     ProgressBar bar(accelerator.world(), {.description = "epoch " + std::to_string(epoch),
@@ -144,9 +150,9 @@ void train_and_test(const Accelerator& accelerator, const Images& images, const 
     const Tally train = train_epoch(accelerator, ddp, opt, batches, options, bar);
     bar.close();
     const Tally validation = evaluate(accelerator, model, images.validation, options);
-    accelerator.print("epoch ", epoch, ": loss ", to_text(train.loss()), ", accuracy ", to_text(train.accuracy()),
-                      ", validation loss ", to_text(validation.loss()), ", validation accuracy ",
-                      to_text(validation.accuracy()));
+    accelerator.print("epoch ", epoch, ": loss ", to_text(train.loss()), ", accuracy ",
+                      to_text(train.accuracy()), ", validation loss ", to_text(validation.loss()),
+                      ", validation accuracy ", to_text(validation.accuracy()));
   }
   const Tally test = evaluate(accelerator, model, images.test, options);
   accelerator.print("test accuracy ", to_text(test.accuracy()), ", test loss ", to_text(test.loss()));

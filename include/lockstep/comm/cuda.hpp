@@ -2,8 +2,10 @@
 
 namespace lockstep {
 
-/// How many CUDA devices this process can use: 0 on a machine without NVIDIA's driver, or where Lockstep's CUDA library
-/// was left out of the build. Loads that library only where the driver is present. *Local*, any thread.
+/// How many CUDA devices this process can use: 0 on a machine without NVIDIA's driver, or where Lockstep's
+/// CUDA library was left out of the build. Loads that library only where the driver is present. *Local*, any
+/// thread. Throws UsageError when both are there and the library cannot be loaded: a GPU must not be passed
+/// over in silence.
 int cuda_device_count();
 
 }  // namespace lockstep

@@ -21,8 +21,8 @@ class ProcessGroup;
 
 namespace lockstep {
 
-/// What carries the tensors. `automatic`: Gloo for CPU tensors and, when the group has a CUDA device, NCCL for CUDA
-/// tensors. `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA tensors only.
+/// What carries the tensors. `automatic`: Gloo for CPU tensors and, when the group has a CUDA device, NCCL
+/// for CUDA tensors. `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA tensors only.
 enum class CommBackend { automatic, gloo, nccl };
 
 /// "auto", "gloo" or "nccl" as a CommBackend; throws UsageError for anything else.
@@ -40,27 +40,33 @@ struct ProcessGroupOptions {
   /// How long the ranks may take to find each other at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
 
-  /// The network interface for Gloo ("eth0"). Empty: GLOO_SOCKET_IFNAME, else the interface by which the store's host
-  /// is reached; loopback when the store is on this host alone.
+  /// The network interface for Gloo ("eth0"), or several with commas between. Empty: GLOO_SOCKET_IFNAME, else
+  /// the interface by which the store's host is reached; loopback when the store is on this host alone. Not
+  /// used alone.
   std::string network_interface = {};
 };
 
-/// A group of ranks that exchange tensors: torch.distributed's process group. A cheap handle; copies are the same group.
+/// A group of ranks that exchange tensors: torch.distributed's process group. A cheap handle; copies are the
+/// same group.
 ///
-/// Methods marked *Collective* must be called by every rank of the group, in the same order, with tensors of the same
-/// shape and dtype unless said otherwise. One thread of a rank at a time. Tensors must be dense and lie on a device that
-/// the group carries. The form with `_async` returns at once; the plain form waits.
-/// Failures throw: UsageError for a wrong argument, TimeoutError, CommunicationError when a peer is lost.
+/// Methods marked *Collective* must be called by every rank of the group, in the same order, with tensors of
+/// the same shape and dtype unless said otherwise. One thread of a rank at a time. Tensors must lie on a
+/// device that the group carries and be one piece of memory: contiguous, or, where one tensor is changed in
+/// place, non-overlapping and dense with the same strides on every rank; others are refused. The form with
+/// `_async` returns at once; the plain form waits. Failures throw: UsageError for a wrong argument,
+/// TimeoutError, CommunicationError when a peer is lost. NCCL is the exception: its operations run behind the
+/// host's back, and when one fails or times out, LibTorch's watchdog logs it and ends the process
+/// (TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT change that).
 class ProcessGroup {
  public:
-  /// Joins the world: connects to its store (hosting it on rank 0 where the launcher does not) and waits for every rank.
-  /// A world of one needs no address and no network. *Collective*.
-  /// Throws TimeoutError naming the ranks that did not come within `join_timeout`, and CommunicationError when two
-  /// processes claim one rank or the ranks disagree on the size of the world.
+  /// Joins the world: connects to its store (hosting it on rank 0 where the launcher does not) and waits for
+  /// every rank. A world of one needs no address and no network. *Collective*. Throws TimeoutError naming the
+  /// ranks that did not come within `join_timeout`, and CommunicationError when two processes claim one rank
+  /// or the ranks disagree on the size of the world.
   static ProcessGroup init(const World& world, const ProcessGroupOptions& options = {});
 
-  /// For programs that own their `main`: `size` ranks that share `store`; ranks may be threads of one process.
-  /// *Collective*.
+  /// For programs that own their `main`: `size` ranks that share `store`; ranks may be threads of one
+  /// process. *Collective*.
   ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options = {});
 
   int rank() const noexcept;
@@ -68,7 +74,8 @@ class ProcessGroup {
   const at::Device& device() const noexcept;
   std::chrono::milliseconds timeout() const noexcept;
 
-  // ---- Tensors ----------------------------------------------------------------------------------------------------
+  // ---- Tensors
+  // ----------------------------------------------------------------------------------------------------
 
   /// Combines `tensor` over all ranks, in place: afterwards every rank has the same bits. *Collective*.
   void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
@@ -78,7 +85,8 @@ class ProcessGroup {
   void broadcast(const at::Tensor& tensor, int root = 0) const;
   [[nodiscard]] Work broadcast_async(const at::Tensor& tensor, int root = 0) const;
 
-  /// Combines over all ranks into `tensor` of rank `root`. The tensors of other ranks may be overwritten. *Collective*.
+  /// Combines over all ranks into `tensor` of rank `root`. The tensors of other ranks may be overwritten.
+  /// *Collective*.
   void reduce(const at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum) const;
   [[nodiscard]] Work reduce_async(const at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum) const;
 
@@ -93,11 +101,13 @@ class ProcessGroup {
   /// Every rank's `input`, in rank order, at rank `root`; an empty vector elsewhere. *Collective*.
   std::vector<at::Tensor> gather(const at::Tensor& input, int root = 0) const;
   /// Likewise into `outputs`: one tensor for each rank at `root`, empty elsewhere.
-  [[nodiscard]] Work gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& input, int root = 0) const;
+  [[nodiscard]] Work gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
+                                  int root = 0) const;
 
   /// Copies `inputs[r]` of rank `root` into `output` of rank r. `inputs` is empty elsewhere. *Collective*.
   void scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int root = 0) const;
-  [[nodiscard]] Work scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int root = 0) const;
+  [[nodiscard]] Work scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
+                                   int root = 0) const;
 
   /// Combines `inputs[r]` of all ranks into `output` of rank r. *Collective*.
   void reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
@@ -105,12 +115,13 @@ class ProcessGroup {
   [[nodiscard]] Work reduce_scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
                                           ReduceOp op = ReduceOp::sum) const;
   /// Likewise with the inputs lying one after the other in one tensor.
-  void reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum) const;
+  void reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
+                             ReduceOp op = ReduceOp::sum) const;
   [[nodiscard]] Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
                                                  ReduceOp op = ReduceOp::sum) const;
 
-  /// Sends `inputs[r]` to rank r and receives from rank r into `outputs[r]`. Shapes may differ from pair to pair, but
-  /// both sides of a pair must agree. *Collective*.
+  /// Sends `inputs[r]` to rank r and receives from rank r into `outputs[r]`. Shapes may differ from pair to
+  /// pair, but both sides of a pair must agree. *Collective*.
   void all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) const;
   [[nodiscard]] Work all_to_all_async(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& inputs) const;
@@ -122,8 +133,8 @@ class ProcessGroup {
                                              const std::vector<std::int64_t>& output_split_sizes = {},
                                              const std::vector<std::int64_t>& input_split_sizes = {}) const;
 
-  /// Sends to one rank, and receives from one. Called by those two ranks only; messages with the same `tag` arrive in
-  /// order. A rank cannot send to itself.
+  /// Sends to one rank, and receives from one. Called by those two ranks only; messages with the same `tag`
+  /// arrive in order. A rank cannot send to itself.
   void send(const at::Tensor& tensor, int destination, int tag = 0) const;
   void recv(const at::Tensor& tensor, int source, int tag = 0) const;
   [[nodiscard]] Work send_async(const at::Tensor& tensor, int destination, int tag = 0) const;
@@ -131,36 +142,40 @@ class ProcessGroup {
   /// Receives from whoever sends first and returns its rank. CPU tensors only.
   int recv_any_source(const at::Tensor& tensor, int tag = 0) const;
 
-  // ---- Meeting ----------------------------------------------------------------------------------------------------
+  // ---- Meeting
+  // ----------------------------------------------------------------------------------------------------
 
-  /// Returns when every rank has called it. Goes through the store, so that it can say who is missing: after `timeout`
-  /// (the group's by default) it throws TimeoutError on every rank that waits, naming the ranks that did not come.
-  /// On a CUDA device it first waits for the work queued there. *Collective*.
+  /// Returns when every rank has called it. Goes through the store, so that it can say who is missing: after
+  /// `timeout` (the group's by default) it throws TimeoutError on every rank that waits, naming the ranks
+  /// that did not come. On a CUDA device it first waits for the work queued there. *Collective*.
   void barrier() const;
   void barrier(std::chrono::milliseconds timeout) const;
 
-  // ---- Objects ----------------------------------------------------------------------------------------------------
-  // Any bytes, of any length, different on each rank. They travel as CPU tensors, or through the group's device where
-  // the group carries nothing else.
+  // ---- Objects
+  // ---------------------------------------------------------------------------------------------------- Any
+  // bytes, of any length, different on each rank; in JSON, what is no UTF-8 is replaced. They travel as CPU
+  // tensors, or through the group's device where the group carries nothing else.
 
   /// The object of rank `root`, at every rank. *Collective*.
   std::string broadcast_object(const std::string& object, int root = 0) const;
+  std::string broadcast_object(const char* object, int root = 0) const;
   nlohmann::json broadcast_object(const nlohmann::json& object, int root = 0) const;
 
   /// Every rank's object in rank order, at every rank. *Collective*.
   std::vector<std::string> all_gather_object(const std::string& object) const;
   std::vector<nlohmann::json> all_gather_object(const nlohmann::json& object) const;
 
-  /// The r-th object of rank `root`, at rank r. `objects` has one entry a rank at `root` and is ignored elsewhere.
-  /// *Collective*.
+  /// The r-th object of rank `root`, at rank r. `objects` has one entry a rank at `root` and is ignored
+  /// elsewhere. *Collective*.
   std::string scatter_object(const std::vector<std::string>& objects, int root = 0) const;
   nlohmann::json scatter_object(const std::vector<nlohmann::json>& objects, int root = 0) const;
 
-  // ---- Parts ------------------------------------------------------------------------------------------------------
+  // ---- Parts
+  // ------------------------------------------------------------------------------------------------------
 
-  /// A group of some of this group's ranks; in it they are numbered in the order given. Called by *every* rank of this
-  /// group with the same list, members or not; those outside get nothing. *Collective*.
-  /// Throws UsageError for a rank that is out of range or named twice, CommunicationError when the lists differ.
+  /// A group of some of this group's ranks; in it they are numbered in the order given. Called by *every*
+  /// rank of this group with the same list, members or not; those outside get nothing. *Collective*. Throws
+  /// UsageError for a rank that is out of range or named twice, CommunicationError when the lists differ.
   std::optional<ProcessGroup> new_group(const std::vector<int>& ranks) const;
 
   /// A corner of the store that nobody else uses: the same one for all ranks that ask equally often. *Local*.

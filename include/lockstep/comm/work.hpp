@@ -5,8 +5,8 @@
 namespace lockstep {
 
 /// A collective in flight. Its tensors must stay alive and untouched until `wait()` returns.
-/// A copy is a handle on the same operation. A Work that is dropped without `wait()` still completes, but its failure
-/// goes unseen.
+/// A copy is a handle on the same operation. A Work that is dropped without `wait()` still runs, but its
+/// failure goes unseen; and averages on the CPU and all_to_all of lists are finished by `wait()` only.
 class Work {
  public:
   class Impl;
@@ -15,11 +15,12 @@ class Work {
   explicit Work(std::shared_ptr<Impl> impl);
 
   /// Blocks until the result is there. For CUDA tensors the current stream waits, not the host. *Local*.
-  /// Throws TimeoutError when the group's timeout passed, CommunicationError when a peer was lost; the text names this
-  /// rank, the operation, its number in the group and its size. Any thread may call it; a second call returns at once.
+  /// Throws TimeoutError when the group's timeout passed, CommunicationError when a peer was lost; the text
+  /// names this rank, the operation, its number in the group and its size. Any thread may call it; a second
+  /// call returns at once.
   void wait();
 
-  /// Whether the operation has ended, well or badly. Does not block. *Local*.
+  /// Whether the transfer has ended, well or badly, so that `wait()` does not block. *Local*.
   bool is_completed() const;
 
   /// The rank that a `recv_any_source` received from, after `wait()`. *Local*.

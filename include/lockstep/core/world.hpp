@@ -17,7 +17,7 @@ namespace lockstep {
 /// | local_world_size    | LOCAL_WORLD_SIZE            | an error when WORLD_SIZE > 1, else 1               |
 /// | master_addr         | MASTER_ADDR                 | an error when WORLD_SIZE > 1                       |
 /// | master_port         | MASTER_PORT                 | an error when WORLD_SIZE > 1                       |
-/// | group_rank          | GROUP_RANK                  | (rank - local_rank) / local_world_size             |
+/// | group_rank          | GROUP_RANK                  | rank / local_world_size, if nodes are equal blocks |
 /// | group_world_size    | GROUP_WORLD_SIZE            | nodes needed: ceil(world_size / local_world_size)  |
 /// | role_name           | ROLE_NAME                   | "default"                                          |
 /// | role_rank           | ROLE_RANK                   | rank                                               |
@@ -49,9 +49,9 @@ struct World {
   std::string error_file;
 
   /// Reads the contract from `environment` (this process's own by default). *Local*.
-  /// A process started alone (none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set) is a world of one.
-  /// Throws UsageError, naming the variable, its value and what was expected, when a variable is missing, malformed
-  /// or contradicts another one. A world larger than one never shrinks to worlds of one.
+  /// A process started alone (none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set) is a world of
+  /// one. Throws UsageError, naming the variable, its value and what was expected, when a variable is
+  /// missing, malformed or contradicts another one. A world larger than one never shrinks to worlds of one.
   static World from_environment();
   static World from_environment(const Environment& environment);
 

@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,8 +19,9 @@ struct NamedTensor {
 
 namespace parallel {
 
-/// The module behind a holder or a pointer, or the object itself. Told apart by what it can do, so that this header needs
-/// neither torch/nn nor torch/script: `torch::nn` holders, `std::shared_ptr`s of modules and `torch::jit::Module` fit.
+/// The module behind a holder or a pointer, or the object itself. Told apart by what it can do, so that this
+/// header needs neither torch/nn nor torch/script: `torch::nn` holders, `std::shared_ptr`s of modules and
+/// `torch::jit::Module` fit.
 template <class Module>
 decltype(auto) module_of(Module& module) {
   if constexpr (requires { module.named_parameters(); }) {
@@ -44,7 +48,8 @@ std::vector<NamedTensor> named_tensors(const List& list) {
   return result;
 }
 
-/// The module's parameters in the order of their registration; a shared one appears under each of its names. *Local*.
+/// The module's parameters in the order of their registration; a shared one appears under each of its names.
+/// *Local*.
 template <class Module>
 std::vector<NamedTensor> named_parameters_of(Module& module) {
   return named_tensors(module_of(module).named_parameters());
@@ -56,33 +61,80 @@ std::vector<NamedTensor> named_buffers_of(Module& module) {
   return named_tensors(module_of(module).named_buffers());
 }
 
-/// Calls `visit(at::Tensor&)` for every tensor in what a module's forward returns: a tensor, an optional, a pair or
-/// tuple, a range (maps by their values) of these, or a TorchScript value.
+/// True for values that hold no tensor: numbers, enumerations, texts.
+template <class Value>
+constexpr bool holds_no_tensor =
+    std::is_arithmetic_v<Value> || std::is_enum_v<Value> || std::is_convertible_v<Value, std::string_view>;
+
+/// Calls `visit(at::Tensor&)` for every defined tensor in what a module's forward returns: a tensor, an
+/// optional, a pair or tuple, a range (maps by their values) of these, or a TorchScript value. For a type of
+/// your own, write `void visit_tensors_of(MyOutput& output, const auto& visit)` beside it, which calls visit
+/// for its tensors.
+template <class Value, class Visit>
+void visit_tensors(Value& value, const Visit& visit);
+
+/// TorchScript's values: tensors, tuples (which keep their field names), lists and dictionaries.
+template <class Value, class Visit>
+void visit_script_value(Value& value, const Visit& visit) {
+  if (value.isTensor()) {
+    at::Tensor tensor = value.toTensor();
+    if (tensor.defined()) visit(tensor);
+    value = tensor;
+  } else if (value.isTuple()) {
+    const auto tuple = value.toTuple();
+    auto elements = tuple->elements().vec();
+    for (auto& element : elements) visit_script_value(element, visit);
+    value = std::remove_cvref_t<decltype(*tuple)>::createNamed(std::move(elements), tuple->type());
+  } else if (value.isList()) {
+    auto list = value.toList();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      Value element = list.get(i);
+      visit_script_value(element, visit);
+      list.set(i, element);
+    }
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      Value element = entry.value();
+      visit_script_value(element, visit);
+      entry.setValue(element);
+    }
+  }
+}
+
 template <class Value, class Visit>
 void visit_tensors(Value& value, const Visit& visit) {
   if constexpr (std::is_same_v<Value, at::Tensor>) {
-    visit(value);
-  } else if constexpr (requires { value.isTensor(); value.isTuple(); value.toTuple(); }) {
-    if (value.isTensor()) {
-      at::Tensor tensor = value.toTensor();
-      visit(tensor);
-      value = tensor;
-    } else if (value.isTuple()) {
-      const auto tuple = value.toTuple();
-      auto elements = tuple->elements().vec();
-      for (auto& element : elements) visit_tensors(element, visit);
-      value = std::remove_cvref_t<decltype(*tuple)>::create(std::move(elements));
-    }
-  } else if constexpr (requires { value.has_value(); *value; }) {
+    if (value.defined()) visit(value);
+  } else if constexpr (requires { visit_tensors_of(value, visit); }) {
+    visit_tensors_of(value, visit);
+  } else if constexpr (requires {
+                         value.isTensor();
+                         value.isGenericDict();
+                       }) {
+    visit_script_value(value, visit);
+  } else if constexpr (holds_no_tensor<Value>) {
+    return;
+  } else if constexpr (requires {
+                         value.has_value();
+                         *value;
+                       }) {
     if (value.has_value()) visit_tensors(*value, visit);
   } else if constexpr (requires { std::tuple_size<Value>::value; }) {
     std::apply([&](auto&... elements) { (visit_tensors(elements, visit), ...); }, value);
-  } else if constexpr (requires { typename Value::mapped_type; }) {
+  } else if constexpr (requires {
+                         typename Value::mapped_type;
+                         value.begin()->second;
+                       }) {
     for (auto& entry : value) visit_tensors(entry.second, visit);
-  } else if constexpr (requires { value.begin(); value.end(); }) {
-    if constexpr (!requires { value.c_str(); }) {
-      for (auto& element : value) visit_tensors(element, visit);
-    }
+  } else if constexpr (requires {
+                         value.begin();
+                         value.end();
+                       }) {
+    for (auto& element : value) visit_tensors(element, visit);
+  } else {
+    // Tensors that were not seen would not be trained together, without a word.
+    static_assert(sizeof(Value) == 0,
+                  "forward returns a type whose tensors are not known: write visit_tensors_of for it");
   }
 }
 

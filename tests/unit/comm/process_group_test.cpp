@@ -294,6 +294,35 @@ TEST(ProcessGroup, WrongArgumentsAreNamed) {
   });
 }
 
+TEST(ProcessGroup, TensorsThatAreNotOnePieceAreRefused) {
+  run_group(2, [&](const ProcessGroup& group) {
+    const at::Tensor rows = at::zeros({3, 2});
+    EXPECT_NE(
+        message_of<UsageError>([&] { group.all_reduce(rows.select(1, 0)); }).find("not one piece of memory"),
+        std::string::npos);
+    EXPECT_THROW(group.broadcast(at::zeros({1}).expand({4})), UsageError);
+    EXPECT_THROW(group.scatter(rows.t(), {rows.t(), rows.t()}), UsageError);
+    group.all_reduce(rows.t());  // Dense in another order.
+    EXPECT_TRUE(at::equal(group.all_gather(rows.select(1, 0))[1], at::zeros({3})));
+  });
+}
+
+TEST(ProcessGroup, AveragesParametersInPlace) {
+  run_group(2, [&](const ProcessGroup& group) {
+    const at::Tensor parameter = at::full({2}, group.rank() * 2.0).requires_grad_();
+    group.all_reduce(parameter, ReduceOp::avg);
+    EXPECT_TRUE(at::equal(parameter.detach(), at::ones({2})));
+  });
+}
+
+TEST(ProcessGroup, GathersScalarsIntoOneTensor) {
+  run_group(2, [&](const ProcessGroup& group) {
+    const at::Tensor all = at::empty({2});
+    group.all_gather_into_tensor(all, at::scalar_tensor(group.rank()));
+    EXPECT_TRUE(at::equal(all, at::arange(2).to(at::kFloat)));
+  });
+}
+
 TEST(ProcessGroup, ImpossibleOptionsAreRefused) {
   const Store store = Store::in_memory();
   EXPECT_THROW(ProcessGroup(2, 2, store), UsageError);

@@ -8,14 +8,22 @@ namespace lockstep {
 namespace {
 
 Environment launched() {
-  return {{"RANK", "3"},           {"WORLD_SIZE", "4"},
-          {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "2"},
-          {"GROUP_RANK", "1"},     {"GROUP_WORLD_SIZE", "2"},
-          {"ROLE_NAME", "worker"}, {"ROLE_RANK", "3"},
-          {"ROLE_WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RESTART_COUNT", "1"},
-          {"TORCHELASTIC_MAX_RESTARTS", "3"}, {"TORCHELASTIC_RUN_ID", "job"},
-          {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_ERROR_FILE", "/tmp/error.json"}};
+  return {{"RANK", "3"},
+          {"WORLD_SIZE", "4"},
+          {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"GROUP_RANK", "1"},
+          {"GROUP_WORLD_SIZE", "2"},
+          {"ROLE_NAME", "worker"},
+          {"ROLE_RANK", "3"},
+          {"ROLE_WORLD_SIZE", "4"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", "29500"},
+          {"TORCHELASTIC_RESTART_COUNT", "1"},
+          {"TORCHELASTIC_MAX_RESTARTS", "3"},
+          {"TORCHELASTIC_RUN_ID", "job"},
+          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+          {"TORCHELASTIC_ERROR_FILE", "/tmp/error.json"}};
 }
 
 /// The message that `environment` is refused with; a failure when it is accepted.
@@ -82,12 +90,23 @@ TEST(World, GroupIsDerivedWhenAbsent) {
   EXPECT_EQ(world.group_world_size, 2);
 }
 
+TEST(World, AGroupThatCannotBeDerivedMustBeGiven) {
+  Environment environment = launched();
+  environment.erase("GROUP_RANK");
+  environment["RANK"] = "2";  // Local rank 1 of rank 2: the nodes are not blocks 0 1 | 2 3.
+  EXPECT_NE(refusal(environment).find("GROUP_RANK is not set"), std::string::npos);
+  environment["RANK"] = "3";
+  environment["WORLD_SIZE"] = environment["ROLE_WORLD_SIZE"] = "5";
+  EXPECT_NE(refusal(environment).find("GROUP_RANK is not set"), std::string::npos);
+}
+
 TEST(World, EveryNeededVariableIsNamedWhenMissing) {
   for (const auto* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     Environment environment = launched();
     environment.erase(name);
-    EXPECT_NE(refusal(environment).find(std::string("environment variable ") + name + " is not set"), std::string::npos)
+    EXPECT_NE(refusal(environment).find(std::string("environment variable ") + name + " is not set"),
+              std::string::npos)
         << name;
   }
 }
@@ -98,15 +117,18 @@ TEST(World, WorldSizeAloneNeverBecomesAWorldOfOne) {
 }
 
 TEST(World, MalformedValuesAreNamedWithTheirValue) {
-  EXPECT_NE(refusal_with("RANK", "three").find("RANK='three': expected a whole number from 0"), std::string::npos);
+  EXPECT_NE(refusal_with("RANK", "three").find("RANK='three': expected a whole number from 0"),
+            std::string::npos);
   EXPECT_NE(refusal_with("RANK", "").find("RANK=''"), std::string::npos);
   EXPECT_NE(refusal_with("RANK", "1x").find("RANK='1x'"), std::string::npos);
   EXPECT_NE(refusal_with("RANK", "-1").find("RANK='-1'"), std::string::npos);
-  EXPECT_NE(refusal_with("WORLD_SIZE", "0").find("WORLD_SIZE='0': expected a whole number from 1"), std::string::npos);
+  EXPECT_NE(refusal_with("WORLD_SIZE", "0").find("WORLD_SIZE='0': expected a whole number from 1"),
+            std::string::npos);
   EXPECT_NE(refusal_with("WORLD_SIZE", "99999999999").find("WORLD_SIZE='99999999999'"), std::string::npos);
   EXPECT_NE(refusal_with("MASTER_PORT", "65536").find("a whole number from 1 to 65535"), std::string::npos);
   EXPECT_NE(refusal_with("MASTER_ADDR", "").find("MASTER_ADDR=''"), std::string::npos);
-  EXPECT_NE(refusal_with("TORCHELASTIC_USE_AGENT_STORE", "1").find("expected True or False"), std::string::npos);
+  EXPECT_NE(refusal_with("TORCHELASTIC_USE_AGENT_STORE", "1").find("expected True or False"),
+            std::string::npos);
 }
 
 TEST(World, ContradictionsAreNamed) {

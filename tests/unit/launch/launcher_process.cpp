@@ -77,12 +77,23 @@ Finished LauncherProcess::wait() {
   int status = 0;
   if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) {
     ADD_FAILURE() << "the launcher did not end";
-    kill(pid_, SIGKILL);
-    waitpid(pid_, &status, 0);
+    status = end();
   }
   pid_ = 0;
   const int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
   return {code, read_file(output_.file("out")), read_file(output_.file("err"))};
+}
+
+int LauncherProcess::end() {
+  int status = 0;
+  kill(pid_, SIGTERM);
+  for (int i = 0; i < 2000; ++i) {
+    if (waitpid(pid_, &status, WNOHANG) == pid_) return status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  kill(pid_, SIGKILL);
+  waitpid(pid_, &status, 0);
+  return status;
 }
 
 Finished launch(const std::vector<std::string>& arguments, const Environment& variables) {

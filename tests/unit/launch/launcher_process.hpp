@@ -54,6 +54,9 @@ class LauncherProcess {
   Finished wait();
 
  private:
+  /// Asks it to end, which gives torchrun the time to end its ranks; kills it after 10 s.
+  int end();
+
   ScratchFolder output_;
   pid_t pid_ = 0;
 };

@@ -52,6 +52,25 @@ struct TwoOutputsImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoOutputs);
 
+/// An output type of one's own, one output of which may be missing.
+struct Outputs {
+  at::Tensor logits;
+  at::Tensor attention;
+};
+void visit_tensors_of(Outputs& outputs, const auto& visit) {
+  if (outputs.logits.defined()) visit(outputs.logits);
+  if (outputs.attention.defined()) visit(outputs.attention);
+}
+struct OwnOutputsImpl : torch::nn::Module {
+  OwnOutputsImpl() {
+    used = register_module("used", torch::nn::Linear(4, 2));
+    unused = register_module("unused", torch::nn::Linear(4, 2));
+  }
+  Outputs forward(const at::Tensor& x) { return {used(x), at::Tensor()}; }
+  torch::nn::Linear used{nullptr}, unused{nullptr};
+};
+TORCH_MODULE(OwnOutputs);
+
 /// Whole numbers, so that sums are exact in any order.
 void fill_with_whole_numbers(torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
@@ -175,6 +194,20 @@ TEST(DistributedDataParallel, UnusedParametersAreFoundWhenAskedFor) {
   });
 }
 
+TEST(DistributedDataParallel, UnusedParametersMayChangeFromStepToStep) {
+  run_group(2, [&](const ProcessGroup& group) {
+    Fork net;
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_grad();
+      const bool left = step % 2 == 0;
+      ddp(torch::ones({2, 4}), left).sum().backward();
+      EXPECT_EQ(net->left->weight.grad().defined(), left) << "step " << step;
+      EXPECT_EQ(net->right->weight.grad().defined(), !left) << "step " << step;
+    }
+  });
+}
+
 TEST(DistributedDataParallel, OutputsThatTheLossIgnoresCountAsUnused) {
   run_group(2, [&](const ProcessGroup& group) {
     TwoOutputs net;
@@ -184,6 +217,20 @@ TEST(DistributedDataParallel, OutputsThatTheLossIgnoresCountAsUnused) {
       const auto [left, rest] = ddp(torch::ones({2, 4}));
       rest.at("right").sum().backward();
       EXPECT_TRUE((net->right->weight.grad() == 2).all().item<bool>());
+    }
+  });
+}
+
+TEST(DistributedDataParallel, OutputTypesOfOnesOwnAreSeen) {
+  run_group(2, [&](const ProcessGroup& group) {
+    for (const bool search : {false, true}) {
+      OwnOutputs net;
+      DistributedDataParallel ddp(net, group, {.find_unused_parameters = search, .static_graph = !search});
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad();
+        ddp(torch::full({2, 4}, group.rank() + 1.0)).logits.sum().backward();
+        EXPECT_TRUE((net->used->weight.grad() == 3).all().item<bool>()) << "step " << step;
+      }
     }
   });
 }
@@ -209,6 +256,19 @@ TEST(DistributedDataParallel, AStaticGraphMayLeaveParametersOut) {
       ddp(torch::full({2, 4}, group.rank() + 1.0), true).sum().backward();
       EXPECT_TRUE((net->left->weight.grad() == 3).all().item<bool>()) << "step " << step;
     }
+  });
+}
+
+TEST(DistributedDataParallel, TheGraphKeepsWhatItNeedsOfAWrapperThatIsGone) {
+  run_group(2, [&](const ProcessGroup& group) {
+    Fork net;
+    at::Tensor loss;
+    {
+      DistributedDataParallel ddp(net, group, {.static_graph = true});
+      loss = ddp(torch::full({2, 4}, group.rank() + 1.0), true).sum();
+    }
+    loss.backward();
+    EXPECT_TRUE((net->left->weight.grad() == 3).all().item<bool>());
   });
 }
 
