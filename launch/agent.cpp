@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <ostream>
 
+#include "error_file.hpp"
 #include "failure_report.hpp"
 #include "lockstep/core/error.hpp"
+#include "memory_events.hpp"
 #include "ports.hpp"
 
 namespace lockstep::launch {
@@ -58,7 +60,10 @@ int Agent::run() {
     relay_.finish();
     if (!first_failure_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
     const bool again = restart < plan_.max_restarts && end_signal_ == 0 && !abandoned_;
-    if (!again) return exit_code_of(*group_->workers()[*first_failure_].status);
+    if (!again) {
+      tell_who_started_us(attempt);
+      return exit_code();
+    }
     log_ << "lockstep run: restart " + std::to_string(restart + 1) + " of " +
                 std::to_string(plan_.max_restarts) + "\n"
          << std::flush;
@@ -78,6 +83,7 @@ Attempt Agent::next_attempt(int restart_count) {
 
 void Agent::start_ranks(const Attempt& attempt) {
   group_.emplace(signals_, guardian_);
+  memory_kills_before_ = out_of_memory_kills();
   stage_ = Stage::running;
   deadline_.reset();
   first_failure_.reset();
@@ -172,10 +178,39 @@ void Agent::report_failure(const Attempt& attempt) {
   std::vector<std::string> messages;
   for (const auto& worker : group_->workers())
     messages.push_back(error_message(error_file(attempt, worker.local_rank)));
-  const std::size_t cause = root_cause(group_->workers(), *first_failure_, messages);
-  log_ << failure_report(group_->workers(), cause, plan_.program, messages) << std::flush;
+  cause_ = root_cause(group_->workers(), *first_failure_, messages);
+  log_ << failure_report(group_->workers(), cause_, plan_.program, messages, details_of_cause(attempt))
+       << std::flush;
+}
+
+CauseDetails Agent::details_of_cause(const Attempt& attempt) const {
+  constexpr int kLines = 10;
+  CauseDetails details;
+  const auto kills = out_of_memory_kills();
+  if (kills && memory_kills_before_) details.out_of_memory_kills = *kills - *memory_kills_before_;
+  const int rank = group_->workers()[cause_].local_rank;
+  const Sink sink = plan_.outputs[static_cast<std::size_t>(rank)].err;
+  if (plan_.log_dir.empty() || (sink != Sink::file && sink != Sink::relay)) return details;
+  details.log_file = std::filesystem::path(error_file(attempt, rank)).parent_path() / "stderr.log";
+  details.last_lines = last_lines(details.log_file, kLines);
+  return details;
+}
+
+int Agent::exit_code() const {
   // A cause that was stopped before it could end by itself has no exit code of its own.
-  if (group_->workers()[cause].failed()) first_failure_ = cause;
+  const Worker& cause = group_->workers()[cause_];
+  return exit_code_of(*(cause.failed() ? cause : group_->workers()[*first_failure_]).status);
+}
+
+void Agent::tell_who_started_us(const Attempt& attempt) const {
+  const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
+  try {
+    pass_on_error_file(error_file(attempt, group_->workers()[cause_].local_rank), file, exit_code());
+  } catch (const Error& error) {
+    log_ << std::string("lockstep run: the error is not passed on to TORCHELASTIC_ERROR_FILE: ") +
+                error.what() + "\n"
+         << std::flush;
+  }
 }
 
 }  // namespace lockstep::launch

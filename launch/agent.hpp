@@ -3,6 +3,7 @@
 #include <iosfwd>
 #include <optional>
 
+#include "failure_report.hpp"
 #include "guardian.hpp"
 #include "launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
@@ -51,6 +52,9 @@ class Agent {
   void stop(int signal_number);
   void kill();
   void report_failure(const Attempt& attempt);
+  CauseDetails details_of_cause(const Attempt& attempt) const;
+  void tell_who_started_us(const Attempt& attempt) const;
+  int exit_code() const;
 
   const LaunchPlan& plan_;
   const Environment& environment_;
@@ -64,6 +68,10 @@ class Agent {
   std::optional<TimePoint> deadline_;
   /// The rank that failed first in this attempt.
   std::optional<std::size_t> first_failure_;
+  /// The rank to blame for it, once that is reported.
+  std::size_t cause_ = 0;
+  /// The kernel's count when this attempt began.
+  std::optional<std::int64_t> memory_kills_before_;
   /// The first signal that asked the job to end; 0: none did.
   int end_signal_ = 0;
   bool abandoned_ = false;

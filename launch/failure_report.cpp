@@ -27,12 +27,12 @@ std::string message_of(const Json& json) {
 }
 
 /// Indented, without the control characters that would act on a terminal.
-std::string quoted(const std::string& message) {
-  std::string result = "  ";
+std::string quoted(const std::string& message, const std::string& indent = "  ") {
+  std::string result = indent;
   for (const char letter : message.substr(0, kLongestMessage)) {
     const auto code = static_cast<unsigned char>(letter);
     if (letter == '\n')
-      result += "\n  ";
+      result += "\n" + indent;
     else if (code >= ' ' || letter == '\t')
       result += letter;
   }
@@ -45,12 +45,21 @@ std::string named(const Worker& worker, const std::string& program) {
          ") ";
 }
 
-std::string advice(int wait_status) {
-  if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL) {
+std::string advice(int wait_status, const CauseDetails& details) {
+  if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL) return "";
+  if (details.out_of_memory_kills == 0) {
     return "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the "
            "job).\n";
   }
-  return "";
+  return "  The kernel ended " + std::to_string(details.out_of_memory_kills) +
+         " process(es) of this job for want of memory: start fewer ranks, use smaller batches, or raise the "
+         "memory "
+         "limit of the job.\n";
+}
+
+std::string end_of_log(const CauseDetails& details) {
+  if (details.last_lines.empty()) return "";
+  return "  The end of " + details.log_file + ":\n" + quoted(details.last_lines, "    ");
 }
 
 std::string other_line(const Worker& worker, const std::string& program) {
@@ -102,11 +111,12 @@ std::string error_message(const std::string& path) {
 }
 
 std::string failure_report(const std::vector<Worker>& workers, std::size_t first, const std::string& program,
-                           const std::vector<std::string>& messages) {
+                           const std::vector<std::string>& messages, const CauseDetails& details) {
   const Worker& root = workers[first];
   std::string text = "lockstep run: FAILED: " + named(root, program) + how_it_failed(root) + "\n";
   text += messages[first].empty() ? "" : quoted(messages[first]);
-  if (root.failed()) text += advice(*root.status);
+  if (root.failed()) text += advice(*root.status, details);
+  text += end_of_log(details);
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (i == first) continue;
     text += "lockstep run: " + other_line(workers[i], program) + "\n";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,20 @@ std::string error_message(const std::string& path);
 std::size_t root_cause(const std::vector<Worker>& workers, std::size_t first,
                        const std::vector<std::string>& messages);
 
+/// What is known of the cause beside its end and its message.
+struct CauseDetails {
+  /// Processes that the kernel killed for want of memory while the ranks ran.
+  std::int64_t out_of_memory_kills = 0;
+  /// The file that has its standard error, and what it ended with; empty: it was not kept, or nothing was
+  /// written.
+  std::string log_file = {};
+  std::string last_lines = {};
+};
+
 /// What a person needs after a failure: the rank that failed first, how, with its own words where it left
 /// some; then the other ranks, a line each. `messages` are the ranks' error messages, in the order of
 /// `workers`.
 std::string failure_report(const std::vector<Worker>& workers, std::size_t first, const std::string& program,
-                           const std::vector<std::string>& messages);
+                           const std::vector<std::string>& messages, const CauseDetails& details = {});
 
 }  // namespace lockstep::launch

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep::launch {
+
+/// Copies the error file of the rank that failed to the one that whoever started the launcher has named for
+/// it (TORCHELASTIC_ERROR_FILE), with the exit code in `message.errorCode`, as torchrun does. So a scheduler
+/// that runs the launcher as its own "rank" learns the cause. Does nothing where `to` is empty or `from`
+/// holds no error in torchrun's form. Throws lockstep::Error, naming the file, when `to` cannot be written;
+/// then it is as it was. *Local*.
+void pass_on_error_file(const std::string& from, const std::string& to, int exit_code);
+
+/// The last lines of a log file, at most `count` of them and some kilobytes; empty where there is no such
+/// file. *Local*.
+std::string last_lines(const std::string& path, int count);
+
+}  // namespace lockstep::launch

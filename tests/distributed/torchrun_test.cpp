@@ -1,0 +1,30 @@
+#include "job.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+/// `torchrun --no-python` in place of our launcher.
+Finished run_by_torchrun(const Words& words) {
+  Words all{"-m",           "torch.distributed.run", "--no-python",
+            "--standalone", "--nproc-per-node=3",    LOCKSTEP_PROBE};
+  all.insert(all.end(), words.begin(), words.end());
+  return LauncherProcess(all, {{"OMP_NUM_THREADS", "1"}}, {}, LOCKSTEP_TEST_PYTHON).wait();
+}
+
+TEST(Torchrun, RunsOurRanksThroughItsOwnStore) {
+  const Finished job = run_by_torchrun({"collectives"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(job.out, "all collectives are right on 3 ranks\n");
+}
+
+TEST(Torchrun, ShowsTheWordsOfTheRankThatFailed) {
+  const Finished job = run_by_torchrun({"throws"});
+  EXPECT_EQ(job.status, 1);
+  const auto cause = job.err.find("Root Cause (first observed failure):");
+  ASSERT_NE(cause, std::string::npos) << job.err;
+  EXPECT_TRUE(contains_all(job.err.substr(cause),
+                           {"rank      : 1 (local_rank: 1)", "exception: sample 17 has no label"}));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "error_file.hpp"
+#include "launcher_process.hpp"
+#include "lockstep/core/error.hpp"
+#include "memory_events.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(MemoryEvents, AreReadFromBothKindsOfCgroup) {
+  const ScratchFolder folder;
+  fs::create_directories(folder.file("memory/job"));
+  fs::create_directories(folder.file("user/job"));
+  folder.write("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+  folder.write("user/job/memory.events", "low 0\nhigh 7\nmax 9\noom 5\noom_kill 4\n");
+  EXPECT_EQ(out_of_memory_kills(folder.write("v1", "9:pids:/\n4:cpu,memory:/job\n0::/\n"), folder.path()), 3);
+  EXPECT_EQ(out_of_memory_kills(folder.write("v2", "0::/user/job\n"), folder.path()), 4);
+}
+
+TEST(MemoryEvents, AreUnknownWhereNothingTells) {
+  const ScratchFolder folder;
+  EXPECT_EQ(out_of_memory_kills(folder.file("absent"), folder.path()), std::nullopt);
+  EXPECT_EQ(out_of_memory_kills(folder.write("none", "0::/\nno such line\n::\n"), folder.path()),
+            std::nullopt);
+  folder.write("memory.events", "oom_kill many\n");
+  EXPECT_EQ(out_of_memory_kills(folder.write("bad", "0::/\n"), folder.path()), std::nullopt);
+}
+
+TEST(LastLines, AreTheLastOnes) {
+  const ScratchFolder folder;
+  EXPECT_EQ(last_lines(folder.file("absent"), 3), "");
+  EXPECT_EQ(last_lines(folder.write("empty", ""), 3), "");
+  EXPECT_EQ(last_lines(folder.write("one", "a"), 3), "a");
+  EXPECT_EQ(last_lines(folder.write("two", "a\nb\n\n"), 3), "a\nb");
+  EXPECT_EQ(last_lines(folder.write("four", "a\nb\nc\nd\n"), 3), "b\nc\nd");
+  EXPECT_EQ(last_lines(folder.write("long", std::string(9000, 'x')), 3), std::string(4096, 'x'));
+}
+
+/// `lockstep run` of a shell script, as somebody who names an error file for it.
+Finished run_with_error_file(const std::string& script, const std::string& file) {
+  return launch({"run", "sh", "-c", script}, {{"TORCHELASTIC_ERROR_FILE", file}});
+}
+
+const std::string kWriteError =
+    "printf '%s' '{\"message\": {\"message\": \"ValueError: boom\"}}' > $TORCHELASTIC_ERROR_FILE; ";
+
+TEST(ErrorFile, IsPassedOnWithTheExitCode) {
+  const ScratchFolder folder;
+  EXPECT_EQ(run_with_error_file(kWriteError + "exit 3", folder.file("error.json")).status, 3);
+  const auto content = nlohmann::json::parse(read_file(folder.file("error.json")));
+  EXPECT_EQ(content.at("message"), (nlohmann::json{{"message", "ValueError: boom"}, {"errorCode", 3}}));
+}
+
+TEST(ErrorFile, IsNotMadeWithoutAnError) {
+  const ScratchFolder folder;
+  EXPECT_EQ(run_with_error_file("exit 3", folder.file("error.json")).status, 3);
+  EXPECT_EQ(
+      run_with_error_file("printf '[' > $TORCHELASTIC_ERROR_FILE; exit 3", folder.file("error.json")).status,
+      3);
+  EXPECT_EQ(run_with_error_file(kWriteError + "exit 0", folder.file("error.json")).status, 0);
+  EXPECT_FALSE(fs::exists(folder.file("error.json")));
+}
+
+TEST(ErrorFile, ThatCannotBeWrittenChangesNothingElse) {
+  const Finished job = run_with_error_file(kWriteError + "exit 3", "/no/such/folder/error.json");
+  EXPECT_EQ(job.status, 3);
+  EXPECT_NE(job.err.find("not passed on to TORCHELASTIC_ERROR_FILE"), std::string::npos) << job.err;
+}
+
+TEST(FailureDetails, TheEndOfAKeptLogIsShown) {
+  const ScratchFolder folder;
+  const Finished job = launch({"run", "--log-dir", folder.path(), "--redirects", "2", "sh", "-c",
+                               "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; exit 4"});
+  EXPECT_EQ(job.status, 4);
+  EXPECT_NE(job.err.find("/attempt_0/0/stderr.log:\n    line 3\n    line 4\n"), std::string::npos) << job.err;
+  EXPECT_NE(job.err.find("\n    line 12\n"), std::string::npos) << job.err;
+  EXPECT_EQ(job.err.find("line 2\n"), std::string::npos) << job.err;
+}
+
+}  // namespace
+}  // namespace lockstep::launch
