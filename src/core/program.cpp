@@ -52,8 +52,8 @@ Failure failure_in_flight() {
   }
 }
 
-/// The text with each line end, and the blanks around it, as one blank: a job's log is searched by lines, and the lines of
-/// several ranks mix.
+/// The text with each line end, and the blanks around it, as one blank: a job's log is searched by lines, and
+/// the lines of several ranks mix.
 std::string in_one_line(const std::string& text) {
   std::string line;
   bool between_lines = false;
@@ -83,13 +83,14 @@ void write_error_file(const std::string& path, const Failure& failure) {
 void report(const std::string& name, const Failure& failure) {
   const Environment environment = process_environment();
   const auto rank = find_variable(environment, "RANK");
-  std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n" << std::flush;
+  std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
+            << std::flush;
   if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
     write_error_file(*path, failure);
   }
-  // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a partner,
-  // perhaps within the microseconds in which that partner died, lets it go first; and whoever waits for this rank gets
-  // to say so before the connections close.
+  // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a
+  // partner, perhaps within the microseconds in which that partner died, lets it go first; and whoever waits
+  // for this rank gets to say so before the connections close.
   if (rank && failure.of_communication) std::this_thread::sleep_for(kFarewell);
 }
 

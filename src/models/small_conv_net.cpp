@@ -12,11 +12,13 @@ constexpr std::int64_t kSecondMaps = 64;
 constexpr std::int64_t kHidden = 128;
 
 void check(const SmallConvNetOptions& options) {
-  const bool positive = options.channels > 0 && options.height > 0 && options.width > 0 && options.classes > 0;
+  const bool positive =
+      options.channels > 0 && options.height > 0 && options.width > 0 && options.classes > 0;
   if (positive && options.height % 2 == 0 && options.width % 2 == 0) return;
   throw UsageError("SmallConvNet needs positive sizes and an even height and width; got " +
-                   std::to_string(options.channels) + " channels of " + std::to_string(options.height) + " x " +
-                   std::to_string(options.width) + " pixels and " + std::to_string(options.classes) + " classes");
+                   std::to_string(options.channels) + " channels of " + std::to_string(options.height) +
+                   " x " + std::to_string(options.width) + " pixels and " + std::to_string(options.classes) +
+                   " classes");
 }
 
 torch::nn::Conv2d same_size_conv(std::int64_t from, std::int64_t to) {

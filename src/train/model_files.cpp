@@ -41,7 +41,8 @@ class Complaints {
 };
 
 /// The file's entry for each tensor, found under any of the tensor's names.
-std::map<const void*, const at::Tensor*> match(const TensorMap& file, const std::vector<NamedTensor>& tensors) {
+std::map<const void*, const at::Tensor*> match(const TensorMap& file,
+                                               const std::vector<NamedTensor>& tensors) {
   std::map<const void*, const at::Tensor*> found;
   for (const auto& entry : tensors) {
     const auto in_file = file.find(entry.name);
@@ -51,7 +52,8 @@ std::map<const void*, const at::Tensor*> match(const TensorMap& file, const std:
 }
 
 bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) {
-  return std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) { return entry.name == name; });
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const NamedTensor& entry) { return entry.name == name; });
 }
 
 }  // namespace
@@ -78,11 +80,13 @@ void read_model(const std::filesystem::path& path, const std::vector<NamedTensor
     if (place == found.end()) {
       complaints.add("'" + entry.name + "' (" + form_of(entry.tensor) + ") is missing");
     } else if (!same_form(*place->second, entry.tensor)) {
-      complaints.add("'" + entry.name + "' is " + form_of(*place->second) + ", expected " + form_of(entry.tensor));
+      complaints.add("'" + entry.name + "' is " + form_of(*place->second) + ", expected " +
+                     form_of(entry.tensor));
     }
   }
   for (const auto& [name, tensor] : content.tensors) {
-    if (!has_name(tensors, name)) complaints.add("'" + name + "' (" + form_of(tensor) + ") is not part of the model");
+    if (!has_name(tensors, name))
+      complaints.add("'" + name + "' (" + form_of(tensor) + ") is not part of the model");
   }
   complaints.throw_if_any(file);
   const at::NoGradGuard no_grad;

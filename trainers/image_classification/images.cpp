@@ -17,7 +17,8 @@ using lockstep::Dataset;
 using lockstep::UsageError;
 namespace fs = std::filesystem;
 
-/// The digits that come with Lockstep: beside an installed program, or in the repository that it was built in.
+/// The digits that come with Lockstep: beside an installed program, or in the repository that it was built
+/// in.
 fs::path own_digits() {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
   for (const auto* place : {"../share/lockstep/digits", "../../data/digits"}) {
@@ -40,7 +41,8 @@ fs::path only_file(const fs::path& folder, const std::string& ending) {
 at::Tensor read_images(const fs::path& path) {
   at::Tensor images = lockstep::read_idx(path);
   if (images.dim() != 3 || images.scalar_type() != torch::kByte || images.numel() == 0) {
-    throw DataError(path.string() + ": expected unsigned bytes in three dimensions [images, height, width], none of 0");
+    throw DataError(path.string() +
+                    ": expected unsigned bytes in three dimensions [images, height, width], none of 0");
   }
   images = images.unsqueeze(1).to(torch::kFloat);
   return images / images.max().clamp_min(1);
@@ -63,9 +65,10 @@ std::array<std::int64_t, 3> part_sizes(std::int64_t count, const Options& option
   const std::int64_t test = share(options.test_fraction);
   const std::int64_t train = count - validation - test;
   if (train < 1 || validation < 1 || test < 1) {
-    throw UsageError("--validation-fraction and --test-fraction split " + std::to_string(count) + " images into " +
-                     std::to_string(train) + " for training, " + std::to_string(validation) + " for validation and " +
-                     std::to_string(test) + " for the test: each needs at least one");
+    throw UsageError("--validation-fraction and --test-fraction split " + std::to_string(count) +
+                     " images into " + std::to_string(train) + " for training, " +
+                     std::to_string(validation) + " for validation and " + std::to_string(test) +
+                     " for the test: each needs at least one");
   }
   return {train, validation, test};
 }
@@ -77,7 +80,8 @@ Images load_images(const Options& options) {
   if (!fs::is_directory(folder)) throw UsageError("--data " + folder.string() + " is no folder");
   const at::Tensor images = read_images(only_file(folder, "-images-idx3-ubyte"));
   const at::Tensor labels = read_labels(only_file(folder, "-labels-idx1-ubyte"), images.size(0));
-  const auto all = std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"image", images}, {"label", labels}});
+  const auto all =
+      std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"image", images}, {"label", labels}});
   const auto parts = lockstep::random_split(all, part_sizes(images.size(0), options), options.seed);
   return {.train = parts[0],
           .validation = parts[1],

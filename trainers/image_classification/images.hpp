@@ -17,11 +17,12 @@ struct Images {
   std::int64_t classes = 0;
 };
 
-/// Reads the folder that the options name and splits it by their seed: the same parts on every rank. Samples have
-/// "image", floating point [1, height, width] from 0 to 1, and "label", an integer from 0 to classes - 1.
-/// Throws UsageError when there is no such folder or a part would be empty, DataError for files that do not fit.
+/// Reads the folder that the options name and splits it by their seed: the same parts on every rank. Samples
+/// have "image", floating point [1, height, width] from 0 to 1, and "label", an integer from 0 to classes
+/// - 1. Throws UsageError when there is no such folder or a part would be empty, DataError for files that do
+/// not fit.
 Images load_images(const Options& options);
 
 /// Every `size`-th sample from `rank` on: together, the ranks see each sample exactly once.
-std::shared_ptr<const lockstep::Dataset> share_of(const std::shared_ptr<const lockstep::Dataset>& dataset, int rank,
-                                                  int size);
+std::shared_ptr<const lockstep::Dataset> share_of(const std::shared_ptr<const lockstep::Dataset>& dataset,
+                                                  int rank, int size);

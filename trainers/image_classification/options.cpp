@@ -7,28 +7,34 @@ using lockstep::one_of;
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
-      lockstep::OptionTable<Options>("image_classification",
-                                     "Trains a small convolutional network on images in IDX files (the format of MNIST) "
-                                     "and saves it. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
+      lockstep::OptionTable<Options>(
+          "image_classification",
+          "Trains a small convolutional network on images in IDX files (the format of MNIST) "
+          "and saves it. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
           .section("data")
           .add("data", &Options::data,
-               "Folder with one file *-images-idx3-ubyte and one *-labels-idx1-ubyte. Without it: the handwritten digits "
+               "Folder with one file *-images-idx3-ubyte and one *-labels-idx1-ubyte. Without it: the "
+               "handwritten digits "
                "that come with Lockstep.")
           .add("validation-fraction", &Options::validation_fraction,
                "Share of the images to validate on after each epoch.", more_than(0.0), less_than(1.0))
-          .add("test-fraction", &Options::test_fraction, "Share of the images to test on at the end.", more_than(0.0),
-               less_than(1.0))
-          .add("num-workers", &Options::num_workers, "Threads that read ahead; 0 reads between the steps.", at_least(0))
+          .add("test-fraction", &Options::test_fraction, "Share of the images to test on at the end.",
+               more_than(0.0), less_than(1.0))
+          .add("num-workers", &Options::num_workers, "Threads that read ahead; 0 reads between the steps.",
+               at_least(0))
           .section("training")
           .add("epochs", &Options::epochs, "Passes over the training images.", at_least(1))
           .add("batch-size", &Options::batch_size, "Images in a step of each rank.", at_least(1))
-          .add("learning-rate", &Options::learning_rate, "Step size of AdamW at the start; it falls linearly to 0.", more_than(0.0))
+          .add("learning-rate", &Options::learning_rate,
+               "Step size of AdamW at the start; it falls linearly to 0.", more_than(0.0))
           .add("weight-decay", &Options::weight_decay, "Weight decay of AdamW.", at_least(0.0))
           .add("seed", &Options::seed, "Decides the split, the first weights and the order of the images.")
           .section("machine")
           .add("device", &Options::device, "auto, cpu, cuda, or one device as in cuda:0.")
-          .add("backend", &Options::backend, "What carries gradients between ranks.", one_of({"auto", "gloo", "nccl"}))
-          .add("timeout", &Options::timeout, "Seconds after which a rank that waits for another gives up.", at_least(1))
+          .add("backend", &Options::backend, "What carries gradients between ranks.",
+               one_of({"auto", "gloo", "nccl"}))
+          .add("timeout", &Options::timeout, "Seconds after which a rank that waits for another gives up.",
+               at_least(1))
           .section("output")
           .add("output-dir", &Options::output_dir, "Folder for model.safetensors; made where needed.")
           .add("progress", &Options::progress, "Show a progress bar.");

@@ -15,18 +15,18 @@ class Store;
 namespace lockstep {
 
 /// The key-value store through which the ranks of a job find each other: a cheap handle on c10d's TCPStore or
-/// HashStore. Copies share the same store. A blocking call holds the handle's connection; use `clone()` for a thread
-/// that waits while others work.
+/// HashStore. Copies share the same store. A blocking call holds the handle's connection; use `clone()` for a
+/// thread that waits while others work.
 ///
-/// Every method is *Local*: it talks to the store, and waits for other ranks only where it says so. Any thread may
-/// call any method. Failures throw CommunicationError.
+/// Every method is *Local*: it talks to the store, and waits for other ranks only where it says so. Any
+/// thread may call any method. Failures throw CommunicationError.
 class Store {
  public:
-  /// Joins the job's store at MASTER_ADDR:MASTER_PORT. Rank 0 listens there (on the loopback interface alone when
-  /// MASTER_ADDR is a loopback address) unless the launcher already does (`world.use_agent_store`).
-  /// Keys are kept apart by restart: a restarted job never reads what an earlier attempt wrote.
-  /// Throws CommunicationError when the port is in use or the host does not resolve, TimeoutError when nobody answers
-  /// at that address within `timeout`, a silent stranger included.
+  /// Joins the job's store at MASTER_ADDR:MASTER_PORT. Rank 0 listens there (on the loopback interface alone
+  /// when MASTER_ADDR is a loopback address) unless the launcher already does (`world.use_agent_store`). Keys
+  /// are kept apart by restart: a restarted job never reads what an earlier attempt wrote. Throws
+  /// CommunicationError when the port is in use or the host does not resolve, TimeoutError when nobody
+  /// answers at that address within `timeout`, a silent stranger included.
   static Store connect(const World& world, std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
   /// A store inside this process, for ranks that are threads.
@@ -64,8 +64,8 @@ class Store {
   /// Removes the key; false when it was not there.
   bool erase(const std::string& key) const;
 
-  /// The address at which this process reached the store's host, as that host's network sees it: the one to offer to
-  /// other ranks. Empty for a store in memory.
+  /// The address at which this process reached the store's host, as that host's network sees it: the one to
+  /// offer to other ranks. Empty for a store in memory.
   const std::string& local_address() const;
 
   /// The c10d object, for the library's own use and for programs that speak c10d.

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// A snapshot of environment variables. Everything that depends on the environment takes one of these, so that tests
-/// (and programs that own their `main`) can give their own.
+/// A snapshot of environment variables. Everything that depends on the environment takes one of these, so
+/// that tests (and programs that own their `main`) can give their own.
 using Environment = std::map<std::string, std::string, std::less<>>;
 
 /// The environment of this process as it is now. The only place that reads it.

@@ -17,8 +17,8 @@ struct SmallConvNetOptions {
   std::int64_t classes = 10;
 };
 
-/// A small convolutional network for small images: two 3x3 convolutions of 32 and 64 maps, 2x2 max pooling, a hidden
-/// layer of 128. About 151,000 parameters for 8x8 images.
+/// A small convolutional network for small images: two 3x3 convolutions of 32 and 64 maps, 2x2 max pooling, a
+/// hidden layer of 128. About 151,000 parameters for 8x8 images.
 class SmallConvNetImpl : public torch::nn::Module {
  public:
   /// Throws UsageError for sizes that are not positive, or odd heights and widths.

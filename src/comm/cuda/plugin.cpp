@@ -20,12 +20,14 @@ void synchronize(int index) {
   c10::cuda::device_synchronize();
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                    int device_index, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                    int size, int device_index,
+                                                    std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
-  // Bound to its device, the communicator is made now, and a failure shows here and not in the first collective.
+  // Bound to its device, the communicator is made now, and a failure shows here and not in the first
+  // collective.
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(device_index));
   backend->setBoundDeviceId(device);
   backend->eagerConnectSingleDevice(device);

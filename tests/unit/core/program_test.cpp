@@ -56,7 +56,8 @@ TEST(RunProgram, UnderALauncherNamesTheRankAndWritesTheErrorFile) {
   const auto content = nlohmann::json::parse(file);
   EXPECT_EQ(content.at("message").at("message"), "DataError: bad \xef\xbf\xbd file");
   EXPECT_TRUE(content.at("message").at("extraInfo").contains("timestamp"));
-  EXPECT_FALSE(content.at("message").at("extraInfo").contains("py_callstack")) << "torchrun would show it instead";
+  EXPECT_FALSE(content.at("message").at("extraInfo").contains("py_callstack"))
+      << "torchrun would show it instead";
 }
 
 }  // namespace
