@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <future>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -84,61 +82,6 @@ c10::intrusive_ptr<c10d::TCPStore> join(const World& world, Milliseconds timeout
   return connect_with_deadline(world, options);
 }
 
-/// The stores that this process has joined. A program may join the same one again, after a failure or for a
-/// second Accelerator: rank 0 then uses the server that it has, and the keys of each time are kept apart.
-class JoinedStores {
- public:
-  struct Joined {
-    std::shared_ptr<c10d::Store> store;
-    int number;
-  };
-
-  Joined join_as_next(const World& world, Milliseconds timeout) {
-    // By rank as well: in tests, ranks are threads of one process.
-    const std::string key = endpoint(world) + " rank " + std::to_string(world.rank);
-    const auto server = find(key);
-    World as_client = world;
-    as_client.use_agent_store = world.use_agent_store || server != nullptr;
-    const auto store = to_shared<c10d::Store>(join(as_client, timeout));
-    return {server == nullptr ? store : keep_both(store, server),
-            remember(key, server == nullptr ? store : server)};
-  }
-
- private:
-  struct Entry {
-    std::weak_ptr<c10d::Store> server;
-    int joined = 0;
-  };
-
-  std::shared_ptr<c10d::Store> find(const std::string& key) {
-    const std::lock_guard lock(mutex_);
-    return entries_[key].server.lock();
-  }
-
-  /// Returns how often this rank has joined by now.
-  int remember(const std::string& key, const std::shared_ptr<c10d::Store>& server) {
-    const std::lock_guard lock(mutex_);
-    Entry& entry = entries_[key];
-    entry.server = server;
-    return ++entry.joined;
-  }
-
-  /// A pointer to `store` that keeps `server` alive as well.
-  static std::shared_ptr<c10d::Store> keep_both(std::shared_ptr<c10d::Store> store,
-                                                std::shared_ptr<c10d::Store> server) {
-    c10d::Store* raw = store.get();
-    return {raw, [first = std::move(store), second = std::move(server)](c10d::Store*) {}};
-  }
-
-  std::mutex mutex_;
-  std::map<std::string, Entry> entries_;
-};
-
-JoinedStores& joined_stores() {
-  static JoinedStores instance;
-  return instance;
-}
-
 }  // namespace
 
 Store Store::connect(const World& world, Milliseconds timeout) {
@@ -148,10 +91,11 @@ Store Store::connect(const World& world, Milliseconds timeout) {
         "Use Store::in_memory(), or start the program with 'lockstep run'");
   }
   comm::settle_library_log(comm::LibraryLog::none);
-  const auto [store, number] = joined_stores().join_as_next(world, timeout);
+  const auto store = join(world, timeout);
   const bool one_host = world.local_world_size == world.world_size;
-  const Store result(store, comm::local_address_towards(world.master_addr, world.master_port, one_host));
-  return result.with_prefix("lockstep/" + std::to_string(world.restart_count) + "/" + std::to_string(number));
+  const Store result(to_shared<c10d::Store>(store),
+                     comm::local_address_towards(world.master_addr, world.master_port, one_host));
+  return result.with_prefix("lockstep/" + std::to_string(world.restart_count));
 }
 
 Store Store::in_memory() { return Store(to_shared<c10d::Store>(c10::make_intrusive<c10d::HashStore>())); }

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
+#include "../comm/c10d_handles.hpp"
 #include "../comm/errors.hpp"
 #include "lockstep/core/error.hpp"
 #include "module_agreement.hpp"
@@ -23,8 +24,7 @@ constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As PyTorch
 using Tensors = std::vector<at::Tensor>;
 
 c10::intrusive_ptr<c10d::ProcessGroup> c10d_group(const ProcessGroup& group) {
-  return c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(
-      group.c10d_process_group().get());
+  return comm::to_intrusive(group.c10d_process_group());
 }
 
 /// Keeps the first name of each tensor: tied weights are trained once.
