@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "agent.hpp"
-#include "dry_run.hpp"
-#include "launch_plan.hpp"
+#include "agent/agent.hpp"
+#include "plan/dry_run.hpp"
+#include "plan/launch_plan.hpp"
 #include "lockstep/core/error.hpp"
-#include "worker_process.hpp"
+#include "process/worker_process.hpp"
 
 namespace {
 

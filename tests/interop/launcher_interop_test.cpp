@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "ports.hpp"
+#include "process/ports.hpp"
 #include "unit/launch/launcher_process.hpp"
 
 namespace lockstep::launch {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "interop/jobs.hpp"
-#include "ports.hpp"
+#include "process/ports.hpp"
 
 namespace lockstep {
 namespace {

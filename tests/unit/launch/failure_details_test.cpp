@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "error_file.hpp"
+#include "report/error_file.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "memory_events.hpp"
+#include "process/memory_events.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -3,14 +3,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices.hpp"
-#include "failure_report.hpp"
-#include "launch_plan.hpp"
+#include "plan/devices.hpp"
+#include "report/failure_report.hpp"
+#include "plan/launch_plan.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
-#include "ports.hpp"
-#include "worker_environment.hpp"
+#include "process/ports.hpp"
+#include "plan/worker_environment.hpp"
 
 namespace lockstep::launch {
 namespace {

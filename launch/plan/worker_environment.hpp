@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch_plan.hpp"
+#include "plan/launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
 
 namespace lockstep::launch {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "guardian.hpp"
+#include "process/guardian.hpp"
 #include "lockstep/core/environment.hpp"
-#include "signal_queue.hpp"
-#include "worker_output.hpp"
+#include "process/signal_queue.hpp"
+#include "output/worker_output.hpp"
 
 namespace lockstep::launch {
 

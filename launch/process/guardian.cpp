@@ -1,4 +1,4 @@
-#include "guardian.hpp"
+#include "process/guardian.hpp"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "file_descriptor.hpp"
-#include "launch_plan.hpp"
-#include "output_relay.hpp"
-#include "worker_environment.hpp"
+#include "process/file_descriptor.hpp"
+#include "plan/launch_plan.hpp"
+#include "output/output_relay.hpp"
+#include "plan/worker_environment.hpp"
 
 namespace lockstep::launch {
 

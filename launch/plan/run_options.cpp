@@ -1,4 +1,4 @@
-#include "run_options.hpp"
+#include "plan/run_options.hpp"
 
 namespace lockstep::launch {
 namespace {

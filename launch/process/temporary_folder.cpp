@@ -1,4 +1,4 @@
-#include "temporary_folder.hpp"
+#include "process/temporary_folder.hpp"
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "output_plan.hpp"
+#include "plan/output_plan.hpp"
 
 #include <charconv>
 #include <optional>

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
-#include "output_plan.hpp"
-#include "run_options.hpp"
+#include "plan/output_plan.hpp"
+#include "plan/run_options.hpp"
 
 namespace lockstep::launch {
 

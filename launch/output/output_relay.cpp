@@ -1,4 +1,4 @@
-#include "output_relay.hpp"
+#include "output/output_relay.hpp"
 
 #include <fcntl.h>
 #include <sys/epoll.h>

@@ -1,4 +1,4 @@
-#include "ports.hpp"
+#include "process/ports.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

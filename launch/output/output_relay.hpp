@@ -3,7 +3,7 @@
 #include <list>
 #include <string>
 
-#include "file_descriptor.hpp"
+#include "process/file_descriptor.hpp"
 
 namespace lockstep::launch {
 

@@ -1,4 +1,4 @@
-#include "signal_queue.hpp"
+#include "process/signal_queue.hpp"
 
 #include <poll.h>
 #include <sys/signalfd.h>

@@ -1,4 +1,4 @@
-#include "error_file.hpp"
+#include "report/error_file.hpp"
 
 #include <algorithm>
 #include <fstream>

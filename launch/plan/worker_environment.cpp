@@ -1,4 +1,4 @@
-#include "worker_environment.hpp"
+#include "plan/worker_environment.hpp"
 
 #include <cctype>
 

@@ -1,4 +1,4 @@
-#include "worker_output.hpp"
+#include "output/worker_output.hpp"
 
 #include <fcntl.h>
 

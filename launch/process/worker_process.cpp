@@ -1,4 +1,4 @@
-#include "worker_process.hpp"
+#include "process/worker_process.hpp"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -3,15 +3,15 @@
 #include <iosfwd>
 #include <optional>
 
-#include "failure_report.hpp"
-#include "guardian.hpp"
-#include "launch_plan.hpp"
+#include "report/failure_report.hpp"
+#include "process/guardian.hpp"
+#include "plan/launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
-#include "output_relay.hpp"
-#include "signal_queue.hpp"
-#include "temporary_folder.hpp"
-#include "worker_environment.hpp"
-#include "worker_group.hpp"
+#include "output/output_relay.hpp"
+#include "process/signal_queue.hpp"
+#include "process/temporary_folder.hpp"
+#include "plan/worker_environment.hpp"
+#include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 

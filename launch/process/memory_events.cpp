@@ -1,4 +1,4 @@
-#include "memory_events.hpp"
+#include "process/memory_events.hpp"
 
 #include <fstream>
 #include <sstream>

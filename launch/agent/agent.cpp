@@ -1,4 +1,4 @@
-#include "agent.hpp"
+#include "agent/agent.hpp"
 
 #include <sys/wait.h>
 
@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <ostream>
 
-#include "error_file.hpp"
-#include "failure_report.hpp"
+#include "report/error_file.hpp"
+#include "report/failure_report.hpp"
 #include "lockstep/core/error.hpp"
-#include "memory_events.hpp"
-#include "ports.hpp"
+#include "process/memory_events.hpp"
+#include "process/ports.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <iosfwd>
 
-#include "launch_plan.hpp"
+#include "plan/launch_plan.hpp"
 
 namespace lockstep::launch {
 

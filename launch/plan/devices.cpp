@@ -1,4 +1,4 @@
-#include "devices.hpp"
+#include "plan/devices.hpp"
 
 #include <sched.h>
 

@@ -1,11 +1,11 @@
-#include "launch_plan.hpp"
+#include "plan/launch_plan.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <random>
 
-#include "devices.hpp"
+#include "plan/devices.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "run_options.hpp"
+#include "plan/run_options.hpp"
 
 namespace lockstep::launch {
 

@@ -1,4 +1,4 @@
-#include "worker_group.hpp"
+#include "process/worker_group.hpp"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "worker_process.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_group.hpp"
+#include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 

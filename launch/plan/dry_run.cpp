@@ -1,9 +1,9 @@
-#include "dry_run.hpp"
+#include "plan/dry_run.hpp"
 
 #include <ostream>
 
-#include "ports.hpp"
-#include "worker_environment.hpp"
+#include "process/ports.hpp"
+#include "plan/worker_environment.hpp"
 
 namespace lockstep::launch {
 namespace {
