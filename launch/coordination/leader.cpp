@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "lockstep/core/error.hpp"
+#include "process/time_text.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -12,10 +13,6 @@ std::string nodes_text(int count) { return std::to_string(count) + (count == 1 ?
 
 std::string range_text(int least, int most) {
   return least == most ? std::to_string(least) : std::to_string(least) + ":" + std::to_string(most);
-}
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
 int read_int(const Json& message, const char* key) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -30,9 +31,9 @@ class SignalQueue {
     int signal_number = 0;
   };
 
-  /// The next signal; or that `deadline` came first, or that `input` (a descriptor, -1: none) can be read.
-  /// Waits without end when there is no deadline.
-  Event wait(std::optional<Clock::time_point> deadline, int input = -1);
+  /// The next signal; or that `deadline` came first, or that one of the `inputs` (descriptors, -1: none) can be
+  /// read. Waits without end when there is no deadline.
+  Event wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs = {-1, -1});
 
   /// For the child of a fork, before exec: the signals act as they did before the launcher.
   void restore_in_child() const noexcept;
