@@ -6,11 +6,12 @@
 #include <filesystem>
 #include <ostream>
 
-#include "report/error_file.hpp"
-#include "report/failure_report.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/memory_events.hpp"
 #include "process/ports.hpp"
+#include "process/scoped_binding.hpp"
+#include "report/error_file.hpp"
+#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -88,6 +89,8 @@ void Agent::start_ranks(const Attempt& attempt) {
   deadline_.reset();
   first_failure_.reset();
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
+                                                     : plan_.bindings[static_cast<std::size_t>(rank)]);
     group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_),
                   open_output(plan_, attempt, rank, relay_));
   }
