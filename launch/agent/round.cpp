@@ -9,6 +9,7 @@
 #include "lockstep/core/error.hpp"
 #include "output/worker_output.hpp"
 #include "process/memory_events.hpp"
+#include "process/scoped_binding.hpp"
 #include "process/time_text.hpp"
 #include "report/error_file.hpp"
 #include "report/failure_report.hpp"
@@ -46,6 +47,8 @@ Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt att
 void Round::start() {
   memory_kills_before_ = out_of_memory_kills();
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
+                                                     : plan_.bindings[static_cast<std::size_t>(rank)]);
     group_.start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt_, rank, environment_),
                  open_output(plan_, attempt_, rank, relay_));
   }

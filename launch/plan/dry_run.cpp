@@ -2,8 +2,9 @@
 
 #include <ostream>
 
-#include "process/ports.hpp"
+#include "plan/binding_plan.hpp"
 #include "plan/worker_environment.hpp"
+#include "process/ports.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -40,6 +41,9 @@ void print_plan(const LaunchPlan& plan, const Environment& environment, std::ost
     out << "rank " << attempt.place.first_rank + rank << ":";
     for (const auto& word : worker_command(plan, rank)) out << ' ' << shell_word(word);
     out << '\n';
+    if (!plan.bindings.empty()) {
+      out << "  on " << binding_text(plan.bindings[static_cast<std::size_t>(rank)]) << '\n';
+    }
     for (const auto& [name, value] : worker_environment(plan, attempt, rank, environment)) {
       if (find_variable(environment, name) != value) out << "  " << name << '=' << value << '\n';
     }

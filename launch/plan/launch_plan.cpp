@@ -5,8 +5,9 @@
 #include <filesystem>
 #include <random>
 
-#include "plan/devices.hpp"
 #include "lockstep/core/error.hpp"
+#include "plan/binding_plan.hpp"
+#include "plan/devices.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -118,6 +119,10 @@ LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Enviro
   plan.max_restarts = options.max_restarts;
   plan.shutdown_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(options.shutdown_timeout * 1000));
+  plan.bindings = plan_binding(options, plan.local_world_size, environment);
+  plan.heartbeat_timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(options.heartbeat_timeout * 1000));
+  plan.restart_backoff = std::chrono::milliseconds(static_cast<std::int64_t>(options.restart_backoff * 1000));
   return plan;
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/core/environment.hpp"
 #include "plan/output_plan.hpp"
 #include "plan/run_options.hpp"
+#include "process/scoped_binding.hpp"
 
 namespace lockstep::launch {
 
@@ -32,6 +33,11 @@ struct LaunchPlan {
   std::vector<RankOutput> outputs;
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
+  /// One for each rank of this node, or none: they are not bound.
+  std::vector<CpuBinding> bindings;
+  /// 0: ranks that make no progress are only named.
+  std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds restart_backoff{1'000};
 };
 
 /// Throws UsageError when the options contradict each other or ask for what is not there.

@@ -64,6 +64,33 @@ void add_supervision_options(Table& table) {
            not_from_environment());
 }
 
+void add_host_options(Table& table) {
+  table.section("host")
+      .add("cpu-binding", &RunOptions::cpu_binding,
+           "'block' gives each rank CPUs of its own, whole cores next to each other; 'none' lets all run "
+           "everywhere; "
+           "'auto' is 'block' for several ranks on a host where no GPU is visible and ranks do not outnumber "
+           "CPUs.",
+           one_of({"auto", "block", "none"}))
+      .add("numa-binding", &RunOptions::numa_binding,
+           "Binds each rank to CPUs near its GPU, or, without GPUs, near a NUMA node in turn: 'node' all "
+           "CPUs of the "
+           "node, 'socket' those of its package, 'exclusive' an own share of the node's cores, "
+           "'core-complex' those "
+           "below one cache.",
+           one_of({"node", "socket", "exclusive", "core-complex"}))
+      .add("heartbeat-timeout", &RunOptions::heartbeat_timeout,
+           "Seconds after which a rank that makes no progress while the others wait for it ends the job, "
+           "with the "
+           "stacks of all ranks; 0: it is only named. For programs that use the library.",
+           metavar("SECONDS"), between(0, 1e6))
+      .add("restart-backoff", &RunOptions::restart_backoff,
+           "Seconds before a restart when the attempt lasted less than 10 s; doubled each time, up to 30. 0: "
+           "restart "
+           "at once.",
+           metavar("SECONDS"), between(0, 30));
+}
+
 void add_output_options(Table& table) {
   table.section("output")
       .add("log-dir", &RunOptions::log_dir,
@@ -93,7 +120,6 @@ void refuse_other_options(Table& table) {
       .refuse("duplicate-stdout-filters", true, "use --tee and 'grep' on the launcher's output.")
       .refuse("duplicate-stderr-filters", true, "use --tee and 'grep' on the launcher's output.")
       .refuse("logs-specs", true, "it names a Python class. Leave it out.")
-      .refuse("numa-binding", true, "bind the ranks with 'numactl' or 'taskset' in front of the program.")
       .refuse("signals-to-handle", true,
               "SIGTERM, SIGINT, SIGHUP and SIGQUIT always end the job, and SIGUSR1 and SIGUSR2 are passed on "
               "to the "
@@ -116,6 +142,7 @@ Table make_table() {
   add_address_options(table);
   add_program_options(table);
   add_supervision_options(table);
+  add_host_options(table);
   add_output_options(table);
   refuse_other_options(table);
   return table;

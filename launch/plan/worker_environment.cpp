@@ -79,8 +79,12 @@ std::vector<std::string> worker_command(const LaunchPlan& plan, int local_rank) 
 
 std::string thread_notice(const LaunchPlan& plan, const Environment& parent) {
   if (!needs_thread_limit(plan, parent)) return "";
-  return "OMP_NUM_THREADS is not set: each of the " + std::to_string(plan.local_world_size) +
-         " ranks gets OMP_NUM_THREADS=1. Set it to the CPUs of one rank for more speed.";
+  const std::size_t block = plan.bindings.empty() ? 0 : plan.bindings.front().cpus.size();
+  const std::string head = "OMP_NUM_THREADS is not set: each of the " +
+                           std::to_string(plan.local_world_size) + " ranks gets OMP_NUM_THREADS=1";
+  if (block == 1) return head + ", as each is bound to one CPU.";
+  const std::string here = block == 0 ? "" : " (" + std::to_string(block) + " for local rank 0)";
+  return head + ". Set it to the CPUs of one rank" + here + " for more speed.";
 }
 
 }  // namespace lockstep::launch
