@@ -29,7 +29,7 @@ HostedLeader::HostedLeader(LeaderOptions options, std::unique_ptr<net::Server> s
       master_(std::move(master)),
       leader_(std::move(options), *this, std::chrono::steady_clock::now()) {
   if (!poll_) throw Error(std::string("cannot open an epoll descriptor: ") + std::strerror(errno) + ".");
-  watch_descriptor(poll_.get(), EPOLL_CTL_ADD, server_->event_descriptor(), EPOLLIN);
+  watch_descriptor(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), EPOLLIN);
 }
 
 HostedLeader::~HostedLeader() = default;
@@ -44,8 +44,10 @@ LeaderLink::Time HostedLeader::deadline() const {
 }
 
 std::vector<Json> HostedLeader::work(Time now) {
-  welcome(now);
-  ask_for_vouchers();
+  net::ServerEvents events = server_->take_events();
+  for (auto& arrival : events.peers) welcome(arrival, now);
+  for (const auto& request : events.vouch_requests) ask_for_voucher(request);
+  if (python_) python_->hear(events.changed_keys, now);
   for (auto& peer : peers_) listen(peer, now);
   part_from_closed(now);
   if (now >= leader_.deadline()) leader_.tick(now);
@@ -61,13 +63,12 @@ void HostedLeader::send(const Json& message, Time now) {
   }
 }
 
-void HostedLeader::welcome(Time now) {
-  for (auto& arrival : server_->take_peers()) {
-    const int descriptor = arrival.socket.get();
-    peers_.push_back({next_id_++, Channel(std::move(arrival.socket), std::move(arrival.bytes_read_ahead)),
-                      arrival.address, false, now});
-    watch_descriptor(poll_.get(), EPOLL_CTL_ADD, descriptor, EPOLLIN);
-  }
+void HostedLeader::welcome(net::AuthenticatedPeer& arrival, Time now) {
+  const int descriptor = arrival.socket.get();
+  server_->admit(arrival.address);
+  peers_.push_back({next_id_++, Channel(std::move(arrival.socket), std::move(arrival.bytes_read_ahead)),
+                    arrival.address, false, now});
+  watch_descriptor(poll_.get(), EPOLL_CTL_ADD, descriptor, EPOLLIN);
 }
 
 void HostedLeader::listen(Peer& peer, Time now) {
@@ -82,7 +83,6 @@ void HostedLeader::hear(Peer& peer, const Json& message, Time now) {
       server_->answer(message.value("id", std::uint64_t{0}), message.value("ok", false));
     } else if (!peer.known) {
       peer.known = true;
-      server_->admit(peer.address);
       leader_.join(peer.id, read_node_info(message), now);
     } else {
       leader_.hear(peer.id, message, now);
@@ -126,6 +126,8 @@ void HostedLeader::send(NodeId node, const Json& message) {
     inbox_.push_back(message);
   } else if (Peer* peer = find(node)) {
     peer->channel.send(message);
+  } else if (python_) {
+    python_->tell(node, message);
   }
 }
 
@@ -133,22 +135,19 @@ void HostedLeader::dismiss(NodeId node) {
   if (Peer* peer = find(node)) peer->channel.close("was dismissed");
 }
 
-void HostedLeader::begin_round(const std::vector<Node*>&, const std::vector<Assignment>&) { server_->clear(""); }
+void HostedLeader::begin_round(int round) {
+  if (round > 1) server_->clear("");
+}
 
-void HostedLeader::ask_for_vouchers() {
-  for (const auto& request : server_->take_vouch_requests()) {
-    const auto asked = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-      return peer.known && !peer.channel.closed() && peer.address.same_host(request.peer);
-    });
-    if (asked == peers_.end()) {
-      server_->answer(request.id, false);
-    } else {
-      asked->channel.send({{"type", "vouch"},
-                           {"id", request.id},
-                           {"client", request.peer.text()},
-                           {"server", request.local.text()}});
-    }
-  }
+void HostedLeader::ask_for_voucher(const net::VouchRequest& request) {
+  const auto asked = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    return peer.known && !peer.channel.closed() && peer.address.same_host(request.peer);
+  });
+  if (asked == peers_.end()) return server_->answer(request.id, false);
+  asked->channel.send({{"type", "vouch"},
+                       {"id", request.id},
+                       {"client", request.peer.text()},
+                       {"server", request.local.text()}});
 }
 
 }  // namespace lockstep::launch

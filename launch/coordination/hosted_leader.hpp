@@ -8,6 +8,7 @@
 #include "coordination/channel.hpp"
 #include "coordination/leader.hpp"
 #include "coordination/leader_link.hpp"
+#include "coordination/python_followers.hpp"
 #include "net/address.hpp"
 #include "net/server.hpp"
 
@@ -19,6 +20,8 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
  public:
   /// `master` is where the ranks of this node find the store that `server` serves.
   HostedLeader(LeaderOptions options, std::unique_ptr<net::Server> server, MasterAddress master);
+  /// Python agents may take part, as in a static rendezvous of torchrun.
+  void allow_python_followers();
   ~HostedLeader() override;
 
   int descriptor() const override { return poll_.get(); }
@@ -41,11 +44,11 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
 
   void send(NodeId node, const Json& message) override;
   void dismiss(NodeId node) override;
-  void begin_round(const std::vector<Node*>& order, const std::vector<Assignment>& assignments) override;
+  void begin_round(int round) override;
 
   Peer* find(NodeId node);
-  void welcome(Time now);
-  void ask_for_vouchers();
+  void welcome(net::AuthenticatedPeer& arrival, Time now);
+  void ask_for_voucher(const net::VouchRequest& request);
   void listen(Peer& peer, Time now);
   void hear(Peer& peer, const Json& message, Time now);
   void part_from_closed(Time now);
@@ -59,6 +62,7 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
   /// What the leader said to this node and `work` has not given out yet.
   std::vector<Json> inbox_;
   Leader leader_;
+  std::unique_ptr<PythonFollowers> python_;
 };
 
 }  // namespace lockstep::launch
