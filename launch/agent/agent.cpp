@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <ostream>
 
-#include "report/error_file.hpp"
-#include "report/failure_report.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/memory_events.hpp"
 #include "process/ports.hpp"
+#include "report/error_file.hpp"
+#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -43,7 +43,12 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }  // namespace
 
 Agent::Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log)
-    : plan_(plan), environment_(environment), log_(log), folder_(environment), guardian_(folder_.path()) {}
+    : plan_(plan),
+      environment_(environment),
+      log_(log),
+      signals_(plan.end_signals),
+      folder_(environment),
+      guardian_(folder_.path()) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
@@ -113,7 +118,7 @@ void Agent::on_event(const SignalQueue::Event& event) {
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) {
     on_child_ended();
-  } else if (!ends_job(number)) {
+  } else if (!signals_.ends_job(number)) {
     group_->signal(number, false);
   } else if (end_signal_ != 0) {
     log_ << "lockstep run: " + signal_name(number) + " came again: the ranks are killed\n" << std::flush;
