@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "agent/agent.hpp"
+#include "lockstep/core/error.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
-#include "lockstep/core/error.hpp"
 #include "process/worker_process.hpp"
 
 namespace {
@@ -24,6 +24,24 @@ constexpr const char* kUsage =
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
 
+/// The ranks' own code, or 1 for whoever expects what torchrun gives.
+int exit_status(const LaunchPlan& plan, int status) {
+  return plan.torchrun_exit_codes && status != 0 ? 1 : status;
+}
+
+int launch(const LaunchPlan& plan, const Environment& environment) {
+  for (const auto& notice : plan.notices) std::cerr << "lockstep run: " + notice + "\n";
+  if (plan.backend != Backend::alone) {
+    throw UsageError("--nnodes: this launcher starts the ranks of one node.");
+  }
+  try {
+    return exit_status(plan, Agent(plan, environment, std::cerr).run());
+  } catch (const StartError& error) {
+    std::cerr << "lockstep run: " << error.what() << '\n';
+    return exit_status(plan, error.exit_code());
+  }
+}
+
 int run(const std::vector<std::string>& words) {
   const Environment environment = process_environment();
   const auto parsed = run_option_table().parse(words, environment);
@@ -36,7 +54,7 @@ int run(const std::vector<std::string>& words) {
     print_plan(plan, environment, std::cout);
     return 0;
   }
-  return Agent(plan, environment, std::cerr).run();
+  return launch(plan, environment);
 }
 
 int dispatch(const std::vector<std::string>& words) {
@@ -64,9 +82,6 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     std::cerr << "lockstep run: " << error.what() << '\n';
     return kUsageStatus;
-  } catch (const StartError& error) {
-    std::cerr << "lockstep run: " << error.what() << '\n';
-    return error.exit_code();
   } catch (const std::exception& error) {
     std::cerr << "lockstep run: " << error.what() << '\n';
     return 1;

@@ -127,7 +127,7 @@ void Agent::on_deadlines(TimePoint now) {
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) {
     on_child_ended();
-  } else if (ends_job(number)) {
+  } else if (supervision_.signals.ends_job(number)) {
     on_end_signal(number);
   } else if (round_) {
     round_->pass_on(number);

@@ -64,7 +64,7 @@ Environment worker_environment(const LaunchPlan& plan, const Attempt& attempt, i
   result["TORCHELASTIC_RUN_ID"] = plan.run_id;
   result["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(attempt, local_rank);
-  result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = plan.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (needs_thread_limit(plan, parent)) result["OMP_NUM_THREADS"] = "1";
   return result;

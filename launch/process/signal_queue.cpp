@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 
@@ -20,12 +21,12 @@ bool is_ignored(int signal_number) {
   return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-sigset_t taken_signals() {
+sigset_t taken_signals(const std::vector<int>& end_signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : kTaken) {
-    if (number != SIGHUP || !is_ignored(SIGHUP)) sigaddset(&set, number);
-  }
+  for (const int number : kTaken) sigaddset(&set, number);
+  for (const int number : end_signals) sigaddset(&set, number);
+  if (is_ignored(SIGHUP)) sigdelset(&set, SIGHUP);
   return set;
 }
 
@@ -41,10 +42,10 @@ timespec until(SignalQueue::Clock::time_point deadline) {
 
 }  // namespace
 
-SignalQueue::SignalQueue() {
-  const sigset_t set = taken_signals();
+SignalQueue::SignalQueue(std::vector<int> end_signals) : end_signals_(std::move(end_signals)) {
+  const sigset_t set = taken_signals(end_signals_);
   // An inherited "ignored" would reap children by itself, and would hide the other signals from the ranks.
-  for (const int number : kTaken) {
+  for (int number = 1; number < SIGRTMIN; ++number) {
     if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
   }
   if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail("sigprocmask");
@@ -79,9 +80,8 @@ SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, 
   }
 }
 
-bool ends_job(int signal_number) noexcept {
-  return signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGQUIT ||
-         signal_number == SIGHUP;
+bool SignalQueue::ends_job(int signal_number) const noexcept {
+  return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
 }
 
 std::string signal_name(int signal_number) {

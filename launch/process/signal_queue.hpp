@@ -5,20 +5,22 @@
 #include <csignal>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::launch {
 
 /// Signals as events: blocked for the process and read one after the other, so that nothing happens in a
 /// signal handler and nothing is missed while the launcher is busy. One object a process, on its only thread.
 ///
-/// Taken: SIGCHLD, the signals that end a job (SIGTERM, SIGINT, SIGQUIT, SIGHUP) and those that are passed on
-/// (SIGUSR1, SIGUSR2). A SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
+/// Taken: SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2 and the signals that end a job. A
+/// SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
 class SignalQueue {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// `end_signals` are those that ask the job to end; the others that are taken are for the ranks alone.
   /// Throws lockstep::Error when the system refuses.
-  SignalQueue();
+  explicit SignalQueue(std::vector<int> end_signals);
   /// The signals act as before.
   ~SignalQueue();
   SignalQueue(const SignalQueue&) = delete;
@@ -35,17 +37,18 @@ class SignalQueue {
   /// read. Waits without end when there is no deadline.
   Event wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs = {-1, -1});
 
+  /// Whether the signal asks the job to end.
+  bool ends_job(int signal_number) const noexcept;
+
   /// For the child of a fork, before exec: the signals act as they did before the launcher.
   void restore_in_child() const noexcept;
 
  private:
+  std::vector<int> end_signals_;
   sigset_t original_mask_{};
   void (*original_pipe_action_)(int) = SIG_DFL;
   int descriptor_ = -1;
 };
-
-/// Whether the signal asks a job to end.
-bool ends_job(int signal_number) noexcept;
 
 /// "SIGTERM"; "signal 64" for one without a name.
 std::string signal_name(int signal_number);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "lockstep/core/environment.hpp"
 #include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
@@ -10,7 +12,8 @@ namespace lockstep::launch {
 /// What a launcher needs before it may start threads or ranks: signals become events in every thread, and a
 /// guardian, which is forked and so must come first, watches over what is started later.
 struct Supervision {
-  explicit Supervision(const Environment& environment) : folder(environment), guardian(folder.path()) {}
+  Supervision(const Environment& environment, const std::vector<int>& end_signals)
+      : signals(end_signals), folder(environment), guardian(folder.path()) {}
 
   SignalQueue signals;
   TemporaryFolder folder;
