@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "agent/agent.hpp"
+#include "coordination/open_leader.hpp"
 #include "lockstep/core/error.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
+#include "plan/slurm_plan.hpp"
+#include "process/supervision.hpp"
 #include "process/worker_process.hpp"
 
 namespace {
@@ -29,13 +32,14 @@ int exit_status(const LaunchPlan& plan, int status) {
   return plan.torchrun_exit_codes && status != 0 ? 1 : status;
 }
 
-int launch(const LaunchPlan& plan, const Environment& environment) {
+int launch(const LaunchPlan& plan, Environment environment) {
   for (const auto& notice : plan.notices) std::cerr << "lockstep run: " + notice + "\n";
-  if (plan.backend != Backend::alone) {
-    throw UsageError("--nnodes: this launcher starts the ranks of one node.");
-  }
+  Supervision supervision(environment, plan.end_signals);
+  const JobSecret secret = secret_for(plan, environment);
+  const auto leader = open_leader(plan, secret);
+  environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
   try {
-    return exit_status(plan, Agent(plan, environment, std::cerr).run());
+    return exit_status(plan, Agent(plan, environment, supervision, *leader, std::cerr).run());
   } catch (const StartError& error) {
     std::cerr << "lockstep run: " << error.what() << '\n';
     return exit_status(plan, error.exit_code());
@@ -49,7 +53,8 @@ int run(const std::vector<std::string>& words) {
     std::cout << run_option_table().help();
     return 0;
   }
-  const LaunchPlan plan = make_plan(parsed, environment);
+  LaunchPlan plan = make_plan(parsed, environment);
+  complete_from_slurm(parsed, environment, plan);
   if (parsed.options.dry_run) {
     print_plan(plan, environment, std::cout);
     return 0;

@@ -9,6 +9,7 @@
 #include "lockstep/core/error.hpp"
 #include "process/host_name.hpp"
 #include "process/time_text.hpp"
+#include "process/worker_process.hpp"
 #include "report/error_file.hpp"
 
 namespace lockstep::launch {
@@ -71,7 +72,7 @@ std::optional<Assignment> Agent::await_round() {
 void Agent::run_round(const Assignment& place) {
   attempt_ = attempt_for(place);
   round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_);
-  round_->start();
+  if (!start_ranks()) return;
   while (round_->ranks_run()) wait_for_event();
   // The ranks' last words come before whatever is said of their end.
   relay_.flush();
@@ -80,6 +81,20 @@ void Agent::run_round(const Assignment& place) {
   tell_ended();
   round_.reset();
   if (end_signal_ != 0) patience_ = SignalQueue::Clock::now() + plan_.shutdown_timeout + kFarewellTime;
+}
+
+bool Agent::start_ranks() {
+  try {
+    round_->start();
+    return true;
+  } catch (const StartError& error) {
+    if (plan_.max_nodes == 1) throw;
+    FailureRecord record = round_->not_started(error);
+    round_.reset();
+    leader_.send({{"type", "ended"}, {"round", attempt_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
+                 SignalQueue::Clock::now());
+    return false;
+  }
 }
 
 Attempt Agent::attempt_for(const Assignment& place) {

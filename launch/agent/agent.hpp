@@ -39,6 +39,8 @@ class Agent {
   /// Waits until the leader starts a round; nothing when the job is over instead.
   std::optional<Assignment> await_round();
   void run_round(const Assignment& place);
+  /// False when the program cannot be started here, which the leader is told; a job of one node throws instead.
+  bool start_ranks();
   Attempt attempt_for(const Assignment& place);
   /// The leader's own node stays until all others have gone.
   void await_others();

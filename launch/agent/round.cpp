@@ -122,16 +122,28 @@ std::int64_t Round::memory_kills() const {
   return kills && memory_kills_before_ ? *kills - *memory_kills_before_ : 0;
 }
 
-FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
-  constexpr int kLines = 10;
-  const std::string file = error_file(attempt_, worker.local_rank);
+FailureRecord Round::record_for(int local_rank) const {
   FailureRecord result;
-  result.rank = attempt_.place.first_rank + worker.local_rank;
-  result.local_rank = worker.local_rank;
-  result.pid = worker.pid;
+  result.rank = attempt_.place.first_rank + local_rank;
+  result.local_rank = local_rank;
   if (attempt_.place.group_world_size > 1)
     result.node = "node " + std::to_string(attempt_.place.group_rank) + ", host " + attempt_.host;
   result.program = plan_.program;
+  return result;
+}
+
+FailureRecord Round::not_started(const StartError& error) const {
+  FailureRecord result = record_for(0);
+  result.message = error.what();
+  result.status = error.exit_code() << 8;
+  return result;
+}
+
+FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
+  constexpr int kLines = 10;
+  const std::string file = error_file(attempt_, worker.local_rank);
+  FailureRecord result = record_for(worker.local_rank);
+  result.pid = worker.pid;
   result.status = worker.status;
   result.stopped = worker.stopped;
   result.message = error_message(file);

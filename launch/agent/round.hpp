@@ -14,6 +14,7 @@
 #include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
 #include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 #include "report/failure_record.hpp"
 
 namespace lockstep::launch {
@@ -56,11 +57,14 @@ class Round {
   /// The record of the rank that failed first. There must be one.
   FailureRecord first_failure() const;
   std::vector<FailureRecord> records() const;
+  /// The record of this node where the program could not be started.
+  FailureRecord not_started(const StartError& error) const;
   const Attempt& attempt() const noexcept { return attempt_; }
 
  private:
   enum class Stage { running, stopping, killing };
 
+  FailureRecord record_for(int local_rank) const;
   FailureRecord record(const Worker& worker, std::int64_t memory_kills) const;
   std::int64_t memory_kills() const;
 

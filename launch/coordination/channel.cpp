@@ -35,7 +35,7 @@ nlohmann::json parse(const std::string& text) {
 
 }  // namespace
 
-Channel::Channel(FileDescriptor socket, std::string read_ahead)
+Channel::Channel(net::FileDescriptor socket, std::string read_ahead)
     : socket_(std::move(socket)), incoming_(std::move(read_ahead)) {
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "process/file_descriptor.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
@@ -17,7 +17,7 @@ class Channel {
   static constexpr std::size_t kLongestMessage = 1 << 20;
 
   /// Takes a connected socket, and what was read from it too early.
-  explicit Channel(FileDescriptor socket, std::string read_ahead = "");
+  explicit Channel(net::FileDescriptor socket, std::string read_ahead = "");
 
   int descriptor() const noexcept { return socket_.get(); }
   /// Whether something waits until the peer reads; then `flush` is to be called when the socket can be written.
@@ -39,7 +39,7 @@ class Channel {
   void read_all();
   bool take_message(std::vector<Json>& messages);
 
-  FileDescriptor socket_;
+  net::FileDescriptor socket_;
   std::string incoming_;
   std::string outgoing_;
   std::string why_closed_;

@@ -34,7 +34,7 @@ class ChannelLeader final : public LeaderLink {
   Channel channel_;
   net::Address leader_;
   Times times_;
-  FileDescriptor poll_;
+  net::FileDescriptor poll_;
   Time last_heard_;
   Time next_ping_;
   /// The loss was told, or the leader has said farewell: what becomes of the channel is no news any more.

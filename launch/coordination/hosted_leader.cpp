@@ -34,6 +34,10 @@ HostedLeader::HostedLeader(LeaderOptions options, std::unique_ptr<net::Server> s
 
 HostedLeader::~HostedLeader() = default;
 
+void HostedLeader::allow_python_followers(const std::string& run_id, int max_nodes) {
+  python_ = std::make_unique<PythonFollowers>(run_id, max_nodes, *server_, leader_);
+}
+
 LeaderLink::Time HostedLeader::deadline() const {
   if (!inbox_.empty()) return Time::min();
   Time next = leader_.deadline();

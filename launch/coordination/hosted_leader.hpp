@@ -21,7 +21,7 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
   /// `master` is where the ranks of this node find the store that `server` serves.
   HostedLeader(LeaderOptions options, std::unique_ptr<net::Server> server, MasterAddress master);
   /// Python agents may take part, as in a static rendezvous of torchrun.
-  void allow_python_followers();
+  void allow_python_followers(const std::string& run_id, int max_nodes);
   ~HostedLeader() override;
 
   int descriptor() const override { return poll_.get(); }
@@ -54,7 +54,7 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
   void part_from_closed(Time now);
   void watch(Peer& peer);
 
-  FileDescriptor poll_;
+  net::FileDescriptor poll_;
   std::unique_ptr<net::Server> server_;
   MasterAddress master_;
   std::list<Peer> peers_;

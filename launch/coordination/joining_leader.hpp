@@ -42,27 +42,34 @@ class JoiningLeader final : public LeaderLink {
   bool finished() const override { return true; }
 
  private:
-  /// What the thread has come to. Written by the thread, read by the agent when `done` is set.
-  struct Attempt {
-    std::mutex mutex;
+  /// What the thread has come to.
+  struct Result {
     std::string last_problem = "no answer yet";
     net::FileDescriptor socket;
-    std::vector<net::Address> addresses;
-    bool plain_store = false;
+    /// Where a Python agent's store is.
+    std::vector<net::Address> plain_store;
     std::string failure;
-    bool done = false;
   };
 
+  // The thread's part. A function that concludes returns true.
   void look_for_leader();
   bool try_once();
+  bool meet_plain_store();
+  bool conclude(const std::function<void()>& write_result);
+  bool give_up(const std::string& why);
   void note_problem(const std::string& text);
-  void settle(Time now, std::vector<Json>& messages);
+  std::string problem();
+
+  std::vector<Json> settle(Time now);
 
   const Options options_;
   const Time until_;
   Time next_notice_;
+  const Time name_until_;
+  /// Readable when the thread has concluded.
   net::FileDescriptor event_;
-  Attempt attempt_;
+  std::mutex mutex_;
+  Result result_;
   std::atomic<bool> stop_ = false;
   std::vector<Json> unsent_;
   std::unique_ptr<LeaderLink> found_;

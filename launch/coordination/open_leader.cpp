@@ -15,10 +15,15 @@
 namespace lockstep::launch {
 namespace {
 
-using Backend = LaunchPlan::Backend;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kResolveTime{20};
+
+/// Where the ranks of the node that hosts the leader find the store. Port 0: a free one.
+MasterAddress own_address(const LaunchPlan& plan) {
+  if (plan.backend == Backend::alone) return {plan.master_addr, plan.master_port.value_or(0)};
+  return {plan.local_addr.value_or(plan.endpoint_host), plan.endpoint_port.value_or(0)};
+}
 
 std::vector<net::Address> addresses_of(const std::string& host, std::uint16_t port) {
   return net::resolve(host, port, Clock::now() + kResolveTime);
@@ -32,9 +37,9 @@ bool is_loopback_name(const std::string& host) {
 /// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A name
 /// that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the others.
 net::FileDescriptor listen_for(const LaunchPlan& plan) {
-  const std::uint16_t port = plan.endpoint_port.value_or(0);
-  const std::string host = plan.local_addr.value_or(plan.endpoint_host);
-  if (plan.backend == Backend::alone && is_loopback_name(host)) return net::listen_on_loopback(port);
+  const MasterAddress master = own_address(plan);
+  const std::string& host = master.host;
+  const std::uint16_t port = master.port;
   const auto addresses = addresses_of(host, port);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
   const auto own = std::find_if(addresses.begin(), addresses.end(), [](const net::Address& address) {
@@ -82,10 +87,21 @@ std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescrip
   // Python agents give no vouchers for their ranks.
   options.vouching = plan.backend != Backend::static_;
   auto server = std::make_unique<net::Server>(std::move(listener), options);
-  const MasterAddress master{plan.local_addr.value_or(plan.endpoint_host), server->address().port()};
+  const MasterAddress master{own_address(plan).host, server->address().port()};
   auto leader = std::make_unique<HostedLeader>(leader_options(plan), std::move(server), master);
   if (plan.backend == Backend::static_) leader->allow_python_followers(plan.run_id, plan.max_nodes);
   return leader;
+}
+
+PythonLeader::Options python_options(const LaunchPlan& plan) {
+  PythonLeader::Options options;
+  options.run_id = plan.run_id;
+  options.node_rank = plan.node_rank.value_or(0);
+  options.max_nodes = plan.max_nodes;
+  options.max_restarts = plan.max_restarts;
+  options.timeout = plan.times.timeout;
+  options.master = {plan.endpoint_host, plan.endpoint_port.value_or(0)};
+  return options;
 }
 
 std::unique_ptr<LeaderLink> join_leader(const LaunchPlan& plan, const JobSecret& secret) {
@@ -96,10 +112,8 @@ std::unique_ptr<LeaderLink> join_leader(const LaunchPlan& plan, const JobSecret&
   options.times.keep_alive_interval = plan.times.keep_alive_interval;
   options.times.lease = plan.times.keep_alive_interval * plan.times.keep_alive_max_attempt;
   if (plan.backend == Backend::static_) {
-    options.python = [options = PythonLeader::Options{plan.run_id, plan.node_rank.value_or(0), plan.max_restarts,
-                                                      plan.times.timeout, {plan.endpoint_host, *plan.endpoint_port}}](
-                         const std::vector<net::Address>& addresses) {
-      return std::make_unique<PythonLeader>(options, addresses);
+    options.python = [plan](const std::vector<net::Address>& store) {
+      return std::make_unique<PythonLeader>(python_options(plan), store);
     };
   }
   return std::make_unique<JoiningLeader>(options, Clock::now());
