@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <ostream>
 
+#include "lockstep/core/error.hpp"
+#include "net/socket.hpp"
+#include "process/memory_events.hpp"
 #include "report/error_file.hpp"
 #include "report/failure_report.hpp"
-#include "lockstep/core/error.hpp"
-#include "process/memory_events.hpp"
-#include "process/ports.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -73,7 +73,7 @@ int Agent::run() {
 Attempt Agent::next_attempt(int restart_count) {
   Attempt attempt;
   attempt.restart_count = restart_count;
-  attempt.master_port = plan_.master_port ? *plan_.master_port : free_port();
+  attempt.master_port = plan_.master_port ? *plan_.master_port : net::free_port();
   attempt.folder = plan_.log_dir.empty() ? folder_.path() : plan_.log_dir;
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     make_folder(std::filesystem::path(error_file(attempt, rank)).parent_path());

@@ -2,7 +2,7 @@
 
 #include <ostream>
 
-#include "process/ports.hpp"
+#include "net/socket.hpp"
 #include "plan/worker_environment.hpp"
 
 namespace lockstep::launch {
@@ -22,7 +22,7 @@ std::string shell_word(const std::string& word) {
 
 void print_plan(const LaunchPlan& plan, const Environment& environment, std::ostream& out) {
   Attempt attempt;
-  attempt.master_port = plan.master_port ? *plan.master_port : free_port();
+  attempt.master_port = plan.master_port ? *plan.master_port : net::free_port();
   attempt.folder = plan.log_dir.empty() ? "<a temporary folder>" : plan.log_dir;
   for (int rank = 0; rank < plan.local_world_size; ++rank) {
     out << "rank " << rank << ":";

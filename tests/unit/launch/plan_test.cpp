@@ -3,14 +3,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "plan/devices.hpp"
-#include "report/failure_report.hpp"
-#include "plan/launch_plan.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
-#include "process/ports.hpp"
+#include "net/socket.hpp"
+#include "plan/devices.hpp"
+#include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
+#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -154,7 +154,7 @@ TEST(Devices, CountsVisibleGpus) {
 }
 
 TEST(Ports, AreFree) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = net::free_port();
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
