@@ -20,6 +20,9 @@ namespace {
 /// can end it.
 constexpr std::chrono::seconds kKillTime{10};
 
+/// The exit status of a job that was ended because it stood still: timeout(1)'s.
+constexpr int kStandstillStatus = 124;
+
 /// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
 /// that lose a partner exit with an error of their own.
 std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
@@ -44,7 +47,12 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }  // namespace
 
 Agent::Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log)
-    : plan_(plan), environment_(environment), log_(log), folder_(environment), guardian_(folder_.path()) {}
+    : plan_(plan),
+      environment_(environment),
+      log_(log),
+      folder_(environment),
+      guardian_(folder_.path()),
+      restarts_(plan.max_restarts, plan.restart_backoff) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
@@ -57,17 +65,39 @@ int Agent::run() {
     // The ranks' last words come before the report, and the report before the wait for what they left behind.
     relay_.flush();
     if (first_failure_) report_failure(attempt);
+    if (standstill_) report_standstill();
     end_leftovers();
     relay_.finish();
-    if (!first_failure_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
-    const bool again = restart < plan_.max_restarts && end_signal_ == 0 && !abandoned_;
-    if (!again) {
+    if (!first_failure_ && !standstill_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
+    if (!starts_again(restart)) {
       tell_who_started_us(attempt);
       return exit_code();
     }
-    log_ << "lockstep run: restart " + std::to_string(restart + 1) + " of " +
-                std::to_string(plan_.max_restarts) + "\n"
-         << std::flush;
+  }
+}
+
+bool Agent::starts_again(int restart) {
+  using std::chrono::duration_cast;
+  using std::chrono::milliseconds;
+  const auto lived = duration_cast<milliseconds>(SignalQueue::Clock::now() - started_);
+  const auto decision = restarts_.after({lived, watch_->best_step()});
+  if (!decision.reason.empty()) log_ << "lockstep run: " + decision.reason + "\n" << std::flush;
+  if (!decision.again || end_signal_ != 0 || abandoned_) return false;
+  const std::string after =
+      decision.pause.count() == 0 ? "" : ", after a pause of " + seconds_text(decision.pause);
+  log_ << "lockstep run: restart " + std::to_string(restart + 1) + " of " +
+              std::to_string(plan_.max_restarts) + after + "\n"
+       << std::flush;
+  pause(decision.pause);
+  return end_signal_ == 0;
+}
+
+void Agent::pause(std::chrono::milliseconds time) {
+  const auto until = SignalQueue::Clock::now() + time;
+  while (end_signal_ == 0 && SignalQueue::Clock::now() < until) {
+    const auto event = signals_.wait(until);
+    if (event.wakeup == SignalQueue::Wakeup::signal && ends_job(event.signal_number))
+      end_signal_ = event.signal_number;
   }
 }
 
@@ -88,11 +118,17 @@ void Agent::start_ranks(const Attempt& attempt) {
   stage_ = Stage::running;
   deadline_.reset();
   first_failure_.reset();
+  standstill_.reset();
+  started_ = SignalQueue::Clock::now();
+  watch_.reset();
+  watch_.emplace(folder_.path(), attempt.restart_count, plan_.local_world_size, 0, "",
+                 WatchOptions{.timeout = plan_.heartbeat_timeout});
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
                                                      : plan_.bindings[static_cast<std::size_t>(rank)]);
-    group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_),
-                  open_output(plan_, attempt, rank, relay_));
+    Environment environment = worker_environment(plan_, attempt, rank, environment_);
+    watch_->add_to(environment, rank);
+    group_->start(rank, worker_command(plan_, rank), environment, open_output(plan_, attempt, rank, relay_));
   }
 }
 
@@ -100,14 +136,18 @@ void Agent::supervise() {
   while (group_->running() > 0 && !abandoned_) wait_for_event();
 }
 
-void Agent::wait_for_event() { on_event(signals_.wait(deadline_, relay_.descriptor())); }
+Agent::TimePoint Agent::next_deadline() const {
+  return deadline_ ? std::min(*deadline_, watch_->next_look()) : watch_->next_look();
+}
+
+void Agent::wait_for_event() { on_event(signals_.wait(next_deadline(), relay_.descriptor())); }
 
 void Agent::on_event(const SignalQueue::Event& event) {
   switch (event.wakeup) {
     case SignalQueue::Wakeup::signal:
       return on_signal(event.signal_number);
     case SignalQueue::Wakeup::deadline:
-      return on_deadline();
+      return deadline_ && SignalQueue::Clock::now() >= *deadline_ ? on_deadline() : look_at_ranks();
     case SignalQueue::Wakeup::input:
       return relay_.pump();
   }
@@ -116,6 +156,8 @@ void Agent::on_event(const SignalQueue::Event& event) {
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) {
     on_child_ended();
+  } else if (number == stacks_request()) {
+    print_stacks();
   } else if (!ends_job(number)) {
     group_->signal(number, false);
   } else if (end_signal_ != 0) {
@@ -151,6 +193,28 @@ void Agent::kill() {
   group_->kill();
 }
 
+void Agent::look_at_ranks() {
+  auto standstill = watch_->look(group_->workers(), log_);
+  if (!standstill || stage_ != Stage::running) return;
+  standstill_ = std::move(standstill);
+  log_ << "lockstep run: the job stands still for " + seconds_text(plan_.heartbeat_timeout) +
+              " (--heartbeat-timeout): it is ended\n"
+       << std::flush;
+  print_stacks();
+  stop(SIGTERM);
+}
+
+void Agent::print_stacks() {
+  log_ << stacks_report(dump_stacks(watch_->stack_targets(group_->workers()), environment_)) << std::flush;
+}
+
+/// Once more at the end, where the cause is looked for.
+void Agent::report_standstill() {
+  const auto& stuck = standstill_->stuck;
+  cause_ = stuck.empty() ? 0 : static_cast<std::size_t>(stuck.front());
+  log_ << "lockstep run: FAILED: " + standstill_->text + "\n" << std::flush;
+}
+
 void Agent::on_deadline() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
@@ -178,6 +242,9 @@ void Agent::end_leftovers() {
 }
 
 void Agent::report_failure(const Attempt& attempt) {
+  if (const std::string text = early_leavers(watch_->views(group_->workers())); !text.empty()) {
+    log_ << "lockstep run: " + text + "\n" << std::flush;
+  }
   std::vector<std::string> messages;
   for (const auto& worker : group_->workers())
     messages.push_back(error_message(error_file(attempt, worker.local_rank)));
@@ -200,6 +267,7 @@ CauseDetails Agent::details_of_cause(const Attempt& attempt) const {
 }
 
 int Agent::exit_code() const {
+  if (standstill_) return kStandstillStatus;
   // A cause that was stopped before it could end by itself has no exit code of its own.
   const Worker& cause = group_->workers()[cause_];
   return exit_code_of(*(cause.failed() ? cause : group_->workers()[*first_failure_]).status);

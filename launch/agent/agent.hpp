@@ -3,21 +3,23 @@
 #include <iosfwd>
 #include <optional>
 
-#include "report/failure_report.hpp"
-#include "process/guardian.hpp"
-#include "plan/launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
 #include "output/output_relay.hpp"
+#include "plan/launch_plan.hpp"
+#include "plan/worker_environment.hpp"
+#include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
 #include "process/temporary_folder.hpp"
-#include "plan/worker_environment.hpp"
 #include "process/worker_group.hpp"
+#include "report/failure_report.hpp"
+#include "watch/rank_watch.hpp"
+#include "watch/restart_policy.hpp"
 
 namespace lockstep::launch {
 
 /// Starts the ranks of one node, watches over them, and answers with an exit status. It sleeps until
-/// something happens: a rank ends, a signal comes, or the time to end is over. One object a process, on its
-/// only thread.
+/// something happens (a rank ends, a signal comes, or the time to end is over) and looks at the heartbeats
+/// once a second. One object a process, on its only thread.
 ///
 /// - A rank fails: the others get SIGTERM, and SIGKILL when the shutdown timeout is over; then the group is
 /// started
@@ -25,6 +27,7 @@ namespace lockstep::launch {
 /// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time. A second
 /// one: SIGKILL
 ///   at once.
+/// - No rank moves for the heartbeat timeout: the same, after the stacks of all ranks were printed.
 /// - SIGUSR1 and SIGUSR2 are passed on.
 /// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
 class Agent {
@@ -49,6 +52,12 @@ class Agent {
   void on_signal(int number);
   void on_child_ended();
   void on_deadline();
+  void look_at_ranks();
+  void print_stacks();
+  void report_standstill();
+  bool starts_again(int restart);
+  void pause(std::chrono::milliseconds time);
+  TimePoint next_deadline() const;
   void stop(int signal_number);
   void kill();
   void report_failure(const Attempt& attempt);
@@ -64,10 +73,15 @@ class Agent {
   Guardian guardian_;
   OutputRelay relay_;
   std::optional<WorkerGroup> group_;
+  std::optional<RankWatch> watch_;
+  RestartPolicy restarts_;
+  TimePoint started_;
   Stage stage_ = Stage::running;
   std::optional<TimePoint> deadline_;
   /// The rank that failed first in this attempt.
   std::optional<std::size_t> first_failure_;
+  /// Why the job was ended though no rank had failed.
+  std::optional<Standstill> standstill_;
   /// The rank to blame for it, once that is reported.
   std::size_t cause_ = 0;
   /// The kernel's count when this attempt began.

@@ -13,7 +13,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr int kTaken[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+const int kTaken[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, stacks_request()};
 
 bool is_ignored(int signal_number) {
   struct sigaction action {};
@@ -78,6 +78,9 @@ SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, 
     if (entries[0].revents == 0 && entries[1].revents != 0) return {Wakeup::input, 0};
   }
 }
+
+// The C library keeps the first real-time signals for itself, and says at run time where its own end.
+int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 bool ends_job(int signal_number) noexcept {
   return signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGQUIT ||

@@ -10,8 +10,9 @@ namespace lockstep::launch {
 /// Signals as events: blocked for the process and read one after the other, so that nothing happens in a
 /// signal handler and nothing is missed while the launcher is busy. One object a process, on its only thread.
 ///
-/// Taken: SIGCHLD, the signals that end a job (SIGTERM, SIGINT, SIGQUIT, SIGHUP) and those that are passed on
-/// (SIGUSR1, SIGUSR2). A SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
+/// Taken: SIGCHLD, the signals that end a job (SIGTERM, SIGINT, SIGQUIT, SIGHUP) those that are passed on
+/// (SIGUSR1, SIGUSR2), and the request for stacks. A SIGHUP that is ignored when the launcher starts, as
+/// under nohup, stays ignored.
 class SignalQueue {
  public:
   using Clock = std::chrono::steady_clock;
@@ -42,6 +43,9 @@ class SignalQueue {
   void (*original_pipe_action_)(int) = SIG_DFL;
   int descriptor_ = -1;
 };
+
+/// The signal on which `lockstep run` prints the stacks of its ranks (`lockstep stacks`).
+int stacks_request() noexcept;
 
 /// Whether the signal asks a job to end.
 bool ends_job(int signal_number) noexcept;

@@ -51,6 +51,19 @@ RankWatch::~RankWatch() {
   }
 }
 
+void RankWatch::add_to(Environment& environment, int local_rank) const {
+  environment["LOCKSTEP_HEARTBEAT_FILE"] = file(local_rank);
+}
+
+std::vector<StackTarget> RankWatch::stack_targets(const std::vector<Worker>& workers) const {
+  std::vector<StackTarget> targets;
+  for (const auto& worker : workers) {
+    if (!worker.status)
+      targets.push_back({first_rank_ + worker.local_rank, worker.pid, file(worker.local_rank)});
+  }
+  return targets;
+}
+
 std::vector<RankView> RankWatch::views(const std::vector<Worker>& workers) const {
   std::vector<RankView> result;
   for (const auto& worker : workers) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "process/worker_group.hpp"
+#include "watch/stack_dump.hpp"
 #include "watch/standstill.hpp"
 
 namespace lockstep::launch {
@@ -37,6 +38,8 @@ class RankWatch {
   RankWatch& operator=(const RankWatch&) = delete;
 
   const std::string& file(int local_rank) const { return files_[static_cast<std::size_t>(local_rank)]; }
+  /// Names the file to the rank.
+  void add_to(Environment& environment, int local_rank) const;
 
   /// When to look next.
   Clock::time_point next_look() const noexcept { return next_look_; }
@@ -46,6 +49,9 @@ class RankWatch {
 
   /// The ranks as they are now.
   std::vector<RankView> views(const std::vector<Worker>& workers) const;
+
+  /// Whose stacks can be asked for.
+  std::vector<StackTarget> stack_targets(const std::vector<Worker>& workers) const;
 
   /// The most steps that a rank has done; nothing when none has ever beaten.
   std::optional<std::uint64_t> best_step() const;

@@ -10,6 +10,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "process/file_descriptor.hpp"
+#include "process/signal_queue.hpp"
 #include "watch/process_facts.hpp"
 
 namespace lockstep::launch {
@@ -38,8 +39,6 @@ void check_is_launcher(pid_t process) {
 }
 
 }  // namespace
-
-int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 int stacks_command(const std::vector<std::string>& words, std::ostream& out) {
   if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {

@@ -6,9 +6,6 @@
 
 namespace lockstep::launch {
 
-/// The signal on which `lockstep run` prints the stacks of its ranks.
-int stacks_request() noexcept;
-
 /// `lockstep stacks PID`: asks the launcher with that process id. Returns the exit status. Throws UsageError
 /// where the process is no launcher of this user's: the signal would end others.
 int stacks_command(const std::vector<std::string>& words, std::ostream& out);
