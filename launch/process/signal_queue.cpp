@@ -56,6 +56,8 @@ SignalQueue::SignalQueue() {
 
 SignalQueue::~SignalQueue() {
   close(descriptor_);
+  // A request that came too late would end the process.
+  std::signal(stacks_request(), SIG_IGN);
   restore_in_child();
 }
 

@@ -19,7 +19,7 @@ class SignalQueue {
 
   /// Throws lockstep::Error when the system refuses.
   SignalQueue();
-  /// The signals act as before.
+  /// The signals act as before; requests for stacks are ignored from now on.
   ~SignalQueue();
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
+#include <sstream>
 
 namespace lockstep::launch {
 namespace {
@@ -21,20 +23,33 @@ bool is_harmless(char letter) {
   return (code >= ' ' && code != 0x7f) || letter == '\n' || letter == '\t';
 }
 
+std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+/// "file(function+0x1f)[0x7f...]" as "function+0x1f in file", or "file+0x1f" where the function has no name;
+/// other lines as they are.
+std::string readable_frame(const std::string& line) {
+  const auto open = line.find('(');
+  const auto plus = line.find('+', open);
+  const auto close = line.find(')', plus);
+  if (close == std::string::npos || line.compare(close, 4, ")[0x") != 0) return line;
+  const std::string file = base_name(line.substr(0, open));
+  const std::string offset = line.substr(plus, close - plus);
+  const std::string name = line.substr(open + 1, plus - open - 1);
+  return "  " + (name.empty() ? file + offset : demangled(name) + offset + " in " + file);
+}
+
+std::string without_controls(const std::string& text) {
+  std::string result;
+  std::copy_if(text.begin(), text.end(), std::back_inserter(result), is_harmless);
+  return result;
+}
+
 }  // namespace
 
 std::string readable_stack(const std::string& text) {
+  std::istringstream lines(without_controls(text));
   std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    if (text.compare(at, 3, "(_Z") == 0) {
-      const auto end = std::min(text.find_first_of("+)\n", at), text.size());
-      result += "(" + demangled(text.substr(at + 1, end - at - 1));
-      at = end;
-    } else {
-      if (is_harmless(text[at])) result += text[at];
-      ++at;
-    }
-  }
+  for (std::string line; std::getline(lines, line);) result += readable_frame(line) + "\n";
   return result;
 }
 

@@ -13,12 +13,14 @@
 namespace lockstep::launch {
 namespace {
 
-bool is_installed(const std::string& name, const std::string& search_path) {
+/// The path of a program in the folders of `search_path`; empty where it is in none.
+std::string found(const std::string& name, const std::string& search_path) {
   std::istringstream folders(search_path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    if (!folder.empty() && access((folder + "/" + name).c_str(), X_OK) == 0) return true;
+    const std::string path = folder + "/" + name;
+    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
   }
-  return false;
+  return "";
 }
 
 bool runs_python(pid_t process) {
@@ -42,12 +44,14 @@ void settle(const std::string& file) {
 
 std::optional<std::vector<std::string>> StackTool::command_for(pid_t process,
                                                                const std::string& search_path) {
+  using Words = std::vector<std::string>;
   const std::string pid = std::to_string(process);
-  if (runs_python(process) && is_installed("py-spy", search_path)) return {{"py-spy", "dump", "--pid", pid}};
-  if (is_installed("eu-stack", search_path)) return {{"eu-stack", "-p", pid}};
-  if (is_installed("gdb", search_path)) {
-    return {{"gdb", "-nx", "-batch", "-p", pid, "-ex", "thread apply all backtrace"}};
-  }
+  const auto installed = [&](const char* name) { return found(name, search_path); };
+  if (const auto tool = installed("py-spy"); !tool.empty() && runs_python(process))
+    return Words{tool, "dump", "--pid", pid};
+  if (const auto tool = installed("eu-stack"); !tool.empty()) return Words{tool, "-p", pid};
+  if (const auto tool = installed("gdb"); !tool.empty())
+    return Words{tool, "-nx", "-batch", "-p", pid, "-ex", "thread apply all backtrace"};
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
@@ -127,8 +128,9 @@ int hangs(const Words& words) {
   const auto accelerator = join();
   const int deadly = std::stoi(argument(words, 0));
   train_steps(accelerator, kEndless, [&](int step, const at::Tensor&) {
-    if (step == deadly && accelerator.process_index() == 1)
-      std::this_thread::sleep_for(std::chrono::minutes(2));
+    if (step != deadly || accelerator.process_index() != 1) return;
+    std::cout << "rank 1 hangs" << std::endl;
+    std::this_thread::sleep_for(std::chrono::minutes(2));
   });
   return 0;
 }
