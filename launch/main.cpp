@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "agent/agent.hpp"
+#include "coordination/open_leader.hpp"
 #include "lockstep/core/error.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
+#include "plan/slurm_plan.hpp"
+#include "process/supervision.hpp"
 #include "process/worker_process.hpp"
 #include "watch/stacks_command.hpp"
 
@@ -26,6 +29,25 @@ constexpr const char* kUsage =
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
 
+/// The ranks' own code, or 1 for whoever expects what torchrun gives.
+int exit_status(const LaunchPlan& plan, int status) {
+  return plan.torchrun_exit_codes && status != 0 ? 1 : status;
+}
+
+int launch(const LaunchPlan& plan, Environment environment) {
+  for (const auto& notice : plan.notices) std::cerr << "lockstep run: " + notice + "\n";
+  Supervision supervision(environment, plan.end_signals);
+  const JobSecret secret = secret_for(plan, environment);
+  const auto leader = open_leader(plan, secret);
+  environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
+  try {
+    return exit_status(plan, Agent(plan, environment, supervision, *leader, std::cerr).run());
+  } catch (const StartError& error) {
+    std::cerr << "lockstep run: " << error.what() << '\n';
+    return exit_status(plan, error.exit_code());
+  }
+}
+
 int run(const std::vector<std::string>& words) {
   const Environment environment = process_environment();
   const auto parsed = run_option_table().parse(words, environment);
@@ -33,12 +55,13 @@ int run(const std::vector<std::string>& words) {
     std::cout << run_option_table().help();
     return 0;
   }
-  const LaunchPlan plan = make_plan(parsed, environment);
+  LaunchPlan plan = make_plan(parsed, environment);
+  complete_from_slurm(parsed, environment, plan);
   if (parsed.options.dry_run) {
     print_plan(plan, environment, std::cout);
     return 0;
   }
-  return Agent(plan, environment, std::cerr).run();
+  return launch(plan, environment);
 }
 
 int dispatch(const std::vector<std::string>& words) {
@@ -67,9 +90,6 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     std::cerr << "lockstep run: " << error.what() << '\n';
     return kUsageStatus;
-  } catch (const StartError& error) {
-    std::cerr << "lockstep run: " << error.what() << '\n';
-    return error.exit_code();
   } catch (const std::exception& error) {
     std::cerr << "lockstep run: " << error.what() << '\n';
     return 1;

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "lockstep/core/error.hpp"
+#include "process/time_text.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -14,16 +15,15 @@ std::string range_text(int least, int most) {
   return least == most ? std::to_string(least) : std::to_string(least) + ":" + std::to_string(most);
 }
 
-std::string seconds_text(std::chrono::milliseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
-}
-
 int read_int(const Json& message, const char* key) {
   const auto found = message.find(key);
   if (found == message.end() || !found->is_number_integer())
     throw DataError(std::string("a message between launchers has no number '") + key + "'.");
   return found->get<int>();
 }
+
+/// The leader's own node and Python agents give no signs of life.
+bool has_lease(const Node& node) { return node.id != 0 && !node.info.mute; }
 
 bool read_flag(const Json& message, const char* key) {
   const auto found = message.find(key);
@@ -193,6 +193,7 @@ void Leader::stop(Reason reason, int signal) {
   if (!first && reason < reason_) return;
   reason_ = reason;
   phase_ = Phase::stopping;
+  for (auto& node : nodes_) node.ended = node.ended || node.info.mute;
   if (first || reason == Reason::end) tell_all({{"type", "stop"}, {"round", round_}, {"signal", signal}});
 }
 
@@ -200,7 +201,7 @@ void Leader::check_all_ended(Time now) {
   if (phase_ != Phase::running && phase_ != Phase::stopping) return;
   const bool all = std::all_of(nodes_.begin(), nodes_.end(),
                                [](const Node& node) { return !node.active || node.ended; });
-  if (!all) return;
+  if (!all) return note_mute_only(now);
   if (phase_ == Phase::running && preempted_) {
     after_failure(now);
   } else if (phase_ == Phase::running) {
@@ -208,6 +209,13 @@ void Leader::check_all_ended(Time now) {
   } else {
     after_round(now);
   }
+}
+
+void Leader::note_mute_only(Time now) {
+  const bool others = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+    return node.active && !node.ended && !node.info.mute;
+  });
+  if (!others && !mute_deadline_) mute_deadline_ = now + options_.exit_barrier_timeout;
 }
 
 void Leader::after_round(Time now) {
@@ -237,7 +245,7 @@ void Leader::after_loss(Time now) {
   // A rank that died of itself is the cause, even where its node went down after it.
   if (verdict.has_own_cause) return after_failure(now);
   if (staying() >= options_.min_nodes) return gather(now);
-  report("FAILED: " + losses_ + "\n");
+  report("lockstep run: FAILED: " + losses_ + "\n");
   if (restart_count_ >= options_.max_restarts) return finish(1, verdict.error, now);
   restart("", now);
 }
@@ -276,7 +284,8 @@ void Leader::start(const std::vector<Node*>& order) {
   records_.clear();
   losses_.clear();
   preempted_ = false;
-  outbox_.begin_round(order, places);
+  mute_deadline_.reset();
+  outbox_.begin_round(round_);
   if (order.size() > 1) say(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i]->group_rank = places[i].group_rank;
@@ -298,7 +307,7 @@ void Leader::finish(int exit_code, const Json& error, Time now) {
 void Leader::drop_silent(Time now) {
   std::vector<NodeId> silent;
   for (const auto& node : nodes_) {
-    if (node.id != 0 && now >= node.last_heard + options_.lease) silent.push_back(node.id);
+    if (has_lease(node) && now >= node.last_heard + options_.lease) silent.push_back(node.id);
   }
   for (const NodeId id : silent) {
     outbox_.dismiss(id);
@@ -313,11 +322,16 @@ void Leader::tick(Time now) {
     for (const auto& node : nodes_) outbox_.dismiss(node.id);
     nodes_.clear();
   }
+  if (phase_ == Phase::running && mute_deadline_ && now >= *mute_deadline_) {
+    report("lockstep run: FAILED: torchrun's agents have not ended " + seconds_text(options_.exit_barrier_timeout) +
+           " after all other nodes have: look at their logs\n");
+    finish(1, nullptr, now);
+  }
   if (phase_ != Phase::gathering) return;
   try_start(now);
   if (phase_ != Phase::gathering) return;
   if (now >= gathering_since_ + options_.join_timeout) {
-    report("FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() + " (--rdzv-conf join_timeout)\n");
+    report("lockstep run: FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() + " (--rdzv-conf join_timeout)\n");
     finish(1, nullptr, now);
   } else if (now >= next_notice_) {
     say(awaited());
@@ -347,9 +361,10 @@ std::string Leader::awaited() const {
 Leader::Time Leader::deadline() const {
   Time next = Time::max();
   for (const auto& node : nodes_) {
-    if (node.id != 0) next = std::min(next, node.last_heard + options_.lease);
+    if (has_lease(node)) next = std::min(next, node.last_heard + options_.lease);
   }
   if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
+  if (phase_ == Phase::running && mute_deadline_) next = std::min(next, *mute_deadline_);
   if (phase_ != Phase::gathering) return next;
   next = std::min({next, next_notice_, gathering_since_ + options_.join_timeout});
   return last_call_ ? std::min(next, *last_call_) : next;
@@ -357,7 +372,7 @@ Leader::Time Leader::deadline() const {
 
 bool Leader::finished() const {
   return phase_ == Phase::finishing &&
-         std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.id == 0; });
+         std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.id == 0 || node.info.mute; });
 }
 
 void Leader::say(const std::string& text) { tell_all({{"type", "text"}, {"text", text}}); }

@@ -42,6 +42,8 @@ struct LeaderOptions {
   Milliseconds lease = std::chrono::seconds(15);
   /// How long nodes may need to go once the job is over.
   Milliseconds close_timeout = std::chrono::seconds(30);
+  /// How long Python agents may work on when all other nodes have ended.
+  Milliseconds exit_barrier_timeout = std::chrono::minutes(5);
   /// Between two lines about who is awaited.
   Milliseconds notice_interval = std::chrono::seconds(10);
   Judge judge;
@@ -54,8 +56,8 @@ class LeaderOutbox {
   virtual void send(NodeId node, const Json& message) = 0;
   /// Ends the connection. The leader has forgotten the node.
   virtual void dismiss(NodeId node) = 0;
-  /// A round begins: whatever the ranks of an earlier one left in the store must be gone.
-  virtual void begin_round(const std::vector<Node*>& order, const std::vector<Assignment>& assignments) = 0;
+  /// A round begins (1: the first): whatever the ranks of an earlier one left in the store must be gone.
+  virtual void begin_round(int round) = 0;
 };
 
 /// The one place where it is decided who takes part, when ranks start and stop, whether a failed job is started
@@ -105,6 +107,7 @@ class Leader {
   void start(const std::vector<Node*>& order);
   void stop(Reason reason, int signal);
   void check_all_ended(Time now);
+  void note_mute_only(Time now);
   void after_round(Time now);
   void after_failure(Time now);
   void after_loss(Time now);
@@ -138,6 +141,8 @@ class Leader {
   std::optional<Time> last_call_;
   Time next_notice_;
   std::optional<Time> close_deadline_;
+  /// When nodes that say nothing before their end must have ended, once all others have.
+  std::optional<Time> mute_deadline_;
 };
 
 }  // namespace lockstep::launch

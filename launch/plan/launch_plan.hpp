@@ -8,13 +8,14 @@
 
 #include "lockstep/core/environment.hpp"
 #include "plan/output_plan.hpp"
+#include "plan/rendezvous_plan.hpp"
 #include "plan/run_options.hpp"
 #include "process/scoped_binding.hpp"
 
 namespace lockstep::launch {
 
 /// What is to be started, worked out from the command line: every default is filled in.
-struct LaunchPlan {
+struct LaunchPlan : RendezvousPlan {
   /// The words to execute, the interpreter included.
   std::vector<std::string> command;
   /// Where the program's own arguments begin in `command`: `${local_rank}` is replaced from here on.
@@ -38,12 +39,18 @@ struct LaunchPlan {
   /// 0: ranks that make no progress are only named.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds restart_backoff{1'000};
+  /// The signals that end the job, and how they were written (TORCHELASTIC_SIGNALS_TO_HANDLE).
+  std::vector<int> end_signals;
+  std::string signals_to_handle;
+  /// Every failure gives exit status 1.
+  bool torchrun_exit_codes = false;
+  /// Each rank finds LOCAL_RANK=0 and one GPU.
+  bool virtual_local_rank = false;
+  /// What the user should know before the ranks start, a line each.
+  std::vector<std::string> notices;
 };
 
 /// Throws UsageError when the options contradict each other or ask for what is not there.
 LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment);
-
-/// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port". Throws UsageError.
-std::pair<std::string, std::optional<std::uint16_t>> parse_endpoint(const std::string& text);
 
 }  // namespace lockstep::launch

@@ -7,13 +7,16 @@ using Table = OptionTable<RunOptions>;
 
 void add_node_options(Table& table) {
   table.section("ranks")
-      .add("nnodes", &RunOptions::nnodes, "Number of nodes, or MIN:MAX. One node is supported.", metavar("N"))
+      .add("nnodes", &RunOptions::nnodes, "Number of nodes, or the range of nodes in the form MIN:MAX.",
+           metavar("N"))
       .add("nproc-per-node", &RunOptions::nproc_per_node,
            "Ranks on this node: a number, 'cpu' (the CPUs that this process may use), 'gpu' (the GPUs that "
            "it sees) or "
            "'auto' (GPUs where there are any, else CPUs).",
            metavar("N"))
-      .add("node-rank", &RunOptions::node_rank, "Number of this node; 0, as there is one.", at_least(0))
+      .add("node-rank", &RunOptions::node_rank,
+           "Rank of this node: always for the static backend; for c10d the rank that it asks for.",
+           at_least(0))
       .add("role", &RunOptions::role, "The name that the ranks find in ROLE_NAME.", not_empty());
 }
 
@@ -23,13 +26,25 @@ void add_address_options(Table& table) {
            "One node on a free port of the loopback interface. It is what happens anyway when no address is "
            "given; the "
            "run id becomes a random one.")
-      .add("rdzv-backend", &RunOptions::rdzv_backend,
-           "'static' takes the address as it is given; 'c10d', on one node, is the same as --standalone.",
-           one_of({"static", "c10d"}))
+      .add(
+          "rdzv-backend", &RunOptions::rdzv_backend,
+          "How the nodes find each other. 'static': the address of node 0 and the rank of each node are "
+          "given; "
+          "'c10d': they meet at --rdzv-endpoint; 'slurm': the Slurm step says it. Of no matter for one node.",
+          metavar("{static,c10d,slurm}"))
       .add("rdzv-endpoint", &RunOptions::rdzv_endpoint,
-           "HOST[:PORT], another way to write --master-addr and --master-port.", metavar("HOST:PORT"))
+           "Where the nodes meet: HOST[:PORT], with port 29400 (c10d) or 29500 (static) when none is given.",
+           metavar("HOST:PORT"))
       .add("rdzv-id", &RunOptions::rdzv_id,
-           "The name of this run, which the ranks find in TORCHELASTIC_RUN_ID.", metavar("ID"), not_empty())
+           "The name of this run, the same on all nodes; the ranks find it in TORCHELASTIC_RUN_ID.",
+           metavar("ID"), not_empty())
+      .add(
+          "rdzv-conf", &RunOptions::rdzv_conf,
+          "How long nodes wait for each other, in seconds: join_timeout=600 for the smallest number of "
+          "nodes, "
+          "last_call_timeout=30 for more, close_timeout=30, keep_alive_interval=5, keep_alive_max_attempt=3, "
+          "read_timeout=60, timeout=900 (static); and is_host=1 for the node that opens the endpoint.",
+          metavar("KEY=VALUE,..."))
       .add("master-addr", &RunOptions::master_addr, "Name or address of this host, where rank 0 listens.",
            metavar("HOST"), not_empty())
       .add("master-port", &RunOptions::master_port,
@@ -54,8 +69,15 @@ void add_supervision_options(Table& table) {
       .add("max-restarts", &RunOptions::max_restarts,
            "How often the whole group is started anew after a rank failed.", at_least(0))
       .add("shutdown-timeout", &RunOptions::shutdown_timeout,
-           "Seconds that ranks have to end after SIGTERM, before SIGKILL.", metavar("SECONDS"),
-           between(0, 1e6))
+           "Seconds that ranks have to end after SIGTERM, before SIGKILL. The variable "
+           "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default.",
+           metavar("SECONDS"), between(0, 1e6))
+      .add("signals-to-handle", &RunOptions::signals_to_handle,
+           "Signals that end the job: passed on to the ranks, which have the shutdown timeout to end. Of the "
+           "usual ones, those that are left out, and SIGUSR1 and SIGUSR2, are only passed on.",
+           metavar("NAMES"))
+      .add("torchrun-exit-codes", &RunOptions::torchrun_exit_codes,
+           "Ends with 1 after every failure, as torchrun does, instead of with the code of the first one.")
       .add("monitor-interval", &RunOptions::monitor_interval,
            "Accepted and not needed: the end of a rank is noticed at once.", metavar("SECONDS"), more_than(0))
       .add("start-method", &RunOptions::start_method,
@@ -114,16 +136,11 @@ void add_output_options(Table& table) {
 
 /// Flags of torchrun that are known and have no meaning here.
 void refuse_other_options(Table& table) {
-  table.refuse("rdzv-conf", true, "one node has nothing to configure. Leave it out.")
-      .refuse("event-log-handler", true, "the launcher writes what happens to standard error. Leave it out.")
+  table.refuse("event-log-handler", true, "the launcher writes what happens to standard error. Leave it out.")
       .refuse("run-path", false, "name the script itself; a name that ends in .py is run with Python.")
       .refuse("duplicate-stdout-filters", true, "use --tee and 'grep' on the launcher's output.")
       .refuse("duplicate-stderr-filters", true, "use --tee and 'grep' on the launcher's output.")
       .refuse("logs-specs", true, "it names a Python class. Leave it out.")
-      .refuse("signals-to-handle", true,
-              "SIGTERM, SIGINT, SIGHUP and SIGQUIT always end the job, and SIGUSR1 and SIGUSR2 are passed on "
-              "to the "
-              "ranks. Leave it out.")
       .refuse("virtual-local-rank", false, "use LOCAL_RANK as the number of the device.")
       .refuse("use-env", false, "ranks find LOCAL_RANK in the environment always. Leave it out.");
 }

@@ -11,7 +11,7 @@ namespace lockstep::launch {
 /// The options of `lockstep run`: torchrun's names and defaults, and three of our own (`shutdown_timeout`,
 /// `dry_run`, and values that torchrun would need several hosts for are refused).
 struct RunOptions {
-  /// Number of nodes, "N" or "MIN:MAX". Only one node is started for now.
+  /// Number of nodes, "N" or "MIN:MAX".
   std::string nnodes = "1:1";
   /// Ranks on this node: a number, "auto", "cpu" or "gpu".
   std::string nproc_per_node = "1";
@@ -24,6 +24,8 @@ struct RunOptions {
   std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
   std::string rdzv_id = "none";
+  /// "join_timeout=600,is_host=1".
+  std::string rdzv_conf;
   std::string master_addr = "127.0.0.1";
   /// 0: a free one.
   int master_port = 29500;
@@ -39,6 +41,9 @@ struct RunOptions {
   std::string start_method = "spawn";
   /// Seconds between asking ranks to end (SIGTERM) and ending them (SIGKILL).
   double shutdown_timeout = 30.0;
+  /// Names with commas between them.
+  std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  bool torchrun_exit_codes = false;
   /// A folder for the output and error files of ranks, in a folder of its own for each run; none: no files
   /// are kept.
   std::optional<std::string> log_dir;

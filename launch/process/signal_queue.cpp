@@ -7,25 +7,27 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-const int kTaken[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, stacks_request()};
+constexpr int kTaken[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
 
 bool is_ignored(int signal_number) {
   struct sigaction action {};
   return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-sigset_t taken_signals() {
+sigset_t taken_signals(const std::vector<int>& end_signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : kTaken) {
-    if (number != SIGHUP || !is_ignored(SIGHUP)) sigaddset(&set, number);
-  }
+  for (const int number : kTaken) sigaddset(&set, number);
+  for (const int number : end_signals) sigaddset(&set, number);
+  sigaddset(&set, stacks_request());
+  if (is_ignored(SIGHUP)) sigdelset(&set, SIGHUP);
   return set;
 }
 
@@ -41,10 +43,10 @@ timespec until(SignalQueue::Clock::time_point deadline) {
 
 }  // namespace
 
-SignalQueue::SignalQueue() {
-  const sigset_t set = taken_signals();
+SignalQueue::SignalQueue(std::vector<int> end_signals) : end_signals_(std::move(end_signals)) {
+  const sigset_t set = taken_signals(end_signals_);
   // An inherited "ignored" would reap children by itself, and would hide the other signals from the ranks.
-  for (const int number : kTaken) {
+  for (int number = 1; number < SIGRTMIN; ++number) {
     if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
   }
   if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail("sigprocmask");
@@ -66,27 +68,26 @@ void SignalQueue::restore_in_child() const noexcept {
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, int input) {
+SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs) {
   for (;;) {
     signalfd_siginfo info{};
     if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
     }
     if (deadline && Clock::now() >= *deadline) return {Wakeup::deadline, 0};
-    pollfd entries[] = {{descriptor_, POLLIN, 0}, {input, POLLIN, 0}};
+    pollfd entries[] = {{descriptor_, POLLIN, 0}, {inputs[0], POLLIN, 0}, {inputs[1], POLLIN, 0}};
     const timespec left = deadline ? until(*deadline) : timespec{};
-    if (ppoll(entries, 2, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
+    if (ppoll(entries, 3, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
     // Signals first: ranks that write without end must not drown them.
-    if (entries[0].revents == 0 && entries[1].revents != 0) return {Wakeup::input, 0};
+    if (entries[0].revents == 0 && (entries[1].revents != 0 || entries[2].revents != 0)) return {Wakeup::input, 0};
   }
 }
 
 // The C library keeps the first real-time signals for itself, and says at run time where its own end.
 int stacks_request() noexcept { return SIGRTMIN + 4; }
 
-bool ends_job(int signal_number) noexcept {
-  return signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGQUIT ||
-         signal_number == SIGHUP;
+bool SignalQueue::ends_job(int signal_number) const noexcept {
+  return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
 }
 
 std::string signal_name(int signal_number) {

@@ -8,12 +8,19 @@
 
 namespace lockstep::launch {
 
-void pass_on_error_file(const std::string& from, const std::string& to, int exit_code) {
+nlohmann::json error_content(const std::string& path) {
+  constexpr std::streamsize kLongest = 64 * 1024;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(kLongest), '\0');
+  file.read(text.data(), kLongest);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  auto content = nlohmann::json::parse(text, nullptr, false);
+  return content.is_object() && content.contains("message") ? content : nlohmann::json(nullptr);
+}
+
+void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code) {
   using Json = nlohmann::json;
-  std::ifstream file(from, std::ios::binary);
-  if (to.empty() || !file) return;
-  Json content = Json::parse(file, nullptr, false);
-  if (!content.is_object() || !content.contains("message")) return;
+  if (to.empty() || !content.is_object()) return;
   Json& message = content["message"];
   // The older form, a text alone, has no place for the code.
   if (message.is_object()) message["errorCode"] = exit_code;

@@ -135,7 +135,7 @@ MainProcessFirst Accelerator::local_main_process_first() const {
           {.name = "local_main_process_first #" + std::to_string(++state_->local_main_first) + " on node " +
                    std::to_string(world().group_rank),
            .rank = world().rank,
-           .main_rank = world().rank - world().local_rank,
+           .main_rank = world().local_main_rank(),
            .members = world().local_world_size,
            .timeout = process_group().timeout()}};
 }

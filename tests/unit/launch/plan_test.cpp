@@ -68,26 +68,18 @@ TEST(LaunchPlan, RunIds) {
 }
 
 TEST(LaunchPlan, Endpoints) {
-  EXPECT_EQ(parse_endpoint("[::1]:29400"),
-            std::pair(std::string("::1"), std::optional<std::uint16_t>(29400)));
-  EXPECT_EQ(parse_endpoint("host").second, std::nullopt);
+  EXPECT_EQ(parse_endpoint("[::1]:29400").host, "::1");
+  EXPECT_EQ(parse_endpoint("[::1]:29400").port, 29400);
+  EXPECT_EQ(parse_endpoint("host").port, std::nullopt);
   for (const auto* text : {":1", "h:", "h:x", "h:65536", "[::1]x", "[", "h:1:2", " :1"}) {
     EXPECT_THROW(parse_endpoint(text), UsageError) << text;
   }
 }
 
-TEST(LaunchPlan, SeveralNodesAreRefusedByName) {
-  EXPECT_EQ(plan({"--nnodes=1:1", "p"}).local_world_size, 1);
-  for (const auto* text : {"2", "1:2", "0", "x", ""}) {
-    EXPECT_NE(refusal({std::string("--nnodes=") + text, "p"}).find("--nnodes '"), std::string::npos) << text;
-  }
-  EXPECT_NE(refusal({"--node-rank=1", "p"}).find("--node-rank '1'"), std::string::npos);
-}
-
 TEST(LaunchPlan, EveryFlagOfTorchrunIsKnown) {
-  for (const auto* flag : {"--rdzv-conf", "--event-log-handler", "--run-path", "--duplicate-stdout-filters",
-                           "--duplicate-stderr-filters", "--logs-specs", "--signals-to-handle",
-                           "--virtual-local-rank", "--use-env"}) {
+  for (const auto* flag :
+       {"--event-log-handler", "--run-path", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
+        "--logs-specs", "--virtual-local-rank", "--use-env"}) {
     EXPECT_NE(refusal({flag, "0", "p"}).find(std::string(flag) + " is not supported: "), std::string::npos);
   }
   for (const auto* flag : {"--nnodes=1",
@@ -95,6 +87,8 @@ TEST(LaunchPlan, EveryFlagOfTorchrunIsKnown) {
                            "--rdzv-backend=static",
                            "--rdzv-endpoint=h:1",
                            "--rdzv-id=x",
+                           "--rdzv-conf=timeout=5",
+                           "--signals-to-handle=SIGTERM",
                            "--standalone",
                            "--max-restarts=1",
                            "--monitor-interval=1",
@@ -166,27 +160,47 @@ TEST(Ports, AreFree) {
 TEST(WorkerEnvironment, IsTheContract) {
   const LaunchPlan job =
       plan({"--nproc-per-node=4", "--role=trainer", "--rdzv-id=job", "--max-restarts=3", "p"});
-  const Attempt attempt{.restart_count = 2, .master_port = 1234, .folder = "/f"};
+  Attempt attempt;
+  attempt.place = {.round = 3,
+                   .restart_count = 2,
+                   .max_restarts = 3,
+                   .group_rank = 1,
+                   .group_world_size = 2,
+                   .first_rank = 5,
+                   .world_size = 9,
+                   .first_role_rank = 2,
+                   .role_world_size = 6};
+  attempt.master = {"10.0.0.1", 1234};
+  attempt.folder = "/f";
   const Environment environment = worker_environment(job, attempt, 3, {{"HOME", "/h"}, {"RANK", "9"}});
   const World world = World::from_environment(environment);
-  EXPECT_EQ(world.rank, 3);
-  EXPECT_EQ(world.world_size, 4);
+  EXPECT_EQ(world.rank, 8);
+  EXPECT_EQ(world.world_size, 9);
   EXPECT_EQ(world.local_rank, 3);
   EXPECT_EQ(world.local_world_size, 4);
-  EXPECT_EQ(world.group_rank, 0);
-  EXPECT_EQ(world.group_world_size, 1);
+  EXPECT_EQ(world.group_rank, 1);
+  EXPECT_EQ(world.group_world_size, 2);
   EXPECT_EQ(world.role_name, "trainer");
-  EXPECT_EQ(world.role_rank, 3);
-  EXPECT_EQ(world.role_world_size, 4);
-  EXPECT_EQ(world.master_addr, "127.0.0.1");
+  EXPECT_EQ(world.role_rank, 5);
+  EXPECT_EQ(world.role_world_size, 6);
+  EXPECT_EQ(world.master_addr, "10.0.0.1");
   EXPECT_EQ(world.master_port, 1234);
   EXPECT_EQ(world.restart_count, 2);
   EXPECT_EQ(world.max_restarts, 3);
   EXPECT_EQ(world.run_id, "job");
-  EXPECT_FALSE(world.use_agent_store);
+  EXPECT_TRUE(world.use_agent_store);
   EXPECT_EQ(world.error_file, "/f/attempt_2/3/error.json");
   EXPECT_EQ(environment.at("HOME"), "/h");
   EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "1");
+}
+
+TEST(WorkerEnvironment, StartsWithTheSameCountHaveFoldersOfTheirOwn) {
+  Attempt attempt;
+  attempt.folder = "/f";
+  attempt.place.restart_count = 1;
+  EXPECT_EQ(error_file(attempt, 0), "/f/attempt_1/0/error.json");
+  attempt.repeat = 2;
+  EXPECT_EQ(error_file(attempt, 0), "/f/attempt_1.2/0/error.json");
 }
 
 TEST(WorkerEnvironment, ThreadsAreLimitedOnlyWhereNobodyDid) {
@@ -223,14 +237,26 @@ TEST(FailureReport, ReadsTorchrunsErrorFiles) {
   EXPECT_EQ(error_message(folder.file("absent")), "");
 }
 
+std::vector<FailureRecord> three_records(int status) {
+  std::vector<FailureRecord> records(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    auto& record = records[static_cast<std::size_t>(rank)];
+    record.rank = record.local_rank = rank;
+    record.pid = 100 + rank;
+    record.program = "prog";
+    record.status = status;
+  }
+  return records;
+}
+
 TEST(FailureReport, NamesTheRootFirst) {
-  std::vector<Worker> workers(3);
-  for (int rank = 0; rank < 3; ++rank) workers[static_cast<std::size_t>(rank)] = {rank, 100 + rank, 0, false};
-  workers[0].status = SIGTERM;
-  workers[0].stopped = true;
-  workers[2].status = SIGKILL;
+  auto records = three_records(0);
+  records[0].status = SIGTERM;
+  records[0].stopped = true;
+  records[2].status = SIGKILL;
+  records[2].message = "line 1\nline 2\x1b";
   EXPECT_EQ(
-      failure_report(workers, 2, "prog", {"", "", "line 1\nline 2\x1b"}),
+      failure_report(records, 2),
       "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed)\n"
       "  line 1\n  line 2\n"
       "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the job).\n"
@@ -242,21 +268,48 @@ TEST(FailureReport, NamesTheRootFirst) {
   EXPECT_EQ(exit_code_of(7 << 8), 7);
 }
 
+TEST(FailureReport, NamesTheNodeWhereThereAreSeveral) {
+  auto records = three_records(1 << 8);
+  records[0].rank = 5;
+  records[0].node = "node 2, host c";
+  EXPECT_TRUE(failure_report(records, 0).starts_with(
+      "lockstep run: FAILED: rank 5 (node 2, host c, local rank 0, pid 100, prog) exited with code 1\n"));
+}
+
 TEST(FailureReport, BlamesTheRankThatBlamesNobody) {
-  std::vector<Worker> workers(3);
-  for (int rank = 0; rank < 3; ++rank) workers[static_cast<std::size_t>(rank)] = {rank, 100 + rank, 0, false};
-  for (auto& worker : workers) worker.status = 1 << 8;
-  EXPECT_EQ(root_cause(workers, 1, {"", "RemoteError: x", "DataError: y"}), 2U);
-  EXPECT_EQ(root_cause(workers, 1, {"", "ValueError: x", "DataError: y"}), 1U);
-  EXPECT_EQ(root_cause(workers, 1, {"", "", "DataError: y"}), 1U);
-  EXPECT_EQ(root_cause(workers, 1, {"TimeoutError: z", "CommunicationError: x", ""}), 1U);
-  workers[2].status = SIGTERM;
-  workers[2].stopped = true;
-  const std::string report = failure_report(workers, 2, "prog", {"", "RemoteError: x", "DataError: y"});
+  const auto cause = [](const std::vector<std::string>& messages) {
+    auto records = three_records(1 << 8);
+    for (std::size_t i = 0; i < 3; ++i) records[i].message = messages[i];
+    return root_cause(records);
+  };
+  EXPECT_EQ(cause({"RemoteError: x", "", "DataError: y"}), 2U);
+  EXPECT_EQ(cause({"ValueError: x", "", "DataError: y"}), 0U);
+  EXPECT_EQ(cause({"", "RemoteError: x", "DataError: y"}), 0U);
+  EXPECT_EQ(cause({"CommunicationError: x", "TimeoutError: z", ""}), 0U);
+  auto records = three_records(1 << 8);
+  records[2].status = SIGTERM;
+  records[2].stopped = true;
+  records[1].message = "RemoteError: x";
+  records[2].message = "DataError: y";
+  const std::string report = failure_report(records, 2);
   EXPECT_TRUE(report.starts_with(
       "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) reported an error, and then "
       "was told to stop\n  DataError: y\nlockstep run: rank 0"))
       << report;
+}
+
+TEST(FailureRecord, TravelsAsJson) {
+  FailureRecord record = three_records(9)[1];
+  record.node = "node 1, host b";
+  record.message = "ValueError: x";
+  record.error = {{"message", "ValueError: x"}};
+  record.stopped = true;
+  const FailureRecord copy = read_failure_record(nlohmann::json::parse(to_json(record).dump()));
+  EXPECT_EQ(to_json(copy), to_json(record));
+  auto json = to_json(record);
+  json["pid"] = "none";
+  EXPECT_THROW(read_failure_record(json), DataError);
+  EXPECT_THROW(read_failure_record({{"rank", 1}}), DataError);
 }
 
 }  // namespace
