@@ -24,20 +24,19 @@ milliseconds since(std::int64_t beat_time) {
 
 }  // namespace
 
-std::string heartbeat_file(const std::string& folder, int restart_count, int local_rank) {
-  return folder + "/attempt_" + std::to_string(restart_count) + "/" + std::to_string(local_rank) +
-         "/heartbeat";
+std::string heartbeat_file(const std::string& folder, int round, int local_rank) {
+  return folder + "/heartbeats_" + std::to_string(round) + "/" + std::to_string(local_rank);
 }
 
-RankWatch::RankWatch(const std::string& folder, int restart_count, int ranks, int first_rank,
-                     const std::string& node, const WatchOptions& options)
-    : first_rank_(first_rank),
+RankWatch::RankWatch(const std::string& folder, const Assignment& place, int ranks, const std::string& node,
+                     const WatchOptions& options)
+    : first_rank_(place.first_rank),
       node_(node),
       options_(options),
       next_look_(Clock::now() + kInterval),
       next_notice_(options.notice_after) {
   for (int rank = 0; rank < ranks; ++rank) {
-    files_.push_back(heartbeat_file(folder, restart_count, rank));
+    files_.push_back(heartbeat_file(folder, place.round, rank));
     std::error_code ignored;  // The file says it better.
     std::filesystem::create_directories(std::filesystem::path(files_.back()).parent_path(), ignored);
     make_heartbeat_file(files_.back());
@@ -82,17 +81,22 @@ std::optional<Standstill> RankWatch::look(const std::vector<Worker>& workers, st
   next_look_ = Clock::now() + kInterval;
   const auto now = views(workers);
   const bool times_out = options_.timeout.count() > 0 && !ended_;
-  if (auto ending = times_out ? find_standstill(now, options_.timeout) : std::nullopt) {
+  if (auto ending = times_out ? standstill(now, options_.timeout) : std::nullopt) {
     ended_ = true;
     return ending;
   }
-  const auto standstill = find_standstill(now, next_notice_);
-  if (standstill && standstill->somebody_waits) {
-    tell(*standstill, log);
-  } else if (!find_standstill(now, options_.notice_after)) {
+  const auto found = standstill(now, next_notice_);
+  if (found && found->somebody_waits) {
+    tell(*found, log);
+  } else if (!standstill(now, options_.notice_after)) {
     next_notice_ = options_.notice_after;
   }
   return std::nullopt;
+}
+
+std::optional<Standstill> RankWatch::standstill(const std::vector<RankView>& now, milliseconds limit) const {
+  auto found = find_standstill(now, limit);
+  return found && (options_.sees_all_ranks || found->is_certain) ? found : std::nullopt;
 }
 
 void RankWatch::tell(const Standstill& standstill, std::ostream& log) {

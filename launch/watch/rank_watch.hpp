@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "coordination/messages.hpp"
 #include "process/worker_group.hpp"
 #include "watch/stack_dump.hpp"
 #include "watch/standstill.hpp"
@@ -13,14 +14,17 @@
 namespace lockstep::launch {
 
 /// The heartbeat file of one rank of this node, in the launcher's own folder (never in a log folder, which
-/// may lie on a network file system): `<folder>/attempt_<n>/<local rank>/heartbeat`.
-std::string heartbeat_file(const std::string& folder, int restart_count, int local_rank);
+/// may lie on a network file system): `<folder>/heartbeats_<round>/<local rank>`.
+std::string heartbeat_file(const std::string& folder, int round, int local_rank);
 
 struct WatchOptions {
   /// When a standstill is told for the first time; then after twice the time, and so on.
   std::chrono::milliseconds notice_after = std::chrono::seconds(30);
   /// When it ends the job; 0: never.
   std::chrono::milliseconds timeout{0};
+  /// Whether these are all ranks of the job. Otherwise ranks that all wait prove nothing: the one that they
+  /// wait for may be on another node.
+  bool sees_all_ranks = true;
 };
 
 /// Looks at the heartbeats of one attempt's ranks, about once a second. For the launcher's thread.
@@ -30,7 +34,7 @@ class RankWatch {
 
   /// Makes the heartbeat files. `first_rank` is the number in the world of local rank 0, `node` a name for
   /// messages, empty where there is one node. Throws lockstep::Error.
-  RankWatch(const std::string& folder, int restart_count, int ranks, int first_rank, const std::string& node,
+  RankWatch(const std::string& folder, const Assignment& place, int ranks, const std::string& node,
             const WatchOptions& options);
   /// Removes them.
   ~RankWatch();
@@ -57,6 +61,8 @@ class RankWatch {
   std::optional<std::uint64_t> best_step() const;
 
  private:
+  std::optional<Standstill> standstill(const std::vector<RankView>& now,
+                                       std::chrono::milliseconds limit) const;
   void tell(const Standstill& standstill, std::ostream& log);
 
   std::vector<std::string> files_;

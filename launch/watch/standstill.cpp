@@ -110,6 +110,8 @@ std::optional<Standstill> find_standstill(const std::vector<RankView>& views, mi
     parts.push_back(stuck_text(*view));
   }
   const auto waits = [](const RankView* view) { return !works(*view); };
+  found.is_certain = std::any_of(stuck.begin(), stuck.end(),
+                                 [](const RankView* view) { return left(*view) || works(*view); });
   found.somebody_waits = std::any_of(running.begin(), running.end(), waits);
   for (auto& part : waiting_texts(others)) parts.push_back(std::move(part));
   found.text = joined(parts);

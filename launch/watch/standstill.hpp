@@ -15,6 +15,8 @@ struct Standstill {
   std::vector<int> stuck;
   /// Whether somebody waits for them. Otherwise all are busy with their own work, which may be right.
   bool somebody_waits = false;
+  /// The ranks are stuck in their own work or have left, whatever ranks that are not in the list do.
+  bool is_certain = false;
   /// "rank 3 (pid 77) has not moved for 31 s: last seen in forward, step 57; ranks 0, 1, 2 wait in all_reduce
   /// #412 for 30 s".
   std::string text;

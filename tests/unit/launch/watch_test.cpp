@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <sstream>
 
+#include "coordination/restart_policy.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "watch/demangle.hpp"
 #include "watch/process_facts.hpp"
 #include "watch/rank_watch.hpp"
-#include "watch/restart_policy.hpp"
 #include "watch/stack_tool.hpp"
 #include "watch/standstill.hpp"
 
@@ -237,11 +237,17 @@ TEST_F(ForeignRank, IsNeverSentASignalThatWouldEndIt) {
   EXPECT_EQ(waitpid(pid_, nullptr, WNOHANG), 0) << "it lives";
 }
 
+Assignment place_with_first_rank(int rank) {
+  Assignment place;
+  place.first_rank = rank;
+  return place;
+}
+
 TEST(RankWatch, MakesAndRemovesItsFiles) {
   const ScratchFolder folder;
   std::string file;
   {
-    const RankWatch watch(folder.path(), 0, 2, 4, "", {});
+    const RankWatch watch(folder.path(), place_with_first_rank(4), 2, "", {});
     file = watch.file(1);
     EXPECT_TRUE(std::filesystem::exists(file));
     Worker worker;
@@ -256,7 +262,7 @@ TEST(RankWatch, MakesAndRemovesItsFiles) {
 
 TEST(RankWatch, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
   const ScratchFolder folder;
-  RankWatch watch(folder.path(), 0, 1, 0, "",
+  RankWatch watch(folder.path(), place_with_first_rank(0), 1, "",
                   {.notice_after = milliseconds(50), .timeout = milliseconds(400)});
   Heartbeat heartbeat(watch.file(0));
   const Heartbeat::Waiting wait(heartbeat, "barrier", 3);

@@ -1,4 +1,4 @@
-#include "watch/restart_policy.hpp"
+#include "coordination/restart_policy.hpp"
 
 #include <algorithm>
 
