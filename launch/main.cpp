@@ -12,6 +12,7 @@
 #include "plan/slurm_plan.hpp"
 #include "process/supervision.hpp"
 #include "process/worker_process.hpp"
+#include "watch/stacks_command.hpp"
 
 namespace {
 
@@ -23,7 +24,8 @@ constexpr int kUsageStatus = 2;
 constexpr const char* kUsage =
     "usage: lockstep COMMAND ...\n\n"
     "commands:\n"
-    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n\n"
+    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n"
+    "  stacks      Makes a running 'lockstep run' print where its ranks are; see lockstep stacks --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
 
@@ -65,6 +67,7 @@ int run(const std::vector<std::string>& words) {
 int dispatch(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words.front();
   if (command == "run") return run({words.begin() + 1, words.end()});
+  if (command == "stacks") return stacks_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "--version") {
     std::cout << "lockstep " LOCKSTEP_VERSION "\n";
     return 0;

@@ -91,8 +91,9 @@ bool Agent::start_ranks() {
     if (plan_.max_nodes == 1) throw;
     FailureRecord record = round_->not_started(error);
     round_.reset();
-    leader_.send({{"type", "ended"}, {"round", attempt_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
-                 SignalQueue::Clock::now());
+    leader_.send(
+        {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
+        SignalQueue::Clock::now());
     return false;
   }
 }
@@ -105,6 +106,7 @@ Attempt Agent::attempt_for(const Assignment& place) {
   attempt.host = host_name();
   attempt.master = leader_.master();
   attempt.folder = plan_.log_dir.empty() ? supervision_.folder.path() : plan_.log_dir;
+  attempt.scratch = supervision_.folder.path();
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     make_folder(std::filesystem::path(error_file(attempt, rank)).parent_path());
   }
@@ -133,7 +135,10 @@ void Agent::wait_for_event() {
 }
 
 void Agent::on_deadlines(TimePoint now) {
-  if (round_ && round_->deadline() && now >= *round_->deadline()) round_->on_deadline();
+  if (round_ && round_->deadline() && now >= *round_->deadline() && round_->on_deadline()) {
+    tell_failed();
+    round_->stop(SIGTERM);
+  }
   if (!patience_ || now < *patience_) return;
   patience_.reset();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
@@ -144,6 +149,8 @@ void Agent::on_signal(int number) {
     on_child_ended();
   } else if (supervision_.signals.ends_job(number)) {
     on_end_signal(number);
+  } else if (number == stacks_request()) {
+    if (round_) round_->print_stacks();
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -162,8 +169,8 @@ void Agent::on_end_signal(int number) {
   }
   end_signal_ = number;
   if (round_) {
-    say(signal_name(number) + " came and was passed on; the ranks have " + seconds_text(plan_.shutdown_timeout) +
-        " to end");
+    say(signal_name(number) + " came and was passed on; the ranks have " +
+        seconds_text(plan_.shutdown_timeout) + " to end");
     round_->stop(number);
   } else {
     patience_ = SignalQueue::Clock::now() + kFarewellTime;
@@ -213,13 +220,15 @@ void Agent::on_lost(const Json& message) {
 }
 
 void Agent::tell_failed() {
-  leader_.send({{"type", "failed"}, {"round", attempt_.place.round}, {"record", to_json(round_->first_failure())}},
-               SignalQueue::Clock::now());
+  leader_.send(
+      {{"type", "failed"}, {"round", attempt_.place.round}, {"record", to_json(round_->first_failure())}},
+      SignalQueue::Clock::now());
 }
 
 void Agent::tell_ended() {
   Json message = {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", round_->succeeded()}};
   if (round_->preempted()) message["preempted"] = true;
+  if (const auto step = round_->best_step()) message["step"] = *step;
   if (!round_->succeeded()) {
     for (const auto& record : round_->records()) message["records"].push_back(to_json(record));
   }

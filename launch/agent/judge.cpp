@@ -37,7 +37,7 @@ Verdict judge_records(const std::vector<Json>& jsons) {
   // A cause that was stopped before it could end by itself has no exit code of its own.
   const FailureRecord& ended = cause.failed() ? cause : records.front();
   verdict.report = failure_report(records, index);
-  verdict.exit_code = ended.status ? exit_code_of(*ended.status) : 1;
+  verdict.exit_code = ended.stood_still ? kStandstillStatus : ended.status ? exit_code_of(*ended.status) : 1;
   verdict.has_own_cause = !cause.blames_another();
   verdict.preempted = std::all_of(records.begin(), records.end(), saved_or_succeeded);
   verdict.error = cause.error;

@@ -35,8 +35,8 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
 
 }  // namespace
 
-Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt, const SignalQueue& signals,
-             const Guardian& guardian, OutputRelay& relay, std::ostream& log)
+Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt,
+             const SignalQueue& signals, const Guardian& guardian, OutputRelay& relay, std::ostream& log)
     : plan_(plan),
       environment_(environment),
       attempt_(std::move(attempt)),
@@ -46,11 +46,15 @@ Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt att
 
 void Round::start() {
   memory_kills_before_ = out_of_memory_kills();
+  const bool alone = attempt_.place.group_world_size == 1;
+  watch_.emplace(attempt_.scratch, attempt_.place, plan_.local_world_size, alone ? "" : attempt_.host,
+                 WatchOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone});
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
                                                      : plan_.bindings[static_cast<std::size_t>(rank)]);
-    group_.start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt_, rank, environment_),
-                 open_output(plan_, attempt_, rank, relay_));
+    Environment environment = worker_environment(plan_, attempt_, rank, environment_);
+    watch_->add_to(environment, rank);
+    group_.start(rank, worker_command(plan_, rank), environment, open_output(plan_, attempt_, rank, relay_));
   }
 }
 
@@ -79,7 +83,44 @@ void Round::kill() {
   group_.kill();
 }
 
-void Round::on_deadline() {
+std::optional<Round::TimePoint> Round::deadline() const {
+  if (!watch_) return deadline_;
+  return deadline_ ? std::min(*deadline_, watch_->next_look()) : watch_->next_look();
+}
+
+bool Round::on_deadline() {
+  if (!deadline_ || SignalQueue::Clock::now() < *deadline_) return look_at_ranks();
+  on_end_of_patience();
+  return false;
+}
+
+bool Round::look_at_ranks() {
+  auto standstill = watch_->look(group_.workers(), log_);
+  if (!standstill || stage_ != Stage::running || first_failure_) return false;
+  standstill_ = std::move(standstill);
+  first_failure_ = standstill_->stuck.empty()
+                       ? 0
+                       : static_cast<std::size_t>(standstill_->stuck.front() - attempt_.place.first_rank);
+  log_ << "lockstep run: the job stands still for " + seconds_text(plan_.heartbeat_timeout) +
+              " (--heartbeat-timeout): it is ended\n"
+       << std::flush;
+  print_stacks();
+  return true;
+}
+
+void Round::print_stacks() {
+  log_ << stacks_report(dump_stacks(watch_->stack_targets(group_.workers()), environment_)) << std::flush;
+}
+
+std::optional<std::uint64_t> Round::best_step() const { return watch_->best_step(); }
+
+/// The words behind the message of a rank that lost another one.
+std::string Round::departures() const {
+  const std::string text = early_leavers(watch_->views(group_.workers()));
+  return text.empty() ? "" : "\n" + text;
+}
+
+void Round::on_end_of_patience() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
     deadline_.reset();
@@ -149,6 +190,12 @@ FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
   result.message = error_message(file);
   result.error = error_content(file);
   result.out_of_memory_kills = kills;
+  result.peak_memory = worker.peak_memory;
+  if (result.blames_another()) result.message += departures();
+  if (standstill_ && &worker == &group_.workers()[*first_failure_]) {
+    result.stood_still = true;
+    result.message = standstill_->text;
+  }
   const Sink sink = plan_.outputs[static_cast<std::size_t>(worker.local_rank)].err;
   if (plan_.log_dir.empty() || (sink != Sink::file && sink != Sink::relay)) return result;
   result.log_file = std::filesystem::path(file).parent_path() / "stderr.log";
@@ -156,7 +203,9 @@ FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
   return result;
 }
 
-FailureRecord Round::first_failure() const { return record(group_.workers()[*first_failure_], memory_kills()); }
+FailureRecord Round::first_failure() const {
+  return record(group_.workers()[*first_failure_], memory_kills());
+}
 
 std::vector<FailureRecord> Round::records() const {
   std::vector<FailureRecord> result;

@@ -16,15 +16,19 @@
 #include "process/worker_group.hpp"
 #include "process/worker_process.hpp"
 #include "report/failure_record.hpp"
+#include "watch/rank_watch.hpp"
 
 namespace lockstep::launch {
 
-/// The exit status of a rank that was asked to save its state and end, and did. It is no failure, and no reason
-/// to start the job anew here: whoever asked (a scheduler, mostly) does that.
+/// The exit status of a rank that was asked to save its state and end, and did. It is no failure, and no
+/// reason to start the job anew here: whoever asked (a scheduler, mostly) does that.
 constexpr int kPreemptedStatus = 85;
 
-/// The ranks of this node in one round, from their start until none of their processes is left. They are told to
-/// stop by a signal, and are killed when the shutdown timeout is over.
+/// The exit status of a job that was ended because it stood still: timeout(1)'s.
+constexpr int kStandstillStatus = 124;
+
+/// The ranks of this node in one round, from their start until none of their processes is left. They are told
+/// to stop by a signal, and are killed when the shutdown timeout is over.
 class Round {
  public:
   using TimePoint = SignalQueue::Clock::time_point;
@@ -40,12 +44,17 @@ class Round {
   bool reap();
   /// Passes a signal on that does not end ranks.
   void pass_on(int signal_number);
-  /// Passes a signal on by which ranks are to end, and gives them the shutdown timeout from the first time on.
+  /// Passes a signal on by which ranks are to end, and gives them the shutdown timeout from the first time
+  /// on.
   void stop(int signal_number);
   void kill();
-  /// To be called at `deadline()`.
-  void on_deadline();
-  std::optional<TimePoint> deadline() const { return deadline_; }
+  /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
+  bool on_deadline();
+  std::optional<TimePoint> deadline() const;
+  /// Prints the stacks of the ranks that run.
+  void print_stacks();
+  /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
+  std::optional<std::uint64_t> best_step() const;
 
   bool ranks_run() const { return group_.running() > 0 && !abandoned_; }
   /// Asks what ranks left behind to end; false when nothing is left, or what is left cannot be ended.
@@ -64,6 +73,9 @@ class Round {
  private:
   enum class Stage { running, stopping, killing };
 
+  void on_end_of_patience();
+  bool look_at_ranks();
+  std::string departures() const;
   FailureRecord record_for(int local_rank) const;
   FailureRecord record(const Worker& worker, std::int64_t memory_kills) const;
   std::int64_t memory_kills() const;
@@ -76,6 +88,9 @@ class Round {
   WorkerGroup group_;
   Stage stage_ = Stage::running;
   std::optional<TimePoint> deadline_;
+  std::optional<RankWatch> watch_;
+  /// Why the round was ended though no rank had failed.
+  std::optional<Standstill> standstill_;
   /// The rank that failed first.
   std::optional<std::size_t> first_failure_;
   /// The kernel's count when the round began.

@@ -34,8 +34,9 @@ bool is_loopback_name(const std::string& host) {
   return host == "localhost" || (numeric && numeric->is_loopback());
 }
 
-/// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A name
-/// that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the others.
+/// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A
+/// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
+/// others.
 net::FileDescriptor listen_for(const LaunchPlan& plan) {
   const MasterAddress master = own_address(plan);
   const std::string& host = master.host;
@@ -51,7 +52,8 @@ net::FileDescriptor listen_for(const LaunchPlan& plan) {
 bool is_this_host(const std::string& host) {
   if (is_loopback_name(host) || host == host_name()) return true;
   const auto addresses = addresses_of(host, 0);
-  return std::any_of(addresses.begin(), addresses.end(), [](const net::Address& a) { return net::is_local(a); });
+  return std::any_of(addresses.begin(), addresses.end(),
+                     [](const net::Address& a) { return net::is_local(a); });
 }
 
 bool hosts_leader(const LaunchPlan& plan) {
@@ -73,6 +75,7 @@ LeaderOptions leader_options(const LaunchPlan& plan) {
   options.min_nodes = plan.min_nodes;
   options.max_nodes = plan.max_nodes;
   options.max_restarts = plan.max_restarts;
+  options.restart_backoff = plan.restart_backoff;
   options.join_timeout = plan.backend == Backend::static_ ? plan.times.timeout : plan.times.join_timeout;
   options.last_call_timeout = plan.times.last_call_timeout;
   options.lease = plan.times.keep_alive_interval * plan.times.keep_alive_max_attempt;
@@ -81,7 +84,8 @@ LeaderOptions leader_options(const LaunchPlan& plan) {
   return options;
 }
 
-std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescriptor listener, const JobSecret& secret) {
+std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescriptor listener,
+                                        const JobSecret& secret) {
   net::ServerOptions options;
   options.secret = secret.value();
   // Python agents give no vouchers for their ranks.
@@ -133,11 +137,12 @@ std::unique_ptr<LeaderLink> open_leader(const LaunchPlan& plan, const JobSecret&
   } catch (const CommunicationError& error) {
     // Several launchers of one job may share a host; that it is one job, and not two, only a token can tell.
     if (plan.backend == Backend::c10d && !plan.is_host && secret.given()) return join_leader(plan, secret);
-    throw CommunicationError(std::string(error.what()) +
-                             (plan.backend == Backend::c10d
-                                  ? " If the leader of this job runs there already, give --rdzv-conf is_host=false here, "
-                                    "or the same LOCKSTEP_JOB_TOKEN to both."
-                                  : ""));
+    throw CommunicationError(
+        std::string(error.what()) +
+        (plan.backend == Backend::c10d
+             ? " If the leader of this job runs there already, give --rdzv-conf is_host=false here, "
+               "or the same LOCKSTEP_JOB_TOKEN to both."
+             : ""));
   }
   return host_leader(plan, std::move(listener), secret);
 }

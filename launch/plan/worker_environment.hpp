@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "coordination/leader_link.hpp"
-#include "plan/launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
+#include "plan/launch_plan.hpp"
 
 namespace lockstep::launch {
 
@@ -20,10 +20,12 @@ struct Attempt {
   std::string host;
   /// A private folder for the ranks' error files.
   std::string folder;
+  /// The launcher's own folder on this host, for heartbeats; never a log folder.
+  std::string scratch;
 };
 
-/// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`, where n is
-/// the restart count, with a dot and a number behind it for each further start with that count.
+/// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`, where
+/// n is the restart count, with a dot and a number behind it for each further start with that count.
 std::string error_file(const Attempt& attempt, int local_rank);
 
 /// The environment of one rank: `parent` and torchrun's contract over it

@@ -26,6 +26,7 @@ sigset_t taken_signals(const std::vector<int>& end_signals) {
   sigemptyset(&set);
   for (const int number : kTaken) sigaddset(&set, number);
   for (const int number : end_signals) sigaddset(&set, number);
+  sigaddset(&set, stacks_request());
   if (is_ignored(SIGHUP)) sigdelset(&set, SIGHUP);
   return set;
 }
@@ -57,6 +58,8 @@ SignalQueue::SignalQueue(std::vector<int> end_signals) : end_signals_(std::move(
 
 SignalQueue::~SignalQueue() {
   close(descriptor_);
+  // A request that came too late would end the process.
+  std::signal(stacks_request(), SIG_IGN);
   restore_in_child();
 }
 
@@ -79,6 +82,9 @@ SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, 
     if (entries[0].revents == 0 && (entries[1].revents != 0 || entries[2].revents != 0)) return {Wakeup::input, 0};
   }
 }
+
+// The C library keeps the first real-time signals for itself, and says at run time where its own end.
+int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 bool SignalQueue::ends_job(int signal_number) const noexcept {
   return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "process/guardian.hpp"
 #include "lockstep/core/environment.hpp"
-#include "process/signal_queue.hpp"
 #include "output/worker_output.hpp"
+#include "process/guardian.hpp"
+#include "process/signal_queue.hpp"
 
 namespace lockstep::launch {
 
@@ -20,6 +20,8 @@ struct Worker {
   pid_t pid = 0;
   /// What waitpid said; nothing while it runs.
   std::optional<int> status;
+  /// The most memory that it had at a time, in bytes, its children that it waited for included; 0: it runs.
+  std::int64_t peak_memory = 0;
   /// It was asked to end before it did.
   bool stopped = false;
 

@@ -17,11 +17,17 @@ const Json& field(const Json& json, const char* key, bool right_type(const Json&
 }
 
 std::string text(const Json& json, const char* key) {
-  return field(json, key, [](const Json& value) { return value.is_string(); }).get<std::string>().substr(0, kLongestText);
+  return field(json, key, [](const Json& value) { return value.is_string(); })
+      .get<std::string>()
+      .substr(0, kLongestText);
 }
 
 std::int64_t number(const Json& json, const char* key) {
   return field(json, key, [](const Json& value) { return value.is_number_integer(); }).get<std::int64_t>();
+}
+
+bool flag(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_boolean(); }).get<bool>();
 }
 
 }  // namespace
@@ -42,6 +48,8 @@ Json to_json(const FailureRecord& record) {
                {"message", record.message},
                {"error", record.error},
                {"out_of_memory_kills", record.out_of_memory_kills},
+               {"peak_memory", record.peak_memory},
+               {"stood_still", record.stood_still},
                {"log_file", record.log_file},
                {"last_lines", record.last_lines}};
   if (record.status) json["status"] = *record.status;
@@ -55,10 +63,12 @@ FailureRecord read_failure_record(const Json& json) {
   record.pid = static_cast<pid_t>(number(json, "pid"));
   record.node = text(json, "node");
   record.program = text(json, "program");
-  record.stopped = field(json, "stopped", [](const Json& value) { return value.is_boolean(); }).get<bool>();
+  record.stopped = flag(json, "stopped");
   record.message = text(json, "message");
   record.error = json.value("error", Json());
   record.out_of_memory_kills = number(json, "out_of_memory_kills");
+  record.peak_memory = number(json, "peak_memory");
+  record.stood_still = flag(json, "stood_still");
   record.log_file = text(json, "log_file");
   record.last_lines = text(json, "last_lines");
   if (json.contains("status")) record.status = static_cast<int>(number(json, "status"));

@@ -9,7 +9,8 @@
 
 namespace lockstep::launch {
 
-/// What is known of one rank at the end of a round that did not succeed: enough to report on it from any node.
+/// What is known of one rank at the end of a round that did not succeed: enough to report on it from any
+/// node.
 struct FailureRecord {
   int rank = 0;
   int local_rank = 0;
@@ -27,12 +28,16 @@ struct FailureRecord {
   nlohmann::json error = nullptr;
   /// Processes that the kernel killed for want of memory on this rank's node during the round.
   std::int64_t out_of_memory_kills = 0;
+  /// The most memory that the process had at a time, in bytes; 0: not known.
+  std::int64_t peak_memory = 0;
+  /// It had not failed, but made no progress, and the job was ended because of it.
+  bool stood_still = false;
   /// The file that has its standard error, and what it ended with; empty: not kept, or nothing was written.
   std::string log_file = {};
   std::string last_lines = {};
 
   /// It ended by itself and not with success.
-  bool failed() const noexcept { return status && *status != 0 && !stopped; }
+  bool failed() const noexcept { return stood_still || (status && *status != 0 && !stopped); }
   /// It says itself that another rank is to blame: a lost connection, a timeout, a remote failure.
   bool blames_another() const;
 };
