@@ -96,7 +96,8 @@ Value KeyValueTable::compare_set(const std::string& key, std::string_view expect
 }
 
 void KeyValueTable::push(const std::string& queue, std::string bytes) {
-  queues_[queue].push_back(stored(std::move(bytes), queue.size()));
+  Value value = stored(std::move(bytes), queue.size());
+  queues_[queue].push_back(std::move(value));
   arrived(queue, 1);
 }
 
