@@ -35,6 +35,15 @@ TEST_F(Table, KeepsValues) {
   EXPECT_FALSE(table.erase("a"));
 }
 
+TEST_F(Table, AnAppendDoesNotChangeAnAnswerOnItsWay) {
+  table.set("a", "1");
+  const Value answer = table.get("a");
+  table.append("a", std::string(1000, 'x'));
+  table.append("a", "z");
+  EXPECT_EQ(answer->bytes, "1");
+  EXPECT_EQ(value("a"), "1" + std::string(1000, 'x') + "z");
+}
+
 TEST_F(Table, AddsToDecimalText) {
   EXPECT_EQ(table.add("n", 5), 5);
   EXPECT_EQ(table.add("n", -7), -2);
