@@ -9,6 +9,7 @@
 #include "plan/launch_plan.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/worker_process.hpp"
+#include "slurm/command.hpp"
 
 namespace {
 
@@ -20,7 +21,8 @@ constexpr int kUsageStatus = 2;
 constexpr const char* kUsage =
     "usage: lockstep COMMAND ...\n\n"
     "commands:\n"
-    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n\n"
+    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n"
+    "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
 
@@ -42,6 +44,7 @@ int run(const std::vector<std::string>& words) {
 int dispatch(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words.front();
   if (command == "run") return run({words.begin() + 1, words.end()});
+  if (command == "slurm") return slurm_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "--version") {
     std::cout << "lockstep " LOCKSTEP_VERSION "\n";
     return 0;

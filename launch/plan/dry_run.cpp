@@ -2,24 +2,11 @@
 
 #include <ostream>
 
-#include "process/ports.hpp"
+#include "plan/shell_word.hpp"
 #include "plan/worker_environment.hpp"
+#include "process/ports.hpp"
 
 namespace lockstep::launch {
-namespace {
-
-/// A word as a shell would take it.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string result = "'";
-  for (const char letter : word) result += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return result + "'";
-}
-
-}  // namespace
-
 void print_plan(const LaunchPlan& plan, const Environment& environment, std::ostream& out) {
   Attempt attempt;
   attempt.master_port = plan.master_port ? *plan.master_port : free_port();
