@@ -7,54 +7,28 @@ import glob
 import json
 import os
 import re
-import sys
-import unittest
 
-import cluster
+import jobs
+from jobs import read_file
 
-SKIPPED = 77
-LAUNCHER, TRAINER, PROBE, WORLD_PEER, SOURCE = sys.argv[1:6]
-TEMPLATES = os.path.join(SOURCE, "launch", "slurm", "templates")
-SAVER = ["bash", os.path.join(SOURCE, "tests", "slurm", "saver.sh")]
 TRAIN = ["image_classification", "--no-progress", "--device", "cpu", "--epochs", "1"]
 
 
-def template(name):
-    return os.path.join(TEMPLATES, name + ".sbatch")
-
-
-def read_file(path):
-    """What a job may not have written yet is empty."""
-    if not os.path.exists(path):
-        return b""
-    with open(path, "rb") as file:
-        return file.read()
-
-
-class SlurmTest(unittest.TestCase):
+class SlurmTest(jobs.JobTest):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = cluster.Cluster(3, sorted({os.path.dirname(path) for path in (LAUNCHER, TRAINER, PROBE)}))
+        super().setUpClass()
         # These take their minute while the others run.
-        cls.addClassCleanup(cls.cluster.down)
         cls.saved = os.path.join(cls.cluster.folder, "saved")
         os.mkdir(cls.saved)
-        cls.out_of_time = cls.cluster.submit("--time=1", "--nodes=1", "--ntasks=2", template("many-nodes-by-srun"), "bash", "-c",
+        cls.out_of_time = cls.cluster.submit("--time=1", "--nodes=1", "--ntasks=2", cls.template("many-nodes-by-srun"), "bash", "-c",
                                              'trap "echo $SLURM_PROCID got TERM; exit 7" TERM; sleep 600 & wait')
         cls.before_limit = cls.cluster.submit("--time=1", "--signal=B:USR1@30", "--nodes=2", "--ntasks-per-node=1",
-                                              template("requeue"), *SAVER, cls.saved)
-
-    def completed(self, job, timeout=200):
-        """Waits for a job that must end well, and returns its output."""
-        state = self.cluster.wait(job, timeout)
-        output = self.cluster.output(job)
-        self.assertEqual(state, "COMPLETED", output)
-        self.assertEqual(self.cluster.field(job, "ExitCode"), "0:0", output)
-        return output
+                                              cls.template("requeue"), *cls.saver, cls.saved)
 
     def worlds(self, *words, **variables):
         """What each task of `srun words` takes for its world, by Slurm's rank."""
-        status, output = self.cluster.call("srun", *words, WORLD_PEER, **variables)
+        status, output = self.cluster.call("srun", *words, self.world_peer, **variables)
         self.assertEqual(status, 0, output)
         found = [json.loads(line) for line in output.split("\n") if line.startswith("{")]
         return sorted(found, key=lambda world: int(world["slurm_rank"]))
@@ -84,10 +58,10 @@ class SlurmTest(unittest.TestCase):
                 self.check_worlds(self.worlds(*words), tasks, nodes)
 
     def test_a_step_of_two_components_is_one_world(self):
-        self.check_worlds(self.worlds("-N1", "-n1", WORLD_PEER, ":", "-N1", "-n2"), 3, 2)
+        self.check_worlds(self.worlds("-N1", "-n1", self.world_peer, ":", "-N1", "-n2"), 3, 2)
 
     def test_a_step_on_other_nodes_than_the_jobs_first(self):
-        status, output = self.cluster.call("salloc", "-N3", "srun", "-N2", "-n2", "--relative=1", WORLD_PEER)
+        status, output = self.cluster.call("salloc", "-N3", "srun", "-N2", "-n2", "--relative=1", self.world_peer)
         self.assertEqual(status, 0, output)
         worlds = [json.loads(line) for line in output.split("\n") if line.startswith("{")]
         self.assertEqual({world["host"] for world in worlds}, {"n2", "n3"})
@@ -97,7 +71,7 @@ class SlurmTest(unittest.TestCase):
         hosts = os.path.join(self.cluster.folder, "hosts")
         with open(hosts, "w", encoding="utf-8") as file:
             file.write("n3\nn1\nn3\n")
-        status, output = self.cluster.call("srun", "-n3", "-m", "arbitrary", WORLD_PEER, SLURM_HOSTFILE=hosts)
+        status, output = self.cluster.call("srun", "-n3", "-m", "arbitrary", self.world_peer, SLURM_HOSTFILE=hosts)
         self.assertEqual(status, 2, output)
         self.assertIn("Set MASTER_ADDR to the name of rank 0's node", output)
         self.check_worlds(self.worlds("-n3", "-m", "arbitrary", SLURM_HOSTFILE=hosts, MASTER_ADDR="n3"), 3, 2)
@@ -109,7 +83,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(shared, [False, False])
 
     def test_a_batch_script_is_no_step(self):
-        job = self.cluster.submit("-N2", "-n4", "--wrap", WORLD_PEER)
+        job = self.cluster.submit("-N2", "-n4", "--wrap", self.world_peer)
         world = json.loads(self.completed(job))
         self.assertEqual(world["world_size"], 1)
         self.assertIn(f"Slurm job {job} has 4 tasks, but this program was not started by srun", world["warning"])
@@ -118,12 +92,12 @@ class SlurmTest(unittest.TestCase):
         for tasks in ("4", "2"):
             with self.subTest(tasks=tasks):
                 status, output = self.cluster.call("srun", "-N1", "-n2", "bash", "-c", 'if [ $SLURM_PROCID = 1 ]; then '
-                                                   f'sbatch --parsable -o %j.out -N1 -n{tasks} --wrap {WORLD_PEER}; fi')
+                                                   f'sbatch --parsable -o %j.out -N1 -n{tasks} --wrap {self.world_peer}; fi')
                 self.assertEqual(status, 0, output)
                 self.assertEqual(json.loads(self.completed(output.split()[-1]))["world_size"], 1)
 
     def test_a_variable_set_for_all_tasks_is_a_contradiction(self):
-        status, output = self.cluster.call("srun", "-N2", "-n2", WORLD_PEER, RANK="0")
+        status, output = self.cluster.call("srun", "-N2", "-n2", self.world_peer, RANK="0")
         self.assertEqual(status, 2, output)
         self.assertRegex(output, r"RANK='0', but Slurm step \d+\.0 says that it is 1")
 
@@ -132,42 +106,29 @@ class SlurmTest(unittest.TestCase):
     def test_collectives_and_local_order_with_ranks_dealt_out_in_turn(self):
         for scenario in (["collectives"], ["local_order", os.path.join(self.cluster.folder, "order")]):
             status, output = self.cluster.call("srun", "-N2", "--ntasks-per-node=2", "-m", "cyclic", "--kill-on-bad-exit=1",
-                                               PROBE, *scenario)
+                                               self.probe, *scenario)
             self.assertEqual(status, 0, output)
 
     def test_many_nodes_by_srun_trains(self):
-        output = self.completed(self.cluster.submit("--nodes=3", template("many-nodes-by-srun"), *TRAIN, "--output-dir", "by-srun"))
+        output = self.completed(self.cluster.submit("--nodes=3", self.template("many-nodes-by-srun"), *TRAIN, "--output-dir", "by-srun"))
         self.assertRegex(output, r"test accuracy 0\.[5-9]")
         self.assertGreater(os.path.getsize(os.path.join(self.cluster.jobs, "by-srun", "model.safetensors")), 1000)
 
     def test_many_nodes_by_srun_runs_as_it_is(self):
-        self.assertIn("test accuracy", self.completed(self.cluster.submit(template("many-nodes-by-srun"))))
+        self.assertIn("test accuracy", self.completed(self.cluster.submit(self.template("many-nodes-by-srun"))))
 
     def test_a_dead_rank_ends_the_job(self):
-        job = self.cluster.submit(template("many-nodes-by-srun"), PROBE, "throws")
-        self.assertEqual(self.cluster.wait(job), "FAILED")
-        self.assertIn("probe [rank 1]: error: sample 17 has no label", self.cluster.output(job))
+        output = self.failed(self.cluster.submit(self.template("many-nodes-by-srun"), self.probe, "throws"))
+        self.assertIn("probe [rank 1]: error: sample 17 has no label", output)
 
     def test_scancel_leaves_nothing_behind(self):
-        job = self.cluster.submit("--job-name=endless", template("many-nodes-by-srun"), "bash", "-c",
-                                  "exec -a endless image_classification --no-progress --epochs 100000")
-        self.cluster.until(lambda: all(self.cluster.processes(node, "image_classific") >= 2 for node in self.nodes_of(job)), 120,
-                           "four training processes")
-        nodes = self.nodes_of(job)
-        self.cluster.call("scancel", job)
-        self.assertEqual(self.cluster.wait(job), "CANCELLED")
-        self.cluster.until(lambda: not any(self.cluster.processes(node, "image_classific") for node in nodes), 30,
-                           "the end of all training processes")
-
-    def nodes_of(self, job):
-        names = self.cluster.field(job, "NodeList")
-        done = self.cluster.call("scontrol", "show", "hostnames", names)[1].split()
-        return done if names not in ("", "(null)") else ["n1"]
+        self.check_cancel(self.cluster.submit(self.template("many-nodes-by-srun"), "image_classification", "--no-progress",
+                                              "--epochs", "100000"), self.trainer, 2)
 
     def test_lockstep_slurm_submit(self):
         status, output = self.cluster.call("lockstep", "slurm", "submit", "--template", "many-nodes-by-srun", "--nodes", "2",
                                            "--nproc-per-node", "2", "--job-name", "own", "--output", "%j.out", "--",
-                                           PROBE, "hello")
+                                           self.probe, "hello")
         self.assertEqual(status, 0, output)
         self.assertRegex(output, r"^\d+\n$")
         self.assertIn("a world of 4", self.completed(output.strip()))
@@ -176,10 +137,10 @@ class SlurmTest(unittest.TestCase):
     # ------------------------------------------------------------ the other templates
 
     def test_one_node(self):
-        self.assertRegex(self.completed(self.cluster.submit(template("one-node"))), r"test accuracy 0\.[5-9]")
+        self.assertRegex(self.completed(self.cluster.submit(self.template("one-node"))), r"test accuracy 0\.[5-9]")
 
     def test_array(self):
-        job = self.cluster.submit("--output=array-%a.out", template("array"))
+        job = self.cluster.submit("--output=array-%a.out", self.template("array"))
         self.completed(job, 300)
         texts = []
         for number in range(3):
@@ -191,12 +152,12 @@ class SlurmTest(unittest.TestCase):
 
     def test_data_pipeline(self):
         cache = os.path.join(self.cluster.folder, "cache", "digits")
-        variables = {"DATA_SOURCE": os.path.join(SOURCE, "data", "digits"), "DATA_CACHE": cache}
-        first = self.completed(self.cluster.submit(template("data-pipeline"), **variables))
+        variables = {"DATA_SOURCE": os.path.join(self.source, "data", "digits"), "DATA_CACHE": cache}
+        first = self.completed(self.cluster.submit(self.template("data-pipeline"), **variables))
         self.assertEqual(len(set(re.findall(r"(\S+): staged ", first))), 2, first)
         self.assertIn("test accuracy", first)
         self.assertNotIn("prepared already", first)
-        second = self.completed(self.cluster.submit(template("data-pipeline"), PROBE, "order", "DATA", **variables))
+        second = self.completed(self.cluster.submit(self.template("data-pipeline"), self.probe, "order", "DATA", **variables))
         self.assertIn("prepared already", second)
 
     def test_requeue_on_usr1(self):
@@ -206,9 +167,9 @@ class SlurmTest(unittest.TestCase):
 
     def test_requeue_of_an_array_reaches_one_task(self):
         folder = self.folder("requeue-array")
-        job = self.cluster.submit("--array=1-2", "--nodes=1", "--ntasks=1", "--output=requeue-%a.out", template("requeue"),
+        job = self.cluster.submit("--array=1-2", "--nodes=1", "--ntasks=1", "--output=requeue-%a.out", self.template("requeue"),
                                   "bash", "-c", f'mkdir -p "{folder}/$SLURM_ARRAY_TASK_ID"; exec "$@" "{folder}/$SLURM_ARRAY_TASK_ID"',
-                                  "saver", *SAVER)
+                                  "saver", *self.saver)
         outputs = [os.path.join(self.cluster.jobs, f"requeue-{number}.out") for number in (1, 2)]
         self.cluster.until(lambda: all(b"waits" in read_file(path) for path in outputs), 60, "two waiting tasks")
         self.cluster.call("scancel", "--batch", "--signal=USR1", f"{job}_2")
@@ -222,21 +183,10 @@ class SlurmTest(unittest.TestCase):
         self.completed(urgent)
         self.check_saved_and_finished(job, "TERM")
 
-    def folder(self, name):
-        path = os.path.join(self.cluster.folder, name)
-        os.mkdir(path)
-        return path
-
     def saver_job(self, name):
-        job = self.cluster.submit("--nodes=2", "--ntasks-per-node=1", template("requeue"), *SAVER, self.folder(name))
+        job = self.cluster.submit("--nodes=2", "--ntasks-per-node=1", self.template("requeue"), *self.saver, self.folder(name))
         self.cluster.until_output(job, "waits", times=2)
         return job
-
-    def check_saved_and_finished(self, job, signal, timeout=200):
-        output = self.completed(job, timeout)
-        self.assertEqual(output.count(f"saves after {signal}"), 2, output)
-        self.assertEqual(output.count("is finished"), 2, output)
-        self.assertEqual(len(re.findall(r"starts, restart [1-9]", output)), 2, output)
 
     # ------------------------------------------------------------ what took a minute
 
@@ -253,8 +203,4 @@ class SlurmTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = cluster.why_not()
-    if reason:
-        print(f"SKIPPED: no Slurm here: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[6:]])
+    jobs.main()
