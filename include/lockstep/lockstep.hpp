@@ -4,9 +4,11 @@
 /// include: none of these headers shows more of LibTorch than tensors and optimizers.
 
 #include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/hostlist.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"

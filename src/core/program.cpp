@@ -12,6 +12,7 @@
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/world.hpp"
 
 namespace lockstep {
 namespace {
@@ -84,9 +85,20 @@ void write_error_file(const std::string& path, const Failure& failure,
   if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
 }
 
+/// The rank, where it can be told: the environment may be what the program has failed of.
+std::optional<std::string> rank_of(const Environment& environment) {
+  if (const auto rank = find_variable(environment, "RANK")) return rank;
+  try {
+    const World world = World::from_environment(environment);
+    if (world.world_size > 1) return std::to_string(world.rank);
+  } catch (const UsageError&) {
+  }
+  return std::nullopt;
+}
+
 void report(const std::string& name, const Failure& failure) {
   const Environment environment = process_environment();
-  const auto rank = find_variable(environment, "RANK");
+  const auto rank = rank_of(environment);
   std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
             << std::flush;
   if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {

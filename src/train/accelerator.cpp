@@ -10,6 +10,7 @@
 
 #include "../comm/errors.hpp"
 #include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
@@ -29,9 +30,23 @@ at::Device cuda_device(const std::string& name, int index) {
                   : ": start fewer ranks on this host, or ask for the CPU with 'cpu'"));
 }
 
+/// Which of the devices that this process sees is this rank's, where the options leave it open.
+int device_number(const World& world, const std::string& device) {
+  const bool open = device == "auto" || device == "cuda";
+  if (!open || !world.own_devices || cuda_device_count() == 0) return world.local_rank;
+  return world.local_rank % cuda_device_count();
+}
+
+World world_or_warning() {
+  const Environment environment = process_environment();
+  if (const auto warning = lonely_process_warning(environment))
+    std::cerr << "lockstep: warning: " + *warning + "\n" << std::flush;
+  return World::from_environment(environment);
+}
+
 ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& options) {
   return {.backend = options.backend,
-          .device = choose_device(options.device, world.local_rank),
+          .device = choose_device(options.device, device_number(world, options.device)),
           .timeout = options.timeout,
           .join_timeout = options.join_timeout};
 }
@@ -97,8 +112,7 @@ struct Accelerator::State {
   mutable std::int64_t local_main_first = 0;
 };
 
-Accelerator::Accelerator(const AcceleratorOptions& options)
-    : Accelerator(World::from_environment(), options) {}
+Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(world_or_warning(), options) {}
 
 Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
     : Accelerator(world, ProcessGroup::init(world, group_options(world, options)), options) {}
