@@ -31,13 +31,13 @@ void write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
-FileDescriptor OutputRelay::open(int console, std::string prefix, FileDescriptor copy) {
-  if (!poll_) poll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+net::FileDescriptor OutputRelay::open(int console, std::string prefix, net::FileDescriptor copy) {
+  if (!poll_) poll_ = net::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   if (!poll_) fail("epoll_create1");
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
-  Stream stream{FileDescriptor(ends[0]), std::move(copy), console, std::move(prefix), ""};
-  FileDescriptor sink(ends[1]);
+  Stream stream{net::FileDescriptor(ends[0]), std::move(copy), console, std::move(prefix), ""};
+  net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   streams_.push_back(std::move(stream));
   epoll_event event{};

@@ -3,7 +3,7 @@
 #include <list>
 #include <string>
 
-#include "process/file_descriptor.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
@@ -16,7 +16,7 @@ class OutputRelay {
 
   /// A new stream: returns the end for the rank to write to. `console` is where lines go (1 or 2), `prefix`
   /// stands in front of each, `copy` may be empty. Throws lockstep::Error.
-  FileDescriptor open(int console, std::string prefix, FileDescriptor copy);
+  net::FileDescriptor open(int console, std::string prefix, net::FileDescriptor copy);
 
   /// Passes on a part of what is there, without waiting.
   void pump();
@@ -29,8 +29,8 @@ class OutputRelay {
 
  private:
   struct Stream {
-    FileDescriptor source;
-    FileDescriptor copy;
+    net::FileDescriptor source;
+    net::FileDescriptor copy;
     int console = 1;
     std::string prefix;
     std::string partial;
@@ -40,7 +40,7 @@ class OutputRelay {
   static bool pass_on(Stream& stream);
   static void write_lines(Stream& stream, bool all);
 
-  FileDescriptor poll_;
+  net::FileDescriptor poll_;
   std::list<Stream> streams_;
 };
 

@@ -11,21 +11,22 @@
 namespace lockstep::launch {
 namespace {
 
-FileDescriptor open_for_writing(const std::string& path) {
-  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+net::FileDescriptor open_for_writing(const std::string& path) {
+  net::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file) throw Error("cannot write the log file '" + path + "': " + std::strerror(errno) + ".");
   return file;
 }
 
-FileDescriptor open_sink(Sink sink, const std::string& log_file, int console, const std::string& prefix,
-                         OutputRelay& relay) {
+net::FileDescriptor open_sink(Sink sink, const std::string& log_file, int console, const std::string& prefix,
+                              OutputRelay& relay) {
   switch (sink) {
     case Sink::file:
       return open_for_writing(log_file);
     case Sink::nothing:
       return open_for_writing("/dev/null");
     case Sink::relay:
-      return relay.open(console, prefix, log_file.empty() ? FileDescriptor() : open_for_writing(log_file));
+      return relay.open(console, prefix,
+                        log_file.empty() ? net::FileDescriptor() : open_for_writing(log_file));
     case Sink::console:
       break;
   }

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "process/file_descriptor.hpp"
-#include "plan/launch_plan.hpp"
+#include "net/file_descriptor.hpp"
 #include "output/output_relay.hpp"
+#include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
 
 namespace lockstep::launch {
 
 /// What a rank's standard output and standard error are to be; empty: the launcher's own.
 struct WorkerOutput {
-  FileDescriptor out;
-  FileDescriptor err;
+  net::FileDescriptor out;
+  net::FileDescriptor err;
 
   /// In the child, before exec: puts them in place. Async-signal-safe.
   void apply() const noexcept;

@@ -4,7 +4,7 @@
 
 #include "plan/binding_plan.hpp"
 #include "plan/worker_environment.hpp"
-#include "process/ports.hpp"
+#include "net/socket.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -35,7 +35,7 @@ Assignment expected_place(const LaunchPlan& plan) {
 void print_plan(const LaunchPlan& plan, const Environment& environment, std::ostream& out) {
   Attempt attempt;
   attempt.place = expected_place(plan);
-  attempt.master = {plan.master_addr, plan.master_port ? *plan.master_port : free_port()};
+  attempt.master = {plan.master_addr, plan.master_port ? *plan.master_port : net::free_port()};
   attempt.folder = plan.log_dir.empty() ? "<a temporary folder>" : plan.log_dir;
   for (int rank = 0; rank < plan.local_world_size; ++rank) {
     out << "rank " << attempt.place.first_rank + rank << ":";

@@ -9,7 +9,7 @@
 #include "plan/devices.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
-#include "process/ports.hpp"
+#include "net/socket.hpp"
 #include "report/failure_report.hpp"
 
 namespace lockstep::launch {
@@ -148,7 +148,7 @@ TEST(Devices, CountsVisibleGpus) {
 }
 
 TEST(Ports, AreFree) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = net::free_port();
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
