@@ -2,9 +2,9 @@
 
 #include <ostream>
 
+#include "net/socket.hpp"
 #include "plan/binding_plan.hpp"
 #include "plan/worker_environment.hpp"
-#include "net/socket.hpp"
 
 namespace lockstep::launch {
 namespace {
