@@ -13,6 +13,7 @@
 #include "process/time_text.hpp"
 #include "report/error_file.hpp"
 #include "report/failure_report.hpp"
+#include "watch/demangle.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -31,6 +32,13 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
   const auto crashed = std::find_if(failed.begin(), failed.end(),
                                     [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
   return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
+}
+
+/// A crash that wrote its own last words could not look up how its functions are called in the source.
+void make_stack_readable(Json& error) {
+  const auto stack = nlohmann::json::json_pointer("/message/extraInfo/py_callstack");
+  if (error.is_object() && error.contains(stack) && error[stack].is_string())
+    error[stack] = readable_stack(error[stack].get<std::string>());
 }
 
 }  // namespace
@@ -189,6 +197,7 @@ FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
   result.stopped = worker.stopped;
   result.message = error_message(file);
   result.error = error_content(file);
+  make_stack_readable(result.error);
   result.out_of_memory_kills = kills;
   result.peak_memory = worker.peak_memory;
   if (result.blames_another()) result.message += departures();

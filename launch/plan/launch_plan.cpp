@@ -14,7 +14,21 @@ namespace {
 
 bool is_python_script(const std::string& name) { return name.size() > 3 && name.ends_with(".py"); }
 
+/// The program beside this one.
+void plan_check(const RunOptions& options, LaunchPlan& plan) {
+  if (!options.program.empty()) {
+    throw UsageError("--check runs a program of its own: drop '" + options.program.front() +
+                     "', or --check.");
+  }
+  plan.program = "lockstep-check";
+  plan.command = {std::filesystem::read_symlink("/proc/self/exe").replace_filename(plan.program)};
+}
+
 void plan_command(const RunOptions& options, const Environment& environment, LaunchPlan& plan) {
+  if (options.check) return plan_check(options, plan);
+  if (options.program.empty()) {
+    throw UsageError("the program ... is missing: expected lockstep run [options] program .... See --help.");
+  }
   if (options.module && options.no_python) {
     throw UsageError("--module and --no-python contradict each other: a module is run by Python. Drop one.");
   }

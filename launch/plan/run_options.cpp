@@ -82,6 +82,11 @@ void add_supervision_options(Table& table) {
            "Accepted and not needed: the end of a rank is noticed at once.", metavar("SECONDS"), more_than(0))
       .add("start-method", &RunOptions::start_method,
            "Accepted and not needed: programs are started by exec.", one_of({"spawn", "fork", "forkserver"}))
+      .add("check", &RunOptions::check,
+           "Checks the job's nodes instead of running a program: can all ranks reach each other, do they "
+           "compute "
+           "right sums, and how fast is each link?",
+           not_from_environment())
       .add("dry-run", &RunOptions::dry_run, "Prints the ranks and their environment, and starts nothing.",
            not_from_environment());
 }
@@ -153,7 +158,7 @@ Table make_table() {
   table.rest("program ...", &RunOptions::program,
              "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "
              "interpreter). ${local_rank} in an argument becomes the rank's number on this node.",
-             true);
+             false);
   table.grammar({.stop_at_first_positional = true, .unique_prefixes = true, .environment_prefix = "PET_"});
   add_node_options(table);
   add_address_options(table);

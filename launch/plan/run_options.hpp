@@ -64,6 +64,8 @@ struct RunOptions {
   /// Seconds before a restart after an attempt that was short; doubled each time. 0: restart at once.
   double restart_backoff = 1.0;
 
+  /// Start lockstep-check instead of a program.
+  bool check = false;
   /// Print what would be started, and start nothing.
   bool dry_run = false;
 

@@ -9,7 +9,7 @@ namespace lockstep::launch {
 namespace {
 
 bool says_nothing_of_nodes(const OptionTable<RunOptions>::Parsed& parsed) {
-  const auto names = {"nnodes",    "node-rank",   "rdzv-backend", "rdzv-endpoint",
+  const auto names = {"nnodes",     "node-rank",   "rdzv-backend", "rdzv-endpoint",
                       "standalone", "master-addr", "master-port"};
   return std::none_of(names.begin(), names.end(), [&](const char* name) { return parsed.was_given(name); });
 }
@@ -19,13 +19,14 @@ void take_nodes(const SlurmStep& step, LaunchPlan& plan) {
   if (!plan.nodes_given) {
     plan.min_nodes = plan.max_nodes = nodes;
   } else if (plan.min_nodes > nodes) {
-    throw UsageError("--nnodes asks for " + std::to_string(plan.min_nodes) + " nodes, but this Slurm step has " +
-                     std::to_string(nodes) + ": start the launcher by 'srun --nodes=" +
-                     std::to_string(plan.min_nodes) + " --ntasks-per-node=1', or leave --nnodes out.");
+    throw UsageError("--nnodes asks for " + std::to_string(plan.min_nodes) +
+                     " nodes, but this Slurm step has " + std::to_string(nodes) +
+                     ": start the launcher by 'srun --nodes=" + std::to_string(plan.min_nodes) +
+                     " --ntasks-per-node=1', or leave --nnodes out.");
   } else if (plan.max_nodes < nodes) {
-    throw UsageError("--nnodes allows " + std::to_string(plan.max_nodes) + " nodes, but this Slurm step has " +
-                     std::to_string(nodes) + ": leave --nnodes out, or give srun --nodes=" +
-                     std::to_string(plan.max_nodes) + ".");
+    throw UsageError("--nnodes allows " + std::to_string(plan.max_nodes) +
+                     " nodes, but this Slurm step has " + std::to_string(nodes) +
+                     ": leave --nnodes out, or give srun --nodes=" + std::to_string(plan.max_nodes) + ".");
   } else {
     plan.max_nodes = nodes;
   }
@@ -40,7 +41,8 @@ void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const En
   if (!step && plan.backend != Backend::slurm) return;
   if (!step) {
     throw UsageError(
-        "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun --ntasks-per-node=1 "
+        "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun "
+        "--ntasks-per-node=1 "
         "lockstep run ...' within the job.");
   }
   require_one_task_per_node(*step, "lockstep run");

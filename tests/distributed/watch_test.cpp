@@ -38,12 +38,14 @@ TEST(ARankThatLeavesEarly, IsNamedThoughAnotherOneFails) {
       << job.err;
 }
 
+/// In the launcher's report, and in the file of whoever has started the launcher.
 TEST(ARankThatCrashes, LeavesItsStack) {
   const ScratchFolder folder;
-  const Finished job = run_probe(2, {"crashes"}, {"--log-dir", folder.path()});
+  const std::string file = folder.file("error.json");
+  const Finished job = run_probe(2, {"crashes"}, {}, {{"TORCHELASTIC_ERROR_FILE", file}});
   EXPECT_EQ(job.status, 128 + SIGSEGV);
-  EXPECT_TRUE(
-      contains_all(job.err, {"SIGSEGV (Segmentation fault) at address 0x0 in thread probe", "crashes"}));
+  EXPECT_TRUE(contains_all(job.err, {"SIGSEGV (Segmentation fault) at address 0x0 in thread probe"}));
+  EXPECT_TRUE(contains_all(launch::read_file(file), {"probe::crashes(", "SIGSEGV", "main+0x"}));
 }
 
 TEST(AJobThatAlwaysFails, IsGivenUpThoughRestartsAreLeft) {

@@ -4,7 +4,7 @@ import re
 import sys
 
 FOLDERS = ["core", "net", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
-OURS = ["include", "src", "launch", "trainers", "examples", "tests"]
+OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(
     r'R"(?P<mark>[^()\s\\]{0,16})\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', re.DOTALL
