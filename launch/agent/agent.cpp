@@ -6,11 +6,12 @@
 #include <filesystem>
 #include <ostream>
 
-#include "report/error_file.hpp"
-#include "report/failure_report.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
 #include "process/memory_events.hpp"
 #include "process/ports.hpp"
+#include "report/error_file.hpp"
+#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -58,7 +59,7 @@ int Agent::run() {
     if (first_failure_) report_failure(attempt);
     end_leftovers();
     relay_.finish();
-    if (!first_failure_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
+    if (!first_failure_) return end_without_failure();
     const bool again = restart < plan_.max_restarts && end_signal_ == 0 && !abandoned_;
     if (!again) {
       tell_who_started_us(attempt);
@@ -68,6 +69,21 @@ int Agent::run() {
                 std::to_string(plan_.max_restarts) + "\n"
          << std::flush;
   }
+}
+
+int Agent::end_without_failure() const {
+  const auto& workers = group_->workers();
+  const auto preempted =
+      std::count_if(workers.begin(), workers.end(), [](const Worker& worker) { return worker.preempted(); });
+  const bool all_in_order = std::all_of(workers.begin(), workers.end(), [](const Worker& worker) {
+    return worker.preempted() || (worker.status && *worker.status == 0);
+  });
+  if (preempted == 0 || !all_in_order) return end_signal_ == 0 ? 0 : 128 + end_signal_;
+  log_ << "lockstep run: preempted: " + std::to_string(preempted) + " of " + std::to_string(workers.size()) +
+              " ranks were asked to stop and have saved their state (exit code " +
+              std::to_string(kPreemptedExitCode) + "); start the job again to go on\n"
+       << std::flush;
+  return kPreemptedExitCode;
 }
 
 Attempt Agent::next_attempt(int restart_count) {

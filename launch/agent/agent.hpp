@@ -3,15 +3,15 @@
 #include <iosfwd>
 #include <optional>
 
-#include "report/failure_report.hpp"
-#include "process/guardian.hpp"
-#include "plan/launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
 #include "output/output_relay.hpp"
+#include "plan/launch_plan.hpp"
+#include "plan/worker_environment.hpp"
+#include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
 #include "process/temporary_folder.hpp"
-#include "plan/worker_environment.hpp"
 #include "process/worker_group.hpp"
+#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 
@@ -54,6 +54,8 @@ class Agent {
   void report_failure(const Attempt& attempt);
   CauseDetails details_of_cause(const Attempt& attempt) const;
   void tell_who_started_us(const Attempt& attempt) const;
+  /// Nothing failed: 0, 128 + the signal that ended the job, or kPreemptedExitCode.
+  int end_without_failure() const;
   int exit_code() const;
 
   const LaunchPlan& plan_;

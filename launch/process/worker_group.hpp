@@ -1,16 +1,18 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/wait.h>
 
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "process/guardian.hpp"
 #include "lockstep/core/environment.hpp"
-#include "process/signal_queue.hpp"
+#include "lockstep/core/program.hpp"
 #include "output/worker_output.hpp"
+#include "process/guardian.hpp"
+#include "process/signal_queue.hpp"
 
 namespace lockstep::launch {
 
@@ -23,8 +25,12 @@ struct Worker {
   /// It was asked to end before it did.
   bool stopped = false;
 
-  /// It ended by itself and not with success.
-  bool failed() const noexcept { return status && *status != 0 && !stopped; }
+  /// It was asked to stop, and says that it has saved where it is.
+  bool preempted() const noexcept {
+    return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kPreemptedExitCode;
+  }
+  /// It ended by itself, and neither with success nor because it was asked to stop.
+  bool failed() const noexcept { return status && *status != 0 && !stopped && !preempted(); }
 };
 
 /// The processes of one attempt, and whatever they leave behind. The launcher is made the "subreaper", so
