@@ -1,0 +1,371 @@
+#include "coordination/leader.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+std::string nodes_text(int count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
+
+std::string range_text(int least, int most) {
+  return least == most ? std::to_string(least) : std::to_string(least) + ":" + std::to_string(most);
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+int read_int(const Json& message, const char* key) {
+  const auto found = message.find(key);
+  if (found == message.end() || !found->is_number_integer())
+    throw DataError(std::string("a message between launchers has no number '") + key + "'.");
+  return found->get<int>();
+}
+
+bool read_flag(const Json& message, const char* key) {
+  const auto found = message.find(key);
+  if (found == message.end()) return false;
+  if (!found->is_boolean())
+    throw DataError(std::string("a message between launchers has no true or false '") + key + "'.");
+  return found->get<bool>();
+}
+
+}  // namespace
+
+Leader::Leader(LeaderOptions options, LeaderOutbox& outbox, Time now)
+    : options_(std::move(options)), outbox_(outbox), gathering_since_(now), next_notice_(now + options_.notice_interval) {}
+
+Node* Leader::find(NodeId id) {
+  const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.id == id; });
+  return found == nodes_.end() ? nullptr : &*found;
+}
+
+int Leader::staying() const {
+  return static_cast<int>(
+      std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.leave_signal == 0; }));
+}
+
+std::string Leader::refusal(const NodeInfo& info) const {
+  if (info.version != kProtocolVersion)
+    return "it speaks version " + std::to_string(info.version) + " of the launchers' protocol, here it is " +
+           std::to_string(kProtocolVersion) + ". Use the same version of lockstep on every node";
+  if (info.run_id != options_.run_id)
+    return "its --rdzv-id is '" + info.run_id + "', that of the job here is '" + options_.run_id +
+           "'. Two jobs need two endpoints; nodes of one job need one run id";
+  if (info.min_nodes != options_.min_nodes || info.max_nodes != options_.max_nodes)
+    return "its --nnodes is " + range_text(info.min_nodes, info.max_nodes) + ", that of the job here is " +
+           range_text(options_.min_nodes, options_.max_nodes) + ". Give the same on every node";
+  if (phase_ == Phase::finishing || reason_ == Reason::end) return "the job is over";
+  if (!info.node_rank) return "";
+  if (*info.node_rank >= options_.max_nodes)
+    return "its --node-rank is " + std::to_string(*info.node_rank) + ", but the job has " +
+           nodes_text(options_.max_nodes) + ", numbered from 0";
+  for (const auto& node : nodes_) {
+    if (node.info.node_rank == info.node_rank)
+      return "--node-rank " + std::to_string(*info.node_rank) + " is taken by host " + node.info.host +
+             ", process " + std::to_string(node.info.pid) + ". Give every node its own";
+  }
+  return "";
+}
+
+void Leader::join(NodeId id, const NodeInfo& info, Time now) {
+  if (const std::string why = refusal(info); !why.empty()) {
+    outbox_.send(id, {{"type", "refuse"}, {"text", why}});
+    outbox_.dismiss(id);
+    return;
+  }
+  const bool full = staying() >= options_.max_nodes;
+  Node node;
+  node.id = id;
+  node.info = info;
+  node.last_heard = now;
+  nodes_.push_back(node);
+  if (full) {
+    outbox_.send(id, {{"type", "text"},
+                      {"text", "the job has its " + nodes_text(options_.max_nodes) +
+                                   "; this one is a spare and starts when another one goes"}});
+  } else if (phase_ == Phase::running) {
+    say(node.text() + " came: the ranks are started anew with it");
+    stop(Reason::membership, SIGTERM);
+    check_all_ended(now);
+  } else if (phase_ == Phase::gathering) {
+    try_start(now);
+  }
+}
+
+void Leader::hear(NodeId id, const Json& message, Time now) {
+  Node* node = find(id);
+  if (node == nullptr) return;
+  node->last_heard = now;
+  const std::string type = type_of(message);
+  if (type == "ping") {
+    outbox_.send(id, {{"type", "pong"}});
+  } else if (type == "leaving") {
+    hear_leaving(*node, read_int(message, "signal"), now);
+  } else if (phase_ != Phase::finishing && node->active && (type == "failed" || type == "ended")) {
+    if (read_int(message, "round") != round_) return;
+    if (type == "failed") hear_failed(*node, message, now);
+    if (type == "ended") hear_ended(*node, message, now);
+  }
+}
+
+void Leader::keep_record(const Json& record) {
+  const int rank = read_int(record, "rank");
+  for (auto& known : records_) {
+    if (known["rank"] == rank) {
+      known = record;
+      return;
+    }
+  }
+  records_.push_back(record);
+}
+
+void Leader::hear_failed(const Node& node, const Json& message, Time) {
+  // What ranks do while they are stopped for another reason is no failure.
+  if (phase_ == Phase::stopping && reason_ != Reason::failure && reason_ != Reason::node_lost) return;
+  if (message.contains("record")) keep_record(message["record"]);
+  if (phase_ != Phase::running) return;
+  if (nodes_.size() > 1) say("a rank failed on " + node.text() + ": all ranks are stopped");
+  stop(Reason::failure, SIGTERM);
+}
+
+void Leader::hear_ended(Node& node, const Json& message, Time now) {
+  node.ended = true;
+  if (node.leave_signal != 0 && reason_ != Reason::end) let_go(node);
+  const bool ok = read_flag(message, "ok");
+  const bool preempted = read_flag(message, "preempted");
+  const auto records = message.find("records");
+  if (records != message.end() && records->is_array()) {
+    for (const auto& record : *records) keep_record(record);
+  }
+  // Ranks that saved their state and ended leave the others the time to do the same.
+  preempted_ = preempted_ || preempted;
+  if (!ok && !preempted && phase_ == Phase::running) stop(Reason::failure, SIGTERM);
+  check_all_ended(now);
+}
+
+void Leader::hear_leaving(Node& node, int signal, Time now) {
+  if (node.leave_signal != 0 || phase_ == Phase::finishing) return;
+  node.leave_signal = signal;
+  const bool waits = phase_ == Phase::gathering || !node.active;
+  const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
+  if (!goes_on) {
+    if (nodes_.size() > 1) say(node.text() + " was told to end: so is the job");
+    if (phase_ == Phase::gathering) return finish(128 + signal, nullptr, now);
+    if (end_signal_ == 0) end_signal_ = signal;
+    stop(Reason::end, signal);
+  } else if (waits) {
+    let_go(node);
+  } else {
+    say(node.text() + " was told to end: the job goes on without it");
+    stop(Reason::membership, SIGTERM);
+  }
+  check_all_ended(now);
+}
+
+void Leader::let_go(const Node& node) {
+  outbox_.send(node.id, {{"type", "finish"}, {"exit_code", 128 + node.leave_signal}, {"error", nullptr}});
+}
+
+void Leader::lose(NodeId id, const std::string& how, Time now) {
+  const Node* node = find(id);
+  if (node == nullptr) return;
+  // Once a node's ranks have ended, nothing hangs on its launcher.
+  const bool counts = node->active && !node->ended && phase_ != Phase::finishing;
+  const bool expected = node->leave_signal != 0;
+  const std::string text = node->text() + " " + how;
+  std::erase_if(nodes_, [&](const Node& other) { return other.id == id; });
+  if (counts && !expected) {
+    losses_ += (losses_.empty() ? "" : "\n") + text;
+    say(text);
+    stop(Reason::node_lost, SIGTERM);
+  }
+  check_all_ended(now);
+  if (phase_ == Phase::gathering) try_start(now);
+}
+
+void Leader::stop(Reason reason, int signal) {
+  if (phase_ == Phase::gathering || phase_ == Phase::finishing) return;
+  const bool first = phase_ == Phase::running;
+  if (!first && reason < reason_) return;
+  reason_ = reason;
+  phase_ = Phase::stopping;
+  if (first || reason == Reason::end) tell_all({{"type", "stop"}, {"round", round_}, {"signal", signal}});
+}
+
+void Leader::check_all_ended(Time now) {
+  if (phase_ != Phase::running && phase_ != Phase::stopping) return;
+  const bool all = std::all_of(nodes_.begin(), nodes_.end(),
+                               [](const Node& node) { return !node.active || node.ended; });
+  if (!all) return;
+  if (phase_ == Phase::running && preempted_) {
+    after_failure(now);
+  } else if (phase_ == Phase::running) {
+    finish(0, nullptr, now);
+  } else {
+    after_round(now);
+  }
+}
+
+void Leader::after_round(Time now) {
+  switch (reason_) {
+    case Reason::membership:
+      return gather(now);
+    case Reason::failure:
+      return after_failure(now);
+    case Reason::node_lost:
+      return after_loss(now);
+    case Reason::end:
+      return finish(128 + end_signal_, nullptr, now);
+  }
+}
+
+void Leader::after_failure(Time now) {
+  const Verdict verdict = options_.judge(records_);
+  report(verdict.report);
+  if (verdict.preempted || restart_count_ >= options_.max_restarts)
+    return finish(verdict.exit_code, verdict.error, now);
+  restart("", now);
+}
+
+void Leader::after_loss(Time now) {
+  Verdict verdict;
+  if (!records_.empty()) verdict = options_.judge(records_);
+  // A rank that died of itself is the cause, even where its node went down after it.
+  if (verdict.has_own_cause) return after_failure(now);
+  if (staying() >= options_.min_nodes) return gather(now);
+  report("FAILED: " + losses_ + "\n");
+  if (restart_count_ >= options_.max_restarts) return finish(1, verdict.error, now);
+  restart("", now);
+}
+
+void Leader::restart(const std::string& why, Time now) {
+  ++restart_count_;
+  say("restart " + std::to_string(restart_count_) + " of " + std::to_string(options_.max_restarts) + why);
+  gather(now);
+}
+
+void Leader::gather(Time now) {
+  phase_ = Phase::gathering;
+  reason_ = Reason::membership;
+  gathering_since_ = now;
+  next_notice_ = now + options_.notice_interval;
+  for (auto& node : nodes_) node.active = node.ended = false;
+  try_start(now);
+}
+
+void Leader::try_start(Time now) {
+  const auto order = candidates(nodes_, options_.max_nodes);
+  const int count = static_cast<int>(order.size());
+  if (count < options_.min_nodes) {
+    last_call_.reset();
+  } else if (count == options_.max_nodes || round_ > 0 || (last_call_ && now >= *last_call_)) {
+    start(order);
+  } else if (!last_call_) {
+    last_call_ = now + options_.last_call_timeout;
+  }
+}
+
+void Leader::start(const std::vector<Node*>& order) {
+  auto places = assign_ranks(order);
+  ++round_;
+  phase_ = Phase::running;
+  records_.clear();
+  losses_.clear();
+  preempted_ = false;
+  outbox_.begin_round(order, places);
+  if (order.size() > 1) say(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i]->group_rank = places[i].group_rank;
+    order[i]->active = true;
+    order[i]->ended = false;
+    places[i].round = round_;
+    places[i].restart_count = restart_count_;
+    places[i].max_restarts = options_.max_restarts;
+    outbox_.send(order[i]->id, to_message(places[i]));
+  }
+}
+
+void Leader::finish(int exit_code, const Json& error, Time now) {
+  phase_ = Phase::finishing;
+  close_deadline_ = now + options_.close_timeout;
+  tell_all({{"type", "finish"}, {"exit_code", exit_code}, {"error", error}});
+}
+
+void Leader::drop_silent(Time now) {
+  std::vector<NodeId> silent;
+  for (const auto& node : nodes_) {
+    if (node.id != 0 && now >= node.last_heard + options_.lease) silent.push_back(node.id);
+  }
+  for (const NodeId id : silent) {
+    outbox_.dismiss(id);
+    lose(id, "gave no sign of life for " + seconds_text(options_.lease) + ": its launcher or its network is dead",
+         now);
+  }
+}
+
+void Leader::tick(Time now) {
+  drop_silent(now);
+  if (phase_ == Phase::finishing && now >= *close_deadline_) {
+    for (const auto& node : nodes_) outbox_.dismiss(node.id);
+    nodes_.clear();
+  }
+  if (phase_ != Phase::gathering) return;
+  try_start(now);
+  if (phase_ != Phase::gathering) return;
+  if (now >= gathering_since_ + options_.join_timeout) {
+    report("FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() + " (--rdzv-conf join_timeout)\n");
+    finish(1, nullptr, now);
+  } else if (now >= next_notice_) {
+    say(awaited());
+    next_notice_ = now + options_.notice_interval;
+  }
+}
+
+std::string Leader::awaited() const {
+  std::string here;
+  std::vector<bool> seen(static_cast<std::size_t>(options_.max_nodes));
+  bool numbered = false;
+  for (const auto& node : nodes_) {
+    if (node.leave_signal != 0) continue;
+    here += (here.empty() ? "" : ", ") + node.info.host;
+    if (!node.info.node_rank) continue;
+    numbered = true;
+    seen[static_cast<std::size_t>(*node.info.node_rank)] = true;
+  }
+  std::string missing;
+  for (std::size_t i = 0; numbered && i < seen.size(); ++i) {
+    if (!seen[i]) missing += (missing.empty() ? "; missing: node " : ", ") + std::to_string(i);
+  }
+  return nodes_text(staying()) + " of " + range_text(options_.min_nodes, options_.max_nodes) + " here (" + here + ")" +
+         missing;
+}
+
+Leader::Time Leader::deadline() const {
+  Time next = Time::max();
+  for (const auto& node : nodes_) {
+    if (node.id != 0) next = std::min(next, node.last_heard + options_.lease);
+  }
+  if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
+  if (phase_ != Phase::gathering) return next;
+  next = std::min({next, next_notice_, gathering_since_ + options_.join_timeout});
+  return last_call_ ? std::min(next, *last_call_) : next;
+}
+
+bool Leader::finished() const {
+  return phase_ == Phase::finishing &&
+         std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.id == 0; });
+}
+
+void Leader::say(const std::string& text) { tell_all({{"type", "text"}, {"text", text}}); }
+
+void Leader::report(const std::string& text) { tell_all({{"type", "report"}, {"text", text}}); }
+
+void Leader::tell_all(const Json& message) {
+  for (const auto& node : nodes_) outbox_.send(node.id, message);
+}
+
+}  // namespace lockstep::launch

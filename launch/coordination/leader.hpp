@@ -1,0 +1,143 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordination/messages.hpp"
+#include "coordination/roster.hpp"
+
+namespace lockstep::launch {
+
+/// What a failed round comes to.
+struct Verdict {
+  /// What every node prints.
+  std::string report;
+  int exit_code = 1;
+  /// Every rank that did not succeed asked for this end itself, after saving its state: no restart follows.
+  bool preempted = false;
+  /// Some rank failed for a reason of its own, not because another one was gone.
+  bool has_own_cause = false;
+  /// The content of the cause's error file; null: it left none.
+  Json error = nullptr;
+};
+
+/// Judges the records of ranks, in the order in which they were told of; the first is the first that failed.
+using Judge = std::function<Verdict(const std::vector<Json>& records)>;
+
+/// What the leader is told about the job when it begins.
+struct LeaderOptions {
+  using Milliseconds = std::chrono::milliseconds;
+  std::string run_id = "none";
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;
+  /// How long to wait for `min_nodes`.
+  Milliseconds join_timeout = std::chrono::minutes(10);
+  /// How long the first round waits for more nodes once `min_nodes` are there.
+  Milliseconds last_call_timeout = std::chrono::seconds(30);
+  /// A node that is silent for so long is lost.
+  Milliseconds lease = std::chrono::seconds(15);
+  /// How long nodes may need to go once the job is over.
+  Milliseconds close_timeout = std::chrono::seconds(30);
+  /// Between two lines about who is awaited.
+  Milliseconds notice_interval = std::chrono::seconds(10);
+  Judge judge;
+};
+
+/// What the leader does to the world around it.
+class LeaderOutbox {
+ public:
+  virtual ~LeaderOutbox() = default;
+  virtual void send(NodeId node, const Json& message) = 0;
+  /// Ends the connection. The leader has forgotten the node.
+  virtual void dismiss(NodeId node) = 0;
+  /// A round begins: whatever the ranks of an earlier one left in the store must be gone.
+  virtual void begin_round(const std::vector<Node*>& order, const std::vector<Assignment>& assignments) = 0;
+};
+
+/// The one place where it is decided who takes part, when ranks start and stop, whether a failed job is started
+/// anew, and how it ends. A state machine without clock, sockets or threads: it is told what happens and when
+/// (on a clock of its own host alone; clocks of different hosts are never compared), and acts through the outbox.
+///
+/// A job goes through rounds. Each one gathers nodes, starts their ranks, and ends when all ranks have succeeded
+/// (the job is over) or when something happens: a rank fails (a restart is used up), a node comes while there
+/// is room, a node goes (no restart is used up as long as `min_nodes` are left), the job is told to end. Then
+/// all ranks are stopped, and the next round begins when no process of this one is left on any node.
+class Leader {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// The outbox must outlive the leader.
+  Leader(LeaderOptions options, LeaderOutbox& outbox, Time now);
+
+  /// A node that has proved the job's secret says who it is. It is told `refuse` when it cannot be part of this
+  /// job. The leader's own node has the id 0.
+  void join(NodeId id, const NodeInfo& info, Time now);
+  /// Throws DataError for a message that is not of the protocol's form; the caller then calls `lose`.
+  void hear(NodeId id, const Json& message, Time now);
+  /// The connection is gone; `how` ends the sentence "node 1 (...) ".
+  void lose(NodeId id, const std::string& how, Time now);
+  /// To be called at `deadline()`.
+  void tick(Time now);
+  Time deadline() const;
+
+  /// Whether the job is over and all nodes but the leader's own have gone.
+  bool finished() const;
+
+ private:
+  enum class Phase { gathering, running, stopping, finishing };
+  /// Why ranks are stopped; a later one in this list overrides an earlier one.
+  enum class Reason { membership, failure, node_lost, end };
+
+  Node* find(NodeId id);
+  std::string refusal(const NodeInfo& info) const;
+  void hear_failed(const Node& node, const Json& message, Time now);
+  void hear_ended(Node& node, const Json& message, Time now);
+  void hear_leaving(Node& node, int signal, Time now);
+  void let_go(const Node& node);
+  void keep_record(const Json& record);
+
+  void gather(Time now);
+  void try_start(Time now);
+  void start(const std::vector<Node*>& order);
+  void stop(Reason reason, int signal);
+  void check_all_ended(Time now);
+  void after_round(Time now);
+  void after_failure(Time now);
+  void after_loss(Time now);
+  void restart(const std::string& why, Time now);
+  void finish(int exit_code, const Json& error, Time now);
+  void drop_silent(Time now);
+  void say(const std::string& text);
+  void report(const std::string& text);
+  void tell_all(const Json& message);
+  std::string awaited() const;
+
+  bool elastic() const { return options_.min_nodes < options_.max_nodes; }
+  int staying() const;
+
+  LeaderOptions options_;
+  LeaderOutbox& outbox_;
+  std::vector<Node> nodes_;
+  Phase phase_ = Phase::gathering;
+  Reason reason_ = Reason::membership;
+  int round_ = 0;
+  int restart_count_ = 0;
+  /// What told the job to end.
+  int end_signal_ = 0;
+  /// The records of this round, those of ranks that failed by themselves first.
+  std::vector<Json> records_;
+  /// A node's ranks of this round ended because they were asked to save their state.
+  bool preempted_ = false;
+  /// The nodes that were lost in this round, a line each.
+  std::string losses_;
+  Time gathering_since_;
+  std::optional<Time> last_call_;
+  Time next_notice_;
+  std::optional<Time> close_deadline_;
+};
+
+}  // namespace lockstep::launch
