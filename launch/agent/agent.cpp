@@ -148,6 +148,7 @@ void Agent::on_child_ended() {
   std::erase_if(failed, [this](std::size_t i) { return !group_->workers()[i].failed(); });
   if (failed.empty() || first_failure_) return;
   first_failure_ = first_of(group_->workers(), failed);
+  group_->end_after_failure();
   stop(SIGTERM);
 }
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/program.hpp"
+#include "lockstep/core/stop_signals.hpp"
 #include "output/worker_output.hpp"
 #include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
@@ -50,6 +51,9 @@ class WorkerGroup {
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
+  /// SIGTERM to every rank that runs, because another has failed: with kEndAtOnce, so that those that would
+  /// save their state at a SIGTERM do not try.
+  void end_after_failure();
 
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
   std::vector<std::size_t> reap();

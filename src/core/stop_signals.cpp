@@ -14,7 +14,12 @@ std::atomic<int> first_signal{0};
 std::atomic<int> users{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not take a lock");
 
-void on_signal(int number) {
+void on_signal(int number, siginfo_t* info, void*) {
+  if (info->si_code == SI_QUEUE && info->si_value.sival_int == kEndAtOnce) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);  // It comes when this handler returns.
+    return;
+  }
   int none = 0;
   first_signal.compare_exchange_strong(none, number);
 }
@@ -23,8 +28,8 @@ void on_signal(int number) {
 
 StopSignals::StopSignals(std::initializer_list<int> signals) {
   struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   if (users == 0) first_signal = 0;
   for (const int number : signals) {

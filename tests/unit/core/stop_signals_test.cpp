@@ -60,6 +60,20 @@ TEST(StopSignals, LeaveReadsGoingOn) {
   ::close(ends[1]);
 }
 
+TEST(StopSignals, EndTheProcessWhenThereIsNothingToSave) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const StopSignals signals({SIGTERM});
+    ::sigqueue(::getpid(), SIGTERM, {.sival_int = 1});  // Another value is like none.
+    if (StopSignals::received() == SIGTERM) ::sigqueue(::getpid(), SIGTERM, {.sival_int = kEndAtOnce});
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+}
+
 TEST(StopSignals, RefuseWhatCannotBeCaughtAndTakeNothing) {
   EXPECT_THROWS(StopSignals({SIGUSR2, SIGKILL}), UsageError, "signal 9 cannot be caught");
   struct sigaction now {};
