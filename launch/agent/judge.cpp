@@ -6,6 +6,7 @@
 
 #include "agent/round.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
 #include "report/failure_record.hpp"
 #include "report/failure_report.hpp"
 
@@ -25,7 +26,7 @@ std::vector<FailureRecord> readable(const std::vector<Json>& jsons) {
 }
 
 bool saved_or_succeeded(const FailureRecord& record) {
-  return record.status == 0 || record.status == kPreemptedStatus << 8;
+  return record.status == 0 || record.status == kPreemptedExitCode << 8;
 }
 
 /// A rank that only ended with some code, and left no word, may as well have lost a partner.

@@ -12,6 +12,7 @@
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/stop_signals.hpp"
 #include "lockstep/core/world.hpp"
 
 namespace lockstep {
@@ -107,7 +108,9 @@ void report(const std::string& name, const Failure& failure) {
   // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a
   // partner, perhaps within the microseconds in which that partner died, lets it go first; and whoever waits
   // for this rank gets to say so before the connections close.
-  if (rank && failure.of_communication) std::this_thread::sleep_for(kFarewell);
+  // Not so when it was told to end meanwhile: then the launcher knows.
+  if (rank && failure.of_communication && StopSignals::received() == 0)
+    std::this_thread::sleep_for(kFarewell);
 }
 
 /// What a launcher that started this process learns of it while it runs, and when it crashes.

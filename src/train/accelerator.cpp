@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../comm/errors.hpp"
+#include "accelerator_state.hpp"
+#include "broadcast_tensors.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -103,22 +105,13 @@ at::Device choose_device(const std::string& name, int local_rank) {
   return cuda_device(name, index);
 }
 
-struct Accelerator::State {
-  World world;
-  AcceleratorOptions options;
-  ProcessGroup group;
-  Store store;
-  mutable std::int64_t main_first = 0;
-  mutable std::int64_t local_main_first = 0;
-};
-
 Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(world_or_warning(), options) {}
 
 Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
     : Accelerator(world, ProcessGroup::init(world, group_options(world, options)), options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
-    : state_(std::make_shared<State>(State{world, options, group, group.new_namespace()})) {
+    : state_(std::make_shared<State>(world, group, options)) {
   if (world.rank != group.rank() || world.world_size != group.size()) {
     throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
                      std::to_string(world.world_size) + ", but the process group says rank " +
@@ -194,7 +187,9 @@ at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
 }
 
 DataLoader Accelerator::shard(const DataLoader& loader) const {
-  return loader.shard(num_processes(), process_index(), device());
+  DataLoader part = loader.shard(num_processes(), process_index(), device());
+  state_->training.add_loader(part.position_handle());
+  return part;
 }
 
 void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& path) const {
@@ -202,9 +197,7 @@ void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& pa
 }
 
 void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) const {
-  if (num_processes() == 1) return;
-  const at::NoGradGuard no_grad;
-  for (const auto& entry : tensors) process_group().broadcast(entry.tensor.detach());
+  train::broadcast_values(process_group(), tensors);
 }
 
 void AcceleratedOptimizer::step() {
