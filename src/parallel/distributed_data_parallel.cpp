@@ -110,30 +110,56 @@ std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters,
   return flags;
 }
 
+std::int64_t cap_of(const DistributedDataParallelOptions& options) {
+  return std::max(std::int64_t{1}, static_cast<std::int64_t>(options.bucket_cap_mb * 1024 * 1024));
+}
+
+bool has_default_cap(const DistributedDataParallelOptions& options) {
+  return options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb;
+}
+
+std::int64_t first_cap_of(const DistributedDataParallelOptions& options) {
+  return has_default_cap(options) ? std::int64_t{c10d::kDefaultFirstBucketBytes} : cap_of(options);
+}
+
 /// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be
 /// rebuilt after the first iteration, one bucket for all; else buckets in reverse order of registration.
-std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters,
-                                            const ProcessGroup& group,
-                                            const DistributedDataParallelOptions& options) {
-  const auto cap = std::max(std::int64_t{1}, static_cast<std::int64_t>(options.bucket_cap_mb * 1024 * 1024));
+BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
+                           const DistributedDataParallelOptions& options) {
   const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
-  const bool default_cap = options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb;
-  const std::int64_t first_cap = default_cap ? c10d::kDefaultFirstBucketBytes : cap;
-  std::vector<std::size_t> limits{static_cast<std::size_t>(cap)};
+  std::vector<std::size_t> limits{static_cast<std::size_t>(cap_of(options))};
   if (rebuilt_later) {
     limits = {static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())};
-  } else if (default_cap) {
-    limits = {static_cast<std::size_t>(first_cap), static_cast<std::size_t>(cap)};
+  } else if (has_default_cap(options)) {
+    limits.insert(limits.begin(), static_cast<std::size_t>(first_cap_of(options)));
   }
   const auto sparse = sparse_flags(parameters, options.sparse_parameters);
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(tensors_of(parameters), limits, sparse));
   std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, BucketLayout buckets,
+                                            const ProcessGroup& group,
+                                            const DistributedDataParallelOptions& options) {
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
   return std::make_shared<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group),
-                                         sparse, cap, options.find_unused_parameters,
-                                         options.gradient_as_bucket_view, std::move(names), first_cap, false,
-                                         false, std::vector<std::int64_t>{});
+                                         sparse_flags(parameters, options.sparse_parameters), cap_of(options),
+                                         options.find_unused_parameters, options.gradient_as_bucket_view,
+                                         std::move(names), first_cap_of(options), false, false,
+                                         std::vector<std::int64_t>{});
+}
+
+void check_layout(const BucketLayout& layout, std::size_t parameters) {
+  std::vector<std::size_t> numbers;
+  for (const auto& bucket : layout) numbers.insert(numbers.end(), bucket.begin(), bucket.end());
+  std::sort(numbers.begin(), numbers.end());
+  bool each_once = numbers.size() == parameters;
+  for (std::size_t i = 0; each_once && i < parameters; ++i) each_once = numbers[i] == i;
+  if (each_once) return;
+  throw UsageError("set_bucket_layout: the layout must name each of the " + std::to_string(parameters) +
+                   " trained parameters once");
 }
 
 }  // namespace
@@ -142,6 +168,8 @@ struct DdpState {
   DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
            const DistributedDataParallelOptions& ddp_options)
       : parameters(std::move(trained_parameters)), group(ddp_group), options(ddp_options) {}
+
+  void install_reducer(BucketLayout buckets);
 
   bool synchronises() const { return reducer != nullptr && synchronise && at::GradMode::is_enabled(); }
 
@@ -156,6 +184,17 @@ struct DdpState {
   bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.
   bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
 };
+
+void DdpState::install_reducer(BucketLayout buckets) {
+  // The one before gives its hooks back first.
+  logger.reset();
+  reducer.reset();
+  delayed_reduce_is_queued = false;
+  reducer = make_reducer(parameters, std::move(buckets), group, options);
+  logger = std::make_shared<c10d::Logger>(reducer);
+  reducer->set_logger(logger);
+  if (options.static_graph) reducer->set_static_graph();
+}
 
 namespace {
 
@@ -260,10 +299,32 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   // Frozen parameters too: every rank must start from the same values.
   broadcast_from_rank_zero(group, without_repeats(parameters));
   if (options.broadcast_buffers) broadcast_from_rank_zero(group, without_repeats(buffers));
-  state_->reducer = make_reducer(state_->parameters, group, options);
-  state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
-  state_->reducer->set_logger(state_->logger);
-  if (options.static_graph) state_->reducer->set_static_graph();
+  state_->install_reducer(first_buckets(state_->parameters, options));
+}
+
+BucketLayout DistributedDataParallelBase::bucket_layout() {
+  if (state_->reducer == nullptr) return {};
+  try {
+    state_->reducer->rebuild_buckets();  // As the next forward would.
+  } catch (const std::exception&) {
+    explain(*state_);
+  }
+  std::unordered_map<const void*, std::size_t> numbers;
+  for (const auto& entry : state_->parameters)
+    numbers.emplace(entry.tensor.unsafeGetTensorImpl(), numbers.size());
+  BucketLayout layout;
+  for (const auto& bucket : state_->reducer->get_grad_buckets()) {
+    auto& members = layout.emplace_back();
+    for (const auto& tensor : bucket.getParameters())
+      members.push_back(numbers.at(tensor.unsafeGetTensorImpl()));
+  }
+  return layout;
+}
+
+void DistributedDataParallelBase::set_bucket_layout(const BucketLayout& layout) {
+  if (state_->reducer == nullptr) return;
+  check_layout(layout, state_->parameters.size());
+  state_->install_reducer(layout);
 }
 
 bool DistributedDataParallelBase::sends_buffers() const {

@@ -41,8 +41,9 @@ LatestCheckpoint latest_from(const json& document) {
 
 }  // namespace
 
-void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors) const {
-  state_->training.add_model(std::move(tensors));
+void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors,
+                            std::shared_ptr<DistributedDataParallelBase> ddp) const {
+  state_->training.add_model({std::move(tensors), std::move(ddp)});
 }
 
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) const {

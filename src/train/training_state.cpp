@@ -29,6 +29,8 @@ std::string sampler_file(std::size_t index) { return numbered("sampler", index, 
 std::string object_file(const std::string& name) { return "custom_checkpoint_" + name + ".safetensors"; }
 std::string random_file(std::size_t rank) { return "random_states_" + std::to_string(rank) + ".safetensors"; }
 
+constexpr const char* kBucketsFile = "buckets.json";
+
 bool makes_a_file_name(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char letter) {
     return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
@@ -53,6 +55,16 @@ OptimizerState read_optimizer(const fs::path& checkpoint, std::size_t index) {
           read_json(checkpoint / optimizer_file(index, ".json")).dump()};
 }
 
+std::vector<BucketLayout> read_buckets(const fs::path& path, std::size_t models) {
+  try {
+    auto buckets = read_json(path).get<std::vector<BucketLayout>>();
+    buckets.resize(models);
+    return buckets;
+  } catch (const json::exception& error) {
+    throw DataError("'" + path.string() + "' is not the layout of gradients: " + error.what());
+  }
+}
+
 DataLoaderState read_position(const fs::path& path) {
   try {
     return loader_state_from(read_json(path));
@@ -65,6 +77,7 @@ DataLoaderState read_position(const fs::path& path) {
 
 struct TrainingState::Content {
   std::vector<SafeTensors> models = {};
+  std::vector<BucketLayout> buckets = {};
   std::vector<OptimizerState> optimizers = {};
   std::vector<DataLoaderState> loaders = {};
   std::vector<SafeTensors> objects = {};
@@ -87,7 +100,7 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
   std::vector<NamedTensor> names;
   std::map<std::string, const void*> taken;
   for (std::size_t model = 0; model < models_.size(); ++model) {
-    for (const auto& entry : models_[model]()) {
+    for (const auto& entry : models_[model].tensors()) {
       const auto [place, is_new] = taken.emplace(entry.name, entry.tensor.unsafeGetTensorImpl());
       const bool clash = !is_new && place->second != entry.tensor.unsafeGetTensorImpl();
       names.push_back(
@@ -97,21 +110,26 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
   return names;
 }
 
-void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info) const {
-  std::vector<SafeTensors> objects;
-  for (const auto& [name, object] : objects_) objects.push_back(object->checkpoint_state());
-  const auto random = gather_random_states(accelerator.process_group());
-  info.world_size = accelerator.num_processes();
-  if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
-  accelerator.on_main_process([&] {
-    write_checkpoint(path, info, [&](const fs::path& folder) { write_files(folder, random, objects); });
-  });
+TrainingState::Content TrainingState::gather(const ProcessGroup& group) const {
+  Content content;
+  for (const auto& [name, object] : objects_) content.objects.push_back(object->checkpoint_state());
+  for (const auto& model : models_) content.buckets.push_back(model.ddp->bucket_layout());
+  content.random = gather_random_states(group);
+  return content;
 }
 
-void TrainingState::write_files(const fs::path& folder, const std::vector<RandomState>& random,
-                                const std::vector<SafeTensors>& objects) const {
+void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info) const {
+  const Content content = gather(accelerator.process_group());
+  info.world_size = accelerator.num_processes();
+  if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
+  accelerator.on_main_process(
+      [&] { write_checkpoint(path, info, [&](const fs::path& folder) { write_files(folder, content); }); });
+}
+
+void TrainingState::write_files(const fs::path& folder, const Content& content) const {
   const auto names = parameter_names();
-  for (std::size_t i = 0; i < models_.size(); ++i) write_model_file(folder / model_file(i), models_[i]());
+  for (std::size_t i = 0; i < models_.size(); ++i)
+    write_model_file(folder / model_file(i), models_[i].tensors());
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     const OptimizerState state = optimizer_state(*optimizers_[i], names);
     save_file(state.tensors, folder / optimizer_file(i, ".safetensors"), {{"format", "pt"}});
@@ -121,9 +139,13 @@ void TrainingState::write_files(const fs::path& folder, const std::vector<Random
     write_json(folder / sampler_file(i), to_json(loaders_[i].state()));
   }
   for (std::size_t i = 0; i < objects_.size(); ++i) {
-    save_file(objects[i].tensors, folder / object_file(objects_[i].first), objects[i].metadata);
+    const SafeTensors& state = content.objects[i];
+    save_file(state.tensors, folder / object_file(objects_[i].first), state.metadata);
   }
-  for (std::size_t r = 0; r < random.size(); ++r) write_random_state(folder / random_file(r), random[r]);
+  for (std::size_t r = 0; r < content.random.size(); ++r) {
+    write_random_state(folder / random_file(r), content.random[r]);
+  }
+  write_json(folder / kBucketsFile, content.buckets);
 }
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
@@ -151,7 +173,7 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   check_count(path, "loaders", sampler_file(last(loaders_.size())), sampler_file(loaders_.size()),
               !loaders_.empty());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    content.models.push_back(load_for_model(path / model_file(i), models_[i]()));
+    content.models.push_back(load_for_model(path / model_file(i), models_[i].tensors()));
   }
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     content.optimizers.push_back(read_optimizer(path, i));
@@ -162,6 +184,7 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
     content.loaders.push_back(read_position(path / sampler_file(i)));
   }
   for (const auto& [name, object] : objects_) content.objects.push_back(load_file(path / object_file(name)));
+  content.buckets = read_buckets(path / kBucketsFile, models_.size());
   for (std::size_t r = 0; r < static_cast<std::size_t>(checkpoint.info.world_size); ++r) {
     content.random.push_back(read_random_state(path / random_file(r)));
   }
@@ -179,9 +202,14 @@ void TrainingState::take_positions(const Accelerator& accelerator, const Content
 
 void TrainingState::take_models(const Accelerator& accelerator, const Content& content) const {
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    const auto tensors = models_[i]();
+    const auto tensors = models_[i].tensors();
     if (accelerator.is_main_process()) copy_into(content.models[i], tensors);
     broadcast_values(accelerator.process_group(), tensors);
+  }
+  const json buckets = accelerator.process_group().broadcast_object(json(content.buckets));
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    const auto layout = buckets[i].get<BucketLayout>();
+    if (!layout.empty()) models_[i].ddp->set_bucket_layout(layout);
   }
 }
 

@@ -15,12 +15,16 @@
 
 namespace lockstep::train {
 
+/// A model that was prepared.
+struct PreparedModel {
+  std::function<std::vector<NamedTensor>()> tensors;
+  std::shared_ptr<DistributedDataParallelBase> ddp;
+};
+
 /// Everything that an Accelerator has prepared or registered, and that a checkpoint therefore holds.
 class TrainingState {
  public:
-  using TensorsOf = std::function<std::vector<NamedTensor>()>;
-
-  void add_model(TensorsOf tensors) { models_.push_back(std::move(tensors)); }
+  void add_model(PreparedModel model) { models_.push_back(std::move(model)); }
   void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
   /// Throws UsageError for a name that makes no file name or is taken.
@@ -34,20 +38,21 @@ class TrainingState {
   void load(const Accelerator& accelerator, const Checkpoint& checkpoint) const;
 
  private:
-  /// What rank 0 has read and compared, and nobody has taken over yet.
+  /// What is not only on rank 0's own objects: gathered for writing, or read and compared, and nobody has
+  /// taken it over yet.
   struct Content;
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
   std::vector<NamedTensor> parameter_names() const;
-  void write_files(const std::filesystem::path& folder, const std::vector<RandomState>& random,
-                   const std::vector<SafeTensors>& objects) const;
+  Content gather(const ProcessGroup& group) const;
+  void write_files(const std::filesystem::path& folder, const Content& content) const;
   Content read_files(const Checkpoint& checkpoint) const;
   void take_positions(const Accelerator& accelerator, const Content& content) const;
   void take_models(const Accelerator& accelerator, const Content& content) const;
   void take_optimizers(const Accelerator& accelerator, const Content& content) const;
   void take_objects(const Accelerator& accelerator, const Content& content) const;
 
-  std::vector<TensorsOf> models_;
+  std::vector<PreparedModel> models_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<DataLoader::Position> loaders_;
   Objects objects_;

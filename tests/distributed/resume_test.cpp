@@ -51,6 +51,16 @@ TEST_P(AKilledRankResumes, WithTheSameBits) {
   EXPECT_TRUE(same_training(uninterrupted(2), trace_of(folder / "out", 2)));
 }
 
+/// Where the order of additions matters.
+TEST(AKilledRankOfThree, ResumesWithTheSameBits) {
+  const TemporaryFolder folder;
+  const Finished job =
+      run_probe_in(folder, 3, {"--kill-rank", "2", "--kill-step", "30"}, {"--max-restarts", "1"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.out, "checkpoint-28: step 28, epoch 0"), 1) << job.out;
+  EXPECT_TRUE(same_training(uninterrupted(3), trace_of(folder / "out", 3)));
+}
+
 /// Thirty kills in all, everywhere: in steps, in writes, while ranks start. Each attempt lives up to 0.3 s
 /// after it has begun to train.
 class TenKills : public ::testing::TestWithParam<int> {};

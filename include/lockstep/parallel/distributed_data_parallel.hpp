@@ -42,6 +42,9 @@ struct DistributedDataParallelOptions {
 /// buckets, which torch::optim's zero_grad does not. *Local*.
 void clear_gradient(const at::Tensor& parameter, bool set_to_none = true);
 
+/// Which gradients travel together: for each bucket the numbers of its parameters, in order.
+using BucketLayout = std::vector<std::vector<std::size_t>>;
+
 /// What does not depend on the module's type. Use it through DistributedDataParallel.
 class DistributedDataParallelBase {
  public:
@@ -71,6 +74,15 @@ class DistributedDataParallelBase {
 
   const ProcessGroup& process_group() const;
   const DistributedDataParallelOptions& options() const;
+
+  /// How the next backward groups the gradients, as numbers of parameters(). The first backward of a wrapper
+  /// groups them in another way than the later ones, and with three ranks or more the order in which the
+  /// ranks' values are added depends on it: whoever goes on from a checkpoint with the same bits needs this
+  /// as well. Empty in a group of one. *Collective*, between a backward and the next forward.
+  BucketLayout bucket_layout();
+  /// The next backward groups them so. Ignored in a group of one. *Collective*, between a backward and the
+  /// next forward. Throws UsageError unless every parameter is in it once.
+  void set_bucket_layout(const BucketLayout& layout);
 
  protected:
   DistributedDataParallelBase(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,

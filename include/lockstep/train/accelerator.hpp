@@ -270,7 +270,8 @@ class Accelerator {
     } else {
       parallel::module_of(object).to(device());
       DistributedDataParallel<Type> ddp(object, process_group(), ddp_options());
-      add_model([module = Type(object)]() mutable { return state_of(module); });
+      add_model([module = Type(object)]() mutable { return state_of(module); },
+                std::make_shared<DistributedDataParallel<Type>>(ddp));
       return ddp;
     }
   }
@@ -284,7 +285,8 @@ class Accelerator {
 
   const DistributedDataParallelOptions& ddp_options() const noexcept;
   DataLoader shard(const DataLoader& loader) const;
-  void add_model(std::function<std::vector<NamedTensor>()> tensors) const;
+  void add_model(std::function<std::vector<NamedTensor>()> tensors,
+                 std::shared_ptr<DistributedDataParallelBase> ddp) const;
   void add_optimizer(torch::optim::Optimizer& optimizer) const;
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find) const;
   void broadcast_from_main(const std::vector<NamedTensor>& tensors) const;
