@@ -4,12 +4,16 @@
 /// include: none of these headers shows more of LibTorch than tensors and optimizers.
 
 #include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/hostlist.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
+#include "lockstep/core/stop_signals.hpp"
 #include "lockstep/core/world.hpp"
 
 #include "lockstep/comm/cuda.hpp"
@@ -28,6 +32,9 @@
 
 #include "lockstep/optim/zero_grad.hpp"
 
+#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 
 #include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/checkpoints.hpp"

@@ -181,7 +181,7 @@ void Agent::on_end_signal(int number) {
 void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
   tell_failed();
-  round_->stop(SIGTERM);
+  round_->stop_at_once();
 }
 
 void Agent::on_message(const Json& message) {
@@ -202,8 +202,12 @@ void Agent::on_message(const Json& message) {
 }
 
 void Agent::on_stop(const Json& message) {
-  if (round_ && number_of(message, "round", 0) == attempt_.place.round)
+  if (!round_ || number_of(message, "round", 0) != attempt_.place.round) return;
+  if (message.value("at_once", Json()) == true) {
+    round_->stop_at_once();
+  } else {
     round_->stop(number_of(message, "signal", SIGTERM));
+  }
 }
 
 void Agent::on_finish(const Json& message) {
@@ -216,7 +220,7 @@ void Agent::on_lost(const Json& message) {
   if (exit_code_) return;
   log_ << "lockstep run: FAILED: " + text_of(message) + "\n" << std::flush;
   exit_code_ = end_signal_ == 0 ? 1 : 128 + end_signal_;
-  if (round_) round_->stop(SIGTERM);
+  if (round_) round_->stop_at_once();
 }
 
 void Agent::tell_failed() {

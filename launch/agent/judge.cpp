@@ -1,9 +1,12 @@
 #include "agent/judge.hpp"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 
 #include "agent/round.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
 #include "report/failure_record.hpp"
 #include "report/failure_report.hpp"
 
@@ -23,7 +26,13 @@ std::vector<FailureRecord> readable(const std::vector<Json>& jsons) {
 }
 
 bool saved_or_succeeded(const FailureRecord& record) {
-  return record.status == 0 || record.status == kPreemptedStatus << 8;
+  return record.status == 0 || record.status == kPreemptedExitCode << 8;
+}
+
+/// A rank that only ended with some code, and left no word, may as well have lost a partner.
+bool has_own_cause(const FailureRecord& record) {
+  const bool crashed = record.failed() && WIFSIGNALED(*record.status);
+  return crashed || (!record.message.empty() && !record.blames_another());
 }
 
 }  // namespace
@@ -38,7 +47,7 @@ Verdict judge_records(const std::vector<Json>& jsons) {
   const FailureRecord& ended = cause.failed() ? cause : records.front();
   verdict.report = failure_report(records, index);
   verdict.exit_code = ended.stood_still ? kStandstillStatus : ended.status ? exit_code_of(*ended.status) : 1;
-  verdict.has_own_cause = !cause.blames_another();
+  verdict.has_own_cause = has_own_cause(cause);
   verdict.preempted = std::all_of(records.begin(), records.end(), saved_or_succeeded);
   verdict.error = cause.error;
   return verdict;

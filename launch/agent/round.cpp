@@ -22,10 +22,6 @@ namespace {
 /// can end it.
 constexpr std::chrono::seconds kKillTime{10};
 
-bool saved_and_ended(const Worker& worker) {
-  return worker.status && WIFEXITED(*worker.status) && WEXITSTATUS(*worker.status) == kPreemptedStatus;
-}
-
 /// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
 /// that lose a partner exit with an error of their own.
 std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
@@ -69,7 +65,7 @@ void Round::start() {
 bool Round::reap() {
   auto failed = group_.reap();
   std::erase_if(failed, [this](std::size_t i) {
-    return !group_.workers()[i].failed() || saved_and_ended(group_.workers()[i]);
+    return !group_.workers()[i].failed();
   });
   if (failed.empty() || first_failure_) return false;
   first_failure_ = first_of(group_.workers(), failed);
@@ -78,8 +74,17 @@ bool Round::reap() {
 
 void Round::pass_on(int signal_number) { group_.signal(signal_number, false); }
 
+void Round::stop_at_once() {
+  group_.end_after_failure();
+  begin_stopping();
+}
+
 void Round::stop(int signal_number) {
   group_.signal(signal_number, true);
+  begin_stopping();
+}
+
+void Round::begin_stopping() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::stopping;
   deadline_ = SignalQueue::Clock::now() + plan_.shutdown_timeout;
@@ -162,7 +167,7 @@ bool Round::succeeded() const {
 bool Round::preempted() const {
   const auto& workers = group_.workers();
   return !succeeded() && std::all_of(workers.begin(), workers.end(), [](const Worker& worker) {
-    return worker.status == 0 || saved_and_ended(worker);
+    return worker.status == 0 || worker.preempted();
   });
 }
 

@@ -20,13 +20,6 @@
 
 namespace lockstep::launch {
 
-/// The exit status of a rank that was asked to save its state and end, and did. It is no failure, and no
-/// reason to start the job anew here: whoever asked (a scheduler, mostly) does that.
-constexpr int kPreemptedStatus = 85;
-
-/// The exit status of a job that was ended because it stood still: timeout(1)'s.
-constexpr int kStandstillStatus = 124;
-
 /// The ranks of this node in one round, from their start until none of their processes is left. They are told
 /// to stop by a signal, and are killed when the shutdown timeout is over.
 class Round {
@@ -47,6 +40,8 @@ class Round {
   /// Passes a signal on by which ranks are to end, and gives them the shutdown timeout from the first time
   /// on.
   void stop(int signal_number);
+  /// The same by SIGTERM, because the round has failed: ranks that would save their state at a SIGTERM do not try.
+  void stop_at_once();
   void kill();
   /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
   bool on_deadline();
@@ -76,6 +71,7 @@ class Round {
   void on_end_of_patience();
   bool look_at_ranks();
   std::string departures() const;
+  void begin_stopping();
   FailureRecord record_for(int local_rank) const;
   FailureRecord record(const Worker& worker, std::int64_t memory_kills) const;
   std::int64_t memory_kills() const;

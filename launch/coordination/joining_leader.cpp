@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
@@ -98,12 +99,18 @@ int JoiningLeader::descriptor() const { return found_ ? found_->descriptor() : f
 
 LeaderLink::Time JoiningLeader::deadline() const {
   if (found_) return found_->deadline();
-  return failed_ ? Time::max() : next_notice_;
+  if (failed_) return Time::max();
+  return leave_signal_ == 0 ? next_notice_ : Time::min();
 }
 
 std::vector<Json> JoiningLeader::work(Time now) {
   if (found_) return found_->work(now);
   if (failed_) return {};
+  if (leave_signal_ != 0) {
+    // Nobody knows of this node yet.
+    failed_ = true;
+    return {{{"type", "finish"}, {"exit_code", 128 + leave_signal_}, {"error", nullptr}}};
+  }
   std::uint64_t count = 0;
   if (read(event_.get(), &count, sizeof count) == sizeof count) return settle(now);
   if (now < next_notice_) return {};
@@ -128,11 +135,9 @@ std::vector<Json> JoiningLeader::settle(Time now) {
 }
 
 void JoiningLeader::send(const Json& message, Time now) {
-  if (found_) {
-    found_->send(message, now);
-  } else {
-    unsent_.push_back(message);
-  }
+  if (found_) return found_->send(message, now);
+  if (type_of(message) == "leaving") leave_signal_ = message.value("signal", SIGTERM);
+  unsent_.push_back(message);
 }
 
 }  // namespace lockstep::launch

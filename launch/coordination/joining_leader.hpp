@@ -74,6 +74,7 @@ class JoiningLeader final : public LeaderLink {
   std::vector<Json> unsent_;
   std::unique_ptr<LeaderLink> found_;
   bool failed_ = false;
+  int leave_signal_ = 0;
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
 #include "process/time_text.hpp"
 
 namespace lockstep::launch {
@@ -158,6 +159,7 @@ void Leader::hear_ended(Node& node, const Json& message, Time now) {
   }
   // Ranks that saved their state and ended leave the others the time to do the same.
   preempted_ = preempted_ || preempted;
+  in_order_ = in_order_ && (ok || preempted);
   if (!ok && !preempted && phase_ == Phase::running) stop(Reason::failure, SIGTERM);
   check_all_ended(now);
 }
@@ -209,7 +211,14 @@ void Leader::stop(Reason reason, int signal) {
   reason_ = reason;
   phase_ = Phase::stopping;
   for (auto& node : nodes_) node.ended = node.ended || node.info.mute;
-  if (first || reason == Reason::end) tell_all({{"type", "stop"}, {"round", round_}, {"signal", signal}});
+  if (first || reason == Reason::end) tell_stop(reason, signal);
+}
+
+void Leader::tell_stop(Reason reason, int signal) {
+  Json message = {{"type", "stop"}, {"round", round_}, {"signal", signal}};
+  // Ranks that have lost others cannot agree on a state to save.
+  if (reason == Reason::failure || reason == Reason::node_lost) message["at_once"] = true;
+  tell_all(message);
 }
 
 void Leader::check_all_ended(Time now) {
@@ -217,7 +226,9 @@ void Leader::check_all_ended(Time now) {
   const bool all =
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return !node.active || node.ended; });
   if (!all) return note_mute_only(now);
-  if (phase_ == Phase::running && preempted_) {
+  if (preempted_ && in_order_ && (phase_ == Phase::running || reason_ == Reason::end)) {
+    after_preemption(now);
+  } else if (phase_ == Phase::running && preempted_) {
     after_failure(now);
   } else if (phase_ == Phase::running) {
     finish(0, nullptr, now);
@@ -244,6 +255,12 @@ void Leader::after_round(Time now) {
     case Reason::end:
       return finish(128 + end_signal_, nullptr, now);
   }
+}
+
+void Leader::after_preemption(Time now) {
+  say("preempted: the ranks were asked to stop and have saved their state (exit code " +
+      std::to_string(kPreemptedExitCode) + "); start the job again to go on");
+  finish(kPreemptedExitCode, nullptr, now);
 }
 
 void Leader::after_failure(Time now) {
@@ -307,6 +324,7 @@ void Leader::start(const std::vector<Node*>& order, Time now) {
   records_.clear();
   losses_.clear();
   preempted_ = false;
+  in_order_ = true;
   mute_deadline_.reset();
   outbox_.begin_round(round_);
   if (order.size() > 1) say(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));

@@ -111,9 +111,11 @@ class Leader {
   void try_start(Time now);
   void start(const std::vector<Node*>& order, Time now);
   void stop(Reason reason, int signal);
+  void tell_stop(Reason reason, int signal);
   void check_all_ended(Time now);
   void note_mute_only(Time now);
   void after_round(Time now);
+  void after_preemption(Time now);
   void after_failure(Time now);
   void after_loss(Time now);
   void restart(const std::string& why, Time now);
@@ -146,6 +148,8 @@ class Leader {
   std::vector<Json> records_;
   /// A node's ranks of this round ended because they were asked to save their state.
   bool preempted_ = false;
+  /// And those of every other node that has ended so far have done the same, or have succeeded.
+  bool in_order_ = true;
   /// The nodes that were lost in this round, a line each.
   std::string losses_;
   Time gathering_since_;

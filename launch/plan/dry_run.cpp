@@ -4,20 +4,11 @@
 
 #include "net/socket.hpp"
 #include "plan/binding_plan.hpp"
+#include "plan/shell_word.hpp"
 #include "plan/worker_environment.hpp"
 
 namespace lockstep::launch {
 namespace {
-
-/// A word as a shell would take it.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string result = "'";
-  for (const char letter : word) result += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return result + "'";
-}
 
 /// The place of this node when all nodes come and have as many ranks as this one.
 Assignment expected_place(const LaunchPlan& plan) {

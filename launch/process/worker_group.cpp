@@ -52,6 +52,14 @@ void WorkerGroup::signal(int number, bool stopping) {
   }
 }
 
+void WorkerGroup::end_after_failure() {
+  for (const auto& worker : workers_) {
+    // The one that follows merges with it where it is still to be delivered.
+    if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kEndAtOnce});
+  }
+  signal(SIGTERM, true);
+}
+
 std::vector<std::size_t> WorkerGroup::reap() {
   std::vector<std::size_t> ended;
   int status = 0;

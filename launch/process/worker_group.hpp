@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/wait.h>
 
 #include <optional>
 #include <set>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
+#include "lockstep/core/program.hpp"
+#include "lockstep/core/stop_signals.hpp"
 #include "output/worker_output.hpp"
 #include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
@@ -25,8 +28,12 @@ struct Worker {
   /// It was asked to end before it did.
   bool stopped = false;
 
-  /// It ended by itself and not with success.
-  bool failed() const noexcept { return status && *status != 0 && !stopped; }
+  /// It was asked to stop, and says that it has saved where it is.
+  bool preempted() const noexcept {
+    return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kPreemptedExitCode;
+  }
+  /// It ended by itself, and neither with success nor because it was asked to stop.
+  bool failed() const noexcept { return status && *status != 0 && !stopped && !preempted(); }
 };
 
 /// The processes of one attempt, and whatever they leave behind. The launcher is made the "subreaper", so
@@ -46,6 +53,9 @@ class WorkerGroup {
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
+  /// SIGTERM to every rank that runs, because another has failed: with kEndAtOnce, so that those that would
+  /// save their state at a SIGTERM do not try.
+  void end_after_failure();
 
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
   std::vector<std::size_t> reap();

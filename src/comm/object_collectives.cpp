@@ -43,6 +43,8 @@ at::Device ProcessGroup::Impl::object_device() const {
   return options.backend == CommBackend::nccl ? options.device : at::Device(at::kCPU);
 }
 
+at::Device ProcessGroup::object_device() const { return impl_->object_device(); }
+
 std::string ProcessGroup::broadcast_object(const std::string& object, int root) const {
   const at::Device device = impl_->object_device();
   const at::Tensor size_tensor = number(static_cast<std::int64_t>(object.size()), device);

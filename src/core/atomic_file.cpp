@@ -1,56 +1,25 @@
 #include "lockstep/core/atomic_file.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <string>
-#include <system_error>
 
+#include "file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
+
+using file_system::parent_of;
+using file_system::reason;
+using file_system::sync_folder;
+using file_system::temporary_name;
+using file_system::uninterrupted;
 
 /// Other processes and hosts may use the same name at the same time; O_EXCL tells, and the next number is
 /// tried.
 constexpr int kNamesTried = 1000;
 /// One system call writes at most about 2 GiB; smaller pieces also name a failing place better.
 constexpr std::size_t kPiece = std::size_t{1} << 28;
-
-std::filesystem::path folder_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  static std::atomic<unsigned> counter{0};
-  // Not made from the file's own name, which may be as long as the file system allows.
-  return folder_of(path) /
-         (".lockstep-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp");
-}
-
-std::string reason(int error) { return std::generic_category().message(error); }
-
-/// Repeats a system call that a signal interrupted.
-template <typename Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
-/// errno of bringing the folder's entries to the disk, or 0.
-int sync_folder(const std::filesystem::path& folder) {
-  const int descriptor =
-      uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (descriptor < 0) return errno;
-  const int error = uninterrupted([&] { return ::fsync(descriptor); }) < 0 ? errno : 0;
-  ::close(descriptor);
-  // Some network file systems cannot sync a folder and say so; they order the rename themselves.
-  return error == EINVAL || error == ENOTSUP ? 0 : error;
-}
 
 }  // namespace
 
@@ -89,7 +58,7 @@ void AtomicFile::commit() {
   if (closed != 0 && closed != EINTR) fail("closing it failed", closed);
   if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("giving it its name failed", errno);
   temporary_.clear();
-  const int error = sync_folder(folder_of(path_));
+  const int error = sync_folder(parent_of(path_));
   if (error != 0) fail("it is in place, but bringing its folder to the disk failed", error);
 }
 

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include "cluster_facts.hpp"
 #include "lockstep/core/error.hpp"
 #include "variables.hpp"
@@ -62,6 +64,23 @@ void read_local(const Family& family, const Environment& environment, Environmen
   }
 }
 
+std::string first_label(const std::string& host) { return host.substr(0, host.find('.')); }
+
+/// The number of this host among the job's, which tells the node where nodes have unequally many ranks.
+void read_node(const Environment& environment, Environment& contract) {
+  const bool one_host = find_variable(contract, "LOCAL_WORLD_SIZE") == find_variable(contract, "WORLD_SIZE");
+  if (has(contract, "GROUP_RANK") || one_host) return;
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return;
+  const auto hosts = job_hosts(environment);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (first_label(hosts[i]) != first_label(name)) continue;
+    contract["GROUP_RANK"] = std::to_string(i);
+    contract["GROUP_WORLD_SIZE"] = std::to_string(hosts.size());
+    return;
+  }
+}
+
 std::string master_address(const Family& family, const Environment& environment,
                            const Environment& contract) {
   const auto local = find_variable(contract, "LOCAL_WORLD_SIZE");
@@ -104,6 +123,7 @@ std::optional<ClusterFacts> mpi_facts(const Environment& environment) {
   facts.contract = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}};
   if (size == 1) return facts;
   read_local(*family, environment, facts.contract);
+  read_node(environment, facts.contract);
   read_master(*family, environment, facts.contract);
   const auto local_size = find_variable(facts.contract, "LOCAL_WORLD_SIZE").value_or("1");
   facts.own_devices = listed_devices(environment).value_or(kLargest) < whole_number(local_size).value_or(1);

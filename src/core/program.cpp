@@ -12,6 +12,8 @@
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/world.hpp"
 
 namespace lockstep {
 namespace {
@@ -84,9 +86,20 @@ void write_error_file(const std::string& path, const Failure& failure,
   if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
 }
 
+/// The rank, where it can be told: the environment may be what the program has failed of.
+std::optional<std::string> rank_of(const Environment& environment) {
+  if (const auto rank = find_variable(environment, "RANK")) return rank;
+  try {
+    const World world = World::from_environment(environment);
+    if (world.world_size > 1) return std::to_string(world.rank);
+  } catch (const UsageError&) {
+  }
+  return std::nullopt;
+}
+
 void report(const std::string& name, const Failure& failure) {
   const Environment environment = process_environment();
-  const auto rank = find_variable(environment, "RANK");
+  const auto rank = rank_of(environment);
   std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
             << std::flush;
   if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
@@ -95,7 +108,9 @@ void report(const std::string& name, const Failure& failure) {
   // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a
   // partner, perhaps within the microseconds in which that partner died, lets it go first; and whoever waits
   // for this rank gets to say so before the connections close.
-  if (rank && failure.of_communication) std::this_thread::sleep_for(kFarewell);
+  // Not so when it was told to end meanwhile: then the launcher knows.
+  if (rank && failure.of_communication && StopSignals::received() == 0)
+    std::this_thread::sleep_for(kFarewell);
 }
 
 /// What a launcher that started this process learns of it while it runs, and when it crashes.

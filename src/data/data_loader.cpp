@@ -212,26 +212,34 @@ DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device) cons
   return part;
 }
 
-DataLoaderState DataLoader::state() const {
+DataLoaderState DataLoader::state() const { return position_handle().state(); }
+
+void DataLoader::load_state(const DataLoaderState& saved) { position_handle().load_state(saved); }
+
+DataLoader::Position DataLoader::position_handle() const { return Position(core_); }
+
+DataLoaderState DataLoader::Position::state() const {
   const auto& sampler = *core_->sampler;
+  const auto batch_size = core_->options.batch_size;
   return {.seed = sampler.seed(),
           .epoch = sampler.epoch(),
-          .position = position(),
+          .position = batches_in(sampler.position(), batch_size, false),
           .length = sampler.length(),
-          .batch_size = core_->options.batch_size,
+          .batch_size = batch_size,
           .num_replicas = core_->num_replicas};
 }
 
-void DataLoader::load_state(const DataLoaderState& saved) {
-  const auto batches = converted_position(saved, state());
-  if (batches < 0 || batches > size()) {
-    throw UsageError("the saved loader position is batch " + std::to_string(batches) + ", but an epoch has " +
-                     std::to_string(size()) + " batches. Continue with the same data set and options.");
-  }
+void DataLoader::Position::load_state(const DataLoaderState& saved) const {
   auto& sampler = *core_->sampler;
-  const auto samples = std::min(batches * core_->options.batch_size, sampler.size());
-  sampler.load_state({saved.seed, saved.epoch, samples, saved.length});
-  stop_pass();
+  const auto batch_size = core_->options.batch_size;
+  const auto batches = converted_position(saved, state());
+  const auto size = batches_in(sampler.size(), batch_size, core_->options.drop_last);
+  if (batches < 0 || batches > size) {
+    throw UsageError("the saved loader position is batch " + std::to_string(batches) + ", but an epoch has " +
+                     std::to_string(size) + " batches. Continue with the same data set and options.");
+  }
+  sampler.load_state({saved.seed, saved.epoch, std::min(batches * batch_size, sampler.size()), saved.length});
+  if (const auto pass = core_->pass.lock()) pass->stop();
 }
 
 DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }

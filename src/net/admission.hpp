@@ -1,16 +1,19 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
 #include "net/address.hpp"
+#include "net/server.hpp"
 
 namespace lockstep::net {
 
 /// Which plain clients are served.
 class Admission {
  public:
-  Admission(bool plain_clients, bool vouching) : plain_clients_(plain_clients), vouching_(vouching) {}
+  explicit Admission(const ServerOptions& options)
+      : plain_clients_(options.plain_clients), vouching_(options.vouching), is_local_(options.is_local) {}
 
   enum class Verdict { serve, ask, refuse };
 
@@ -23,6 +26,7 @@ class Admission {
  private:
   bool plain_clients_;
   bool vouching_;
+  std::function<bool(const Address&)> is_local_;
   std::map<std::string, int> hosts_;
 };
 

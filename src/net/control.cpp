@@ -11,85 +11,110 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{10};
 
-[[noreturn]] void fail(int socket, ControlFailure failure, const std::string& what) {
-  throw ControlError(failure, "at " + remote_address(socket).text() + " " + what);
-}
+/// The talk on one connection.
+class Handshake {
+ public:
+  Handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline)
+      : socket_(socket),
+        where_(remote_address(socket).text()),
+        purpose_(purpose),
+        secret_(secret),
+        deadline_(deadline) {}
 
-std::string receive(int socket, std::size_t count, Deadline deadline) {
-  std::string bytes(count, '\0');
-  receive_exactly(socket, bytes.data(), count, deadline);
-  return bytes;
-}
+  Met run() {
+    const std::uint32_t nonce = handshake_nonce(purpose_);
+    const std::string sent = greeting(nonce);
+    send_all(socket_, sent, deadline_);
+    const std::string answer = receive(sizeof nonce);
+    if (sent.ends_with(answer)) return Met::plain_store;
+    prove(challenges_after(answer));
+    return Met::lockstep;
+  }
 
-/// The line that says why, cut where it gets long or breaks off.
-std::string refusal(int socket, Deadline deadline) {
-  constexpr std::size_t kLongest = 200;
-  std::string line;
-  try {
-    for (char next = 0; line.size() < kLongest && next != '\n';) {
-      receive_exactly(socket, &next, 1, deadline);
-      if (next >= ' ' && next <= '~') line += next;
+  [[noreturn]] void fail(ControlFailure failure, const std::string& what) const {
+    throw ControlError(failure, "at " + where_ + " " + what);
+  }
+
+ private:
+  [[noreturn]] void fail_unknown() const {
+    fail(ControlFailure::not_lockstep,
+         "something listens that is no job of Lockstep: another program holds the port. Choose another one.");
+  }
+
+  std::string receive(std::size_t count) const {
+    std::string bytes(count, '\0');
+    receive_exactly(socket_, bytes.data(), count, deadline_);
+    return bytes;
+  }
+
+  /// The rest of the server's first words.
+  Challenges challenges_after(const std::string& beginning) const {
+    if (!kServerMark.starts_with(beginning)) fail_unknown();
+    const std::string hello = beginning + receive(kServerHelloBytes - beginning.size());
+    if (!hello.starts_with(kServerMark)) fail_unknown();
+    const char version = hello[kServerMark.size()];
+    if (version == kHandshakeVersion) {
+      return {purpose_, hello.substr(kServerMark.size() + 1), random_bytes(kChallengeBytes)};
     }
-  } catch (const CommunicationError&) {
-  }
-  return line;
-}
-
-[[noreturn]] void fail_unknown(int socket) {
-  fail(socket, ControlFailure::not_lockstep,
-       "something listens that is no job of Lockstep: another program holds the port. Choose another one.");
-}
-
-void check_answer(int socket, const Challenges& challenges, std::string_view secret, Deadline deadline) {
-  const char verdict = receive(socket, 1, deadline).front();
-  if (verdict == kRefused) {
-    fail(socket, ControlFailure::wrong_secret,
-         "another job listens: it refused us (" + refusal(socket, deadline) +
-             "). Give each job an endpoint and a secret of its own.");
-  }
-  if (verdict != kAccepted) fail_unknown(socket);
-  const std::string proof = receive(socket, kProofBytes, deadline);
-  if (equal_in_constant_time(proof, challenges.server_proof(secret))) return;
-  fail(socket, ControlFailure::wrong_secret,
-       "something listens that claims to be this job and does not know its secret.");
-}
-
-Met talk(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
-  const std::uint32_t nonce = handshake_nonce(purpose);
-  const std::string sent = greeting(nonce);
-  send_all(socket, sent, deadline);
-  std::string hello = receive(socket, sizeof nonce, deadline);
-  if (sent.ends_with(hello)) return Met::plain_store;
-  if (!kServerMark.starts_with(hello)) fail_unknown(socket);
-  hello += receive(socket, kServerHelloBytes - hello.size(), deadline);
-  if (!hello.starts_with(kServerMark)) fail_unknown(socket);
-  const char version = hello[kServerMark.size()];
-  if (version != kHandshakeVersion) {
-    fail(socket, ControlFailure::not_lockstep,
+    fail(ControlFailure::not_lockstep,
          "another version of Lockstep listens (handshake " + std::to_string(version) + ", ours is " +
              std::to_string(kHandshakeVersion) + "): use one version on all hosts.");
   }
-  const Challenges challenges{purpose, hello.substr(kServerMark.size() + 1), random_bytes(kChallengeBytes)};
-  send_all(socket, challenges.client + challenges.client_proof(secret), deadline);
-  check_answer(socket, challenges, secret, deadline);
-  return Met::lockstep;
-}
+
+  void prove(const Challenges& challenges) const {
+    send_all(socket_, challenges.client + challenges.client_proof(secret_), deadline_);
+    const char verdict = receive(1).front();
+    if (verdict == kRefused) {
+      fail(ControlFailure::wrong_secret, "another job listens: it refused us (" + refusal() +
+                                             "). Give each job an endpoint and a secret of its own.");
+    }
+    if (verdict != kAccepted) fail_unknown();
+    if (equal_in_constant_time(receive(kProofBytes), challenges.server_proof(secret_))) return;
+    fail(ControlFailure::wrong_secret,
+         "something listens that claims to be this job and does not know its secret.");
+  }
+
+  /// The line that says why, cut where it gets long or breaks off.
+  std::string refusal() const {
+    constexpr std::size_t kLongest = 200;
+    std::string line;
+    try {
+      for (char next = 0; line.size() < kLongest && next != '\n';) {
+        next = receive(1).front();
+        if (next >= ' ' && next <= '~') line += next;
+      }
+    } catch (const CommunicationError&) {
+      line += " ...";
+    }
+    return line;
+  }
+
+  int socket_;
+  /// Kept, because a closed connection has no other end to ask for.
+  std::string where_;
+  Purpose purpose_;
+  std::string_view secret_;
+  Deadline deadline_;
+};
 
 }  // namespace
 
 Met shake_hands(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
+  Handshake handshake(socket, purpose, secret, earlier(deadline, Clock::now() + kPatience));
   try {
-    return talk(socket, purpose, secret, earlier(deadline, Clock::now() + kPatience));
+    return handshake.run();
   } catch (const ControlError&) {
     throw;
   } catch (const TimeoutError&) {
-    fail(socket, ControlFailure::silent,
-         "something listens and does not answer: another program may hold the port, or that process is "
-         "stopped.");
+    handshake.fail(
+        ControlFailure::silent,
+        "something listens and does not answer: another program may hold the port, or that process is "
+        "stopped.");
   } catch (const CommunicationError& error) {
-    fail(socket, ControlFailure::not_lockstep,
-         std::string("the connection ended before anything was said (") + error.what() +
-             "): another program may hold the port, or the store does not admit this host or user.");
+    handshake.fail(
+        ControlFailure::not_lockstep,
+        std::string("the connection ended before anything was said (") + error.what() +
+            "): another program may hold the port, or the store does not admit this host or user.");
   }
 }
 
@@ -102,10 +127,11 @@ FileDescriptor connect_control(const std::vector<Address>& addresses, std::strin
     throw ControlError(ControlFailure::nobody_listens, error.what());
   }
   if (shake_hands(socket.get(), Purpose::control, secret, deadline) == Met::plain_store) {
-    fail(socket.get(), ControlFailure::plain_store,
-         "a plain store answers: torchrun, or a job without a secret, has this endpoint. Start every node of "
-         "a job "
-         "by the same launcher.");
+    throw ControlError(ControlFailure::plain_store, "at " + remote_address(socket.get()).text() +
+                                                        " a plain store answers: torchrun, or a job without "
+                                                        "a secret, has this endpoint. Start every node of "
+                                                        "a job "
+                                                        "by the same launcher.");
   }
   return socket;
 }

@@ -41,12 +41,26 @@ void erase_others(Map& map, std::string_view kept_prefix) {
 
 }  // namespace
 
-Value KeyValueTable::stored(std::string bytes, std::size_t key_bytes) const {
+KeyValueTable::Stored KeyValueTable::stored(std::string bytes, std::size_t key_bytes) const {
   Charge charge = charged(budget_, bytes.capacity() + key_bytes + kObjectOverhead);
-  return std::make_shared<const StoredBytes>(StoredBytes{std::move(bytes), std::move(charge)});
+  return std::make_shared<StoredBytes>(StoredBytes{std::move(bytes), std::move(charge)});
 }
 
-void KeyValueTable::put(const std::string& key, Value value) {
+/// In place, with some room for the next one; while it grows, both copies are charged.
+void KeyValueTable::extend(StoredBytes& value, std::string_view bytes) const {
+  constexpr std::size_t kMostRoom = 1 << 20;
+  const std::size_t before = value.bytes.capacity();
+  const std::size_t size = value.bytes.size() + bytes.size();
+  if (size > before) {
+    const std::size_t after = std::max(size, before + std::min(before, kMostRoom));
+    const Charge both = charged(budget_, before);
+    if (!value.charge.grow(after - before)) fail_full();
+    value.bytes.reserve(after);
+  }
+  value.bytes += bytes;
+}
+
+void KeyValueTable::put(const std::string& key, Stored value) {
   values_[key] = std::move(value);
   note_change(key);
   arrived(key, kAll);
@@ -78,13 +92,14 @@ std::int64_t KeyValueTable::add(const std::string& key, std::int64_t amount) {
 }
 
 void KeyValueTable::append(const std::string& key, std::string_view bytes) {
-  const Value before = get(key);
-  std::string joined;
-  // The room is asked for before it is taken.
-  const Charge room = charged(budget_, (before ? before->bytes.size() : 0) + bytes.size());
-  joined.reserve((before ? before->bytes.size() : 0) + bytes.size());
-  joined.append(before ? before->bytes : "").append(bytes);
-  put(key, stored(std::move(joined), key.size()));
+  const auto found = values_.find(key);
+  if (found == values_.end()) return put(key, stored(std::string(bytes), key.size()));
+  if (found->second.use_count() > 1) {
+    // An answer with the old value is on its way.
+    found->second = stored(found->second->bytes, key.size());
+  }
+  extend(*found->second, bytes);
+  note_change(key);
 }
 
 Value KeyValueTable::compare_set(const std::string& key, std::string_view expected, std::string desired) {
@@ -96,7 +111,8 @@ Value KeyValueTable::compare_set(const std::string& key, std::string_view expect
 }
 
 void KeyValueTable::push(const std::string& queue, std::string bytes) {
-  queues_[queue].push_back(stored(std::move(bytes), queue.size()));
+  Stored value = stored(std::move(bytes), queue.size());
+  queues_[queue].push_back(std::move(value));
   arrived(queue, 1);
 }
 

@@ -64,14 +64,18 @@ class KeyValueTable {
     Charge charge;
   };
 
-  Value stored(std::string bytes, std::size_t key_bytes) const;
-  void put(const std::string& key, Value value);
+  /// Written to only while nobody else holds it.
+  using Stored = std::shared_ptr<StoredBytes>;
+
+  Stored stored(std::string bytes, std::size_t key_bytes) const;
+  void extend(StoredBytes& value, std::string_view bytes) const;
+  void put(const std::string& key, Stored value);
   void arrived(const std::string& key, std::size_t most_waiters);
   bool came(WaiterId waiter, const std::string& key);
   void note_change(const std::string& key);
 
   Budget& budget_;
-  std::unordered_map<std::string, Value> values_;
+  std::unordered_map<std::string, Stored> values_;
   std::unordered_map<std::string, std::deque<Value>> queues_;
   std::unordered_map<WaiterId, Wait> waits_;
   std::unordered_map<std::string, std::list<WaiterId>> waiters_;

@@ -11,7 +11,7 @@ namespace {
 /// Values grow beyond the longest one that can be set, by appending.
 constexpr std::uint64_t kLongestText = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostTexts = std::uint64_t{1} << 24;
-constexpr std::size_t kStep = 1 << 20;
+constexpr std::size_t kStep = 64 * 1024;
 
 void check(std::uint64_t count, std::uint64_t limit, const char* what) {
   if (count <= limit) return;

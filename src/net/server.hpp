@@ -10,12 +10,13 @@
 #include "net/address.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/resolve.hpp"
 
 namespace lockstep::net {
 
 struct ServerOptions {
   /// What clients prove that they know. Empty: nobody can, and only plain clients are served.
-  std::string secret;
+  std::string secret = {};
   /// Whether PyTorch's own clients, which can prove nothing, are served: those of this host that belong to
   /// our user or to root, and those of hosts that the owner has admitted.
   bool plain_clients = true;
@@ -33,9 +34,11 @@ struct ServerOptions {
   Milliseconds admission_time{5000};
   /// How long a client may take for one request, and to read an answer.
   Milliseconds request_time{30000};
+  /// Tells whether an address is one of this host's: another answer than the system's is for tests.
+  std::function<bool(const Address&)> is_local = net::is_local;
   /// Called by the server's thread with a line on a connection that was closed; at most one a second. None:
   /// no word is said.
-  std::function<void(const std::string&)> log;
+  std::function<void(const std::string&)> log = nullptr;
 };
 
 /// A plain client of an admitted host. `peer` is its end of the connection, `local` the server's: the agent

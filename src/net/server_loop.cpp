@@ -59,7 +59,7 @@ Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
       address_(local_address(listener_.get())),
       budget_(options_.most_bytes),
       table_(budget_),
-      admission_(options_.plain_clients, options_.vouching),
+      admission_(options_),
       next_id_(kFirstClient),
       log_(options_.log) {
   if (!poll_for(listener_.get(), kListener, EPOLLIN, EPOLL_CTL_ADD) ||

@@ -49,44 +49,43 @@ Writer about(QueryType type, const std::vector<std::string>& keys) {
   return writer;
 }
 
-/// Says hello as PyTorch's clients do.
-void greet(int socket, Deadline deadline) {
+[[noreturn]] void fail(ControlFailure failure, const std::string& where, const std::string& what) {
+  throw ControlError(failure, "at " + where + " " + what);
+}
+
+/// Says hello as PyTorch's clients do; whether the answer is a store's.
+bool greet(int socket, Deadline deadline) {
   const std::string sent = greeting(static_cast<std::uint32_t>(getpid()));
   send_all(socket, sent, deadline);
   std::string answer(4, '\0');
   receive_exactly(socket, answer.data(), answer.size(), deadline);
-  if (!sent.ends_with(answer)) {
-    throw ControlError(ControlFailure::not_lockstep,
-                       "at " + remote_address(socket).text() +
-                           " something listens that is no store: another program "
-                           "holds the port. Choose another one.");
-  }
+  return sent.ends_with(answer);
 }
 
 /// Greets a plain store, and tells apart what else may be there.
 void greet_plainly(int socket, Deadline deadline) {
+  const std::string where = remote_address(socket).text();
+  bool is_store = false;
   try {
-    greet(socket, deadline);
-  } catch (const ControlError&) {
-    throw;
+    is_store = greet(socket, deadline);
   } catch (const TimeoutError&) {
-    throw ControlError(ControlFailure::silent, "at " + remote_address(socket).text() +
-                                                   " something listens that does not answer as a store does: "
-                                                   "another program may hold the port.");
+    fail(ControlFailure::silent, where,
+         "something listens that does not answer as a store does: another program may hold the port.");
   } catch (const CommunicationError& error) {
-    throw ControlError(ControlFailure::not_lockstep,
-                       "at " + remote_address(socket).text() +
-                           " the connection ended before anything was said (" + error.what() +
-                           "): the store does not admit this host or user, or is none.");
+    fail(ControlFailure::not_lockstep, where,
+         std::string("the connection ended before anything was said (") + error.what() +
+             "): the store does not admit this host or user, or is none.");
   }
+  if (is_store) return;
+  fail(ControlFailure::not_lockstep, where,
+       "something listens that is no store: another program holds the port. Choose another one.");
 }
 
 bool prove(int socket, const StoreClientOptions& options, Deadline deadline) {
   if (shake_hands(socket, Purpose::store, options.secret, deadline) == Met::lockstep) return true;
   if (options.plain_server) return false;
-  throw ControlError(ControlFailure::plain_store,
-                     "at " + remote_address(socket).text() +
-                         " a plain store answers, which does not know the job's secret.");
+  fail(ControlFailure::plain_store, remote_address(socket).text(),
+       "a plain store answers, which does not know the job's secret.");
 }
 
 }  // namespace

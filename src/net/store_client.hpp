@@ -16,7 +16,7 @@ namespace lockstep::net {
 
 struct StoreClientOptions {
   /// Proven to a Server that asks for it. Empty: this is a plain client.
-  std::string secret;
+  std::string secret = {};
   /// Whether to go on, with a secret in hand, at a store that cannot prove that it knows it: PyTorch's own,
   /// or a Server without a secret. False: ControlError.
   bool plain_server = true;

@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "../comm/errors.hpp"
+#include "accelerator_state.hpp"
+#include "broadcast_tensors.hpp"
 #include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
@@ -29,9 +32,23 @@ at::Device cuda_device(const std::string& name, int index) {
                   : ": start fewer ranks on this host, or ask for the CPU with 'cpu'"));
 }
 
+/// Which of the devices that this process sees is this rank's, where the options leave it open.
+int device_number(const World& world, const std::string& device) {
+  const bool open = device == "auto" || device == "cuda";
+  if (!open || !world.own_devices || cuda_device_count() == 0) return world.local_rank;
+  return world.local_rank % cuda_device_count();
+}
+
+World world_or_warning() {
+  const Environment environment = process_environment();
+  if (const auto warning = lonely_process_warning(environment))
+    std::cerr << "lockstep: warning: " + *warning + "\n" << std::flush;
+  return World::from_environment(environment);
+}
+
 ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& options) {
   return {.backend = options.backend,
-          .device = choose_device(options.device, world.local_rank),
+          .device = choose_device(options.device, device_number(world, options.device)),
           .timeout = options.timeout,
           .join_timeout = options.join_timeout};
 }
@@ -88,23 +105,13 @@ at::Device choose_device(const std::string& name, int local_rank) {
   return cuda_device(name, index);
 }
 
-struct Accelerator::State {
-  World world;
-  AcceleratorOptions options;
-  ProcessGroup group;
-  Store store;
-  mutable std::int64_t main_first = 0;
-  mutable std::int64_t local_main_first = 0;
-};
-
-Accelerator::Accelerator(const AcceleratorOptions& options)
-    : Accelerator(World::from_environment(), options) {}
+Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(world_or_warning(), options) {}
 
 Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
     : Accelerator(world, ProcessGroup::init(world, group_options(world, options)), options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
-    : state_(std::make_shared<State>(State{world, options, group, group.new_namespace()})) {
+    : state_(std::make_shared<State>(world, group, options)) {
   if (world.rank != group.rank() || world.world_size != group.size()) {
     throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
                      std::to_string(world.world_size) + ", but the process group says rank " +
@@ -180,7 +187,9 @@ at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
 }
 
 DataLoader Accelerator::shard(const DataLoader& loader) const {
-  return loader.shard(num_processes(), process_index(), device());
+  DataLoader part = loader.shard(num_processes(), process_index(), device());
+  state_->training.add_loader(part.position_handle());
+  return part;
 }
 
 void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& path) const {
@@ -188,9 +197,7 @@ void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& pa
 }
 
 void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) const {
-  if (num_processes() == 1) return;
-  const at::NoGradGuard no_grad;
-  for (const auto& entry : tensors) process_group().broadcast(entry.tensor.detach());
+  train::broadcast_values(process_group(), tensors);
 }
 
 void AcceleratedOptimizer::step() {

@@ -7,6 +7,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/stop_signals.hpp"
 
 namespace lockstep {
 namespace {
@@ -78,8 +79,10 @@ void MainProcessFirst::wait_for_main() const {
 
 void MainProcessFirst::wait_for_others(milliseconds limit) const {
   if (place_.members == 1) return;
-  const auto slices = std::max<std::int64_t>(limit / kSlice, 1);
   for (std::int64_t slice = 1; !store_.wait(place_.name + "/all_passed", kSlice); ++slice) {
+    // A process that was told to stop may be the last one left.
+    const auto patience = StopSignals::received() == 0 ? limit : std::min(limit, kFarewell);
+    const auto slices = std::max<std::int64_t>(patience / kSlice, 1);
     const std::string passed = std::to_string(store_.add(place_.name + "/passed", 0)) + " of " +
                                std::to_string(place_.members - 1) + " other processes have come";
     if (slice >= slices) return say(place_.rank, "leaving " + place_.name + " although only " + passed);

@@ -58,21 +58,25 @@ bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) 
 
 }  // namespace
 
-void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors) {
+void write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   TensorMap content;
   std::map<const void*, std::string> seen;
   for (const auto& entry : tensors) {
     if (seen.emplace(identity(entry), entry.name).second) content.emplace(entry.name, entry.tensor);
   }
+  save_file(content, path, {{"format", "pt"}});
+}
+
+void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder " + folder.string() + ": " + failure.message());
-  save_file(content, folder / kModelFileName, {{"format", "pt"}});
+  write_model_file(folder / kModelFileName, tensors);
 }
 
-void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
+SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   const auto file = std::filesystem::is_directory(path) ? path / kModelFileName : path;
-  const SafeTensors content = load_file(file);
+  SafeTensors content = load_file(file);
   const auto found = match(content.tensors, tensors);
   Complaints complaints;
   for (const auto& entry : tensors) {
@@ -89,8 +93,17 @@ void read_model(const std::filesystem::path& path, const std::vector<NamedTensor
       complaints.add("'" + name + "' (" + form_of(tensor) + ") is not part of the model");
   }
   complaints.throw_if_any(file);
+  return content;
+}
+
+void copy_into(const SafeTensors& content, const std::vector<NamedTensor>& tensors) {
+  const auto found = match(content.tensors, tensors);
   const at::NoGradGuard no_grad;
   for (const auto& entry : tensors) entry.tensor.detach().copy_(*found.at(identity(entry)));
+}
+
+void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
+  copy_into(load_for_model(path, tensors), tensors);
 }
 
 }  // namespace lockstep

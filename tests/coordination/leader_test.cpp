@@ -75,6 +75,7 @@ TEST(Leader, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
   job.failed(2, 1, 4);
   EXPECT_EQ(job.stops(0), 1);
   EXPECT_EQ(job.stops(1), 1);
+  EXPECT_TRUE(job.got(1, "stop").back()["at_once"]);
   job.failed(1, 1, 3);
   EXPECT_EQ(job.stops(0), 1);
   for (NodeId id = 0; id < 3; ++id) job.ended(id, 1, false);
@@ -255,8 +256,18 @@ TEST(Leader, PreemptedRanksHaveTimeToSaveAndAreNotRestarted) {
   const Json record = {{"rank", 0}, {"exit_code", 85}};
   job.hear(0, {{"type", "ended"}, {"round", 1}, {"ok", false}, {"preempted", true}, {"records", {record}}});
   EXPECT_EQ(job.stops(1), 0);
-  job.ended(1, 1, false);
+  job.ended(1, 1, true);
   EXPECT_EQ(job.exit_code(1), 85);
+  EXPECT_TRUE(job.got(1, "report").empty());
+}
+
+TEST(Leader, JobThatIsToldToEndAndSavesItsStateIsPreempted) {
+  Job job(nodes(2, 2), 2);
+  job.hear(0, {{"type", "leaving"}, {"signal", SIGTERM}});
+  EXPECT_FALSE(job.got(1, "stop").back().contains("at_once"));
+  for (NodeId id = 0; id < 2; ++id)
+    job.hear(id, {{"type", "ended"}, {"round", 1}, {"ok", false}, {"preempted", true}});
+  EXPECT_EQ(job.exit_code(0), 85);
 }
 
 TEST(Leader, SaysWhoIsAwaitedAndGivesUp) {

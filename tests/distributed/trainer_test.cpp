@@ -1,7 +1,9 @@
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
 #include "job.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -39,6 +41,52 @@ TEST(ImageClassification, GivesTheSameBytesTwice) {
   const std::string first = read_file(folder.file("one/model.safetensors"));
   EXPECT_GT(first.size(), 1000U);
   EXPECT_EQ(first == read_file(folder.file("two/model.safetensors")), true);
+}
+
+Words resumable(const ScratchFolder& folder, const char* out) {
+  return {LOCKSTEP_TRAINER,     "--no-progress",
+          "--device",           "cpu",
+          "--epochs",           "2",
+          "--output-dir",       folder.file(out),
+          "--checkpoint-dir",   folder.file("checkpoints"),
+          "--checkpoint-every", "10"};
+}
+
+/// The lines that tell how the training went.
+Words results_in(const std::string& out) {
+  Words results;
+  for (const auto& line : lines_of(out)) {
+    if (line.starts_with("epoch ") || line.starts_with("test ")) results.push_back(line);
+  }
+  return results;
+}
+
+/// One command line, for the first start and for the next.
+TEST(ImageClassification, GoesOnAfterItWasStoppedAsIfNothingHadBeen) {
+  const ScratchFolder folder;
+  Words plain = resumable(folder, "plain");
+  plain.resize(8);
+  const Finished wanted = run_job(plain, 2);
+  ASSERT_EQ(wanted.status, 0) << wanted.err;
+
+  auto job = start_job(resumable(folder, "stopped"), 2);
+  ASSERT_TRUE(
+      launch::eventually([&] { return std::filesystem::exists(folder.file("checkpoints/checkpoint-10")); }));
+  job->signal(SIGUSR1);
+  const Finished stopped = job->wait();
+  EXPECT_EQ(stopped.status, kPreemptedExitCode) << stopped.err;
+  EXPECT_EQ(count_lines_with(stopped.out, "preempted: saved "), 1) << stopped.out;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("stopped/model.safetensors")));
+
+  const Finished resumed = run_job(resumable(folder, "stopped"), 2);
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(count_lines_with(resumed.out, "resumed from "), 1) << resumed.out;
+  Words results = results_in(stopped.out);
+  for (const auto& line : results_in(resumed.out)) results.push_back(line);
+  EXPECT_EQ(results, results_in(wanted.out));
+  EXPECT_EQ(read_file(folder.file("stopped/model.safetensors")) ==
+                read_file(folder.file("plain/model.safetensors")),
+            true);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ import unittest
 SOURCE = sys.argv[1]
 TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", "sh", "chmod", "cmake"]
 HEADERS = "libgloo-dev nlohmann-json3-dev"
-INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv " + HEADERS
+INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " + HEADERS
 
 
 class Machine(unittest.TestCase):
@@ -105,6 +105,19 @@ class Machine(unittest.TestCase):
     def test_tests_need_more(self):
         self.installed(INSTALLED.replace("libgtest-dev", ""))
         self.assertIn("--no-install-recommends libgtest-dev\n", self.setup("test")[2])
+
+    def test_slurm_is_for_root_and_can_be_missed(self):
+        without = INSTALLED.replace("slurm-wlm munge", "")
+        self.installed(without)
+        self.assertIn("--no-install-recommends slurm-wlm munge\n", self.setup("test")[2])
+        self.assertNotIn("apt-get", self.setup("test")[2])
+        for level, root in (("test", False), ("demo", True)):
+            self.installed(without)
+            self.assertNotIn("apt-get", self.setup(level, root=root)[2])
+        self.impostor("apt-get", "exit 100")
+        status, printed, _ = self.setup("test")
+        self.assertEqual(status, 0, printed)
+        self.assertIn("could not install slurm-wlm munge: the tests on a real Slurm are skipped", printed)
 
     def test_no_root_and_no_sudo(self):
         self.installed("cmake g++ ninja-build ccache")

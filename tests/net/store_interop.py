@@ -1,6 +1,6 @@
 """PyTorch's own TCPStore client against our server, beside the same calls against PyTorch's own server.
 
-Usage: store_interop.py STORE_SERVER      run it with a Python that has torch
+Usage: store_interop.py STORE_SERVER STORE_TALK      run it with a Python that has torch
 """
 
 import datetime
@@ -226,6 +226,44 @@ class Interop(unittest.TestCase):
         self.assertEqual(got, expected)
 
 
+class OurClient(unittest.TestCase):
+    """Our client says the same at every server."""
+
+    def talk(self, port, *arguments):
+        return subprocess.run([STORE_TALK, str(port), *arguments], stdout=subprocess.PIPE, text=True, check=True,
+                              timeout=60).stdout
+
+    def test_at_their_servers_as_at_ours(self):
+        for libuv, arguments in ((True, ["queues"]), (False, [])):
+            theirs = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=libuv)
+            ours = OurServer()
+            expected = self.talk(theirs.port, *arguments)
+            self.assertGreater(len(expected.splitlines()), 20)
+            self.assertEqual(self.talk(ours.port, *arguments), expected)
+            self.assertEqual(ours.end(), 0)
+
+    def test_with_a_secret_their_servers_are_plain_stores(self):
+        for libuv in (True, False):
+            theirs = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=libuv)
+            said = self.talk(theirs.port, "secret=of the job")
+            self.assertIn("proven 0", said)
+            self.assertIn("control plain_store", said)
+
+    def test_with_a_secret_our_server_proves_it(self):
+        ours = OurServer("64", "of the job")
+        said = self.talk(ours.port, "queues", "secret=of the job")
+        self.assertIn("proven 1", said)
+        self.assertIn("control connected", said)
+        self.assertEqual(ours.end(), 0)
+
+    def test_reads_what_python_wrote(self):
+        theirs = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        theirs.set("from/python", "hello")
+        theirs.add("count", 41)
+        self.assertIn("from python: hello 42", self.talk(theirs.port, "python"))
+        self.assertEqual(theirs.get("from/lockstep"), b"hello back")
+
+
 if __name__ == "__main__":
-    STORE_SERVER = sys.argv.pop(1)
+    STORE_SERVER, STORE_TALK = sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()

@@ -20,8 +20,7 @@ int run(int argc, char** argv) {
                                            .backend = lockstep::comm_backend_from(options.backend),
                                            .timeout = std::chrono::seconds(options.timeout)});
   const Images images = accelerator.main_process_first([&] { return load_images(options); });
-  train_and_test(accelerator, images, options);
-  return 0;
+  return train_and_test(accelerator, images, options);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 using lockstep::at_least;
 using lockstep::less_than;
 using lockstep::more_than;
+using lockstep::not_empty;
 using lockstep::one_of;
 
 const lockstep::OptionTable<Options>& option_table() {
@@ -37,6 +38,18 @@ const lockstep::OptionTable<Options>& option_table() {
                at_least(1))
           .section("output")
           .add("output-dir", &Options::output_dir, "Folder for model.safetensors; made where needed.")
+          .section("checkpoints")
+          .add("checkpoint-dir", &Options::checkpoint_dir,
+               "Folder for checkpoints. With it, SIGUSR1 and SIGTERM stop the training with a checkpoint and "
+               "exit code 85, and the same command line goes on from there.")
+          .add("checkpoint-every", &Options::checkpoint_every,
+               "Steps between checkpoints; 0: only when the training is stopped, and at its end.",
+               at_least(0))
+          .add("keep-last", &Options::keep_last, "How many checkpoints are kept; 0: all.", at_least(0))
+          .add("resume", &Options::resume,
+               "auto: from the newest whole checkpoint in --checkpoint-dir, if there is one; never: from the "
+               "beginning; or the path of a checkpoint to begin with.",
+               not_empty())
           .add("progress", &Options::progress, "Show a progress bar.");
   return table;
 }

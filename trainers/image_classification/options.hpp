@@ -20,6 +20,10 @@ struct Options {
   std::string device = "auto";
   std::string backend = "auto";
   std::int64_t timeout = 1800;
+  std::string checkpoint_dir;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t keep_last = 2;
+  std::string resume = "auto";
   bool progress = true;
 };
 

@@ -10,13 +10,17 @@
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/models/small_conv_net.hpp"
+#include "lockstep/train/checkpoints.hpp"
+#include "tally.hpp"
 
 namespace {
 
 using lockstep::Accelerator;
 using lockstep::Batch;
+using lockstep::Checkpoints;
 using lockstep::DataLoader;
 using lockstep::ProgressBar;
 using lockstep::models::SmallConvNet;
@@ -24,32 +28,6 @@ namespace F = torch::nn::functional;
 
 /// How often the sums are read for the bar: reading waits for the device.
 constexpr int kStepsBetweenReadings = 10;
-
-/// Sums over samples, from which means over any number of ranks are exact. They stay on the device until they
-/// are read.
-class Tally {
- public:
-  explicit Tally(const at::Device& device)
-      : sums_(torch::zeros({3}, at::TensorOptions(device).dtype(torch::kDouble))) {}
-
-  void add(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mean_loss) {
-    const torch::NoGradGuard no_grad;
-    const auto rows = static_cast<double>(labels.size(0));
-    sums_[kSamples] += rows;
-    sums_[kLoss] += mean_loss * rows;
-    sums_[kCorrect] += (logits.argmax(1) == labels).sum();
-  }
-
-  /// Adds up the sums of all ranks. *Collective*.
-  void gather_from_all_ranks(const Accelerator& accelerator) { sums_ = accelerator.reduce(sums_); }
-
-  double loss() const { return (sums_[kLoss] / sums_[kSamples]).item<double>(); }
-  double accuracy() const { return (sums_[kCorrect] / sums_[kSamples]).item<double>(); }
-
- private:
-  enum { kSamples, kLoss, kCorrect };
-  at::Tensor sums_;
-};
 
 std::string to_text(double value) {
   char text[32];
@@ -73,26 +51,48 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, const Options& option
   for (auto& group : optimizer.param_groups()) group.options().set_lr(options.learning_rate * (1.0 - done));
 }
 
+/// What one epoch of training needs.
 template <class Model>
-Tally train_epoch(const Accelerator& accelerator, Model& model, lockstep::AcceleratedOptimizer& optimizer,
-                  DataLoader& batches, const Options& options, ProgressBar& bar) {
-  const std::int64_t steps = batches.size();
-  Tally tally(accelerator.device());
+struct Training {
+  const Accelerator& accelerator;
+  const Options& options;
+  Model& model;
+  lockstep::AcceleratedOptimizer& optimizer;
+  DataLoader& batches;
+  Checkpoints& checkpoints;
+  Tally& tally;
+};
+
+template <class Model>
+void train_step(const Training<Model>& training, const Batch& batch) {
+  const std::int64_t steps = training.options.epochs * training.batches.size();
+  const double done = static_cast<double>(training.checkpoints.step()) / static_cast<double>(steps);
+  set_learning_rate(training.optimizer.optimizer(), training.options, done);
+  const at::Tensor logits = training.model(batch["image"]);
+  const at::Tensor loss = F::cross_entropy(logits, batch["label"]);
+  training.optimizer.zero_grad();
+  training.accelerator.backward(loss);
+  training.optimizer.step();
+  training.tally.add(logits, batch["label"], loss);
+}
+
+/// Trains what is left of the loader's epoch; true when the job is to stop now.
+template <class Model>
+bool train_epoch(const Training<Model>& training) {
+  const auto& [accelerator, options, model, optimizer, batches, checkpoints, tally] = training;
+  if (batches.position() == 0) tally.clear();
+  ProgressBar bar(accelerator.world(), {.description = "epoch " + std::to_string(batches.epoch() + 1),
+                                        .total = static_cast<std::uint64_t>(batches.size()),
+                                        .initial = static_cast<std::uint64_t>(batches.position()),
+                                        .enabled = options.progress});
   for (auto& batch : batches) {
+    train_step(training, batch);
     const std::int64_t step = batches.position();
-    const double done = static_cast<double>(batches.epoch() * steps + step - 1);
-    set_learning_rate(optimizer.optimizer(), options, done / static_cast<double>(options.epochs * steps));
-    const at::Tensor logits = model(batch["image"]);
-    const at::Tensor loss = F::cross_entropy(logits, batch["label"]);
-    optimizer.zero_grad();
-    accelerator.backward(loss);
-    optimizer.step();
-    tally.add(logits, batch["label"], loss);
-    if (step % kStepsBetweenReadings == 0 || step == steps) show(bar, tally, accelerator);
+    if (step % kStepsBetweenReadings == 0 || step == batches.size()) show(bar, tally, accelerator);
     bar.advance();
+    if (checkpoints.after_step()) return true;
   }
-  tally.gather_from_all_ranks(accelerator);
-  return tally;
+  return false;
 }
 
 /// Every sample once, whatever the number of ranks: each rank its own share, without padding.
@@ -102,15 +102,14 @@ Tally evaluate(const Accelerator& accelerator, SmallConvNet& model,
   DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
                      {.batch_size = options.batch_size, .num_workers = options.num_workers});
   model->eval();
-  Tally tally(accelerator.device());
+  Tally tally(accelerator);
   for (auto& batch : batches) {
     const Batch here = batch.to(accelerator.device());
     const at::Tensor logits = model(here["image"]);
     tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]));
   }
   model->train();
-  tally.gather_from_all_ranks(accelerator);
-  return tally;
+  return tally.of_all_ranks();
 }
 
 /// Makes the folder and opens a file in it: better refused now than after the training.
@@ -126,7 +125,7 @@ void check_output_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-void train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
+int train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
   accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
   torch::manual_seed(options.seed);
   SmallConvNet model(lockstep::models::SmallConvNetOptions{
@@ -139,24 +138,32 @@ void train_and_test(const Accelerator& accelerator, const Images& images, const 
                                    .num_workers = options.num_workers,
                                    .seed = options.seed});
   auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+  Tally tally(accelerator);
+  accelerator.register_for_checkpointing("tally", tally);
   accelerator.print("training on ", images.train->size(), " images, validating on ",
                     images.validation->size(), ", testing on ", images.test->size(), "; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
 
-  for (std::int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
-    ProgressBar bar(accelerator.world(), {.description = "epoch " + std::to_string(epoch),
-                                          .total = static_cast<std::uint64_t>(batches.size()),
-                                          .enabled = options.progress});
-    const Tally train = train_epoch(accelerator, ddp, opt, batches, options, bar);
-    bar.close();
+  Checkpoints checkpoints(accelerator, {.folder = options.checkpoint_dir,
+                                        .every = options.checkpoint_every,
+                                        .keep_last = options.keep_last,
+                                        .resume = options.resume});
+  checkpoints.resume();
+  const Training training{accelerator, options, ddp, opt, batches, checkpoints, tally};
+  while (batches.epoch() < options.epochs) {
+    const std::int64_t epoch = batches.epoch() + 1;
+    if (train_epoch(training)) return lockstep::kPreemptedExitCode;
+    const Tally train = tally.of_all_ranks();
     const Tally validation = evaluate(accelerator, model, images.validation, options);
     accelerator.print("epoch ", epoch, ": loss ", to_text(train.loss()), ", accuracy ",
                       to_text(train.accuracy()), ", validation loss ", to_text(validation.loss()),
                       ", validation accuracy ", to_text(validation.accuracy()));
   }
+  checkpoints.save();
   const Tally test = evaluate(accelerator, model, images.test, options);
   accelerator.print("test accuracy ", to_text(test.accuracy()), ", test loss ", to_text(test.loss()));
   accelerator.save_model(ddp, options.output_dir);
   accelerator.print("saved ", options.output_dir, "/", lockstep::kModelFileName);
   accelerator.wait_for_everyone();
+  return 0;
 }

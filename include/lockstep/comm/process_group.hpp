@@ -73,6 +73,9 @@ class ProcessGroup {
   int size() const noexcept;
   const at::Device& device() const noexcept;
   std::chrono::milliseconds timeout() const noexcept;
+  /// Where objects travel, and where other small tensors do so at the least cost: the CPU, or the group's
+  /// device where the group carries nothing else. *Local*.
+  at::Device object_device() const;
 
   // ---- Tensors
   // ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,10 @@
 
 namespace lockstep {
 
+/// What a program returns that was asked to stop before its end, has saved where it is, and would go on from
+/// there if it were started again. Unlike 75 and the numbers above 125 it means nothing else to a shell.
+constexpr int kPreemptedExitCode = 85;
+
 /// The body of a `main`: runs `body` and turns what it throws into one clear line on standard error and an
 /// exit code.
 ///
@@ -16,7 +20,8 @@ namespace lockstep {
 /// exception's text become blanks. Under a launcher the line names the rank, and the exception is also
 /// written to the file that TORCHELASTIC_ERROR_FILE names, in torchrun's format, so that the launcher's
 /// summary can show it. After a CommunicationError of any kind a rank stays for one second, so that the
-/// launcher sees the rank end first that was the cause. Never throws and never exits. *Local*.
+/// launcher sees the rank end first that was the cause; not when a StopSignals object has caught a signal.
+/// Never throws and never exits. *Local*.
 int run_program(const std::string& name, const std::function<int()>& body) noexcept;
 
 }  // namespace lockstep

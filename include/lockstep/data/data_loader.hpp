@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/collate.hpp"
@@ -76,6 +77,7 @@ struct DataLoaderState {
 class DataLoader {
  public:
   class Iterator;
+  class Position;
 
   /// Shares `dataset`. Throws UsageError for no data set, for an option out of range, or when the sampler was
   /// made for a data set of another length.
@@ -126,11 +128,29 @@ class DataLoader {
   /// and changes nothing, otherwise, and when the seed or the length of the data set differ.
   void load_state(const DataLoaderState& state);
 
+  /// A second hold on this loader's position, for whoever writes checkpoints: it stays good when the loader
+  /// is moved, and keeps its data set alive.
+  Position position_handle() const;
+
  private:
   struct Core;
   class Pass;
   DataLoader() = default;
   void stop_pass() noexcept;
+
+  std::shared_ptr<Core> core_;
+};
+
+/// Reads and sets the position of a loader that lives elsewhere. *Local*; for the loader's thread.
+class DataLoader::Position {
+ public:
+  /// As the loader's own state() and load_state().
+  DataLoaderState state() const;
+  void load_state(const DataLoaderState& state) const;
+
+ private:
+  friend class DataLoader;
+  explicit Position(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
   std::shared_ptr<Core> core_;
 };

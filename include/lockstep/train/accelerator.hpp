@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -12,11 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/accelerated_optimizer.hpp"
+#include "lockstep/train/checkpointable.hpp"
 #include "lockstep/train/main_process_first.hpp"
 #include "lockstep/train/model_files.hpp"
 
@@ -130,7 +133,8 @@ class Accelerator {
   /// variable of the program's, becomes an AcceleratedOptimizer on it; a DataLoader becomes this rank's share
   /// of it (`batch_size` counts for each rank), with its batches on the device. Models and optimizers that
   /// are prepared already come back as they are; a loader is prepared once, and over several ranks it must
-  /// not have a sampler of its own (UsageError). *Collective* when a module is among them.
+  /// not have a sampler of its own (UsageError). What is prepared belongs to save_state() from now on.
+  /// *Collective* when a module is among them.
   template <class... Objects>
   auto prepare(Objects&&... objects) const {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
@@ -191,6 +195,52 @@ class Accelerator {
     broadcast_from_main(tensors);
   }
 
+  // ---- Checkpoints and stopping
+  // -----------------------------------------------------------------------------------
+
+  /// Adds an object of the program's own to what save_state() and load_state() keep. It must live for as long
+  /// as these are called. `name` becomes part of a file's name. *Local*, but every rank must do the same.
+  /// Throws UsageError for a name that is taken or has other signs than letters, digits, '_', '-' and '.'.
+  void register_for_checkpointing(const std::string& name, Checkpointable& object) const;
+
+  /// Forgets everything that was prepared and registered: for programs that train one model after another.
+  /// *Local*.
+  void free_memory() const;
+
+  /// Writes a checkpoint: the values of all prepared models, the state of all prepared optimizers, the
+  /// position of all prepared loaders, every rank's random state and the registered objects. `path` appears
+  /// whole, on the disk and with checksums, or not at all; see docs/checkpoints.md for its files. Rank 0
+  /// writes, so only its file system matters. Of `info` the step and where the run began are the caller's;
+  /// the rest is filled in. Parameters without a gradient, buffers that differ between the ranks and
+  /// optimizers that do are kept as rank 0 has them. *Collective*. When writing fails, rank 0 throws Error
+  /// with the system's reason and the others RemoteError; nothing has changed on the disk then.
+  void save_state(const std::filesystem::path& path, const CheckpointInfo& info = {}) const;
+
+  /// Goes back to where save_state() was called: with the same number of ranks on CPUs, everything that
+  /// follows has the same bits as without the interruption. Objects must be prepared and registered as they
+  /// were then, and in the same order. With another number of ranks, weights and optimizers are the same, a
+  /// loader goes on after the samples that were consumed where that is possible (see DataLoader::load_state),
+  /// else it is refused, and random numbers begin anew. Rank 0 reads; the others get everything from it.
+  /// *Collective*. Throws DataError (RemoteError on the other ranks) when a byte is missing or changed or the
+  /// checkpoint does not fit the program, UsageError when a position does not fit; models, optimizers and
+  /// objects are as they were then.
+  Checkpoint load_state(const std::filesystem::path& path) const;
+
+  /// The same with the newest checkpoint `checkpoint-<step>` in `folder` that is whole, and that `fits` wants
+  /// (asked on rank 0; all, without one). Without any, nothing is loaded and `checkpoint` is empty. Every
+  /// rank gets the same answer. *Collective*.
+  LatestCheckpoint load_latest_state(const std::filesystem::path& folder,
+                                     const std::function<bool(const CheckpointInfo&)>& fits = {}) const;
+
+  /// This rank wishes the job to stop. *Local*.
+  void request_stop() const;
+
+  /// Whether some rank wishes to stop: by request_stop(), or by a signal that a StopSignals object of the
+  /// program listens to. All ranks get the same answer in the same call, one call after the wish; ask once a
+  /// step. The exchange runs during the step, so asking hardly costs time. *Collective*. Throws
+  /// CommunicationError when a peer is lost.
+  bool should_stop() const;
+
  private:
   struct State;
 
@@ -210,6 +260,7 @@ class Accelerator {
     if constexpr (std::is_base_of_v<torch::optim::Optimizer, Type>) {
       static_assert(std::is_lvalue_reference_v<Object>,
                     "prepare() keeps a pointer to the optimizer: give it a variable");
+      add_optimizer(object);
       return AcceleratedOptimizer(object);
     } else if constexpr (std::is_same_v<Type, DataLoader>) {
       return shard(object);
@@ -218,7 +269,9 @@ class Accelerator {
       return Type(object);
     } else {
       parallel::module_of(object).to(device());
-      return DistributedDataParallel<Type>(object, process_group(), ddp_options());
+      DistributedDataParallel<Type> ddp(object, process_group(), ddp_options());
+      add_model([module = Type(object)]() mutable { return state_of(module); });
+      return ddp;
     }
   }
 
@@ -231,6 +284,9 @@ class Accelerator {
 
   const DistributedDataParallelOptions& ddp_options() const noexcept;
   DataLoader shard(const DataLoader& loader) const;
+  void add_model(std::function<std::vector<NamedTensor>()> tensors) const;
+  void add_optimizer(torch::optim::Optimizer& optimizer) const;
+  LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find) const;
   void broadcast_from_main(const std::vector<NamedTensor>& tensors) const;
   static void write_line(const std::string& line);
 

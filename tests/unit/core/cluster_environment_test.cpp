@@ -1,6 +1,7 @@
 #include "lockstep/core/cluster_environment.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -275,6 +276,20 @@ TEST(MpiWorld, Mvapich2AndPalsAreRead) {
   const Environment pals{{"PALS_RANKID", "3"}, {"PMI_RANK", "3"},          {"PMI_SIZE", "4"},
                          {"PALS_NODEID", "1"}, {"PALS_LOCAL_RANKID", "1"}, {"PMI_LOCAL_SIZE", "2"}};
   EXPECT_EQ(World::from_environment(with(pals, job)).group_rank, 1);
+}
+
+TEST(MpiWorld, UnequalNodesAreToldByTheJobsHosts) {
+  char host[256] = "";
+  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+  const Environment mpich{{"PMI_RANK", "3"},
+                          {"PMI_SIZE", "4"},
+                          {"MPI_LOCALRANKID", "0"},
+                          {"MPI_LOCALNRANKS", "1"},
+                          {"LSB_JOBID", "7"}};
+  const World world =
+      World::from_environment(with(mpich, {{"LSB_MCPU_HOSTS", std::string("other 3 ") + host + " 1"}}));
+  EXPECT_EQ(world.group_rank, 1);
+  EXPECT_EQ(world.group_world_size, 2);
 }
 
 TEST(MpiWorld, WhatIsMissingIsNamed) {

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lockstep/train/accelerator.hpp"
+
+namespace lockstep {
+
+struct CheckpointOptions {
+  /// Where checkpoints are kept, as `checkpoint-<step>`. Empty: there are none, and nothing here does
+  /// anything.
+  std::string folder = {};
+  /// A checkpoint after each this many steps; 0: only when the job is stopped, and where the program asks.
+  std::int64_t every = 0;
+  /// How many are kept; 0: all. Two, so that there is one to go back to when the newest is damaged.
+  std::int64_t keep_last = 2;
+  /// "auto": from the newest whole checkpoint in `folder`, else from the beginning. "never": from the
+  /// beginning. Else the path of a checkpoint to begin with: used until there are newer ones in `folder` that
+  /// come from it, so that the same command line serves for each restart.
+  std::string resume = "auto";
+  /// Stop with a checkpoint at SIGTERM as well, not only at SIGUSR1.
+  bool stop_at_sigterm = true;
+  /// Go on training after a checkpoint could not be written, and try again at the next: for full disks.
+  bool continue_after_failed_save = false;
+};
+
+/// Writes checkpoints in a training loop, goes on from them, and stops in good order when it is told to.
+///
+///     auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+///     lockstep::Checkpoints checkpoints(accelerator, {.folder = "run/checkpoints", .every = 100});
+///     checkpoints.resume();
+///     while (batches.epoch() < epochs) {
+///       for (auto& batch : batches) {
+///         step(batch);
+///         if (checkpoints.after_step()) return lockstep::kPreemptedExitCode;
+///       }
+///     }
+///
+/// While it lives, with a folder, SIGUSR1 and SIGTERM to any rank do not end the process: all ranks stop
+/// after the same step with a checkpoint. Rank 0 holds the folder's lock, so that no second job writes there.
+/// Objects are prepared and registered before resume(). One thread at a time; *Collective* methods are called
+/// by every rank. Not copied; can be moved.
+class Checkpoints {
+ public:
+  /// Takes the folder, clears away what killed jobs left half written there, and listens to the signals.
+  /// *Collective*. Throws UsageError (RemoteError on other ranks) when another job uses the folder, or an
+  /// option is out of range; Error when the folder cannot be written.
+  Checkpoints(const Accelerator& accelerator, CheckpointOptions options);
+  ~Checkpoints();
+  Checkpoints(Checkpoints&&) noexcept;
+  Checkpoints& operator=(Checkpoints&&) noexcept;
+
+  /// Goes where `options.resume` says, and prints where that is. Damaged checkpoints are passed over, and
+  /// named on standard error. *Collective*. Throws as Accelerator::load_state does; DataError when `resume`
+  /// names a checkpoint that is missing or damaged.
+  void resume();
+
+  /// To be called after every optimizer step: counts it, and writes a checkpoint when one is due. True when
+  /// the job was asked to stop: then there is a checkpoint of this very step, and the program should end with
+  /// kPreemptedExitCode. *Collective*. Throws as Accelerator::save_state and should_stop do.
+  bool after_step();
+
+  /// Writes a checkpoint now, unless this step has one already. *Collective*.
+  void save();
+
+  /// Steps done since the beginning of the training, over all restarts.
+  std::int64_t step() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

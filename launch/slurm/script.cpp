@@ -1,0 +1,171 @@
+#include "slurm/script.hpp"
+
+#include <algorithm>
+
+#include "lockstep/core/error.hpp"
+#include "plan/shell_word.hpp"
+#include "slurm/templates.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Parsed = OptionTable<SlurmOptions>::Parsed;
+
+constexpr char kDirective[] = "#SBATCH --";
+
+/// A template whose directives and settings can be changed.
+class Script {
+ public:
+  explicit Script(std::string text) : text_(std::move(text)) {}
+
+  /// The start of the line that begins so, or npos.
+  std::size_t line(const std::string& beginning) const {
+    if (text_.starts_with(beginning)) return 0;
+    const auto found = text_.find("\n" + beginning);
+    return found == std::string::npos ? found : found + 1;
+  }
+
+  bool has_setting(const std::string& name) const { return line(name + "=") != std::string::npos; }
+
+  void set(const std::string& name, const std::string& value) {
+    const auto start = line(name + "=");
+    if (start == std::string::npos) throw Error("the template has no line '" + name + "='.");
+    replace_line(start, name + "=" + value);
+  }
+
+  /// A new directive goes below the last one.
+  void direct(const std::string& name, const std::string& value) {
+    const std::string whole = kDirective + name + (value.empty() ? "" : "=" + value);
+    const auto start = line(kDirective + name + "=");
+    if (start != std::string::npos) return replace_line(start, whole);
+    const auto last = text_.rfind(kDirective);
+    text_.insert(text_.find('\n', last) + 1, whole + "\n");
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void replace_line(std::size_t start, const std::string& with) {
+    text_.replace(start, text_.find('\n', start) - start, with);
+  }
+
+  std::string text_;
+};
+
+std::string template_name(const Parsed& parsed) {
+  const SlurmOptions& options = parsed.options;
+  if (!options.template_name.empty()) return options.template_name;
+  if (options.array && options.signal_before) {
+    throw UsageError(
+        "--array and --signal-before ask for different templates: choose with --template requeue "
+        "and add the numbers with --sbatch array=" +
+        *options.array + ".");
+  }
+  if (options.array) return "array";
+  if (options.signal_before) return "requeue";
+  return options.nodes > 1 ? "many-nodes-by-launcher" : "one-node";
+}
+
+[[noreturn]] void refuse_for(const std::string& name, const std::string& flag, const std::string& why) {
+  throw UsageError("--" + flag + " and --template " + name + " contradict each other: " + why);
+}
+
+void check_template(const Parsed& parsed, const std::string& name) {
+  const SlurmOptions& options = parsed.options;
+  if (name == "one-node" && options.nodes > 1)
+    refuse_for(name, "nodes", "it is for one node. Use many-nodes-by-launcher or many-nodes-by-srun.");
+  if (name != "array" && options.array)
+    refuse_for(name, "array", "leave --template out, or use --sbatch array=" + *options.array + ".");
+  if (name != "requeue" && options.signal_before) {
+    refuse_for(name, "signal-before",
+               "its script does not catch SIGUSR1, which would end it. Use requeue, or leave it out.");
+  }
+  for (const auto* flag : {"min-nodes", "max-restarts"}) {
+    if (name != "elastic" && parsed.was_given(flag))
+      refuse_for(name, flag, "only elastic has such a setting.");
+  }
+  if (options.min_nodes > options.nodes) {
+    throw UsageError("--min-nodes " + std::to_string(options.min_nodes) + ": expected at most --nodes " +
+                     std::to_string(options.nodes) + ".");
+  }
+}
+
+void check_tasks(const SlurmOptions& options, bool by_launcher, const std::string& name) {
+  const int expected = by_launcher ? options.nodes : options.nodes * options.nproc_per_node;
+  if (!options.ntasks || *options.ntasks == expected) return;
+  const std::string nodes = "--nodes " + std::to_string(options.nodes);
+  const std::string ranks = "--nproc-per-node " + std::to_string(options.nproc_per_node);
+  throw UsageError("--ntasks " + std::to_string(*options.ntasks) + ": the template " + name +
+                   (by_launcher ? " starts one task on each node, the launcher, which starts the ranks: "
+                                : " starts one task for each rank: ") +
+                   nodes + (by_launcher ? "" : " and " + ranks) + " make " + std::to_string(expected) +
+                   ". Leave --ntasks out, or change the others.");
+}
+
+void check_devices(const SlurmOptions& options) {
+  if (options.gpus_per_node == 0 || options.nproc_per_node <= options.gpus_per_node) return;
+  throw UsageError(
+      "--nproc-per-node " + std::to_string(options.nproc_per_node) + " and --gpus-per-node " +
+      std::to_string(options.gpus_per_node) +
+      " contradict each other: each rank needs a GPU of its own. Ask for as many GPUs as ranks.");
+}
+
+void set_size(const SlurmOptions& options, bool by_launcher, Script& script) {
+  const int tasks = by_launcher ? 1 : options.nproc_per_node;
+  const int cpus = by_launcher ? options.cpus_per_rank * options.nproc_per_node : options.cpus_per_rank;
+  script.direct("nodes", std::to_string(options.nodes));
+  script.direct("ntasks-per-node", std::to_string(tasks));
+  script.direct("cpus-per-task", std::to_string(cpus));
+  if (options.gpus_per_node > 0) script.direct("gpus-per-node", std::to_string(options.gpus_per_node));
+}
+
+void set_job(const SlurmOptions& options, Script& script) {
+  const std::pair<const char*, const std::optional<std::string>*> directives[] = {
+      {"time", &options.time},       {"partition", &options.partition},
+      {"account", &options.account}, {"qos", &options.qos},
+      {"mem", &options.mem},         {"job-name", &options.job_name},
+      {"output", &options.output},   {"array", &options.array}};
+  for (const auto& [name, value] : directives) {
+    if (*value) script.direct(name, **value);
+  }
+  for (const auto& option : options.sbatch) {
+    const auto equals = std::min(option.find('='), option.size());
+    script.direct(option.substr(0, equals), option.substr(std::min(equals + 1, option.size())));
+  }
+}
+
+void set_settings(const SlurmOptions& options, const std::string& launcher, Script& script) {
+  if (script.has_setting("lockstep")) script.set("lockstep", shell_word(launcher));
+  if (script.has_setting("nproc_per_node"))
+    script.set("nproc_per_node", std::to_string(options.nproc_per_node));
+  if (script.has_setting("fewest_nodes")) script.set("fewest_nodes", std::to_string(options.min_nodes));
+  if (script.has_setting("max_restarts")) script.set("max_restarts", std::to_string(options.max_restarts));
+  if (options.signal_before) {
+    script.direct("signal", "B:USR1@" + std::to_string(*options.signal_before));
+    script.set("save_seconds", std::to_string((*options.signal_before + 1) / 2));
+  }
+  if (options.program.empty()) return;
+  std::string words;
+  for (const auto& word : options.program) words += (words.empty() ? "" : " ") + shell_word(word);
+  script.set("program", "(" + words + ")");
+}
+
+}  // namespace
+
+std::string slurm_script(const Parsed& parsed, const std::string& launcher) {
+  const std::string name = template_name(parsed);
+  const auto& all = slurm_templates();
+  const auto chosen =
+      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.name == name; });
+  Script script(chosen->text);
+  const bool by_launcher = script.has_setting("nproc_per_node");
+  check_template(parsed, name);
+  check_tasks(parsed.options, by_launcher, name);
+  check_devices(parsed.options);
+  set_size(parsed.options, by_launcher, script);
+  set_job(parsed.options, script);
+  set_settings(parsed.options, launcher, script);
+  return script.text();
+}
+
+}  // namespace lockstep::launch

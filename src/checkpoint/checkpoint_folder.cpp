@@ -1,0 +1,165 @@
+#include "lockstep/checkpoint/checkpoint_folder.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "manifest.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using manifest::Manifest;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+bool is_checkpoint_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return false;
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return parsed.ec == std::errc() && parsed.ptr == end && step >= 0;
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kManifestFileName;
+  InputFile file(path);
+  if (file.size() > manifest::kLongest)
+    throw DataError("'" + path.string() + "' is too long for a manifest.");
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  return manifest::from_text(text, "'" + path.string() + "'");
+}
+
+/// The digest of every file in the folder.
+std::map<std::string, FileDigest> digests_in(const fs::path& folder) {
+  std::map<std::string, FileDigest> digests;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    digests[entry.path().filename().string()] = digest_of(entry.path());
+  }
+  return digests;
+}
+
+void verify_file(const fs::path& path, const FileDigest& wanted) {
+  const FileDigest found = digest_of(path);
+  if (found.bytes != wanted.bytes) {
+    throw DataError("'" + path.string() + "' has " + std::to_string(found.bytes) + " bytes, but " +
+                    std::to_string(wanted.bytes) + " were written.");
+  }
+  if (found.crc32c != wanted.crc32c) {
+    throw DataError("'" + path.string() + "' has the checksum " + checksum_text(found.crc32c) + ", but " +
+                    checksum_text(wanted.crc32c) + " was written: it was changed or damaged.");
+  }
+}
+
+std::vector<fs::path> checkpoint_folders(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    if (is_checkpoint_name(entry->path().filename().string())) found.push_back(entry->path());
+  }
+  if (!failure || failure == std::errc::no_such_file_or_directory) return found;
+  throw DataError("cannot read the folder '" + folder.string() + "': " + failure.message() + ".");
+}
+
+bool has_manifest(const fs::path& path) { return fs::exists(path / kManifestFileName); }
+
+/// Somebody else's folder must not be lost because a step has the same number.
+void check_replaceable(const fs::path& path) {
+  if (!fs::exists(fs::symlink_status(path)) || has_manifest(path)) return;
+  throw UsageError(
+      "'" + path.string() + "' exists and has no " + kManifestFileName +
+      ", so it is no checkpoint of Lockstep and is not replaced. Move it away, or save elsewhere.");
+}
+
+/// Those whose age cannot be told first: they may be the newest, and must be spoken of.
+std::vector<Checkpoint> candidates_in(const fs::path& folder) {
+  std::vector<Checkpoint> candidates;
+  for (const auto& path : checkpoint_folders(folder)) {
+    if (!has_manifest(path)) candidates.push_back({path, {}});
+  }
+  auto known = list_checkpoints(folder);
+  std::stable_partition(known.begin(), known.end(),
+                        [](const auto& entry) { return entry.info.sequence == 0; });
+  candidates.insert(candidates.end(), known.begin(), known.end());
+  return candidates;
+}
+
+std::int64_t next_sequence(const fs::path& folder) {
+  const auto checkpoints = list_checkpoints(folder);
+  return checkpoints.empty() ? 1 : checkpoints.front().info.sequence + 1;
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
+
+void write_checkpoint(const fs::path& path, CheckpointInfo info,
+                      const std::function<void(const fs::path&)>& write) {
+  check_replaceable(path);
+  info.sequence = next_sequence(path.parent_path().empty() ? "." : path.parent_path());
+  AtomicFolder folder(path);
+  write(folder.path());
+  const std::string text = manifest::to_text({info, digests_in(folder.path())});
+  AtomicFile file(folder.path() / kManifestFileName);
+  file.write(text);
+  file.commit();
+  folder.commit();
+}
+
+Checkpoint verify_checkpoint(const fs::path& path) {
+  const Manifest manifest = read_manifest(path);
+  for (const auto& [name, digest] : manifest.files) verify_file(path / name, digest);
+  return {path, manifest.info};
+}
+
+std::vector<Checkpoint> list_checkpoints(const fs::path& folder) {
+  std::vector<Checkpoint> checkpoints;
+  for (const auto& path : checkpoint_folders(folder)) {
+    if (!has_manifest(path)) continue;
+    try {
+      checkpoints.push_back({path, read_manifest(path).info});
+    } catch (const DataError&) {
+      checkpoints.push_back({path, {}});  // verify_checkpoint says what is wrong.
+    }
+  }
+  std::sort(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& one, const Checkpoint& other) {
+    return one.info.sequence > other.info.sequence;
+  });
+  return checkpoints;
+}
+
+LatestCheckpoint latest_checkpoint(const fs::path& folder,
+                                   const std::function<bool(const CheckpointInfo&)>& fits) {
+  LatestCheckpoint latest;
+  for (const auto& candidate : candidates_in(folder)) {
+    if (fits && candidate.info.sequence != 0 && !fits(candidate.info)) continue;
+    try {
+      latest.checkpoint = verify_checkpoint(candidate.path);
+      return latest;
+    } catch (const DataError& error) {
+      latest.passed_over.push_back({candidate.path, error.what()});
+    }
+  }
+  return latest;
+}
+
+void rotate_checkpoints(const fs::path& folder, std::int64_t keep_last,
+                        const std::vector<BadCheckpoint>& bad) {
+  if (keep_last <= 0) return;
+  std::int64_t kept = 0;
+  for (const auto& checkpoint : list_checkpoints(folder)) {
+    const bool is_bad =
+        checkpoint.info.sequence == 0 || std::any_of(bad.begin(), bad.end(), [&](const BadCheckpoint& entry) {
+          return entry.path == checkpoint.path;
+        });
+    if (is_bad || kept++ >= keep_last) remove_folder(checkpoint.path);
+  }
+}
+
+}  // namespace lockstep

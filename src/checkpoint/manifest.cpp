@@ -1,0 +1,115 @@
+#include "manifest.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::manifest {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "lockstep checkpoint";
+constexpr const char* kOwnChecksum = "manifest_crc32c";
+/// The document, its files, one file: a manifest is no deeper.
+constexpr int kDeepest = 4;
+
+/// The checksum of a document, whatever blanks it was written with.
+std::string checksum_of(const json& document) {
+  const std::string text = document.dump();
+  return checksum_text(crc32c(text.data(), text.size()));
+}
+
+json files_to_json(const std::map<std::string, FileDigest>& files) {
+  json list = json::array();
+  for (const auto& [name, digest] : files) {
+    list.push_back({{"name", name}, {"bytes", digest.bytes}, {"crc32c", checksum_text(digest.crc32c)}});
+  }
+  return list;
+}
+
+void check_file_name(const std::string& name, const std::string& manifest) {
+  const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+                     name.find('\0') == std::string::npos;
+  if (!plain) throw DataError(manifest + " names the file '" + name + "', which is no plain file name.");
+}
+
+std::uint32_t checksum_from(const std::string& text) {
+  std::size_t read = 0;
+  const auto value = std::stoul(text, &read, 16);
+  if (text.size() != 8 || read != text.size()) throw std::invalid_argument("'" + text + "' is no checksum");
+  return static_cast<std::uint32_t>(value);
+}
+
+std::map<std::string, FileDigest> files_from_json(const json& list, const std::string& manifest) {
+  std::map<std::string, FileDigest> files;
+  for (const auto& entry : list) {
+    const auto name = entry.at("name").get<std::string>();
+    check_file_name(name, manifest);
+    files[name] = {entry.at("bytes").get<std::uint64_t>(),
+                   checksum_from(entry.at("crc32c").get<std::string>())};
+  }
+  return files;
+}
+
+/// Stops at the depth at which the parser's tree would grow out of proportion to the text.
+json parse(std::string_view text) {
+  const auto shallow = [](int depth, json::parse_event_t, json&) {
+    if (depth > kDeepest) throw std::invalid_argument("it is nested too deeply");
+    return true;
+  };
+  return json::parse(text, shallow);
+}
+
+void check_form(const json& document, const std::string& name) {
+  if (document.at("format") != kFormat) throw DataError(name + " is no manifest of a Lockstep checkpoint.");
+  const int version = document.at("version").get<int>();
+  if (version != kVersion) {
+    throw DataError(name + " is of format version " + std::to_string(version) + "; this library reads " +
+                    std::to_string(kVersion) + ".");
+  }
+  json rest = document;
+  rest.erase(kOwnChecksum);
+  if (document.at(kOwnChecksum) != checksum_of(rest))
+    throw DataError(name + " does not fit its own checksum: it was changed or damaged.");
+}
+
+CheckpointInfo info_from(const json& document) {
+  return {.step = document.at("step").get<std::int64_t>(),
+          .epoch = document.at("epoch").get<std::int64_t>(),
+          .world_size = document.at("world_size").get<int>(),
+          .started_from = document.at("started_from").get<std::string>(),
+          .sequence = document.at("sequence").get<std::int64_t>()};
+}
+
+}  // namespace
+
+std::string to_text(const Manifest& manifest) {
+  const auto& info = manifest.info;
+  json document{{"format", kFormat},
+                {"version", kVersion},
+                {"step", info.step},
+                {"epoch", info.epoch},
+                {"world_size", info.world_size},
+                {"started_from", info.started_from},
+                {"sequence", info.sequence},
+                {"files", files_to_json(manifest.files)}};
+  // A path may be of bytes that are no UTF-8: they are replaced before the checksum is taken.
+  document = json::parse(document.dump(-1, ' ', false, json::error_handler_t::replace));
+  document[kOwnChecksum] = checksum_of(document);
+  return document.dump(2) + "\n";
+}
+
+Manifest from_text(std::string_view text, const std::string& name) {
+  try {
+    const json document = parse(text);
+    check_form(document, name);
+    return {info_from(document), files_from_json(document.at("files"), name)};
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DataError(name + " is no manifest of a Lockstep checkpoint: " + error.what());
+  }
+}
+
+}  // namespace lockstep::manifest

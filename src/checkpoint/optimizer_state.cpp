@@ -1,0 +1,230 @@
+#include "lockstep/checkpoint/optimizer_state.hpp"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "optimizer_fields.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using torch::optim::Optimizer;
+
+/// A parameter of an optimizer under its name.
+struct Parameter {
+  std::string name;
+  at::Tensor tensor;
+};
+using Groups = std::vector<std::vector<Parameter>>;
+
+Groups groups_of(const Optimizer& optimizer, const std::vector<NamedTensor>& names) {
+  std::map<const void*, std::string> known;
+  for (const auto& entry : names) known.emplace(entry.tensor.unsafeGetTensorImpl(), entry.name);
+  Groups groups;
+  for (const auto& group : optimizer.param_groups()) {
+    auto& parameters = groups.emplace_back();
+    for (const auto& tensor : group.params()) {
+      const auto found = known.find(tensor.unsafeGetTensorImpl());
+      parameters.push_back({found != known.end() ? found->second
+                                                 : "group" + std::to_string(groups.size() - 1) + ".param" +
+                                                       std::to_string(parameters.size()),
+                            tensor});
+    }
+  }
+  return groups;
+}
+
+std::vector<std::string> names_of(const std::vector<Parameter>& group) {
+  std::vector<std::string> names;
+  for (const auto& parameter : group) names.push_back(parameter.name);
+  return names;
+}
+
+std::string key_of(const Parameter& parameter, const char* field) {
+  return "state." + parameter.name + "." + field;
+}
+
+template <class Action>
+void require_kind(const Optimizer& optimizer, const Action& action) {
+  if (optimizer_fields::with_kind(optimizer, action)) return;
+  throw UsageError(
+      "the state of this optimizer cannot be written or read: Lockstep knows torch::optim's SGD, Adam, "
+      "AdamW, "
+      "RMSprop and Adagrad, and no classes derived from them. Register an object of your own for it with "
+      "register_for_checkpointing.");
+}
+
+template <class Kind>
+json describe(Kind, const Optimizer& optimizer, const Groups& groups) {
+  json list = json::array();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto& options = static_cast<const typename Kind::Options&>(optimizer.param_groups()[g].options());
+    json entry{{"params", names_of(groups[g])}};
+    Kind::visit_options(options, [&](const char* name, const auto& value) { entry[name] = value; });
+    list.push_back(std::move(entry));
+  }
+  return {{"optimizer", Kind::kName}, {"param_groups", std::move(list)}};
+}
+
+at::Tensor as_tensor(const at::Tensor& tensor) { return tensor; }
+at::Tensor as_tensor(std::int64_t number) { return at::scalar_tensor(number, at::kLong); }
+
+template <class Kind>
+void collect(Kind, const Optimizer& optimizer, const Groups& groups, TensorMap& tensors) {
+  for (const auto& group : groups) {
+    for (const auto& parameter : group) {
+      const auto found = optimizer.state().find(parameter.tensor.unsafeGetTensorImpl());
+      if (found == optimizer.state().end()) continue;
+      const auto& state = static_cast<const typename Kind::State&>(*found->second);
+      Kind::visit_state(state, [&](const char* field, const auto& value) {
+        const at::Tensor tensor = as_tensor(value);
+        if (tensor.defined()) tensors.emplace(key_of(parameter, field), tensor);
+      });
+    }
+  }
+}
+
+[[noreturn]] void misfit(const std::string& where, const std::string& what) {
+  throw DataError(where + " does not fit the optimizer: " + what);
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+template <class Kind>
+void check_options(Kind, const json& description, const Groups& groups, const std::string& where) {
+  const auto kind = description.at("optimizer").get<std::string>();
+  if (kind != Kind::kName) misfit(where, "it is of " + kind + ", and the program has " + Kind::kName);
+  const auto& list = description.at("param_groups");
+  if (list.size() != groups.size()) {
+    misfit(where, "it has " + std::to_string(list.size()) + " parameter groups, and the program has " +
+                      std::to_string(groups.size()));
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto saved = list[g].at("params").get<std::vector<std::string>>();
+    if (saved != names_of(groups[g])) {
+      misfit(where, "its group " + std::to_string(g) + " has the parameters [" + join(saved) +
+                        "], and the program's has [" + join(names_of(groups[g])) + "]");
+    }
+  }
+}
+
+void check_tensor(const std::string& name, const at::Tensor& found, const Parameter& parameter,
+                  bool is_number, const std::string& where) {
+  const bool fits = is_number ? found.numel() == 1 && found.scalar_type() == at::kLong
+                              : found.sizes() == parameter.tensor.sizes();
+  if (!fits) misfit(where, "'" + name + "' has another shape or dtype than the parameter needs");
+}
+
+template <class Kind>
+void check_tensors(Kind, const TensorMap& tensors, const Groups& groups, const std::string& where) {
+  std::size_t known = 0;
+  for (const auto& group : groups) {
+    for (const auto& parameter : group) {
+      typename Kind::State fields;
+      Kind::visit_state(fields, [&](const char* field, auto& value) {
+        constexpr bool is_number = std::is_same_v<std::remove_cvref_t<decltype(value)>, std::int64_t>;
+        const std::string name = key_of(parameter, field);
+        const auto found = tensors.find(name);
+        if (found == tensors.end()) return;
+        ++known;
+        check_tensor(name, found->second, parameter, is_number, where);
+      });
+    }
+  }
+  if (known == tensors.size()) return;
+  misfit(where,
+         std::to_string(tensors.size() - known) + " of its tensors belong to no parameter of the program");
+}
+
+/// What the options say, into options of their kind. A value of another kind throws what JSON throws.
+template <class Kind>
+void read_options(Kind, const json& group, typename Kind::Options& options) {
+  Kind::visit_options(options, [&](const char* name, auto& value) { group.at(name).get_to(value); });
+}
+
+template <class Kind>
+void check(Kind kind, const Groups& groups, const OptimizerState& state, const std::string& where) {
+  try {
+    const json description = json::parse(state.options);
+    check_options(kind, description, groups, where);
+    for (const auto& group : description.at("param_groups")) {
+      typename Kind::Options scratch{0.0};
+      read_options(kind, group, scratch);
+    }
+  } catch (const json::exception& error) {
+    misfit(where, error.what());
+  }
+  check_tensors(kind, state.tensors, groups, where);
+}
+
+void take(const at::Tensor& saved, const at::Tensor& parameter, at::Tensor& place) {
+  place = at::empty_like(parameter, saved.scalar_type());
+  place.copy_(saved);
+}
+
+void take(const at::Tensor& saved, const at::Tensor&, std::int64_t& place) {
+  place = saved.item<std::int64_t>();
+}
+
+/// The state of one parameter, or nothing where it has none.
+template <class Kind>
+std::unique_ptr<torch::optim::OptimizerParamState> restored(Kind, const TensorMap& tensors,
+                                                            const Parameter& parameter) {
+  auto state = std::make_unique<typename Kind::State>();
+  bool any = false;
+  Kind::visit_state(*state, [&](const char* field, auto& value) {
+    const auto found = tensors.find(key_of(parameter, field));
+    if (found == tensors.end()) return;
+    any = true;
+    take(found->second, parameter.tensor, value);
+  });
+  return any ? std::move(state) : nullptr;
+}
+
+template <class Kind>
+void load(Kind kind, Optimizer& optimizer, const Groups& groups, const OptimizerState& saved) {
+  const at::NoGradGuard no_grad;
+  const json description = json::parse(saved.options);
+  optimizer.state().clear();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    auto& options = static_cast<typename Kind::Options&>(optimizer.param_groups()[g].options());
+    read_options(kind, description.at("param_groups")[g], options);
+    for (const auto& parameter : groups[g]) {
+      auto state = restored(kind, saved.tensors, parameter);
+      if (state) optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
+    }
+  }
+}
+
+}  // namespace
+
+OptimizerState optimizer_state(const Optimizer& optimizer, const std::vector<NamedTensor>& names) {
+  OptimizerState result;
+  const Groups groups = groups_of(optimizer, names);
+  require_kind(optimizer, [&](auto kind) {
+    result.options = describe(kind, optimizer, groups).dump(2) + "\n";
+    collect(kind, optimizer, groups, result.tensors);
+  });
+  return result;
+}
+
+void check_optimizer_state(const Optimizer& optimizer, const std::vector<NamedTensor>& names,
+                           const OptimizerState& state, const std::string& where) {
+  require_kind(optimizer, [&](auto kind) { check(kind, groups_of(optimizer, names), state, where); });
+}
+
+void load_optimizer_state(Optimizer& optimizer, const std::vector<NamedTensor>& names,
+                          const OptimizerState& state, const std::string& where) {
+  check_optimizer_state(optimizer, names, state, where);
+  require_kind(optimizer, [&](auto kind) { load(kind, optimizer, groups_of(optimizer, names), state); });
+}
+
+}  // namespace lockstep

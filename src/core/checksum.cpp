@@ -1,0 +1,100 @@
+#include "lockstep/core/checksum.hpp"
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "checksum_tables.hpp"
+#include "lockstep/core/input_file.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The reflected form of the polynomial 0x1EDC6F41.
+constexpr std::uint32_t kPolynomial = 0x82F63B78;
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+
+constexpr std::array<std::uint32_t, 256> make_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
+    std::uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1U) != 0 ? kPolynomial : 0);
+    table[byte] = value;
+  }
+  return table;
+}
+
+constexpr auto kTable = make_table();
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t update_by_instruction(std::uint32_t state,
+                                                                      const unsigned char* data,
+                                                                      std::size_t bytes) noexcept {
+  std::uint64_t wide = state;
+  for (; bytes >= sizeof(std::uint64_t); bytes -= sizeof(std::uint64_t), data += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, data, sizeof(word));
+    wide = _mm_crc32_u64(wide, word);
+  }
+  auto narrow = static_cast<std::uint32_t>(wide);
+  for (; bytes > 0; --bytes) narrow = _mm_crc32_u8(narrow, *data++);
+  return narrow;
+}
+
+bool has_instruction() noexcept {
+  static const bool has = __builtin_cpu_supports("sse4.2") != 0;
+  return has;
+}
+#endif
+
+}  // namespace
+
+std::uint32_t checksum::update_by_table(std::uint32_t state, const unsigned char* data,
+                                        std::size_t bytes) noexcept {
+  for (; bytes > 0; --bytes) state = (state >> 8) ^ kTable[(state ^ *data++) & 0xFFU];
+  return state;
+}
+
+void Crc32c::update(const void* data, std::size_t bytes) noexcept {
+  const auto* next = static_cast<const unsigned char*>(data);
+#if defined(__x86_64__)
+  if (has_instruction()) {
+    register_ = update_by_instruction(register_, next, bytes);
+    return;
+  }
+#endif
+  register_ = checksum::update_by_table(register_, next, bytes);
+}
+
+std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept {
+  Crc32c checksum;
+  checksum.update(data, bytes);
+  return checksum.value();
+}
+
+std::string checksum_text(std::uint32_t checksum) {
+  char text[9];
+  std::snprintf(text, sizeof(text), "%08x", static_cast<unsigned>(checksum));
+  return text;
+}
+
+FileDigest digest_of(const std::filesystem::path& path) {
+  InputFile file(path);
+  std::vector<char> piece(std::min<std::uint64_t>(kPiece, file.size()));
+  Crc32c checksum;
+  for (std::uint64_t left = file.size(); left > 0;) {
+    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(left, piece.size()));
+    file.read(piece.data(), bytes);
+    checksum.update(piece.data(), bytes);
+    left -= bytes;
+  }
+  return {file.size(), checksum.value()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace lockstep::file_system {
+
+// What AtomicFile and AtomicFolder share.
+
+inline std::filesystem::path parent_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+/// A new hidden name beside `path`. Not made from its own name, which may be as long as the file system
+/// allows.
+inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  static std::atomic<unsigned> counter{0};
+  return parent_of(path) /
+         (".lockstep-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp");
+}
+
+/// Whether temporary_name could have given this name.
+inline bool is_temporary_name(const std::string& name) {
+  return name.starts_with(".lockstep-") && name.ends_with(".tmp");
+}
+
+inline std::string reason(int error) { return std::generic_category().message(error); }
+
+/// Repeats a system call that a signal interrupted.
+template <typename Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// Brings the folder's entries to the disk; errno, or 0.
+inline int sync_folder(const std::filesystem::path& folder) {
+  const int descriptor =
+      uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (descriptor < 0) return errno;
+  const int error = uninterrupted([&] { return ::fsync(descriptor); }) < 0 ? errno : 0;
+  ::close(descriptor);
+  // Some network file systems cannot sync a folder and say so; they order the rename themselves.
+  return error == EINVAL || error == ENOTSUP ? 0 : error;
+}
+
+}  // namespace lockstep::file_system

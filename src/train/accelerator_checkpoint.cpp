@@ -1,0 +1,85 @@
+#include <nlohmann/json.hpp>
+
+#include "accelerator_state.hpp"
+#include "lockstep/core/stop_signals.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+json to_json(const LatestCheckpoint& latest) {
+  json document{{"passed_over", json::array()}};
+  for (const auto& bad : latest.passed_over) {
+    document["passed_over"].push_back({{"path", bad.path.string()}, {"reason", bad.reason}});
+  }
+  if (!latest.checkpoint) return document;
+  const auto& info = latest.checkpoint->info;
+  document["path"] = latest.checkpoint->path.string();
+  document["step"] = info.step;
+  document["epoch"] = info.epoch;
+  document["world_size"] = info.world_size;
+  document["started_from"] = info.started_from;
+  document["sequence"] = info.sequence;
+  return document;
+}
+
+LatestCheckpoint latest_from(const json& document) {
+  LatestCheckpoint latest;
+  for (const auto& bad : document.at("passed_over"))
+    latest.passed_over.push_back({bad["path"], bad["reason"]});
+  if (!document.contains("path")) return latest;
+  latest.checkpoint = Checkpoint{.path = document["path"].get<std::string>(),
+                                 .info = {.step = document["step"],
+                                          .epoch = document["epoch"],
+                                          .world_size = document["world_size"],
+                                          .started_from = document["started_from"],
+                                          .sequence = document["sequence"]}};
+  return latest;
+}
+
+}  // namespace
+
+void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors) const {
+  state_->training.add_model(std::move(tensors));
+}
+
+void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) const {
+  state_->training.add_optimizer(optimizer);
+}
+
+void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) const {
+  state_->training.add_object(name, object);
+}
+
+void Accelerator::free_memory() const { state_->training.clear(); }
+
+void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info) const {
+  state_->training.save(*this, path, info);
+}
+
+Checkpoint Accelerator::load_state(const fs::path& path) const {
+  return *find_and_load([&] { return LatestCheckpoint{verify_checkpoint(path), {}}; }).checkpoint;
+}
+
+LatestCheckpoint Accelerator::load_latest_state(
+    const fs::path& folder, const std::function<bool(const CheckpointInfo&)>& fits) const {
+  return find_and_load([&] { return latest_checkpoint(folder, fits); });
+}
+
+LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) const {
+  json found;
+  on_main_process([&] { found = to_json(find()); });
+  const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
+  if (latest.checkpoint) state_->training.load(*this, *latest.checkpoint);
+  return latest;
+}
+
+void Accelerator::request_stop() const { state_->stop_requested = true; }
+
+bool Accelerator::should_stop() const {
+  return state_->stop_agreement.ask(state_->stop_requested || StopSignals::received() != 0);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#include "broadcast_tensors.hpp"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::train {
+namespace {
+
+using nlohmann::json;
+
+json forms_of(const TensorMap& tensors) {
+  json forms = json::array();
+  for (const auto& [name, tensor] : tensors) {
+    forms.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
+  }
+  return forms;
+}
+
+at::Tensor empty_of(const json& form, const at::Device& device) {
+  return at::empty(form[2].get<std::vector<std::int64_t>>(),
+                   at::TensorOptions(device).dtype(static_cast<at::ScalarType>(form[1].get<int>())));
+}
+
+}  // namespace
+
+void broadcast_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  if (group.size() == 1) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : tensors) group.broadcast(entry.tensor.detach());
+}
+
+TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors) {
+  if (group.size() == 1) return tensors;
+  const at::NoGradGuard no_grad;
+  TensorMap result;
+  for (const auto& form : group.broadcast_object(forms_of(tensors))) {
+    const auto name = form[0].get<std::string>();
+    const at::Tensor tensor = group.rank() == 0 ? tensors.at(name).detach().to(group.device()).contiguous()
+                                                : empty_of(form, group.device());
+    group.broadcast(tensor);
+    result.emplace(name, tensor);
+  }
+  return result;
+}
+
+}  // namespace lockstep::train

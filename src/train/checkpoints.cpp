@@ -1,0 +1,185 @@
+#include "lockstep/train/checkpoints.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <iostream>
+#include <optional>
+
+#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/folder_lock.hpp"
+#include "lockstep/core/stop_signals.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string owner_text(const World& world) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host.data() +
+         (world.run_id.empty() ? "" : " of the run '" + world.run_id + "'");
+}
+
+void say(const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; }
+
+void check_options(const CheckpointOptions& options) {
+  if (options.every < 0 || options.keep_last < 0)
+    throw UsageError("Checkpoints: 'every' and 'keep_last' must be 0 or more.");
+  if (options.folder.empty() && options.every > 0)
+    throw UsageError("Checkpoints: 'every' needs a folder to write to.");
+}
+
+}  // namespace
+
+struct Checkpoints::State {
+  State(const Accelerator& the_accelerator, CheckpointOptions the_options);
+
+  bool is_on() const { return !options.folder.empty(); }
+  void take_folder();
+  void take_over(const Checkpoint& checkpoint);
+  void resume_newest();
+  void resume_from_path();
+  void report(const std::vector<BadCheckpoint>& passed_over);
+  bool try_save();
+  void save_and_rotate();
+  void rotate() const;
+
+  Accelerator accelerator;
+  CheckpointOptions options;
+  std::optional<FolderLock> lock;
+  std::optional<StopSignals> signals;
+  std::vector<BadCheckpoint> bad;
+  std::string started_from;
+  std::int64_t step = 0;
+  std::int64_t saved_step = -1;
+};
+
+Checkpoints::State::State(const Accelerator& the_accelerator, CheckpointOptions the_options)
+    : accelerator(the_accelerator), options(std::move(the_options)) {
+  check_options(options);
+  if (!is_on()) return;
+  if (options.stop_at_sigterm) {
+    signals.emplace(std::initializer_list<int>{SIGUSR1, SIGTERM});
+  } else {
+    signals.emplace(std::initializer_list<int>{SIGUSR1});
+  }
+  accelerator.on_main_process([this] { take_folder(); });
+}
+
+void Checkpoints::State::take_folder() {
+  lock.emplace(options.folder, owner_text(accelerator.world()));
+  remove_leftovers(options.folder);
+}
+
+void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
+  step = saved_step = checkpoint.info.step;
+  accelerator.print("resumed from ", checkpoint.path.string(), ": step ", step, ", epoch ",
+                    checkpoint.info.epoch,
+                    checkpoint.info.world_size == accelerator.num_processes()
+                        ? ""
+                        : ", written by " + std::to_string(checkpoint.info.world_size) +
+                              " rank(s): random numbers begin anew");
+}
+
+void Checkpoints::State::report(const std::vector<BadCheckpoint>& passed_over) {
+  bad = passed_over;
+  if (!accelerator.is_main_process()) return;
+  for (const auto& entry : passed_over) say("'" + entry.path.string() + "' is passed over: " + entry.reason);
+}
+
+void Checkpoints::State::resume_newest() {
+  const auto latest = accelerator.load_latest_state(options.folder);
+  report(latest.passed_over);
+  if (!latest.checkpoint) {
+    accelerator.print("no checkpoint to resume from in ", options.folder, ": starting from the beginning");
+    return;
+  }
+  started_from = latest.checkpoint->info.started_from;
+  take_over(*latest.checkpoint);
+}
+
+void Checkpoints::State::resume_from_path() {
+  // Each rank may have its own view of the file system; what counts is rank 0's.
+  started_from = accelerator.process_group().broadcast_object(fs::weakly_canonical(options.resume).string());
+  if (is_on()) {
+    const auto comes_from_it = [this](const CheckpointInfo& info) {
+      return info.started_from == started_from;
+    };
+    const auto latest = accelerator.load_latest_state(options.folder, comes_from_it);
+    report(latest.passed_over);
+    if (latest.checkpoint) return take_over(*latest.checkpoint);
+  }
+  take_over(accelerator.load_state(started_from));
+  // It lies elsewhere, or belongs to an older run: this run's own folder has nothing of this step yet.
+  saved_step = -1;
+}
+
+void Checkpoints::State::rotate() const {
+  try {
+    rotate_checkpoints(options.folder, options.keep_last, bad);
+  } catch (const Error& error) {
+    say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe all the same.
+  }
+}
+
+void Checkpoints::State::save_and_rotate() {
+  accelerator.save_state(fs::path(options.folder) / checkpoint_name(step),
+                         {.step = step, .started_from = started_from});
+  if (accelerator.is_main_process()) rotate();
+  bad.clear();
+  saved_step = step;
+}
+
+/// False when the checkpoint could not be written and the training goes on all the same.
+bool Checkpoints::State::try_save() {
+  try {
+    save_and_rotate();
+    return true;
+  } catch (const RemoteError& error) {
+    if (!options.continue_after_failed_save) throw;
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const Error& error) {
+    if (!options.continue_after_failed_save) throw;
+    say(std::string("training goes on without this checkpoint: ") + error.what());
+  }
+  return false;
+}
+
+Checkpoints::Checkpoints(const Accelerator& accelerator, CheckpointOptions options)
+    : state_(std::make_unique<State>(accelerator, std::move(options))) {}
+
+Checkpoints::~Checkpoints() = default;
+Checkpoints::Checkpoints(Checkpoints&&) noexcept = default;
+Checkpoints& Checkpoints::operator=(Checkpoints&&) noexcept = default;
+
+void Checkpoints::resume() {
+  const std::string& resume = state_->options.resume;
+  if (resume == "never") return;
+  if (resume != "auto") return state_->resume_from_path();
+  if (state_->is_on()) state_->resume_newest();
+}
+
+bool Checkpoints::after_step() {
+  ++state_->step;
+  if (!state_->is_on()) return false;
+  const bool due = state_->options.every > 0 && state_->step % state_->options.every == 0;
+  if (due) state_->try_save();
+  if (!state_->accelerator.should_stop()) return false;
+  if (state_->saved_step != state_->step) state_->save_and_rotate();
+  state_->accelerator.print("preempted: saved ", state_->options.folder, "/", checkpoint_name(state_->step),
+                            " at step ", state_->step, "; the same command goes on from there");
+  return true;
+}
+
+void Checkpoints::save() {
+  if (state_->is_on() && state_->saved_step != state_->step) state_->try_save();
+}
+
+std::int64_t Checkpoints::step() const noexcept { return state_->step; }
+
+}  // namespace lockstep

@@ -1,0 +1,210 @@
+#include "training_state.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "broadcast_tensors.hpp"
+#include "loader_json.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Accelerate's names: the first of a kind has no number, the others count from 1.
+std::string numbered(const std::string& stem, std::size_t index, const std::string& ending) {
+  return stem + (index == 0 ? "" : "_" + std::to_string(index)) + ending;
+}
+
+std::string model_file(std::size_t index) { return numbered("model", index, ".safetensors"); }
+std::string optimizer_file(std::size_t index, const char* ending) {
+  return numbered("optimizer", index, ending);
+}
+std::string sampler_file(std::size_t index) { return numbered("sampler", index, ".json"); }
+std::string object_file(const std::string& name) { return "custom_checkpoint_" + name + ".safetensors"; }
+std::string random_file(std::size_t rank) { return "random_states_" + std::to_string(rank) + ".safetensors"; }
+
+bool makes_a_file_name(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
+  });
+}
+
+/// A program that has fewer or more models than the checkpoint is another program.
+void check_count(const fs::path& checkpoint, const char* what, const std::string& last,
+                 const std::string& one_more, bool wants_any) {
+  if (wants_any && !fs::exists(checkpoint / last)) {
+    throw DataError("'" + checkpoint.string() + "' has no " + last + ": it was written with fewer " + what +
+                    " than the program has prepared.");
+  }
+  if (fs::exists(checkpoint / one_more)) {
+    throw DataError("'" + checkpoint.string() + "' has " + one_more + ": it was written with more " + what +
+                    " than the program has prepared. Call prepare() for all before loading.");
+  }
+}
+
+OptimizerState read_optimizer(const fs::path& checkpoint, std::size_t index) {
+  return {load_file(checkpoint / optimizer_file(index, ".safetensors")).tensors,
+          read_json(checkpoint / optimizer_file(index, ".json")).dump()};
+}
+
+DataLoaderState read_position(const fs::path& path) {
+  try {
+    return loader_state_from(read_json(path));
+  } catch (const json::exception& error) {
+    throw DataError("'" + path.string() + "' is not the position of a loader: " + error.what());
+  }
+}
+
+}  // namespace
+
+struct TrainingState::Content {
+  std::vector<SafeTensors> models = {};
+  std::vector<OptimizerState> optimizers = {};
+  std::vector<DataLoaderState> loaders = {};
+  std::vector<SafeTensors> objects = {};
+  std::vector<RandomState> random = {};
+};
+
+void TrainingState::add_object(const std::string& name, Checkpointable& object) {
+  const bool taken =
+      std::any_of(objects_.begin(), objects_.end(), [&](const auto& entry) { return entry.first == name; });
+  if (taken || !makes_a_file_name(name)) {
+    throw UsageError("register_for_checkpointing: the name '" + name + "' " +
+                     (taken ? "is taken" : "cannot be part of a file's name") +
+                     ". Use another one, of letters, digits, '_', '-' and '.'.");
+  }
+  objects_.emplace_back(name, &object);
+}
+
+/// The models' parameters. Where two models use one name, the later one's stand under the model's number.
+std::vector<NamedTensor> TrainingState::parameter_names() const {
+  std::vector<NamedTensor> names;
+  std::map<std::string, const void*> taken;
+  for (std::size_t model = 0; model < models_.size(); ++model) {
+    for (const auto& entry : models_[model]()) {
+      const auto [place, is_new] = taken.emplace(entry.name, entry.tensor.unsafeGetTensorImpl());
+      const bool clash = !is_new && place->second != entry.tensor.unsafeGetTensorImpl();
+      names.push_back(
+          {clash ? "model_" + std::to_string(model) + "." + entry.name : entry.name, entry.tensor});
+    }
+  }
+  return names;
+}
+
+void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info) const {
+  std::vector<SafeTensors> objects;
+  for (const auto& [name, object] : objects_) objects.push_back(object->checkpoint_state());
+  const auto random = gather_random_states(accelerator.process_group());
+  info.world_size = accelerator.num_processes();
+  if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
+  accelerator.on_main_process([&] {
+    write_checkpoint(path, info, [&](const fs::path& folder) { write_files(folder, random, objects); });
+  });
+}
+
+void TrainingState::write_files(const fs::path& folder, const std::vector<RandomState>& random,
+                                const std::vector<SafeTensors>& objects) const {
+  const auto names = parameter_names();
+  for (std::size_t i = 0; i < models_.size(); ++i) write_model_file(folder / model_file(i), models_[i]());
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    const OptimizerState state = optimizer_state(*optimizers_[i], names);
+    save_file(state.tensors, folder / optimizer_file(i, ".safetensors"), {{"format", "pt"}});
+    write_json(folder / optimizer_file(i, ".json"), json::parse(state.options));
+  }
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    write_json(folder / sampler_file(i), to_json(loaders_[i].state()));
+  }
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    save_file(objects[i].tensors, folder / object_file(objects_[i].first), objects[i].metadata);
+  }
+  for (std::size_t r = 0; r < random.size(); ++r) write_random_state(folder / random_file(r), random[r]);
+}
+
+void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
+  Content content;
+  accelerator.on_main_process([&] { content = read_files(checkpoint); });
+  take_positions(accelerator, content);
+  take_models(accelerator, content);
+  take_optimizers(accelerator, content);
+  take_objects(accelerator, content);
+  if (checkpoint.info.world_size == accelerator.num_processes()) {
+    scatter_random_states(accelerator.process_group(), content.random);
+  } else {
+    begin_new_random_states(accelerator.process_group(), content.random);
+  }
+}
+
+TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) const {
+  const auto& path = checkpoint.path;
+  Content content;
+  const auto names = parameter_names();
+  const auto last = [](std::size_t count) { return count == 0 ? 0 : count - 1; };
+  check_count(path, "models", model_file(last(models_.size())), model_file(models_.size()), !models_.empty());
+  check_count(path, "optimizers", optimizer_file(last(optimizers_.size()), ".json"),
+              optimizer_file(optimizers_.size(), ".json"), !optimizers_.empty());
+  check_count(path, "loaders", sampler_file(last(loaders_.size())), sampler_file(loaders_.size()),
+              !loaders_.empty());
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    content.models.push_back(load_for_model(path / model_file(i), models_[i]()));
+  }
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    content.optimizers.push_back(read_optimizer(path, i));
+    check_optimizer_state(*optimizers_[i], names, content.optimizers[i],
+                          "'" + (path / optimizer_file(i, ".safetensors")).string() + "'");
+  }
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    content.loaders.push_back(read_position(path / sampler_file(i)));
+  }
+  for (const auto& [name, object] : objects_) content.objects.push_back(load_file(path / object_file(name)));
+  for (std::size_t r = 0; r < static_cast<std::size_t>(checkpoint.info.world_size); ++r) {
+    content.random.push_back(read_random_state(path / random_file(r)));
+  }
+  return content;
+}
+
+/// First of all: a position that does not fit this world is refused on every rank alike, before anything has
+/// changed but positions.
+void TrainingState::take_positions(const Accelerator& accelerator, const Content& content) const {
+  json positions = json::array();
+  for (const auto& state : content.loaders) positions.push_back(to_json(state));
+  positions = accelerator.process_group().broadcast_object(positions);
+  for (std::size_t i = 0; i < loaders_.size(); ++i) loaders_[i].load_state(loader_state_from(positions[i]));
+}
+
+void TrainingState::take_models(const Accelerator& accelerator, const Content& content) const {
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    const auto tensors = models_[i]();
+    if (accelerator.is_main_process()) copy_into(content.models[i], tensors);
+    broadcast_values(accelerator.process_group(), tensors);
+  }
+}
+
+void TrainingState::take_optimizers(const Accelerator& accelerator, const Content& content) const {
+  const bool main = accelerator.is_main_process();
+  const auto names = parameter_names();
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    OptimizerState state = main ? content.optimizers[i] : OptimizerState{};
+    state.options = accelerator.process_group().broadcast_object(state.options);
+    state.tensors = broadcast_tensors(accelerator.process_group(), state.tensors);
+    load_optimizer_state(*optimizers_[i], names, state, "rank 0's optimizer state");
+  }
+}
+
+void TrainingState::take_objects(const Accelerator& accelerator, const Content& content) const {
+  const bool main = accelerator.is_main_process();
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    SafeTensors state = main ? content.objects[i] : SafeTensors{};
+    state.metadata = accelerator.process_group().broadcast_object(json(state.metadata)).get<TensorMetadata>();
+    state.tensors = broadcast_tensors(accelerator.process_group(), state.tensors);
+    for (auto& [name, tensor] : state.tensors) tensor = tensor.cpu();
+    objects_[i].second->load_checkpoint_state(state);
+  }
+}
+
+}  // namespace lockstep::train

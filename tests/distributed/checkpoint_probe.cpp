@@ -1,0 +1,158 @@
+// A training that can be killed, stopped and started again, for resume_test.cpp and tests/faults.
+//
+// Every rank's loss of every step goes into OUT/losses.<rank>, one line a step, its bits in hexadecimal. At
+// the end rank 0 writes a last checkpoint to OUT/final, in which everything is that goes on.
+#include <torch/nn.h>
+#include <torch/optim.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/options.hpp"
+#include "lockstep/core/program.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/train/checkpoints.hpp"
+
+namespace {
+
+using lockstep::Accelerator;
+using lockstep::Checkpoints;
+using std::chrono::milliseconds;
+
+struct Options {
+  std::string out;
+  std::string folder;
+  std::int64_t epochs = 4;
+  std::int64_t every = 7;
+  std::string resume = "auto";
+  /// Milliseconds that a step takes at least.
+  std::int64_t step_time = 0;
+  /// In as many attempts a rank is killed, at a time of chance.
+  std::int64_t kills = 0;
+  std::int64_t latest_kill = 300;
+  std::uint64_t seed = 1;
+  /// This rank is killed in the middle of this step of the first attempt.
+  std::int64_t kill_rank = -1;
+  std::int64_t kill_step = -1;
+  bool agree = true;
+};
+
+const lockstep::OptionTable<Options>& option_table() {
+  static const auto table =
+      lockstep::OptionTable<Options>("checkpoint_probe", "A training to be interrupted.")
+          .add("out", &Options::out, "Folder for losses and the end's state.")
+          .add("folder", &Options::folder, "Folder for checkpoints.")
+          .add("epochs", &Options::epochs, "Passes over the data.")
+          .add("every", &Options::every, "Steps between checkpoints.")
+          .add("resume", &Options::resume, "As CheckpointOptions.")
+          .add("step-time", &Options::step_time, "Least milliseconds of a step.")
+          .add("kills", &Options::kills, "Attempts that are killed.")
+          .add("latest-kill", &Options::latest_kill, "Milliseconds.")
+          .add("seed", &Options::seed, "Of the kills.")
+          .add("kill-rank", &Options::kill_rank, "Killed in the first attempt.")
+          .add("kill-step", &Options::kill_step, "In the backward of this step.")
+          .add("agree", &Options::agree, "Checkpoints and stopping at all.");
+  return table;
+}
+
+/// The rank and the time of this attempt's kill are the same for all ranks, and others for each attempt.
+void plan_kill(const Accelerator& accelerator, const Options& options) {
+  const auto attempt = accelerator.world().restart_count;
+  if (attempt >= options.kills) return;
+  std::mt19937_64 random(options.seed * 1000 + static_cast<std::uint64_t>(attempt));
+  const auto rank = static_cast<int>(random() % static_cast<std::uint64_t>(accelerator.num_processes()));
+  const auto delay = milliseconds(random() % static_cast<std::uint64_t>(options.latest_kill));
+  if (rank != accelerator.process_index()) return;
+  std::thread([delay] {
+    std::this_thread::sleep_for(delay);
+    ::raise(SIGKILL);
+  }).detach();
+}
+
+class Losses {
+ public:
+  Losses(const std::string& folder, int rank)
+      : file_(folder + "/losses." + std::to_string(rank), std::ios::app) {}
+
+  void write(std::int64_t step, const at::Tensor& loss) {
+    char line[64];
+    std::snprintf(line, sizeof(line), "%lld %a", static_cast<long long>(step), loss.item<double>());
+    file_ << line << std::endl;
+  }
+
+ private:
+  std::ofstream file_;
+};
+
+/// Renamed into place, so that nobody reads half of it.
+void write_pid(const std::string& path) {
+  std::ofstream(path + ".new") << ::getpid() << std::endl;
+  std::filesystem::rename(path + ".new", path);
+}
+
+torch::nn::Sequential make_model() {
+  torch::manual_seed(3);
+  return torch::nn::Sequential(torch::nn::Linear(6, 32), torch::nn::BatchNorm1d(32), torch::nn::ReLU(),
+                               torch::nn::Dropout(0.3), torch::nn::Linear(32, 1));
+}
+
+lockstep::DataLoader make_loader() {
+  torch::manual_seed(4);
+  const at::Tensor x = torch::randn({400, 6});
+  auto data =
+      std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
+  return lockstep::DataLoader(data, {.batch_size = 4, .shuffle = true, .num_workers = 1, .seed = 11});
+}
+
+int run(const Options& options) {
+  const Accelerator accelerator({.device = "cpu", .timeout = std::chrono::seconds(40)});
+  const int rank = accelerator.process_index();
+  auto model = make_model();
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
+  auto loader = make_loader();
+  auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+  torch::manual_seed(100 + static_cast<std::uint64_t>(rank));  // Dropout differs between the ranks.
+  Checkpoints checkpoints(accelerator, {.folder = options.agree ? options.folder : "",
+                                        .every = options.agree ? options.every : 0,
+                                        .resume = options.agree ? options.resume : "never"});
+  checkpoints.resume();
+  write_pid(options.out + "/pid." + std::to_string(rank));
+  Losses losses(options.out, rank);
+  plan_kill(accelerator, options);
+  while (batches.epoch() < options.epochs) {
+    for (auto& batch : batches) {
+      const at::Tensor loss = torch::mse_loss(ddp(batch["x"]), batch["y"]);
+      const bool deadly = accelerator.world().restart_count == 0 && rank == options.kill_rank &&
+                          checkpoints.step() == options.kill_step;
+      if (deadly) loss.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
+      opt.zero_grad();
+      accelerator.backward(loss);
+      opt.step();
+      losses.write(checkpoints.step(), loss);
+      std::this_thread::sleep_for(milliseconds(options.step_time));
+      if (checkpoints.after_step()) {
+        std::cout << "rank " + std::to_string(rank) + " stopped at step " +
+                         std::to_string(checkpoints.step()) + "\n"
+                  << std::flush;
+        return lockstep::kPreemptedExitCode;
+      }
+    }
+  }
+  accelerator.save_state(options.out + "/final", {.step = checkpoints.step()});
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("checkpoint_probe",
+                               [&] { return run(option_table().parse(argc, argv).options); });
+}

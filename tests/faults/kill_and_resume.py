@@ -1,0 +1,91 @@
+"""Kills ranks of a training at random times and compares its end with an uninterrupted run, bit for bit.
+
+    python3 tests/faults/kill_and_resume.py BUILD [--kills 200] [--ranks 2] [--every 3] [--seed 1]
+
+BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Each job takes ten
+kills, at random ranks and at random times of up to --latest-kill milliseconds after a start: in steps, in writes of
+checkpoints, and while other ranks still start. Prints a line for each job and ends with 1 at the first difference.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+KILLS_OF_A_JOB = 10
+LONGEST_JOB = 600
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--latest-kill", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def run_job(options, folder, kills, seed):
+    (folder / "out").mkdir()
+    command = [options.build / "bin/lockstep", "run", "--nproc-per-node", str(options.ranks),
+               "--max-restarts", str(kills), options.build / "tests/checkpoint_probe",
+               "--out", folder / "out", "--folder", folder / "checkpoints", "--every", str(options.every),
+               "--step-time", "4", "--kills", str(kills), "--seed", str(seed),
+               "--latest-kill", str(options.latest_kill)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
+
+
+def losses_in(path):
+    """{step: bits}; fails where a step that was done again had another loss."""
+    losses = {}
+    for line in path.read_text().splitlines():
+        step, bits = line.split()
+        if losses.setdefault(step, bits) != bits:
+            raise AssertionError(f"{path}: step {step} had the losses {losses[step]} and {bits}")
+    return losses
+
+
+def trace(options, folder):
+    out = folder / "out"
+    losses = [losses_in(out / f"losses.{rank}") for rank in range(options.ranks)]
+    files = {path.name: path.read_bytes() for path in sorted((out / "final").iterdir()) if path.name != "manifest.json"}
+    assert len(files) >= 5, f"too few files to compare: {sorted(files)}"
+    return losses, files
+
+
+def interrupted(options, wanted, kills, seed):
+    with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
+        folder, begin = pathlib.Path(name), time.monotonic()
+        job = run_job(options, folder, kills, seed)
+        done = job.stderr.count("FAILED: rank ")
+        assert job.returncode == 0, job.stderr
+        assert "passed over" not in job.stderr, job.stderr
+        assert trace(options, folder) == wanted, f"seed {seed}: the training ended differently\n{job.stdout}"
+        left = [path.name for path in (folder / "checkpoints").iterdir() if path.name.endswith(".tmp")]
+        assert not left, f"left behind: {left}"
+        print(f"seed {seed}: {done} kills, {job.stdout.count('resumed from')} resumes, "
+              f"{time.monotonic() - begin:.1f} s, same bits", flush=True)
+        return done
+
+
+def main():
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
+        job = run_job(options, pathlib.Path(name), 0, 0)
+        assert job.returncode == 0, job.stderr
+        wanted = trace(options, pathlib.Path(name))
+    kills, seed = 0, options.seed
+    while kills < options.kills:
+        kills += interrupted(options, wanted, min(KILLS_OF_A_JOB, options.kills - kills), seed)
+        seed += 1
+    print(f"{kills} kills in {seed - options.seed} jobs: every training ended with the same bits")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except AssertionError as error:
+        sys.exit(f"FAILED: {error}")

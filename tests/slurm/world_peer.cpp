@@ -1,0 +1,43 @@
+// Prints who this process is in its job as one line of JSON, for slurm_test.py to hold against what Slurm says.
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/program.hpp"
+#include "lockstep/core/world.hpp"
+
+namespace {
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+int print_world() {
+  const auto environment = lockstep::process_environment();
+  const auto world = lockstep::World::from_environment(environment);
+  const nlohmann::json line{{"host", host_name()},
+                            {"slurm_rank", lockstep::find_variable(environment, "SLURM_PROCID").value_or("")},
+                            {"rank", world.rank},
+                            {"world_size", world.world_size},
+                            {"local_rank", world.local_rank},
+                            {"local_world_size", world.local_world_size},
+                            {"local_main_rank", world.local_main_rank()},
+                            {"group_rank", world.group_rank},
+                            {"group_world_size", world.group_world_size},
+                            {"master_addr", world.master_addr},
+                            {"master_port", world.master_port},
+                            {"own_devices", world.own_devices},
+                            {"restart_count", world.restart_count},
+                            {"run_id", world.run_id},
+                            {"warning", lockstep::lonely_process_warning(environment).value_or("")}};
+  std::cout << line.dump() + "\n" << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+int main() { return lockstep::run_program("world_peer", print_world); }

@@ -1,0 +1,137 @@
+#include "lockstep/core/atomic_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/folder_lock.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::read_bytes;
+using testing::TemporaryFolder;
+using testing::write_bytes;
+using Files = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+TEST(AtomicFolder, AppearsAtTheCommitAndNotBefore) {
+  const TemporaryFolder place;
+  AtomicFolder folder(place / "above/new");
+  write_bytes(folder.path() / "x", "text");
+  EXPECT_FALSE(fs::exists(place / "above/new"));
+  folder.commit();
+  EXPECT_EQ(read_bytes(place / "above/new/x"), "text");
+  EXPECT_EQ(std::distance(fs::directory_iterator(place / "above"), fs::directory_iterator()), 1);
+  EXPECT_THROWS(folder.commit(), UsageError, "committed already");
+}
+
+TEST(AtomicFolder, LeavesNothingBehindWithoutACommit) {
+  const TemporaryFolder place;
+  {
+    AtomicFolder folder(place / "new");
+    write_bytes(folder.path() / "x", "text");
+  }
+  EXPECT_TRUE(place.files().empty());
+}
+
+TEST(AtomicFolder, TakesThePlaceOfAnOlderOne) {
+  const TemporaryFolder place;
+  fs::create_directory(place / "it");
+  write_bytes(place / "it/old", "old");
+  AtomicFolder folder(place / "it");
+  write_bytes(folder.path() / "new", "new");
+  EXPECT_EQ(read_bytes(place / "it/old"), "old");
+  folder.commit();
+  EXPECT_EQ(read_bytes(place / "it/new"), "new");
+  EXPECT_FALSE(fs::exists(place / "it/old"));
+  EXPECT_EQ(place.files(), Files{"it"});
+}
+
+/// Whoever looks while folders are exchanged sees one or the other, whole, at every moment.
+TEST(AtomicFolder, IsThereAtEveryMomentWhileItIsReplaced) {
+  const TemporaryFolder place;
+  std::atomic<bool> done{false};
+  { AtomicFolder(place / "it").commit(); }
+  std::thread writer([&] {
+    for (int i = 0; i < 200; ++i) AtomicFolder(place / "it").commit();
+    done = true;
+  });
+  int looks = 0;
+  int missing = 0;
+  struct stat status {};
+  for (; !done; ++looks) missing += ::stat((place / "it").c_str(), &status) == 0 ? 0 : 1;
+  writer.join();
+  EXPECT_GT(looks, 0);
+  EXPECT_EQ(missing, 0);
+}
+
+TEST(AtomicFolder, WhatKilledProcessesLeaveIsCleared) {
+  const TemporaryFolder place;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    AtomicFolder folder(place / "new");
+    write_bytes(folder.path() / "x", "text");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  write_bytes(place / "mine.tmp", "");
+  EXPECT_EQ(place.files().size(), 2U);
+  remove_leftovers(place.path());
+  EXPECT_EQ(place.files(), Files{"mine.tmp"});
+  remove_leftovers(place / "none");
+}
+
+TEST(AtomicFolder, SaysWhatIsWrongWithItsPlace) {
+  const TemporaryFolder place;
+  write_bytes(place / "file", "");
+  EXPECT_THROWS(AtomicFolder(place / "file/new"), Error, "/file/new'", "cannot be made");
+  EXPECT_THROWS(AtomicFolder((place / "new/").string()), UsageError, "slash");
+  EXPECT_THROWS(remove_folder(place / "none"), Error, "/none'", "No such file");
+}
+
+TEST(FolderLock, KeepsASecondWriterOutAndNamesTheFirst) {
+  const TemporaryFolder place;
+  {
+    const FolderLock lock(place / "shared", "process 17 on node3");
+    EXPECT_THROWS(FolderLock(place / "shared", "me", milliseconds(10)), UsageError, "/shared'",
+                  "in use by process 17 on node3");
+  }
+  const FolderLock again(place / "shared", "me", milliseconds(0));
+}
+
+TEST(FolderLock, EndsWithAProcessThatIsKilled) {
+  const TemporaryFolder place;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const FolderLock lock(place.path(), "the child");
+    [[maybe_unused]] const auto written = ::write(ready[1], "x", 1);
+    ::pause();
+  }
+  char letter = 0;
+  ASSERT_EQ(::read(ready[0], &letter, 1), 1);
+  EXPECT_THROWS(FolderLock(place.path(), "me", milliseconds(10)), UsageError, "the child");
+  ::kill(child, SIGKILL);
+  const FolderLock lock(place.path(), "me");  // Waits for the end of a process that is ending.
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace lockstep

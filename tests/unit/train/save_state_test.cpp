@@ -1,0 +1,423 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <mutex>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/checkpoints.hpp"
+#include "support/ranks.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains_all;
+using testing::message_of;
+using testing::TemporaryFolder;
+using Losses = std::vector<double>;
+
+constexpr std::int64_t kSamples = 48;
+constexpr std::int64_t kBatch = 4;
+
+std::shared_ptr<const Dataset> samples() {
+  const at::Tensor x = at::linspace(-1, 1, kSamples * 3).reshape({kSamples, 3});
+  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
+}
+
+/// A small training with everything that must be kept: dropout, batch norm, a shuffle, read-ahead, a sum.
+class Job : public Checkpointable {
+ public:
+  explicit Job(const Accelerator& accelerator, std::uint64_t seed = 1, bool dropout = true)
+      : accelerator_(accelerator) {
+    torch::manual_seed(seed);
+    model_ = torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::BatchNorm1d(8),
+                                   torch::nn::Dropout(dropout ? 0.5 : 0.0), torch::nn::Linear(8, 1));
+    optimizer_ =
+        std::make_unique<torch::optim::AdamW>(model_->parameters(), torch::optim::AdamWOptions(0.05));
+    DataLoader loader(samples(), {.batch_size = kBatch, .shuffle = true, .num_workers = 2, .seed = 9});
+    ddp_.emplace(accelerator.prepare(model_));
+    accelerated_.emplace(accelerator.prepare(*optimizer_));
+    loader_.emplace(accelerator.prepare(loader));
+    accelerator.register_for_checkpointing("sum", *this);
+  }
+
+  /// The losses of that many steps. `after` is called after each.
+  Losses train(int steps, const std::function<void()>& after = {}) {
+    Losses losses;
+    while (steps > 0) {
+      for (auto& batch : *loader_) {
+        const at::Tensor loss = torch::mse_loss((*ddp_)(batch["x"]), batch["y"]);
+        accelerated_->zero_grad();
+        accelerator_.backward(loss);
+        accelerated_->step();
+        losses.push_back(loss.item<double>());
+        sum_ += losses.back();
+        if (after) after();
+        if (--steps == 0) break;
+      }
+    }
+    return losses;
+  }
+
+  std::vector<at::Tensor> tensors() const {
+    auto tensors = model_->parameters();
+    for (const auto& buffer : model_->buffers()) tensors.push_back(buffer);
+    return tensors;
+  }
+
+  double sum() const { return sum_; }
+  std::int64_t epoch() const { return loader_->epoch(); }
+  std::int64_t position() const { return loader_->position(); }
+
+  SafeTensors checkpoint_state() const override {
+    return {.tensors = {{"sum", at::scalar_tensor(sum_, at::kDouble)}}, .metadata = {{"unit", "loss"}}};
+  }
+  void load_checkpoint_state(const SafeTensors& state) override {
+    EXPECT_EQ(state.metadata.at("unit"), "loss");
+    sum_ = state.tensors.at("sum").item<double>();
+  }
+
+ private:
+  Accelerator accelerator_;
+  torch::nn::Sequential model_{nullptr};
+  std::unique_ptr<torch::optim::AdamW> optimizer_;
+  std::optional<DistributedDataParallel<torch::nn::Sequential>> ddp_;
+  std::optional<AcceleratedOptimizer> accelerated_;
+  std::optional<DataLoader> loader_;
+  double sum_ = 0;
+};
+
+Accelerator alone() { return Accelerator(World::single(), {.device = "cpu"}); }
+
+World world_of(const ProcessGroup& group) {
+  World world;
+  world.rank = world.local_rank = group.rank();
+  world.world_size = world.local_world_size = group.size();
+  return world;
+}
+
+void run_ranks(int size, const std::function<void(const Accelerator&)>& body) {
+  testing::run_group(size, [&](const ProcessGroup& group) { body(Accelerator(world_of(group), group)); });
+}
+
+void expect_equal(const Job& one, const Job& other) {
+  const auto left = one.tensors();
+  const auto right = other.tensors();
+  ASSERT_EQ(left.size(), right.size());
+  for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(at::equal(left[i], right[i])) << i;
+}
+
+void flip_byte(const fs::path& path) {
+  std::string bytes = testing::read_bytes(path);
+  bytes.at(bytes.size() / 2) ^= 1;
+  testing::write_bytes(path, bytes);
+}
+
+/// At the first step, in the middle of an epoch, at its last step, and in a later epoch.
+class SavedAfter : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Steps, SavedAfter, ::testing::Values(1, 5, 12, 17));
+
+TEST_P(SavedAfter, GoesOnWithTheSameBits) {
+  const TemporaryFolder folder;
+  const Accelerator first = alone();
+  Job straight(first);
+  straight.train(GetParam());
+  first.save_state(folder / "state", {.step = GetParam()});
+  const Losses wanted = straight.train(20);
+
+  const Accelerator second = alone();
+  Job resumed(second, /*seed=*/77);
+  resumed.train(3);  // Whatever it did before must not matter.
+  const Checkpoint from = second.load_state(folder / "state");
+  EXPECT_EQ(from.info.step, GetParam());
+  EXPECT_EQ(from.info.epoch, GetParam() / 13);
+  EXPECT_EQ(resumed.train(20), wanted);
+  EXPECT_EQ(resumed.sum(), straight.sum());
+  expect_equal(straight, resumed);
+}
+
+/// Without dropout: threads share one random generator, so only processes can tell what it does.
+TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job straight(accelerator, 1, false);
+    straight.train(4);
+    accelerator.save_state(folder / "state");
+    const Losses wanted = straight.train(8);
+    accelerator.free_memory();
+    Job resumed(accelerator, 2, false);
+    accelerator.load_state(folder / "state");
+    EXPECT_EQ(resumed.train(8), wanted);
+    expect_equal(straight, resumed);
+  });
+  EXPECT_TRUE(fs::exists(folder / "state/random_states_1.safetensors"));
+}
+
+TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job job(accelerator, 1, false);
+    job.train(3);
+    accelerator.save_state(folder / "state");
+  });
+  const Accelerator one = alone();
+  Job job(one, 2, false);
+  EXPECT_EQ(one.load_state(folder / "state").info.world_size, 2);
+  EXPECT_EQ(job.position(), 6);
+  one.save_state(folder / "next");
+  job.train(1);
+  one.save_state(folder / "odd");
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job again(accelerator, 3, false);
+    accelerator.load_state(folder / "next");
+    EXPECT_EQ(again.position(), 3);
+    EXPECT_TRUE(
+        contains_all(message_of<UsageError>([&] { accelerator.load_state(folder / "odd"); }),
+                     {"28 samples over all ranks", "no whole number of this loader's global batches"}));
+  });
+}
+
+/// A failure on the way changes nothing of model, optimizer or objects, and reaches every rank.
+TEST(LoadState, WhatDoesNotFitChangesNothing) {
+  const TemporaryFolder folder;
+  {
+    const Accelerator accelerator = alone();
+    torch::nn::Linear other(2, 2);
+    accelerator.prepare(other);
+    accelerator.save_state(folder / "other");
+    Job job(accelerator);
+    accelerator.save_state(folder / "more");
+  }
+  std::atomic<int> heard{0};
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job job(accelerator, 1, false);
+    std::vector<at::Tensor> before;
+    for (const auto& tensor : job.tensors()) before.push_back(tensor.clone());
+    for (const auto* name : {"other", "more", "none"}) {
+      const auto load = [&] { accelerator.load_state(folder / name); };
+      if (accelerator.is_main_process()) {
+        EXPECT_THROW(load(), DataError);
+      } else {
+        EXPECT_THROW(load(), RemoteError);
+      }
+      ++heard;
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], job.tensors()[i]));
+  });
+  EXPECT_EQ(heard, 6);
+}
+
+TEST(LoadState, SaysWhichObjectsAreMissing) {
+  const TemporaryFolder folder;
+  const Accelerator few = alone();
+  torch::nn::Linear model(2, 2);
+  few.prepare(model);
+  few.save_state(folder / "few");
+  const Accelerator many = alone();
+  torch::nn::Linear one(2, 2);
+  torch::nn::Linear two(2, 2);
+  many.prepare(one, two);
+  EXPECT_THROWS(many.load_state(folder / "few"), DataError, "no model_1.safetensors", "fewer models");
+  many.save_state(folder / "many");
+  EXPECT_THROWS(few.load_state(folder / "many"), DataError, "has model_1.safetensors", "more models");
+}
+
+TEST(LoadLatestState, PassesOverWhatIsDamagedOnEveryRank) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job job(accelerator, 1, false);
+    for (const int step : {1, 2}) {
+      job.train(1);
+      accelerator.save_state(folder / checkpoint_name(step), {.step = step});
+    }
+    accelerator.on_main_process([&] { flip_byte(folder / "checkpoint-2/model.safetensors"); });
+    const auto latest = accelerator.load_latest_state(folder.path());
+    EXPECT_EQ(latest.checkpoint->info.step, 1);
+    ASSERT_EQ(latest.passed_over.size(), 1U);
+    EXPECT_TRUE(contains_all(latest.passed_over[0].reason, {"model.safetensors' has the checksum"}));
+    EXPECT_EQ(job.position(), 1);
+    EXPECT_FALSE(accelerator.load_latest_state(folder / "none").checkpoint);
+  });
+}
+
+TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
+  const TemporaryFolder folder;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ::getrlimit(RLIMIT_FSIZE, &unlimited);
+  std::atomic<int> heard{0};
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job job(accelerator, 1, false);
+    accelerator.save_state(folder / "state", {.step = 1});
+    const rlimit limit{1000, unlimited.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto save = [&] { accelerator.save_state(folder / "state", {.step = 2}); };
+    const std::string text =
+        accelerator.is_main_process() ? message_of<Error>(save) : message_of<RemoteError>(save);
+    EXPECT_TRUE(contains_all(text, {"File too large", "free space"})) << text;
+    ++heard;
+    accelerator.wait_for_everyone();
+    ::setrlimit(RLIMIT_FSIZE, &unlimited);
+    EXPECT_EQ(accelerator.load_state(folder / "state").info.step, 1);
+  });
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(heard, 2);
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"state"});
+}
+
+TEST(RegisterForCheckpointing, WantsNamesForFiles) {
+  const Accelerator accelerator = alone();
+  Job job(accelerator);
+  EXPECT_THROWS(accelerator.register_for_checkpointing("sum", job), UsageError, "'sum' is taken");
+  for (const auto* name : {"", "a/b", "a b"}) {
+    EXPECT_THROWS(accelerator.register_for_checkpointing(name, job), UsageError, "part of a file's name");
+  }
+}
+
+/// Whoever wishes, and whenever: the answer comes to all in the same call, the one after the wish.
+TEST(ShouldStop, IsAgreedByAllRanks) {
+  for (const int wisher : {0, 1, 2}) {
+    std::mutex mutex;
+    std::vector<int> calls;
+    run_ranks(3, [&](const Accelerator& accelerator) {
+      int call = 1;
+      for (; call < 100; ++call) {
+        if (call == 5 && accelerator.process_index() == wisher) accelerator.request_stop();
+        if (accelerator.should_stop()) break;
+      }
+      EXPECT_TRUE(accelerator.should_stop());
+      const std::lock_guard lock(mutex);
+      calls.push_back(call);
+    });
+    EXPECT_EQ(calls, (std::vector<int>{6, 6, 6}));
+  }
+}
+
+TEST(ShouldStop, AnswersAtOnceAlone) {
+  const Accelerator accelerator = alone();
+  EXPECT_FALSE(accelerator.should_stop());
+  accelerator.request_stop();
+  EXPECT_TRUE(accelerator.should_stop());
+}
+
+TEST(Checkpoints, KeepGoingWhereTheyStopped) {
+  const TemporaryFolder folder;
+  const CheckpointOptions options{.folder = (folder / "c").string(), .every = 3, .keep_last = 2};
+  Losses wanted;
+  {
+    const Accelerator accelerator = alone();
+    Job job(accelerator);
+    wanted = job.train(20);
+  }
+  const Accelerator accelerator = alone();
+  Job job(accelerator);
+  {
+    Checkpoints checkpoints(accelerator, options);
+    checkpoints.resume();
+    job.train(10, [&] { EXPECT_FALSE(checkpoints.after_step()); });
+    EXPECT_EQ(checkpoints.step(), 10);
+  }
+  const Accelerator later = alone();
+  Job rest(later, 5);
+  Checkpoints checkpoints(later, options);
+  checkpoints.resume();
+  EXPECT_EQ(checkpoints.step(), 9);
+  EXPECT_EQ(rest.train(11), Losses(wanted.begin() + 9, wanted.end()));
+  EXPECT_FALSE(fs::exists(folder / "c/checkpoint-3"));
+  EXPECT_TRUE(fs::exists(folder / "c/checkpoint-6"));
+}
+
+TEST(Checkpoints, AStopLeavesACheckpointOfThatVeryStep) {
+  const TemporaryFolder folder;
+  const Accelerator accelerator = alone();
+  Job job(accelerator);
+  Checkpoints checkpoints(accelerator, {.folder = folder.path().string()});
+  std::vector<bool> answers;
+  job.train(4, [&] {
+    if (answers.size() == 2) ::raise(SIGUSR1);
+    answers.push_back(checkpoints.after_step());
+  });
+  EXPECT_EQ(answers, (std::vector<bool>{false, false, true, true}));
+  EXPECT_TRUE(fs::exists(folder / "checkpoint-3"));
+}
+
+/// The same command line with a path serves for the first start and for each restart.
+TEST(Checkpoints, APathIsWhereTheFirstStartBeginsOnly) {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& name, const std::string& resume, int steps) {
+    const Accelerator accelerator = alone();
+    Job job(accelerator);
+    Checkpoints checkpoints(
+        accelerator, {.folder = (folder / name).string(), .every = 1, .keep_last = 0, .resume = resume});
+    checkpoints.resume();
+    const auto begin = checkpoints.step();
+    job.train(steps, [&] { checkpoints.after_step(); });
+    return begin;
+  };
+  EXPECT_EQ(run("c", "auto", 5), 0);
+  const std::string second = (folder / "c/checkpoint-2").string();
+  EXPECT_EQ(run("c", second, 1), 2);  // Writes checkpoint-3 anew, beside 4 and 5 of the first run.
+  EXPECT_EQ(run("c", second, 1), 3);
+  EXPECT_EQ(run("d", second, 1), 2);
+  EXPECT_EQ(run("c", "auto", 1), 4);
+  EXPECT_EQ(run("c", "never", 1), 0);
+  EXPECT_EQ(run("c", "auto", 1), 1);
+  EXPECT_THROWS(run("d", (folder / "c/checkpoint-99").string(), 1), DataError, "checkpoint-99");
+}
+
+TEST(Checkpoints, ASecondJobIsKeptOut) {
+  const TemporaryFolder folder;
+  const Accelerator accelerator = alone();
+  const Checkpoints first(accelerator, {.folder = folder.path().string()});
+  EXPECT_THROWS(Checkpoints(accelerator, {.folder = folder.path().string()}), UsageError,
+                "in use by process ", "Two jobs must not write into one folder");
+}
+
+TEST(Checkpoints, WithoutAFolderNothingHappens) {
+  const Accelerator accelerator = alone();
+  Job job(accelerator);
+  Checkpoints checkpoints(accelerator, {});
+  checkpoints.resume();
+  EXPECT_EQ(job.train(2, [&] { EXPECT_FALSE(checkpoints.after_step()); }).size(), 2U);
+  checkpoints.save();
+  struct sigaction now {};
+  ::sigaction(SIGTERM, nullptr, &now);
+  EXPECT_EQ(now.sa_handler, SIG_DFL);
+  EXPECT_THROWS(Checkpoints(accelerator, {.every = 3}), UsageError, "needs a folder");
+  EXPECT_THROWS(Checkpoints(accelerator, {.keep_last = -1}), UsageError, "0 or more");
+}
+
+TEST(Checkpoints, MayGoOnAfterAFullDisk) {
+  const TemporaryFolder folder;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ::getrlimit(RLIMIT_FSIZE, &unlimited);
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job job(accelerator, 1, false);
+    Checkpoints checkpoints(
+        accelerator,
+        {.folder = folder.path().string(), .every = 1, .keep_last = 0, .continue_after_failed_save = true});
+    job.train(3, [&] {
+      const rlimit limit{checkpoints.step() == 1 ? 1000 : unlimited.rlim_cur, unlimited.rlim_max};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+      accelerator.wait_for_everyone();
+      EXPECT_FALSE(checkpoints.after_step());
+      accelerator.wait_for_everyone();
+    });
+  });
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(folder.files(), (std::vector<std::string>{".lockstep.lock", "checkpoint-1", "checkpoint-3"}));
+}
+
+}  // namespace
+}  // namespace lockstep

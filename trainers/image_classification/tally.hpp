@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/train/accelerator.hpp"
+
+/// Sums over samples, from which means over any number of ranks are exact. They stay on the device until they
+/// are read. In a checkpoint, an epoch that was interrupted keeps its sums, each rank its own.
+class Tally final : public lockstep::Checkpointable {
+ public:
+  explicit Tally(const lockstep::Accelerator& accelerator);
+
+  void add(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mean_loss);
+  void clear();
+
+  /// The sums of all ranks added up. *Collective*.
+  Tally of_all_ranks() const;
+
+  double loss() const;
+  double accuracy() const;
+
+  lockstep::SafeTensors checkpoint_state() const override;
+  void load_checkpoint_state(const lockstep::SafeTensors& state) override;
+
+ private:
+  lockstep::Accelerator accelerator_;
+  at::Tensor sums_;
+};
