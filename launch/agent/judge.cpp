@@ -13,6 +13,9 @@
 namespace lockstep::launch {
 namespace {
 
+/// The exit status of a job that was ended because it stood still: that of timeout(1).
+constexpr int kStandstillStatus = 124;
+
 std::vector<FailureRecord> readable(const std::vector<Json>& jsons) {
   std::vector<FailureRecord> records;
   for (const auto& json : jsons) {
