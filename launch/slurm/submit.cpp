@@ -8,15 +8,15 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "process/file_descriptor.hpp"
+#include "net/file_descriptor.hpp"
 #include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {
 
 /// A file in memory, for a pipe would block when sbatch does not read it.
-FileDescriptor file_with(const std::string& text) {
-  FileDescriptor file(memfd_create("batch script", MFD_CLOEXEC));
+net::FileDescriptor file_with(const std::string& text) {
+  net::FileDescriptor file(memfd_create("batch script", MFD_CLOEXEC));
   if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       lseek(file.get(), 0, SEEK_SET) != 0) {
     throw Error(std::string("cannot hold the script in memory: ") + std::strerror(errno) + ".");
@@ -35,7 +35,7 @@ int status_of(pid_t process) {
 }  // namespace
 
 int submit_script(const std::string& script, const Environment& environment) {
-  const FileDescriptor file = file_with(script);
+  const net::FileDescriptor file = file_with(script);
   const int input = file.get();
   return status_of(
       start_process({"sbatch", "--parsable"}, environment, [input] { dup2(input, STDIN_FILENO); }));
