@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "accelerator_state.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/stop_signals.hpp"
 
 namespace lockstep {
@@ -73,7 +74,10 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
   json found;
   on_main_process([&] { found = to_json(find()); });
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
-  if (latest.checkpoint) state_->training.load(*this, *latest.checkpoint);
+  if (latest.checkpoint) {
+    state_->training.load(*this, *latest.checkpoint);
+    process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
+  }
   return latest;
 }
 

@@ -8,7 +8,7 @@ namespace {
 TEST(ARankThatHangs, IsNamedAndEndsTheJobWithItsStacks) {
   const Finished job = run_probe(3, {"hangs", "4"}, {"--heartbeat-timeout=2", "--shutdown-timeout=1"});
   EXPECT_EQ(job.status, 124);
-  EXPECT_EQ(count_lines_with(job.err, "FAILED: rank 1 (pid "), 1) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "FAILED: rank 1 (local rank 1, pid "), 1) << job.err;
   EXPECT_TRUE(contains_all(job.err, {"last seen in forward, step 4; ranks 0, 2 wait in backward, step 4 for ",
                                      "(--heartbeat-timeout): it is ended", "stacks of rank 0 (pid ",
                                      "stacks of rank 2 (pid ", "probe::hangs("}));
@@ -19,7 +19,7 @@ TEST(ARankThatHangs, IsStartedAnewWhereRestartsAreLeft) {
       run_probe(2, {"hangs", "1"},
                 {"--heartbeat-timeout=2", "--shutdown-timeout=1", "--max-restarts=1", "--restart-backoff=0"});
   EXPECT_EQ(job.status, 124);
-  EXPECT_EQ(count_lines_with(job.err, "FAILED: rank 1 (pid "), 2) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "FAILED: rank 1 (local rank 1, pid "), 2) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "restart 1 of 1"), 1) << job.err;
 }
 

@@ -35,8 +35,8 @@ double one_round(const lockstep::ProcessGroup& group, const at::Tensor& tensor) 
 void check_sum(const lockstep::ProcessGroup& group, const at::Tensor& sum, const at::Tensor& base,
                std::int64_t bytes) {
   const int size = group.size();
-  const at::Tensor expected = base * size + static_cast<double>(size) * (size - 1) / 2;
-  if (at::equal(sum, expected)) return;
+  const at::Tensor expected = base.mul(size).add(static_cast<double>(size) * (size - 1) / 2);
+  if (sum.equal(expected)) return;
   throw lockstep::Error("rank " + std::to_string(group.rank()) + ": an all_reduce of " + bytes_text(bytes) +
                         " gave wrong numbers: memory, a network card or a driver is broken");
 }
@@ -45,7 +45,7 @@ double time_of(const lockstep::ProcessGroup& group, const Size& size) {
   const at::Tensor base = pattern(group, size.bytes / 4);
   std::vector<double> times;
   for (int round = 0; round <= size.rounds; ++round) {
-    const at::Tensor tensor = base + group.rank();
+    const at::Tensor tensor = base.add(group.rank());
     const double time = one_round(group, tensor);
     check_sum(group, tensor, base, size.bytes);
     // The first one sets up connections.
