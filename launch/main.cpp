@@ -30,14 +30,17 @@ int exit_status(const LaunchPlan& plan, int status) {
 }
 
 int launch(const LaunchPlan& plan, const Environment& environment) {
-  for (const auto& notice : plan.notices) std::cerr << "lockstep run: " + notice + "\n";
+  Console console(environment);
+  if (plan.log_level <= LogLevel::warning) {
+    for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
+  }
   if (plan.backend != Backend::alone) {
     throw UsageError("--nnodes: this launcher starts the ranks of one node.");
   }
   try {
-    return exit_status(plan, Agent(plan, environment, std::cerr).run());
+    return exit_status(plan, Agent(plan, environment, console).run());
   } catch (const StartError& error) {
-    std::cerr << "lockstep run: " << error.what() << '\n';
+    console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
     return exit_status(plan, error.exit_code());
   }
 }

@@ -1,8 +1,10 @@
 #include "agent/agent.hpp"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <ostream>
 
@@ -33,6 +35,19 @@ void make_folder(const std::filesystem::path& folder) {
   if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// The error file as a report names it: where it stays, and where something is wrong with it.
+std::string error_file_text(const std::string& path, bool kept) {
+  const std::string fault = error_file_fault(path);
+  if (!fault.empty()) return path + " (" + fault + ")";
+  return kept && std::filesystem::exists(path) ? path : "";
+}
+
 std::string seconds_text(std::chrono::milliseconds time) {
   std::string text = std::to_string(static_cast<double>(time.count()) / 1000.0);
   text.erase(text.find_last_not_of('0') + 1);
@@ -42,13 +57,15 @@ std::string seconds_text(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Agent::Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log)
+Agent::Agent(const LaunchPlan& plan, const Environment& environment, Console& console)
     : plan_(plan),
       environment_(environment),
-      log_(log),
+      console_(console),
+      log_(console.log()),
       signals_(plan.end_signals),
       folder_(environment),
-      guardian_(folder_.path()) {}
+      guardian_(folder_.path()),
+      relay_(console) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
@@ -94,7 +111,7 @@ void Agent::start_ranks(const Attempt& attempt) {
   first_failure_.reset();
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_),
-                  open_output(plan_, attempt, rank, relay_));
+                  open_output(plan_, attempt, rank, console_, relay_));
   }
 }
 
@@ -179,26 +196,36 @@ void Agent::end_leftovers() {
   }
 }
 
-void Agent::report_failure(const Attempt& attempt) {
-  std::vector<std::string> messages;
-  for (const auto& worker : group_->workers())
-    messages.push_back(error_message(error_file(attempt, worker.local_rank)));
-  cause_ = root_cause(group_->workers(), *first_failure_, messages);
-  log_ << failure_report(group_->workers(), cause_, plan_.program, messages, details_of_cause(attempt))
-       << std::flush;
+FailureRecord Agent::record(const Attempt& attempt, const Worker& worker) const {
+  const std::string file = error_file(attempt, worker.local_rank);
+  FailureRecord result;
+  result.rank = worker.local_rank;
+  result.local_rank = worker.local_rank;
+  result.pid = worker.pid;
+  result.program = plan_.program;
+  result.status = worker.status;
+  result.stopped = worker.stopped;
+  result.host = host_name();
+  result.time = worker.ended;
+  result.error = error_content(file);
+  result.message = message_of(result.error);
+  result.error_file = error_file_text(file, !plan_.log_dir.empty());
+  const auto kills = out_of_memory_kills();
+  if (kills && memory_kills_before_) result.out_of_memory_kills = *kills - *memory_kills_before_;
+  const LastWords words = last_words(plan_, attempt, worker.local_rank, relay_);
+  result.log_file = words.file;
+  result.last_lines = words.lines;
+  return result;
 }
 
-CauseDetails Agent::details_of_cause(const Attempt& attempt) const {
-  constexpr int kLines = 10;
-  CauseDetails details;
-  const auto kills = out_of_memory_kills();
-  if (kills && memory_kills_before_) details.out_of_memory_kills = *kills - *memory_kills_before_;
-  const int rank = group_->workers()[cause_].local_rank;
-  const Sink sink = plan_.outputs[static_cast<std::size_t>(rank)].err;
-  if (plan_.log_dir.empty() || (sink != Sink::file && sink != Sink::relay)) return details;
-  details.log_file = std::filesystem::path(error_file(attempt, rank)).parent_path() / "stderr.log";
-  details.last_lines = last_lines(details.log_file, kLines);
-  return details;
+void Agent::report_failure(const Attempt& attempt) {
+  std::vector<FailureRecord> records{record(attempt, group_->workers()[*first_failure_])};
+  for (std::size_t i = 0; i < group_->workers().size(); ++i) {
+    if (i != *first_failure_) records.push_back(record(attempt, group_->workers()[i]));
+  }
+  const std::size_t cause = root_cause(records);
+  cause_ = static_cast<std::size_t>(records[cause].local_rank);
+  log_ << failure_report(records, cause) << std::flush;
 }
 
 int Agent::exit_code() const {
@@ -210,7 +237,8 @@ int Agent::exit_code() const {
 void Agent::tell_who_started_us(const Attempt& attempt) const {
   const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
   try {
-    pass_on_error_file(error_file(attempt, group_->workers()[cause_].local_rank), file, exit_code());
+    pass_on_error_file(error_content(error_file(attempt, group_->workers()[cause_].local_rank)), file,
+                       exit_code());
   } catch (const Error& error) {
     log_ << std::string("lockstep run: the error is not passed on to TORCHELASTIC_ERROR_FILE: ") +
                 error.what() + "\n"

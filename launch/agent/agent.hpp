@@ -3,15 +3,15 @@
 #include <iosfwd>
 #include <optional>
 
-#include "report/failure_report.hpp"
-#include "process/guardian.hpp"
-#include "plan/launch_plan.hpp"
 #include "lockstep/core/environment.hpp"
 #include "output/output_relay.hpp"
+#include "plan/launch_plan.hpp"
+#include "plan/worker_environment.hpp"
+#include "process/guardian.hpp"
 #include "process/signal_queue.hpp"
 #include "process/temporary_folder.hpp"
-#include "plan/worker_environment.hpp"
 #include "process/worker_group.hpp"
+#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 
@@ -29,8 +29,7 @@ namespace lockstep::launch {
 /// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
 class Agent {
  public:
-  /// `log` gets the launcher's own lines.
-  Agent(const LaunchPlan& plan, const Environment& environment, std::ostream& log);
+  Agent(const LaunchPlan& plan, const Environment& environment, Console& console);
 
   /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
   /// Throws StartError when the program cannot be started; nothing runs then.
@@ -52,12 +51,13 @@ class Agent {
   void stop(int signal_number);
   void kill();
   void report_failure(const Attempt& attempt);
-  CauseDetails details_of_cause(const Attempt& attempt) const;
+  FailureRecord record(const Attempt& attempt, const Worker& worker) const;
   void tell_who_started_us(const Attempt& attempt) const;
   int exit_code() const;
 
   const LaunchPlan& plan_;
   const Environment& environment_;
+  Console& console_;
   std::ostream& log_;
   SignalQueue signals_;
   TemporaryFolder folder_;

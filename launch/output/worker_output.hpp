@@ -1,9 +1,11 @@
 #pragma once
 
-#include "process/file_descriptor.hpp"
-#include "plan/launch_plan.hpp"
+#include <string>
+
 #include "output/output_relay.hpp"
+#include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
+#include "process/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
@@ -18,6 +20,19 @@ struct WorkerOutput {
 
 /// Opens the files and pipes for one rank: `stdout.log` and `stderr.log` beside its error file. Throws
 /// lockstep::Error that names the file.
-WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay);
+WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, Console& console,
+                         OutputRelay& relay);
+
+/// The end of what a rank wrote to standard error.
+struct LastWords {
+  /// The file that has all of it; empty: none.
+  std::string file;
+  /// Empty: nothing was written, or it went straight to the console.
+  std::string lines;
+};
+
+/// To be asked after `OutputRelay::flush` and before `finish`.
+LastWords last_words(const LaunchPlan& plan, const Attempt& attempt, int local_rank,
+                     const OutputRelay& relay);
 
 }  // namespace lockstep::launch

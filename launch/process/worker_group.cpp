@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 
 #include "process/worker_process.hpp"
 
@@ -61,6 +62,7 @@ std::vector<std::size_t> WorkerGroup::reap() {
     });
     if (found == workers_.end()) continue;
     found->status = status;
+    found->ended = std::time(nullptr);
     // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
     // free.
     if (killpg(pid, 0) != 0) guardian_.release(pid);

@@ -2,15 +2,16 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "process/guardian.hpp"
 #include "lockstep/core/environment.hpp"
-#include "process/signal_queue.hpp"
 #include "output/worker_output.hpp"
+#include "process/guardian.hpp"
+#include "process/signal_queue.hpp"
 
 namespace lockstep::launch {
 
@@ -20,6 +21,8 @@ struct Worker {
   pid_t pid = 0;
   /// What waitpid said; nothing while it runs.
   std::optional<int> status;
+  /// When that was: seconds since 1970.
+  std::int64_t ended = 0;
   /// It was asked to end before it did.
   bool stopped = false;
 

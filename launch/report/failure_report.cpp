@@ -2,32 +2,26 @@
 
 #include <sys/wait.h>
 
+#include <array>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <ctime>
 #include <nlohmann/json.hpp>
+
+#include "process/signal_queue.hpp"
+#include "report/error_file.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-using Json = nlohmann::json;
+/// Ranks beside the cause of which more is shown than a line.
+constexpr int kMostDetailed = 8;
 
 /// More than this is no message but a dump.
 constexpr std::size_t kLongestMessage = 4096;
-constexpr std::streamsize kLongestFile = 1 << 20;
-
-std::string message_of(const Json& json) {
-  const Json* node = &json;
-  for (int depth = 0; depth < 2 && node->is_object(); ++depth) {
-    const auto found = node->find("message");
-    if (found == node->end()) return "";
-    node = &*found;
-  }
-  return node->is_string() ? node->get<std::string>() : "";
-}
 
 /// Indented, without the control characters that would act on a terminal.
-std::string quoted(const std::string& message, const std::string& indent = "  ") {
+std::string quoted(std::string message, const std::string& indent = "  ") {
+  while (message.ends_with('\n')) message.pop_back();
   std::string result = indent;
   for (const char letter : message.substr(0, kLongestMessage)) {
     const auto code = static_cast<unsigned char>(letter);
@@ -39,56 +33,79 @@ std::string quoted(const std::string& message, const std::string& indent = "  ")
   return result + (message.size() > kLongestMessage ? " ..." : "") + "\n";
 }
 
-std::string named(const Worker& worker, const std::string& program) {
-  const std::string rank = std::to_string(worker.local_rank);
-  return "rank " + rank + " (local rank " + rank + ", pid " + std::to_string(worker.pid) + ", " + program +
-         ") ";
+std::string named(const FailureRecord& record) {
+  return "rank " + std::to_string(record.rank) + " (" + (record.node.empty() ? "" : record.node + ", ") +
+         "local rank " + std::to_string(record.local_rank) + ", pid " + std::to_string(record.pid) + ", " +
+         record.program + ") ";
 }
 
-std::string advice(int wait_status, const CauseDetails& details) {
-  if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL) return "";
-  if (details.out_of_memory_kills == 0) {
+std::string advice(const FailureRecord& record) {
+  if (!WIFSIGNALED(*record.status) || WTERMSIG(*record.status) != SIGKILL) return "";
+  if (record.out_of_memory_kills == 0) {
     return "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the "
            "job).\n";
   }
-  return "  The kernel ended " + std::to_string(details.out_of_memory_kills) +
+  return "  The kernel ended " + std::to_string(record.out_of_memory_kills) +
          " process(es) of this job for want of memory: start fewer ranks, use smaller batches, or raise the "
-         "memory "
-         "limit of the job.\n";
+         "memory limit of the job.\n";
 }
 
-std::string end_of_log(const CauseDetails& details) {
-  if (details.last_lines.empty()) return "";
-  return "  The end of " + details.log_file + ":\n" + quoted(details.last_lines, "    ");
+/// A traceback ends with the message in most cases.
+std::string own_words(const FailureRecord& record) {
+  const std::string traceback = traceback_of(record.error);
+  const bool repeated = traceback.find(record.message) != std::string::npos;
+  std::string text = record.message.empty() || (repeated && !traceback.empty()) ? "" : quoted(record.message);
+  if (!traceback.empty()) text += quoted(traceback);
+  return text;
 }
 
-std::string other_line(const Worker& worker, const std::string& program) {
-  if (!worker.status)
-    return named(worker, program) + "did not end, even after SIGKILL: look at its state with ps";
-  const std::string how = describe_exit(*worker.status);
-  return named(worker, program) + how + (worker.stopped ? " after it was told to stop" : "");
+std::string time_text(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  if (localtime_r(&time, &parts) == nullptr) return "";
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
 }
 
-/// Whether a rank's message is of the kind that says: I fail because of another one. The words are those of
-/// run_program.
-bool blames_another(const std::string& message) {
-  return message.starts_with("RemoteError: ") || message.starts_with("CommunicationError: ") ||
-         message.starts_with("TimeoutError: ");
+/// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
+std::string circumstances(const FailureRecord& record) {
+  const std::int64_t own_time = time_of(record.error);
+  const std::int64_t time = own_time != 0 ? own_time : record.time;
+  std::string text = time == 0 ? "" : "at " + time_text(time);
+  if (!record.host.empty()) text += (text.empty() ? "on host " : " on host ") + record.host;
+  if (!record.error_file.empty())
+    text += (text.empty() ? "error file " : ", error file ") + record.error_file;
+  return text.empty() ? "" : quoted(text);
 }
 
-std::string how_it_failed(const Worker& worker) {
-  return worker.failed() ? describe_exit(*worker.status) : "reported an error, and then was told to stop";
+std::string end_of_log(const FailureRecord& record) {
+  if (record.last_lines.empty()) return "";
+  const std::string what = record.log_file.empty() ? "its standard error" : record.log_file;
+  return "  The end of " + what + ":\n" + quoted(record.last_lines, "    ");
+}
+
+std::string details(const FailureRecord& record) {
+  return own_words(record) + (record.failed() ? advice(record) : "") + circumstances(record) +
+         end_of_log(record);
+}
+
+std::string other_line(const FailureRecord& record) {
+  if (!record.status) return named(record) + "did not end, even after SIGKILL: look at its state with ps";
+  return named(record) + describe_exit(*record.status) + (record.stopped ? " after it was told to stop" : "");
+}
+
+std::string how_it_failed(const FailureRecord& record) {
+  return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
 }
 
 }  // namespace
 
-std::size_t root_cause(const std::vector<Worker>& workers, std::size_t first,
-                       const std::vector<std::string>& messages) {
-  if (!blames_another(messages[first])) return first;
-  for (std::size_t i = 0; i < workers.size(); ++i) {
-    if (!messages[i].empty() && !blames_another(messages[i])) return i;
+std::size_t root_cause(const std::vector<FailureRecord>& records) {
+  if (!records.front().blames_another()) return 0;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (!records[i].message.empty() && !records[i].blames_another()) return i;
   }
-  return first;
+  return 0;
 }
 
 int exit_code_of(int wait_status) noexcept {
@@ -101,26 +118,14 @@ std::string describe_exit(int wait_status) {
   return "was killed by " + signal_name(number) + " (" + strsignal(number) + ")";
 }
 
-std::string error_message(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(kLongestFile), '\0');
-  file.read(text.data(), kLongestFile);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  const Json json = Json::parse(text, nullptr, false);
-  return message_of(json);
-}
-
-std::string failure_report(const std::vector<Worker>& workers, std::size_t first, const std::string& program,
-                           const std::vector<std::string>& messages, const CauseDetails& details) {
-  const Worker& root = workers[first];
-  std::string text = "lockstep run: FAILED: " + named(root, program) + how_it_failed(root) + "\n";
-  text += messages[first].empty() ? "" : quoted(messages[first]);
-  if (root.failed()) text += advice(*root.status, details);
-  text += end_of_log(details);
-  for (std::size_t i = 0; i < workers.size(); ++i) {
-    if (i == first) continue;
-    text += "lockstep run: " + other_line(workers[i], program) + "\n";
-    if (workers[i].failed() && !messages[i].empty()) text += quoted(messages[i]);
+std::string failure_report(const std::vector<FailureRecord>& records, std::size_t cause) {
+  const FailureRecord& root = records[cause];
+  std::string text = "lockstep run: FAILED: " + named(root) + how_it_failed(root) + "\n" + details(root);
+  int detailed = 0;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (i == cause) continue;
+    text += "lockstep run: " + other_line(records[i]) + "\n";
+    if (records[i].failed() && detailed++ < kMostDetailed) text += details(records[i]);
   }
   return text;
 }

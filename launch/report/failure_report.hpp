@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "process/worker_group.hpp"
+#include "report/failure_record.hpp"
 
 namespace lockstep::launch {
 
@@ -14,31 +13,14 @@ int exit_code_of(int wait_status) noexcept;
 /// "exited with code 7", "was killed by SIGSEGV (Segmentation fault)".
 std::string describe_exit(int wait_status);
 
-/// The message of an error file in torchrun's form, `{"message": "text"}` or `{"message": {"message":
-/// "text"}}`; an empty text when there is no file or it is not of that form. Never throws: a broken file
-/// hides no failure. *Local*.
-std::string error_message(const std::string& path);
+/// The record of the cause, of the `records` of a round whose first is of the rank that failed first. A rank
+/// that blames another one is not the cause where some rank has an error of its own: the two may well end, or
+/// be heard of, in the wrong order. `records` is not empty.
+std::size_t root_cause(const std::vector<FailureRecord>& records);
 
-/// The rank to name as the cause where rank `first` ended first. A rank that says in its error file that it
-/// fails because of another (lost connection, remote failure, timeout) is not the cause where another one has
-/// an error of its own: the two may well end in the wrong order.
-std::size_t root_cause(const std::vector<Worker>& workers, std::size_t first,
-                       const std::vector<std::string>& messages);
-
-/// What is known of the cause beside its end and its message.
-struct CauseDetails {
-  /// Processes that the kernel killed for want of memory while the ranks ran.
-  std::int64_t out_of_memory_kills = 0;
-  /// The file that has its standard error, and what it ended with; empty: it was not kept, or nothing was
-  /// written.
-  std::string log_file = {};
-  std::string last_lines = {};
-};
-
-/// What a person needs after a failure: the rank that failed first, how, with its own words where it left
-/// some; then the other ranks, a line each. `messages` are the ranks' error messages, in the order of
-/// `workers`.
-std::string failure_report(const std::vector<Worker>& workers, std::size_t first, const std::string& program,
-                           const std::vector<std::string>& messages, const CauseDetails& details = {});
+/// What a person needs after a failure: the cause, how it ended, with its own words where it left some, when
+/// and where, and the last lines of its standard error; then the other ranks, a line each, and the same of
+/// those that failed as well (of the first few: many ranks of a job fail alike).
+std::string failure_report(const std::vector<FailureRecord>& records, std::size_t cause);
 
 }  // namespace lockstep::launch

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "report/error_file.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
+#include "output/last_lines.hpp"
 #include "process/memory_events.hpp"
 
 namespace lockstep::launch {

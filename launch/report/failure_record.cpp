@@ -1,0 +1,76 @@
+#include "report/failure_record.hpp"
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLongestText = 16 * 1024;
+
+const Json& field(const Json& json, const char* key, bool right_type(const Json&)) {
+  const auto found = json.find(key);
+  if (found == json.end() || !right_type(*found))
+    throw DataError(std::string("the record of a failed rank has no valid '") + key + "'.");
+  return *found;
+}
+
+std::string text(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_string(); })
+      .get<std::string>()
+      .substr(0, kLongestText);
+}
+
+std::int64_t number(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_number_integer(); }).get<std::int64_t>();
+}
+
+}  // namespace
+
+bool FailureRecord::blames_another() const {
+  // The words are those of run_program.
+  return message.starts_with("RemoteError: ") || message.starts_with("CommunicationError: ") ||
+         message.starts_with("TimeoutError: ");
+}
+
+Json to_json(const FailureRecord& record) {
+  Json json = {{"rank", record.rank},
+               {"local_rank", record.local_rank},
+               {"pid", record.pid},
+               {"node", record.node},
+               {"host", record.host},
+               {"time", record.time},
+               {"program", record.program},
+               {"stopped", record.stopped},
+               {"message", record.message},
+               {"error", record.error},
+               {"error_file", record.error_file},
+               {"out_of_memory_kills", record.out_of_memory_kills},
+               {"log_file", record.log_file},
+               {"last_lines", record.last_lines}};
+  if (record.status) json["status"] = *record.status;
+  return json;
+}
+
+FailureRecord read_failure_record(const Json& json) {
+  FailureRecord record;
+  record.rank = static_cast<int>(number(json, "rank"));
+  record.local_rank = static_cast<int>(number(json, "local_rank"));
+  record.pid = static_cast<pid_t>(number(json, "pid"));
+  record.node = text(json, "node");
+  record.host = text(json, "host");
+  record.time = number(json, "time");
+  record.program = text(json, "program");
+  record.stopped = field(json, "stopped", [](const Json& value) { return value.is_boolean(); }).get<bool>();
+  record.message = text(json, "message");
+  record.error = json.value("error", Json());
+  record.error_file = text(json, "error_file");
+  record.out_of_memory_kills = number(json, "out_of_memory_kills");
+  record.log_file = text(json, "log_file");
+  record.last_lines = text(json, "last_lines");
+  if (json.contains("status")) record.status = static_cast<int>(number(json, "status"));
+  return record;
+}
+
+}  // namespace lockstep::launch
