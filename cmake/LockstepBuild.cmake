@@ -33,5 +33,7 @@ function(lockstep_program name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep lockstep_flags ${arg_LIBRARIES})
   target_precompile_headers(${name} REUSE_FROM lockstep_pch)
+  # Stacks (lockstep stacks, last words) name functions only where they are exported.
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endfunction()

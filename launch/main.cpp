@@ -5,10 +5,14 @@
 #include <vector>
 
 #include "agent/agent.hpp"
+#include "coordination/open_leader.hpp"
 #include "lockstep/core/error.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
+#include "plan/slurm_plan.hpp"
+#include "process/supervision.hpp"
 #include "process/worker_process.hpp"
+#include "watch/stacks_command.hpp"
 
 namespace {
 
@@ -20,7 +24,8 @@ constexpr int kUsageStatus = 2;
 constexpr const char* kUsage =
     "usage: lockstep COMMAND ...\n\n"
     "commands:\n"
-    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n\n"
+    "  run         Starts a program as several ranks on this host; see lockstep run --help.\n"
+    "  stacks      Makes a running 'lockstep run' print where its ranks are; see lockstep stacks --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
 
@@ -29,16 +34,17 @@ int exit_status(const LaunchPlan& plan, int status) {
   return plan.torchrun_exit_codes && status != 0 ? 1 : status;
 }
 
-int launch(const LaunchPlan& plan, const Environment& environment) {
+int launch(const LaunchPlan& plan, Environment environment) {
   Console console(environment);
   if (plan.log_level <= LogLevel::warning) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }
-  if (plan.backend != Backend::alone) {
-    throw UsageError("--nnodes: this launcher starts the ranks of one node.");
-  }
+  Supervision supervision(environment, plan.end_signals);
+  const JobSecret secret = secret_for(plan, environment);
+  const auto leader = open_leader(plan, secret);
+  environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
   try {
-    return exit_status(plan, Agent(plan, environment, console).run());
+    return exit_status(plan, Agent(plan, environment, supervision, *leader, console).run());
   } catch (const StartError& error) {
     console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
     return exit_status(plan, error.exit_code());
@@ -52,7 +58,8 @@ int run(const std::vector<std::string>& words) {
     std::cout << run_option_table().help();
     return 0;
   }
-  const LaunchPlan plan = make_plan(parsed, environment);
+  LaunchPlan plan = make_plan(parsed, environment);
+  complete_from_slurm(parsed, environment, plan);
   if (parsed.options.dry_run) {
     print_plan(plan, environment, std::cout);
     return 0;
@@ -63,6 +70,7 @@ int run(const std::vector<std::string>& words) {
 int dispatch(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words.front();
   if (command == "run") return run({words.begin() + 1, words.end()});
+  if (command == "stacks") return stacks_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "--version") {
     std::cout << "lockstep " LOCKSTEP_VERSION "\n";
     return 0;

@@ -6,6 +6,7 @@
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"

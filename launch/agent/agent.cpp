@@ -1,33 +1,22 @@
 #include "agent/agent.hpp"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <ostream>
 
 #include "lockstep/core/error.hpp"
-#include "process/memory_events.hpp"
-#include "process/ports.hpp"
+#include "process/host_name.hpp"
+#include "process/time_text.hpp"
+#include "process/worker_process.hpp"
 #include "report/error_file.hpp"
-#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-/// How long a process may need to vanish after SIGKILL. One that takes longer hangs in the kernel, and nobody
-/// can end it.
-constexpr std::chrono::seconds kKillTime{10};
-
-/// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
-/// that lose a partner exit with an error of their own.
-std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
-  const auto crashed = std::find_if(failed.begin(), failed.end(),
-                                    [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
-  return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
-}
+/// How long a node that was told to end, and has ended its ranks, waits for the leader's farewell.
+constexpr std::chrono::seconds kFarewellTime{5};
 
 void make_folder(const std::filesystem::path& folder) {
   std::error_code failure;
@@ -35,215 +24,231 @@ void make_folder(const std::filesystem::path& folder) {
   if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
+std::string text_of(const Json& message) {
+  const auto found = message.find("text");
+  return found != message.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// The error file as a report names it: where it stays, and where something is wrong with it.
-std::string error_file_text(const std::string& path, bool kept) {
-  const std::string fault = error_file_fault(path);
-  if (!fault.empty()) return path + " (" + fault + ")";
-  return kept && std::filesystem::exists(path) ? path : "";
+int number_of(const Json& message, const char* key, int otherwise) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_number_integer() ? found->get<int>() : otherwise;
 }
 
-std::string seconds_text(std::chrono::milliseconds time) {
-  std::string text = std::to_string(static_cast<double>(time.count()) / 1000.0);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.ends_with('.')) text.pop_back();
-  return text + " s";
+NodeInfo this_node(const LaunchPlan& plan) {
+  NodeInfo node;
+  node.run_id = plan.run_id;
+  node.host = host_name();
+  node.pid = getpid();
+  node.node_rank = plan.node_rank;
+  node.min_nodes = plan.min_nodes;
+  node.max_nodes = plan.max_nodes;
+  node.local_world_size = plan.local_world_size;
+  node.role = plan.role;
+  return node;
 }
 
 }  // namespace
 
-Agent::Agent(const LaunchPlan& plan, const Environment& environment, Console& console)
+Agent::Agent(const LaunchPlan& plan, const Environment& environment, Supervision& supervision,
+             LeaderLink& leader, Console& console)
     : plan_(plan),
       environment_(environment),
-      console_(console),
+      supervision_(supervision),
+      leader_(leader),
       log_(console.log()),
-      signals_(plan.end_signals),
-      folder_(environment),
-      guardian_(folder_.path()),
       relay_(console) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
-  if (!notice.empty()) log_ << "lockstep run: " + notice + "\n" << std::flush;
-  if (!plan_.log_dir.empty()) log_ << "lockstep run: log files are in " + plan_.log_dir + "\n" << std::flush;
-  for (int restart = 0;; ++restart) {
-    const Attempt attempt = next_attempt(restart);
-    start_ranks(attempt);
-    supervise();
-    // The ranks' last words come before the report, and the report before the wait for what they left behind.
-    relay_.flush();
-    if (first_failure_) report_failure(attempt);
-    end_leftovers();
-    relay_.finish();
-    if (!first_failure_) return end_signal_ == 0 ? 0 : 128 + end_signal_;
-    const bool again = restart < plan_.max_restarts && end_signal_ == 0 && !abandoned_;
-    if (!again) {
-      tell_who_started_us(attempt);
-      return exit_code();
-    }
-    log_ << "lockstep run: restart " + std::to_string(restart + 1) + " of " +
-                std::to_string(plan_.max_restarts) + "\n"
-         << std::flush;
+  if (!notice.empty()) say(notice);
+  if (!plan_.log_dir.empty()) say("log files are in " + plan_.log_dir);
+  leader_.send(to_message(this_node(plan_)), SignalQueue::Clock::now());
+  while (const auto place = await_round()) run_round(*place);
+  await_others();
+  return *exit_code_;
+}
+
+std::optional<Assignment> Agent::await_round() {
+  while (!next_ && !exit_code_) wait_for_event();
+  if (exit_code_) return std::nullopt;
+  return std::exchange(next_, std::nullopt);
+}
+
+void Agent::run_round(const Assignment& place) {
+  attempt_ = attempt_for(place);
+  round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_);
+  if (!start_ranks()) return;
+  while (round_->ranks_run()) wait_for_event();
+  // The ranks' last words come before whatever is said of their end.
+  relay_.flush();
+  while (round_->end_leftovers()) wait_for_event();
+  relay_.finish();
+  tell_ended();
+  round_.reset();
+  if (end_signal_ != 0) patience_ = SignalQueue::Clock::now() + plan_.shutdown_timeout + kFarewellTime;
+}
+
+bool Agent::start_ranks() {
+  try {
+    round_->start();
+    return true;
+  } catch (const StartError& error) {
+    if (plan_.max_nodes == 1) throw;
+    FailureRecord record = round_->not_started(error);
+    round_.reset();
+    leader_.send(
+        {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
+        SignalQueue::Clock::now());
+    return false;
   }
 }
 
-Attempt Agent::next_attempt(int restart_count) {
+Attempt Agent::attempt_for(const Assignment& place) {
   Attempt attempt;
-  attempt.restart_count = restart_count;
-  attempt.master_port = plan_.master_port ? *plan_.master_port : free_port();
-  attempt.folder = plan_.log_dir.empty() ? folder_.path() : plan_.log_dir;
+  const bool again = attempt_.place.round > 0 && attempt_.place.restart_count == place.restart_count;
+  attempt.place = place;
+  attempt.repeat = again ? attempt_.repeat + 1 : 0;
+  attempt.host = host_name();
+  attempt.master = leader_.master();
+  attempt.folder = plan_.log_dir.empty() ? supervision_.folder.path() : plan_.log_dir;
+  attempt.scratch = supervision_.folder.path();
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     make_folder(std::filesystem::path(error_file(attempt, rank)).parent_path());
   }
   return attempt;
 }
 
-void Agent::start_ranks(const Attempt& attempt) {
-  group_.emplace(signals_, guardian_);
-  memory_kills_before_ = out_of_memory_kills();
-  stage_ = Stage::running;
-  deadline_.reset();
-  first_failure_.reset();
-  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
-    group_->start(rank, worker_command(plan_, rank), worker_environment(plan_, attempt, rank, environment_),
-                  open_output(plan_, attempt, rank, console_, relay_));
-  }
+void Agent::await_others() {
+  while (leader_.hosts_leader() && !leader_.finished() && !hurry_) wait_for_event();
 }
 
-void Agent::supervise() {
-  while (group_->running() > 0 && !abandoned_) wait_for_event();
+Agent::TimePoint Agent::next_deadline() const {
+  TimePoint next = leader_.deadline();
+  if (round_ && round_->deadline()) next = std::min(next, *round_->deadline());
+  return patience_ ? std::min(next, *patience_) : next;
 }
 
-void Agent::wait_for_event() { on_event(signals_.wait(deadline_, relay_.descriptor())); }
+void Agent::wait_for_event() {
+  const TimePoint next = next_deadline();
+  const auto limit = next == TimePoint::max() ? std::nullopt : std::optional(next);
+  const auto event = supervision_.signals.wait(limit, {relay_.descriptor(), leader_.descriptor()});
+  if (event.wakeup == SignalQueue::Wakeup::signal) on_signal(event.signal_number);
+  if (event.wakeup == SignalQueue::Wakeup::input) relay_.pump();
+  const TimePoint now = SignalQueue::Clock::now();
+  on_deadlines(now);
+  for (const auto& message : leader_.work(now)) on_message(message);
+}
 
-void Agent::on_event(const SignalQueue::Event& event) {
-  switch (event.wakeup) {
-    case SignalQueue::Wakeup::signal:
-      return on_signal(event.signal_number);
-    case SignalQueue::Wakeup::deadline:
-      return on_deadline();
-    case SignalQueue::Wakeup::input:
-      return relay_.pump();
+void Agent::on_deadlines(TimePoint now) {
+  if (round_ && round_->deadline() && now >= *round_->deadline() && round_->on_deadline()) {
+    tell_failed();
+    round_->stop(SIGTERM);
   }
+  if (!patience_ || now < *patience_) return;
+  patience_.reset();
+  if (!exit_code_) exit_code_ = 128 + end_signal_;
 }
 
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) {
     on_child_ended();
-  } else if (!signals_.ends_job(number)) {
-    group_->signal(number, false);
-  } else if (end_signal_ != 0) {
-    log_ << "lockstep run: " + signal_name(number) + " came again: the ranks are killed\n" << std::flush;
-    kill();
-  } else {
-    end_signal_ = number;
-    log_ << "lockstep run: " + signal_name(number) + " came and was passed on; the ranks have " +
-                seconds_text(plan_.shutdown_timeout) + " to end\n"
-         << std::flush;
-    stop(number);
+  } else if (supervision_.signals.ends_job(number)) {
+    on_end_signal(number);
+  } else if (number == stacks_request()) {
+    if (round_) round_->print_stacks();
+  } else if (round_) {
+    round_->pass_on(number);
   }
+}
+
+void Agent::on_end_signal(int number) {
+  if (end_signal_ != 0) {
+    say(signal_name(number) + " came again: " + (round_ ? "the ranks are killed" : "nothing is waited for"));
+    hurry_ = true;
+    if (round_) {
+      round_->kill();
+    } else if (!exit_code_) {
+      exit_code_ = 128 + end_signal_;
+    }
+    return;
+  }
+  end_signal_ = number;
+  if (round_) {
+    say(signal_name(number) + " came and was passed on; the ranks have " +
+        seconds_text(plan_.shutdown_timeout) + " to end");
+    round_->stop(number);
+  } else {
+    patience_ = SignalQueue::Clock::now() + kFarewellTime;
+  }
+  leader_.send({{"type", "leaving"}, {"signal", number}}, SignalQueue::Clock::now());
 }
 
 void Agent::on_child_ended() {
-  auto failed = group_->reap();
-  std::erase_if(failed, [this](std::size_t i) { return !group_->workers()[i].failed(); });
-  if (failed.empty() || first_failure_) return;
-  first_failure_ = first_of(group_->workers(), failed);
-  stop(SIGTERM);
+  if (!round_ || !round_->reap()) return;
+  tell_failed();
+  round_->stop(SIGTERM);
 }
 
-void Agent::stop(int signal_number) {
-  group_->signal(signal_number, true);
-  if (stage_ != Stage::running) return;
-  stage_ = Stage::stopping;
-  deadline_ = SignalQueue::Clock::now() + plan_.shutdown_timeout;
-}
-
-void Agent::kill() {
-  if (stage_ != Stage::killing) deadline_ = SignalQueue::Clock::now() + kKillTime;
-  stage_ = Stage::killing;
-  group_->kill();
-}
-
-void Agent::on_deadline() {
-  if (stage_ == Stage::killing) {
-    abandoned_ = true;
-    log_ << "lockstep run: processes do not end even after SIGKILL; they are left to the system\n"
-         << std::flush;
-  } else {
-    log_ << "lockstep run: processes still run " + seconds_text(plan_.shutdown_timeout) +
-                " after they were told to stop: they are killed (--shutdown-timeout)\n"
-         << std::flush;
-    kill();
+void Agent::on_message(const Json& message) {
+  const std::string type = type_of(message);
+  if (type == "start") {
+    next_ = read_assignment(message);
+  } else if (type == "stop") {
+    on_stop(message);
+  } else if (type == "text") {
+    say(text_of(message));
+  } else if (type == "report") {
+    log_ << text_of(message) << std::flush;
+  } else if (type == "finish") {
+    on_finish(message);
+  } else if (type == "refuse" || type == "lost") {
+    on_lost(message);
   }
 }
 
-void Agent::end_leftovers() {
-  group_->reap();
-  while (group_->has_children() && !abandoned_) {
-    if (stage_ == Stage::killing) {
-      group_->kill();
-    } else {
-      group_->terminate_leftovers();
-    }
-    if (stage_ == Stage::running) stop(SIGTERM);
-    wait_for_event();
+void Agent::on_stop(const Json& message) {
+  if (round_ && number_of(message, "round", 0) == attempt_.place.round)
+    round_->stop(number_of(message, "signal", SIGTERM));
+}
+
+void Agent::on_finish(const Json& message) {
+  exit_code_ = number_of(message, "exit_code", 1);
+  if (round_) round_->stop(SIGTERM);
+  if (*exit_code_ != 0) pass_on_error(message.value("error", Json()));
+}
+
+void Agent::on_lost(const Json& message) {
+  if (exit_code_) return;
+  log_ << "lockstep run: FAILED: " + text_of(message) + "\n" << std::flush;
+  exit_code_ = end_signal_ == 0 ? 1 : 128 + end_signal_;
+  if (round_) round_->stop(SIGTERM);
+}
+
+void Agent::tell_failed() {
+  leader_.send(
+      {{"type", "failed"}, {"round", attempt_.place.round}, {"record", to_json(round_->first_failure())}},
+      SignalQueue::Clock::now());
+}
+
+void Agent::tell_ended() {
+  Json message = {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", round_->succeeded()}};
+  if (round_->preempted()) message["preempted"] = true;
+  if (const auto step = round_->best_step()) message["step"] = *step;
+  if (!round_->succeeded()) {
+    for (const auto& record : round_->records()) message["records"].push_back(to_json(record));
   }
+  leader_.send(message, SignalQueue::Clock::now());
 }
 
-FailureRecord Agent::record(const Attempt& attempt, const Worker& worker) const {
-  const std::string file = error_file(attempt, worker.local_rank);
-  FailureRecord result;
-  result.rank = worker.local_rank;
-  result.local_rank = worker.local_rank;
-  result.pid = worker.pid;
-  result.program = plan_.program;
-  result.status = worker.status;
-  result.stopped = worker.stopped;
-  result.host = host_name();
-  result.time = worker.ended;
-  result.error = error_content(file);
-  result.message = message_of(result.error);
-  result.error_file = error_file_text(file, !plan_.log_dir.empty());
-  const auto kills = out_of_memory_kills();
-  if (kills && memory_kills_before_) result.out_of_memory_kills = *kills - *memory_kills_before_;
-  const LastWords words = last_words(plan_, attempt, worker.local_rank, relay_);
-  result.log_file = words.file;
-  result.last_lines = words.lines;
-  return result;
-}
-
-void Agent::report_failure(const Attempt& attempt) {
-  std::vector<FailureRecord> records{record(attempt, group_->workers()[*first_failure_])};
-  for (std::size_t i = 0; i < group_->workers().size(); ++i) {
-    if (i != *first_failure_) records.push_back(record(attempt, group_->workers()[i]));
-  }
-  const std::size_t cause = root_cause(records);
-  cause_ = static_cast<std::size_t>(records[cause].local_rank);
-  log_ << failure_report(records, cause) << std::flush;
-}
-
-int Agent::exit_code() const {
-  // A cause that was stopped before it could end by itself has no exit code of its own.
-  const Worker& cause = group_->workers()[cause_];
-  return exit_code_of(*(cause.failed() ? cause : group_->workers()[*first_failure_]).status);
-}
-
-void Agent::tell_who_started_us(const Attempt& attempt) const {
+void Agent::pass_on_error(const Json& error) {
   const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
   try {
-    pass_on_error_file(error_content(error_file(attempt, group_->workers()[cause_].local_rank)), file,
-                       exit_code());
-  } catch (const Error& error) {
-    log_ << std::string("lockstep run: the error is not passed on to TORCHELASTIC_ERROR_FILE: ") +
-                error.what() + "\n"
-         << std::flush;
+    pass_on_error_file(error, file, *exit_code_);
+  } catch (const Error& failure) {
+    say(std::string("the error is not passed on to TORCHELASTIC_ERROR_FILE: ") + failure.what());
   }
 }
+
+void Agent::say(const std::string& text) { log_ << "lockstep run: " + text + "\n" << std::flush; }
 
 }  // namespace lockstep::launch

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "lockstep/core/error.hpp"
+#include "process/time_text.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -14,15 +15,21 @@ std::string range_text(int least, int most) {
   return least == most ? std::to_string(least) : std::to_string(least) + ":" + std::to_string(most);
 }
 
-std::string seconds_text(std::chrono::milliseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
-}
-
 int read_int(const Json& message, const char* key) {
   const auto found = message.find(key);
   if (found == message.end() || !found->is_number_integer())
     throw DataError(std::string("a message between launchers has no number '") + key + "'.");
   return found->get<int>();
+}
+
+/// The leader's own node and Python agents give no signs of life.
+bool has_lease(const Node& node) { return node.id != 0 && !node.info.mute; }
+
+std::uint64_t read_step(const Json& message) {
+  const auto found = message.find("step");
+  if (found == message.end() || !found->is_number_unsigned())
+    throw DataError("a message between launchers has no valid 'step'.");
+  return found->get<std::uint64_t>();
 }
 
 bool read_flag(const Json& message, const char* key) {
@@ -36,10 +43,16 @@ bool read_flag(const Json& message, const char* key) {
 }  // namespace
 
 Leader::Leader(LeaderOptions options, LeaderOutbox& outbox, Time now)
-    : options_(std::move(options)), outbox_(outbox), gathering_since_(now), next_notice_(now + options_.notice_interval) {}
+    : options_(std::move(options)),
+      outbox_(outbox),
+      restarts_(options_.max_restarts, options_.restart_backoff),
+      round_started_(now),
+      gathering_since_(now),
+      next_notice_(now + options_.notice_interval) {}
 
 Node* Leader::find(NodeId id) {
-  const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.id == id; });
+  const auto found =
+      std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.id == id; });
   return found == nodes_.end() ? nullptr : &*found;
 }
 
@@ -137,6 +150,8 @@ void Leader::hear_ended(Node& node, const Json& message, Time now) {
   if (node.leave_signal != 0 && reason_ != Reason::end) let_go(node);
   const bool ok = read_flag(message, "ok");
   const bool preempted = read_flag(message, "preempted");
+  if (message.contains("step"))
+    best_step_ = std::max<std::uint64_t>(best_step_.value_or(0), read_step(message));
   const auto records = message.find("records");
   if (records != message.end() && records->is_array()) {
     for (const auto& record : *records) keep_record(record);
@@ -193,14 +208,15 @@ void Leader::stop(Reason reason, int signal) {
   if (!first && reason < reason_) return;
   reason_ = reason;
   phase_ = Phase::stopping;
+  for (auto& node : nodes_) node.ended = node.ended || node.info.mute;
   if (first || reason == Reason::end) tell_all({{"type", "stop"}, {"round", round_}, {"signal", signal}});
 }
 
 void Leader::check_all_ended(Time now) {
   if (phase_ != Phase::running && phase_ != Phase::stopping) return;
-  const bool all = std::all_of(nodes_.begin(), nodes_.end(),
-                               [](const Node& node) { return !node.active || node.ended; });
-  if (!all) return;
+  const bool all =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return !node.active || node.ended; });
+  if (!all) return note_mute_only(now);
   if (phase_ == Phase::running && preempted_) {
     after_failure(now);
   } else if (phase_ == Phase::running) {
@@ -208,6 +224,13 @@ void Leader::check_all_ended(Time now) {
   } else {
     after_round(now);
   }
+}
+
+void Leader::note_mute_only(Time now) {
+  const bool others = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+    return node.active && !node.ended && !node.info.mute;
+  });
+  if (!others && !mute_deadline_) mute_deadline_ = now + options_.exit_barrier_timeout;
 }
 
 void Leader::after_round(Time now) {
@@ -226,9 +249,13 @@ void Leader::after_round(Time now) {
 void Leader::after_failure(Time now) {
   const Verdict verdict = options_.judge(records_);
   report(verdict.report);
-  if (verdict.preempted || restart_count_ >= options_.max_restarts)
+  const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
+  const auto decision = restarts_.after({lived, best_step_});
+  if (!verdict.preempted && !decision.reason.empty()) say(decision.reason);
+  if (verdict.preempted || !decision.again || restart_count_ >= options_.max_restarts)
     return finish(verdict.exit_code, verdict.error, now);
-  restart("", now);
+  pause_end_ = now + decision.pause;
+  restart(decision.pause.count() == 0 ? "" : ", after a pause of " + seconds_text(decision.pause), now);
 }
 
 void Leader::after_loss(Time now) {
@@ -237,7 +264,7 @@ void Leader::after_loss(Time now) {
   // A rank that died of itself is the cause, even where its node went down after it.
   if (verdict.has_own_cause) return after_failure(now);
   if (staying() >= options_.min_nodes) return gather(now);
-  report("FAILED: " + losses_ + "\n");
+  report("lockstep run: FAILED: " + losses_ + "\n");
   if (restart_count_ >= options_.max_restarts) return finish(1, verdict.error, now);
   restart("", now);
 }
@@ -258,25 +285,30 @@ void Leader::gather(Time now) {
 }
 
 void Leader::try_start(Time now) {
+  if (pause_end_ && now < *pause_end_) return;
+  pause_end_.reset();
   const auto order = candidates(nodes_, options_.max_nodes);
   const int count = static_cast<int>(order.size());
   if (count < options_.min_nodes) {
     last_call_.reset();
   } else if (count == options_.max_nodes || round_ > 0 || (last_call_ && now >= *last_call_)) {
-    start(order);
+    start(order, now);
   } else if (!last_call_) {
     last_call_ = now + options_.last_call_timeout;
   }
 }
 
-void Leader::start(const std::vector<Node*>& order) {
+void Leader::start(const std::vector<Node*>& order, Time now) {
   auto places = assign_ranks(order);
   ++round_;
   phase_ = Phase::running;
+  round_started_ = now;
+  best_step_.reset();
   records_.clear();
   losses_.clear();
   preempted_ = false;
-  outbox_.begin_round(order, places);
+  mute_deadline_.reset();
+  outbox_.begin_round(round_);
   if (order.size() > 1) say(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i]->group_rank = places[i].group_rank;
@@ -298,11 +330,12 @@ void Leader::finish(int exit_code, const Json& error, Time now) {
 void Leader::drop_silent(Time now) {
   std::vector<NodeId> silent;
   for (const auto& node : nodes_) {
-    if (node.id != 0 && now >= node.last_heard + options_.lease) silent.push_back(node.id);
+    if (has_lease(node) && now >= node.last_heard + options_.lease) silent.push_back(node.id);
   }
   for (const NodeId id : silent) {
     outbox_.dismiss(id);
-    lose(id, "gave no sign of life for " + seconds_text(options_.lease) + ": its launcher or its network is dead",
+    lose(id,
+         "gave no sign of life for " + seconds_text(options_.lease) + ": its launcher or its network is dead",
          now);
   }
 }
@@ -313,11 +346,17 @@ void Leader::tick(Time now) {
     for (const auto& node : nodes_) outbox_.dismiss(node.id);
     nodes_.clear();
   }
+  if (phase_ == Phase::running && mute_deadline_ && now >= *mute_deadline_) {
+    report("lockstep run: FAILED: torchrun's agents have not ended " +
+           seconds_text(options_.exit_barrier_timeout) + " after all other nodes have: look at their logs\n");
+    finish(1, nullptr, now);
+  }
   if (phase_ != Phase::gathering) return;
   try_start(now);
   if (phase_ != Phase::gathering) return;
   if (now >= gathering_since_ + options_.join_timeout) {
-    report("FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() + " (--rdzv-conf join_timeout)\n");
+    report("lockstep run: FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() +
+           " (--rdzv-conf join_timeout)\n");
     finish(1, nullptr, now);
   } else if (now >= next_notice_) {
     say(awaited());
@@ -340,24 +379,27 @@ std::string Leader::awaited() const {
   for (std::size_t i = 0; numbered && i < seen.size(); ++i) {
     if (!seen[i]) missing += (missing.empty() ? "; missing: node " : ", ") + std::to_string(i);
   }
-  return nodes_text(staying()) + " of " + range_text(options_.min_nodes, options_.max_nodes) + " here (" + here + ")" +
-         missing;
+  return nodes_text(staying()) + " of " + range_text(options_.min_nodes, options_.max_nodes) + " here (" +
+         here + ")" + missing;
 }
 
 Leader::Time Leader::deadline() const {
   Time next = Time::max();
   for (const auto& node : nodes_) {
-    if (node.id != 0) next = std::min(next, node.last_heard + options_.lease);
+    if (has_lease(node)) next = std::min(next, node.last_heard + options_.lease);
   }
   if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
+  if (phase_ == Phase::running && mute_deadline_) next = std::min(next, *mute_deadline_);
   if (phase_ != Phase::gathering) return next;
+  if (pause_end_) next = std::min(next, *pause_end_);
   next = std::min({next, next_notice_, gathering_since_ + options_.join_timeout});
   return last_call_ ? std::min(next, *last_call_) : next;
 }
 
 bool Leader::finished() const {
-  return phase_ == Phase::finishing &&
-         std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.id == 0; });
+  return phase_ == Phase::finishing && std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+           return node.id == 0 || node.info.mute;
+         });
 }
 
 void Leader::say(const std::string& text) { tell_all({{"type", "text"}, {"text", text}}); }

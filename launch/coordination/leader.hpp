@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordination/messages.hpp"
+#include "coordination/restart_policy.hpp"
 #include "coordination/roster.hpp"
 
 namespace lockstep::launch {
@@ -34,6 +35,8 @@ struct LeaderOptions {
   int min_nodes = 1;
   int max_nodes = 1;
   int max_restarts = 0;
+  /// The first pause before a restart; see RestartPolicy.
+  Milliseconds restart_backoff{0};
   /// How long to wait for `min_nodes`.
   Milliseconds join_timeout = std::chrono::minutes(10);
   /// How long the first round waits for more nodes once `min_nodes` are there.
@@ -42,6 +45,8 @@ struct LeaderOptions {
   Milliseconds lease = std::chrono::seconds(15);
   /// How long nodes may need to go once the job is over.
   Milliseconds close_timeout = std::chrono::seconds(30);
+  /// How long Python agents may work on when all other nodes have ended.
+  Milliseconds exit_barrier_timeout = std::chrono::minutes(5);
   /// Between two lines about who is awaited.
   Milliseconds notice_interval = std::chrono::seconds(10);
   Judge judge;
@@ -54,18 +59,20 @@ class LeaderOutbox {
   virtual void send(NodeId node, const Json& message) = 0;
   /// Ends the connection. The leader has forgotten the node.
   virtual void dismiss(NodeId node) = 0;
-  /// A round begins: whatever the ranks of an earlier one left in the store must be gone.
-  virtual void begin_round(const std::vector<Node*>& order, const std::vector<Assignment>& assignments) = 0;
+  /// A round begins (1: the first): whatever the ranks of an earlier one left in the store must be gone.
+  virtual void begin_round(int round) = 0;
 };
 
-/// The one place where it is decided who takes part, when ranks start and stop, whether a failed job is started
-/// anew, and how it ends. A state machine without clock, sockets or threads: it is told what happens and when
-/// (on a clock of its own host alone; clocks of different hosts are never compared), and acts through the outbox.
+/// The one place where it is decided who takes part, when ranks start and stop, whether a failed job is
+/// started anew, and how it ends. A state machine without clock, sockets or threads: it is told what happens
+/// and when (on a clock of its own host alone; clocks of different hosts are never compared), and acts
+/// through the outbox.
 ///
-/// A job goes through rounds. Each one gathers nodes, starts their ranks, and ends when all ranks have succeeded
-/// (the job is over) or when something happens: a rank fails (a restart is used up), a node comes while there
-/// is room, a node goes (no restart is used up as long as `min_nodes` are left), the job is told to end. Then
-/// all ranks are stopped, and the next round begins when no process of this one is left on any node.
+/// A job goes through rounds. Each one gathers nodes, starts their ranks, and ends when all ranks have
+/// succeeded (the job is over) or when something happens: a rank fails (a restart is used up), a node comes
+/// while there is room, a node goes (no restart is used up as long as `min_nodes` are left), the job is told
+/// to end. Then all ranks are stopped, and the next round begins when no process of this one is left on any
+/// node.
 class Leader {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -73,8 +80,8 @@ class Leader {
   /// The outbox must outlive the leader.
   Leader(LeaderOptions options, LeaderOutbox& outbox, Time now);
 
-  /// A node that has proved the job's secret says who it is. It is told `refuse` when it cannot be part of this
-  /// job. The leader's own node has the id 0.
+  /// A node that has proved the job's secret says who it is. It is told `refuse` when it cannot be part of
+  /// this job. The leader's own node has the id 0.
   void join(NodeId id, const NodeInfo& info, Time now);
   /// Throws DataError for a message that is not of the protocol's form; the caller then calls `lose`.
   void hear(NodeId id, const Json& message, Time now);
@@ -102,9 +109,10 @@ class Leader {
 
   void gather(Time now);
   void try_start(Time now);
-  void start(const std::vector<Node*>& order);
+  void start(const std::vector<Node*>& order, Time now);
   void stop(Reason reason, int signal);
   void check_all_ended(Time now);
+  void note_mute_only(Time now);
   void after_round(Time now);
   void after_failure(Time now);
   void after_loss(Time now);
@@ -126,6 +134,12 @@ class Leader {
   Reason reason_ = Reason::membership;
   int round_ = 0;
   int restart_count_ = 0;
+  RestartPolicy restarts_;
+  Time round_started_;
+  /// The most steps that a rank of this round has done, where ranks tell.
+  std::optional<std::uint64_t> best_step_;
+  /// No round begins before it.
+  std::optional<Time> pause_end_;
   /// What told the job to end.
   int end_signal_ = 0;
   /// The records of this round, those of ranks that failed by themselves first.
@@ -138,6 +152,8 @@ class Leader {
   std::optional<Time> last_call_;
   Time next_notice_;
   std::optional<Time> close_deadline_;
+  /// When nodes that say nothing before their end must have ended, once all others have.
+  std::optional<Time> mute_deadline_;
 };
 
 }  // namespace lockstep::launch

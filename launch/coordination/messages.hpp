@@ -27,6 +27,9 @@ struct NodeInfo {
   int max_nodes = 1;
   int local_world_size = 1;
   std::string role = "default";
+  /// It hears its first start and nothing else, and says when it has ended and nothing else: a Python agent. Not
+  /// part of messages.
+  bool mute = false;
 };
 
 /// A node's place in one round: one start of all ranks of the job.

@@ -11,8 +11,8 @@
 
 namespace lockstep::launch {
 
-FileDescriptor open_log(const std::string& path) {
-  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+net::FileDescriptor open_log(const std::string& path) {
+  net::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file) throw Error("cannot write the log file '" + path + "': " + std::strerror(errno) + ".");
   return file;
 }
@@ -23,7 +23,7 @@ LogFile::LogFile(std::string path, std::int64_t most_bytes)
 void LogFile::begin_anew() {
   if (std::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) return;
   // Where no new one can be made, the old one goes on.
-  FileDescriptor next(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  net::FileDescriptor next(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (next) file_ = std::move(next);
   bytes_ = 0;
 }

@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "process/file_descriptor.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
 /// Opens a file for appending, to be handed to a rank or to be written to. Throws lockstep::Error that names
 /// it.
-FileDescriptor open_log(const std::string& path);
+net::FileDescriptor open_log(const std::string& path);
 
 /// A log file that the launcher writes. At its largest size it becomes `<path>.1`, in place of the one
 /// before, and a new one is begun. For one thread.
@@ -31,7 +31,7 @@ class LogFile {
   std::string path_;
   std::int64_t most_bytes_;
   std::int64_t bytes_ = 0;
-  FileDescriptor file_;
+  net::FileDescriptor file_;
 };
 
 }  // namespace lockstep::launch

@@ -24,13 +24,13 @@ bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
 
 }  // namespace
 
-FileDescriptor OutputRelay::open(RelayedStream to) {
-  if (!poll_) poll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+net::FileDescriptor OutputRelay::open(RelayedStream to) {
+  if (!poll_) poll_ = net::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   if (!poll_) fail("epoll_create1");
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
-  Stream stream{FileDescriptor(ends[0]), std::move(to)};
-  FileDescriptor sink(ends[1]);
+  Stream stream{net::FileDescriptor(ends[0]), std::move(to)};
+  net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   streams_.push_back(std::move(stream));
   epoll_event event{};

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "net/file_descriptor.hpp"
 #include "output/console.hpp"
 #include "output/last_lines.hpp"
 #include "output/line_splitter.hpp"
 #include "output/log_file.hpp"
-#include "process/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
@@ -38,11 +38,13 @@ class OutputRelay {
   /// The console must outlive the relay.
   explicit OutputRelay(Console& console) : console_(console) {}
 
+  Console& console() const noexcept { return console_; }
+
   /// Becomes readable when there is something to pass on; -1 as long as `open` was not called.
   int descriptor() const noexcept { return poll_.get(); }
 
   /// A new stream: returns the end for the rank to write to. Throws lockstep::Error.
-  FileDescriptor open(RelayedStream stream);
+  net::FileDescriptor open(RelayedStream stream);
 
   /// Passes on a part of what is there, without waiting.
   void pump();
@@ -58,7 +60,7 @@ class OutputRelay {
 
  private:
   struct Stream {
-    FileDescriptor source;
+    net::FileDescriptor source;
     RelayedStream to;
     LineSplitter splitter = {};
     Tail tail = {};
@@ -72,7 +74,7 @@ class OutputRelay {
   void take_line(Stream& stream, std::string_view line, std::string& shown);
 
   Console& console_;
-  FileDescriptor poll_;
+  net::FileDescriptor poll_;
   std::list<Stream> streams_;
 };
 

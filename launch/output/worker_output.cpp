@@ -18,11 +18,10 @@ std::string name_of(int number) { return number == STDOUT_FILENO ? "stdout" : "s
 /// One rank's streams are opened.
 class Opening {
  public:
-  Opening(const LaunchPlan& plan, const Attempt& attempt, int local_rank, Console& console,
-          OutputRelay& relay)
-      : plan_(plan), attempt_(attempt), local_rank_(local_rank), console_(console), relay_(relay) {}
+  Opening(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay)
+      : plan_(plan), attempt_(attempt), local_rank_(local_rank), relay_(relay) {}
 
-  FileDescriptor open(int number, Sink sink) const {
+  net::FileDescriptor open(int number, Sink sink) const {
     if (sink == Sink::console) return {};
     if (sink == Sink::nothing) return open_log("/dev/null");
     // A file that is to stay small is written by the launcher.
@@ -40,8 +39,9 @@ class Opening {
     stream.local_rank = local_rank_;
     stream.number = number;
     stream.shown = sink == Sink::relay;
-    stream.prefix = line_prefix(plan_.line_prefix, plan_.role, local_rank_, local_rank_);
-    stream.painted_prefix = console_.painted(stream.prefix, local_rank_, number);
+    stream.prefix =
+        line_prefix(plan_.line_prefix, plan_.role, attempt_.place.first_rank + local_rank_, local_rank_);
+    stream.painted_prefix = relay_.console().painted(stream.prefix, local_rank_, number);
     if (!plan_.log_dir.empty()) stream.copy.emplace(log_path(number), plan_.log_max_bytes);
     stream.filters = number == STDOUT_FILENO ? plan_.out_filters : plan_.err_filters;
     if (stream.shown && !stream.filters.empty() && !plan_.log_dir.empty()) {
@@ -55,7 +55,6 @@ class Opening {
   const LaunchPlan& plan_;
   const Attempt& attempt_;
   const int local_rank_;
-  Console& console_;
   OutputRelay& relay_;
 };
 
@@ -66,10 +65,9 @@ void WorkerOutput::apply() const noexcept {
   if (err) dup2(err.get(), STDERR_FILENO);
 }
 
-WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, Console& console,
-                         OutputRelay& relay) {
+WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay) {
   const RankOutput& sinks = plan.outputs[static_cast<std::size_t>(local_rank)];
-  const Opening opening(plan, attempt, local_rank, console, relay);
+  const Opening opening(plan, attempt, local_rank, relay);
   return {opening.open(STDOUT_FILENO, sinks.out), opening.open(STDERR_FILENO, sinks.err)};
 }
 

@@ -2,17 +2,17 @@
 
 #include <string>
 
+#include "net/file_descriptor.hpp"
 #include "output/output_relay.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
-#include "process/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
 /// What a rank's standard output and standard error are to be; empty: the launcher's own.
 struct WorkerOutput {
-  FileDescriptor out;
-  FileDescriptor err;
+  net::FileDescriptor out;
+  net::FileDescriptor err;
 
   /// In the child, before exec: puts them in place. Async-signal-safe.
   void apply() const noexcept;
@@ -20,8 +20,7 @@ struct WorkerOutput {
 
 /// Opens the files and pipes for one rank: `stdout.log` and `stderr.log` beside its error file. Throws
 /// lockstep::Error that names the file.
-WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, Console& console,
-                         OutputRelay& relay);
+WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay);
 
 /// The end of what a rank wrote to standard error.
 struct LastWords {

@@ -1,15 +1,12 @@
 #include "plan/devices.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <thread>
 
 #include "lockstep/core/error.hpp"
+#include "process/cpu_list.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -53,16 +50,7 @@ int listed_devices(std::string_view list, int devices) {
 
 }  // namespace
 
-int usable_cpus() {
-  // Masks larger than the fixed cpu_set_t exist on hosts with more than 1024 CPUs.
-  for (int size = 1024; size <= 1 << 20; size *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(size),
-                                                               [](cpu_set_t* s) { CPU_FREE(s); });
-    const std::size_t bytes = CPU_ALLOC_SIZE(size);
-    if (sched_getaffinity(0, bytes, set.get()) == 0) return CPU_COUNT_S(bytes, set.get());
-  }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
+int usable_cpus() { return static_cast<int>(allowed_cpus().size()); }
 
 int visible_gpus(const Environment& environment, const std::string& folder) {
   const int devices = gpu_files(folder);

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lockstep/core/error.hpp"
+#include "plan/binding_plan.hpp"
 #include "plan/devices.hpp"
 #include "plan/names.hpp"
 #include "plan/python_command.hpp"
@@ -54,6 +55,10 @@ LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Enviro
   plan.max_restarts = options.max_restarts;
   plan.shutdown_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(shutdown_seconds(parsed, environment) * 1000));
+  plan.bindings = plan_binding(options, plan.local_world_size, environment);
+  plan.heartbeat_timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(options.heartbeat_timeout * 1000));
+  plan.restart_backoff = std::chrono::milliseconds(static_cast<std::int64_t>(options.restart_backoff * 1000));
   plan.signals_to_handle = options.signals_to_handle;
   plan.end_signals = parse_signals(options.signals_to_handle, plan.notices);
   plan.torchrun_exit_codes = options.torchrun_exit_codes;

@@ -11,6 +11,7 @@
 #include "plan/output_plan.hpp"
 #include "plan/rendezvous_plan.hpp"
 #include "plan/run_options.hpp"
+#include "process/scoped_binding.hpp"
 
 namespace lockstep::launch {
 
@@ -30,6 +31,11 @@ struct LaunchPlan : RendezvousPlan, OutputPlan {
   std::optional<std::uint16_t> master_port;
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
+  /// One for each rank of this node, or none: they are not bound.
+  std::vector<CpuBinding> bindings;
+  /// 0: ranks that make no progress are only named.
+  std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds restart_backoff{1'000};
   /// The signals that end the job, and how they were written (TORCHELASTIC_SIGNALS_TO_HANDLE).
   std::vector<int> end_signals;
   std::string signals_to_handle;

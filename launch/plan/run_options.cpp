@@ -100,6 +100,33 @@ void add_supervision_options(Table& table) {
            not_from_environment(), full_name_only());
 }
 
+void add_host_options(Table& table) {
+  table.section("host")
+      .add("cpu-binding", &RunOptions::cpu_binding,
+           "'block' gives each rank CPUs of its own, whole cores next to each other; 'none' lets all run "
+           "everywhere; "
+           "'auto' is 'block' for several ranks on a host where no GPU is visible and ranks do not outnumber "
+           "CPUs.",
+           one_of({"auto", "block", "none"}), full_name_only())
+      .add("numa-binding", &RunOptions::numa_binding,
+           "Binds each rank to CPUs near its GPU, or, without GPUs, near a NUMA node in turn: 'node' all "
+           "CPUs of the "
+           "node, 'socket' those of its package, 'exclusive' an own share of the node's cores, "
+           "'core-complex' those "
+           "below one cache.",
+           one_of({"node", "socket", "exclusive", "core-complex"}), not_from_environment())
+      .add("heartbeat-timeout", &RunOptions::heartbeat_timeout,
+           "Seconds after which a rank that makes no progress while the others wait for it ends the job, "
+           "with the "
+           "stacks of all ranks; 0: it is only named. For programs that use the library.",
+           metavar("SECONDS"), between(0, 1e6), full_name_only())
+      .add("restart-backoff", &RunOptions::restart_backoff,
+           "Seconds before a restart when the attempt lasted less than 10 s; doubled each time, up to 30. 0: "
+           "restart "
+           "at once.",
+           metavar("SECONDS"), between(0, 30), full_name_only());
+}
+
 void add_output_options(Table& table) {
   table.section("output")
       .add(
@@ -136,8 +163,7 @@ void add_output_options(Table& table) {
 
 /// Flags of torchrun that are known and have no meaning here.
 void refuse_other_options(Table& table) {
-  table.refuse("logs-specs", true, "it names a Python class. Leave it out.", not_from_environment())
-      .refuse("numa-binding", true, "bind the ranks with 'numactl' or 'taskset' in front of the program.");
+  table.refuse("logs-specs", true, "it names a Python class. Leave it out.", not_from_environment());
 }
 
 Table make_table() {
@@ -154,6 +180,7 @@ Table make_table() {
   add_address_options(table);
   add_program_options(table);
   add_supervision_options(table);
+  add_host_options(table);
   add_output_options(table);
   refuse_other_options(table);
   return table;

@@ -69,6 +69,15 @@ struct RunOptions {
   /// "100M": at this size a log file is set aside and a new one is begun; empty: never.
   std::string log_max_size;
 
+  /// "auto": each rank of several on a host without GPUs has CPUs of its own.
+  std::string cpu_binding = "auto";
+  /// torchrun's: node, socket, exclusive or core-complex.
+  std::optional<std::string> numa_binding;
+  /// Seconds without progress of a rank after which the job is ended; 0: never.
+  double heartbeat_timeout = 0.0;
+  /// Seconds before a restart after an attempt that was short; doubled each time. 0: restart at once.
+  double restart_backoff = 1.0;
+
   /// Print what would be started, and start nothing.
   bool dry_run = false;
 

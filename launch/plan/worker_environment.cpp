@@ -18,27 +18,30 @@ bool needs_thread_limit(const LaunchPlan& plan, const Environment& parent) {
 }  // namespace
 
 std::string error_file(const Attempt& attempt, int local_rank) {
-  return attempt.folder + "/attempt_" + std::to_string(attempt.restart_count) + "/" +
+  const std::string repeat = attempt.repeat == 0 ? "" : "." + std::to_string(attempt.repeat);
+  return attempt.folder + "/attempt_" + std::to_string(attempt.place.restart_count) + repeat + "/" +
          std::to_string(local_rank) + "/error.json";
 }
 
 Environment worker_environment(const LaunchPlan& plan, const Attempt& attempt, int local_rank,
                                const Environment& parent) {
-  // One node and one role: every way to count ranks gives the same numbers.
-  const std::string rank = std::to_string(local_rank);
-  const std::string size = std::to_string(plan.local_world_size);
+  const Assignment& place = attempt.place;
   Environment result = parent;
-  for (const auto* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"}) result[name] = rank;
-  for (const auto* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"}) result[name] = size;
-  result["GROUP_RANK"] = "0";
-  result["GROUP_WORLD_SIZE"] = "1";
+  result["RANK"] = std::to_string(place.first_rank + local_rank);
+  result["LOCAL_RANK"] = std::to_string(local_rank);
+  result["ROLE_RANK"] = std::to_string(place.first_role_rank + local_rank);
+  result["GROUP_RANK"] = std::to_string(place.group_rank);
+  result["WORLD_SIZE"] = std::to_string(place.world_size);
+  result["LOCAL_WORLD_SIZE"] = std::to_string(plan.local_world_size);
+  result["ROLE_WORLD_SIZE"] = std::to_string(place.role_world_size);
+  result["GROUP_WORLD_SIZE"] = std::to_string(place.group_world_size);
   result["ROLE_NAME"] = plan.role;
-  result["MASTER_ADDR"] = plan.master_addr;
-  result["MASTER_PORT"] = std::to_string(attempt.master_port);
-  result["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt.restart_count);
-  result["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(plan.max_restarts);
+  result["MASTER_ADDR"] = attempt.master.host;
+  result["MASTER_PORT"] = std::to_string(attempt.master.port);
+  result["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restart_count);
+  result["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(place.max_restarts);
   result["TORCHELASTIC_RUN_ID"] = plan.run_id;
-  result["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  result["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(attempt, local_rank);
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = plan.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -56,8 +59,12 @@ std::vector<std::string> worker_command(const LaunchPlan& plan, int local_rank) 
 
 std::string thread_notice(const LaunchPlan& plan, const Environment& parent) {
   if (!needs_thread_limit(plan, parent) || plan.log_level > LogLevel::warning) return "";
-  return "OMP_NUM_THREADS is not set: each of the " + std::to_string(plan.local_world_size) +
-         " ranks gets OMP_NUM_THREADS=1. Set it to the CPUs of one rank for more speed.";
+  const std::size_t block = plan.bindings.empty() ? 0 : plan.bindings.front().cpus.size();
+  const std::string head = "OMP_NUM_THREADS is not set: each of the " +
+                           std::to_string(plan.local_world_size) + " ranks gets OMP_NUM_THREADS=1";
+  if (block == 1) return head + ", as each is bound to one CPU.";
+  const std::string here = block == 0 ? "" : " (" + std::to_string(block) + " for local rank 0)";
+  return head + ". Set it to the CPUs of one rank" + here + " for more speed.";
 }
 
 }  // namespace lockstep::launch

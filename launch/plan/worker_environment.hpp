@@ -1,29 +1,36 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "plan/launch_plan.hpp"
+#include "coordination/leader_link.hpp"
 #include "lockstep/core/environment.hpp"
+#include "plan/launch_plan.hpp"
 
 namespace lockstep::launch {
 
-/// One start of the whole group of ranks.
+/// One start of the ranks of this node.
 struct Attempt {
-  /// 0 at first, one more after each restart.
-  int restart_count = 0;
-  std::uint16_t master_port = 0;
+  /// Round 0: nothing was started yet.
+  Assignment place{.round = 0};
+  /// Counts the starts with the same restart count: 0 is the first.
+  int repeat = 0;
+  MasterAddress master;
+  /// The name of this host.
+  std::string host;
   /// A private folder for the ranks' error files.
   std::string folder;
+  /// The launcher's own folder on this host, for heartbeats; never a log folder.
+  std::string scratch;
 };
 
-/// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`.
+/// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`, where
+/// n is the restart count, with a dot and a number behind it for each further start with that count.
 std::string error_file(const Attempt& attempt, int local_rank);
 
 /// The environment of one rank: `parent` and torchrun's contract over it
 /// (docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"). TORCHELASTIC_USE_AGENT_STORE is
-/// False: rank 0 hosts the store. *Local*.
+/// True: the leader's launcher hosts the store. *Local*.
 Environment worker_environment(const LaunchPlan& plan, const Attempt& attempt, int local_rank,
                                const Environment& parent);
 

@@ -26,6 +26,7 @@ sigset_t taken_signals(const std::vector<int>& end_signals) {
   sigemptyset(&set);
   for (const int number : kTaken) sigaddset(&set, number);
   for (const int number : end_signals) sigaddset(&set, number);
+  sigaddset(&set, stacks_request());
   if (is_ignored(SIGHUP)) sigdelset(&set, SIGHUP);
   return set;
 }
@@ -57,6 +58,8 @@ SignalQueue::SignalQueue(std::vector<int> end_signals) : end_signals_(std::move(
 
 SignalQueue::~SignalQueue() {
   close(descriptor_);
+  // A request that came too late would end the process.
+  std::signal(stacks_request(), SIG_IGN);
   restore_in_child();
 }
 
@@ -65,20 +68,23 @@ void SignalQueue::restore_in_child() const noexcept {
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, int input) {
+SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs) {
   for (;;) {
     signalfd_siginfo info{};
     if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
     }
     if (deadline && Clock::now() >= *deadline) return {Wakeup::deadline, 0};
-    pollfd entries[] = {{descriptor_, POLLIN, 0}, {input, POLLIN, 0}};
+    pollfd entries[] = {{descriptor_, POLLIN, 0}, {inputs[0], POLLIN, 0}, {inputs[1], POLLIN, 0}};
     const timespec left = deadline ? until(*deadline) : timespec{};
-    if (ppoll(entries, 2, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
+    if (ppoll(entries, 3, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
     // Signals first: ranks that write without end must not drown them.
-    if (entries[0].revents == 0 && entries[1].revents != 0) return {Wakeup::input, 0};
+    if (entries[0].revents == 0 && (entries[1].revents != 0 || entries[2].revents != 0)) return {Wakeup::input, 0};
   }
 }
+
+// The C library keeps the first real-time signals for itself, and says at run time where its own end.
+int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 bool SignalQueue::ends_job(int signal_number) const noexcept {
   return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();

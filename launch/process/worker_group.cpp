@@ -1,6 +1,7 @@
 #include "process/worker_group.hpp"
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -55,7 +56,8 @@ void WorkerGroup::signal(int number, bool stopping) {
 std::vector<std::size_t> WorkerGroup::reap() {
   std::vector<std::size_t> ended;
   int status = 0;
-  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+  rusage used{};
+  for (pid_t pid = 0; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
     asked_.erase(pid);
     const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
       return worker.pid == pid && !worker.status;
@@ -63,6 +65,7 @@ std::vector<std::size_t> WorkerGroup::reap() {
     if (found == workers_.end()) continue;
     found->status = status;
     found->ended = std::time(nullptr);
+    found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
     // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
     // free.
     if (killpg(pid, 0) != 0) guardian_.release(pid);

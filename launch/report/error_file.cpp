@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "lockstep/core/atomic_file.hpp"
-#include "process/file_descriptor.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -26,7 +26,7 @@ constexpr int kDeepest = 8;
 
 /// The text of a regular file. Others, as a pipe, might make us wait.
 std::optional<std::string> read_regular(const std::string& path) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat status {};
   if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   std::string text(kLongestFile, '\0');
@@ -69,6 +69,16 @@ Json cut_down(const Json& content) {
   return {{"message", {{"message", message_of(content)}, {"extraInfo", extra}}}};
 }
 
+/// What is wrong with an error file that is there; empty: nothing.
+std::string fault_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return "";
+  if (!S_ISREG(status.st_mode)) return "not read, as it is no regular file";
+  if (static_cast<std::size_t>(status.st_size) > kLongestFile) return "not read, as it is too long";
+  if (status.st_size == 0) return "empty";
+  return parsed(read_regular(path).value_or("")).is_null() ? "broken: no JSON in torchrun's form" : "";
+}
+
 }  // namespace
 
 nlohmann::json error_content(const std::string& path) {
@@ -78,13 +88,10 @@ nlohmann::json error_content(const std::string& path) {
   return content.is_null() || text->size() <= kLongestContent ? content : cut_down(content);
 }
 
-std::string error_file_fault(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) return "";
-  if (!S_ISREG(status.st_mode)) return "not read, as it is no regular file";
-  if (static_cast<std::size_t>(status.st_size) > kLongestFile) return "not read, as it is too long";
-  if (status.st_size == 0) return "empty";
-  return parsed(read_regular(path).value_or("")).is_null() ? "broken (not JSON in torchrun's form)" : "";
+std::string named_error_file(const std::string& path, bool kept) {
+  const std::string fault = fault_of(path);
+  if (!fault.empty()) return path + " (" + fault + ")";
+  return kept && access(path.c_str(), F_OK) == 0 ? path : "";
 }
 
 std::string message_of(const nlohmann::json& content) {

@@ -11,9 +11,9 @@ namespace lockstep::launch {
 /// never waits. Never throws: a broken file hides no failure. *Local*.
 nlohmann::json error_content(const std::string& path);
 
-/// What is wrong with an error file that is there and has no `error_content`: "broken (no JSON)"; else empty.
-/// *Local*.
-std::string error_file_fault(const std::string& path);
+/// How a report names the error file: its path where it is `kept`, with what is wrong with it where something
+/// is; else empty. *Local*.
+std::string named_error_file(const std::string& path, bool kept);
 
 /// The parts of a content in torchrun's form: `{"message": "text"}` or `{"message": {"message": "text",
 /// "extraInfo": {"py_callstack": "text", "timestamp": "seconds"}}}`. Empty, and 0, where it does not say.

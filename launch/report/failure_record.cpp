@@ -26,6 +26,10 @@ std::int64_t number(const Json& json, const char* key) {
   return field(json, key, [](const Json& value) { return value.is_number_integer(); }).get<std::int64_t>();
 }
 
+bool flag(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_boolean(); }).get<bool>();
+}
+
 }  // namespace
 
 bool FailureRecord::blames_another() const {
@@ -47,6 +51,8 @@ Json to_json(const FailureRecord& record) {
                {"error", record.error},
                {"error_file", record.error_file},
                {"out_of_memory_kills", record.out_of_memory_kills},
+               {"peak_memory", record.peak_memory},
+               {"stood_still", record.stood_still},
                {"log_file", record.log_file},
                {"last_lines", record.last_lines}};
   if (record.status) json["status"] = *record.status;
@@ -62,11 +68,13 @@ FailureRecord read_failure_record(const Json& json) {
   record.host = text(json, "host");
   record.time = number(json, "time");
   record.program = text(json, "program");
-  record.stopped = field(json, "stopped", [](const Json& value) { return value.is_boolean(); }).get<bool>();
+  record.stopped = flag(json, "stopped");
   record.message = text(json, "message");
   record.error = json.value("error", Json());
   record.error_file = text(json, "error_file");
   record.out_of_memory_kills = number(json, "out_of_memory_kills");
+  record.peak_memory = number(json, "peak_memory");
+  record.stood_still = flag(json, "stood_still");
   record.log_file = text(json, "log_file");
   record.last_lines = text(json, "last_lines");
   if (json.contains("status")) record.status = static_cast<int>(number(json, "status"));

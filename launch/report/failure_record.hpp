@@ -34,12 +34,16 @@ struct FailureRecord {
   std::string error_file = {};
   /// Processes that the kernel killed for want of memory on this rank's node during the round.
   std::int64_t out_of_memory_kills = 0;
+  /// The most memory that the process had at a time, in bytes; 0: not known.
+  std::int64_t peak_memory = 0;
+  /// It had not failed, but made no progress, and the job was ended because of it.
+  bool stood_still = false;
   /// The file that has its standard error, and what it ended with; empty: not kept, or not known.
   std::string log_file = {};
   std::string last_lines = {};
 
   /// It ended by itself and not with success.
-  bool failed() const noexcept { return status && *status != 0 && !stopped; }
+  bool failed() const noexcept { return stood_still || (status && *status != 0 && !stopped); }
   /// It says itself that another rank is to blame: a lost connection, a timeout, a remote failure.
   bool blames_another() const;
 };

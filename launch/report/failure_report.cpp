@@ -39,14 +39,26 @@ std::string named(const FailureRecord& record) {
          record.program + ") ";
 }
 
+/// " (this one had 2.5 GiB)", or nothing where that is not known.
+std::string memory_text(const FailureRecord& record) {
+  if (record.peak_memory <= 0) return "";
+  const auto tenths = (record.peak_memory * 10 + (1 << 29)) >> 30;
+  const bool small = tenths < 10;
+  const std::string number = small ? std::to_string(record.peak_memory >> 20)
+                                   : std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
+  return " (this one had " + number + (small ? " MiB)" : " GiB)");
+}
+
 std::string advice(const FailureRecord& record) {
+  if (!record.status || record.stood_still) return "";
   if (!WIFSIGNALED(*record.status) || WTERMSIG(*record.status) != SIGKILL) return "";
   if (record.out_of_memory_kills == 0) {
     return "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the "
            "job).\n";
   }
   return "  The kernel ended " + std::to_string(record.out_of_memory_kills) +
-         " process(es) of this job for want of memory: start fewer ranks, use smaller batches, or raise the "
+         " process(es) of this job for want of memory" + memory_text(record) +
+         ": start fewer ranks, use smaller batches, or raise the "
          "memory limit of the job.\n";
 }
 
@@ -95,6 +107,7 @@ std::string other_line(const FailureRecord& record) {
 }
 
 std::string how_it_failed(const FailureRecord& record) {
+  if (record.stood_still) return "made no progress (--heartbeat-timeout)";
   return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
 }
 

@@ -14,6 +14,7 @@
 #include "gloo_backend.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "process_group_impl.hpp"
 
 namespace lockstep {
@@ -147,6 +148,7 @@ ProcessGroup::Impl::~Impl() {
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
   check_options(world.rank, world.world_size, options);
+  const Heartbeat::Waiting beat(process_heartbeat(), "joining the job", 0);
   const Store store =
       world.world_size == 1 ? Store::in_memory() : Store::connect(world, options.join_timeout);
   return ProcessGroup(world.rank, world.world_size, store, options);

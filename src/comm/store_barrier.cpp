@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -53,6 +54,7 @@ std::string StoreBarrier::who() const { return membership_.who + ": barrier #" +
 void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
   if (membership_.size() == 1) return;
   ++meetings_;
+  const Heartbeat::Waiting beat(process_heartbeat(), "barrier", static_cast<std::uint64_t>(meetings_));
   try {
     meet(timeout);
   } catch (const TimeoutError&) {

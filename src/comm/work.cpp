@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "work_impl.hpp"
 
 namespace lockstep {
@@ -31,7 +32,11 @@ Work::Impl::Impl(const Work& inner, std::function<void()> finish)
 void Work::Impl::wait() {
   const std::lock_guard lock(mutex_);
   if (waited_) return;
-  comm::translated([&] { work_->wait(); }, [&] { return operation_.describe(); });
+  {
+    const Heartbeat::Waiting beat(process_heartbeat(), operation_.name,
+                                  static_cast<std::uint64_t>(operation_.number));
+    comm::translated([&] { work_->wait(); }, [&] { return operation_.describe(); });
+  }
   if (finish_) finish_();
   waited_ = true;
 }

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "last_words.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 
 namespace lockstep {
 namespace {
@@ -69,10 +71,12 @@ std::string in_one_line(const std::string& text) {
 
 /// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun
 /// would show instead of the message, even an empty one.
-void write_error_file(const std::string& path, const Failure& failure) {
+void write_error_file(const std::string& path, const Failure& failure,
+                      const std::optional<std::string>& rank) {
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  const nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
+  nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
+  if (rank) extra["rank"] = *rank;
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);
@@ -86,12 +90,19 @@ void report(const std::string& name, const Failure& failure) {
   std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
             << std::flush;
   if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
-    write_error_file(*path, failure);
+    write_error_file(*path, failure, rank);
   }
   // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a
   // partner, perhaps within the microseconds in which that partner died, lets it go first; and whoever waits
   // for this rank gets to say so before the connections close.
   if (rank && failure.of_communication) std::this_thread::sleep_for(kFarewell);
+}
+
+/// What a launcher that started this process learns of it while it runs, and when it crashes.
+void prepare_for_launcher() {
+  const auto error_file = find_variable(process_environment(), "TORCHELASTIC_ERROR_FILE");
+  if (error_file && !error_file->empty()) leave_last_words(*error_file);
+  process_heartbeat().working("start");
 }
 
 /// Reports the exception in flight and returns the exit code for it.
@@ -109,6 +120,7 @@ int answer(const std::string& name) noexcept {
 
 int run_program(const std::string& name, const std::function<int()>& body) noexcept {
   try {
+    prepare_for_launcher();
     return body();
   } catch (...) {
     return answer(name);

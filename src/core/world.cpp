@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 
+#include "cluster_facts.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -139,21 +141,60 @@ void read_elastic(const Reader& read, World& world) {
   world.error_file = read.text("TORCHELASTIC_ERROR_FILE", "");
 }
 
-}  // namespace
+constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 
-World World::from_environment() { return from_environment(process_environment()); }
+/// What was set by hand beside the scheduler's variables. A part of the four that says something else is a
+/// mistake: `export RANK=0` in a batch script, a WORLD_SIZE that counts other tasks.
+[[noreturn]] void contradicts_cluster(const Reader& read, const ClusterFacts& facts, const char* name) {
+  throw UsageError(
+      "environment variable " + std::string(name) + "='" + read.text(name, "") + "', but " + facts.source +
+      " says that it is " + find_variable(facts.contract, name).value_or("?") +
+      ". Unset it, and the scheduler's value is taken; or set all of RANK, WORLD_SIZE, LOCAL_RANK and "
+      "LOCAL_WORLD_SIZE on each rank, and none of the scheduler's are; or start one 'lockstep run' on each "
+      "node.");
+}
 
-World World::from_environment(const Environment& environment) {
+/// The environment with what the scheduler says in the places that are empty.
+Environment completed(const Environment& environment, const ClusterFacts& facts) {
+  const Reader read(environment);
+  for (const auto* name : kFour) {
+    const auto said = find_variable(facts.contract, name);
+    if (said && read.has(name) && read.text(name, "") != *said) contradicts_cluster(read, facts, name);
+  }
+  Environment result = environment;
+  result.insert(facts.contract.begin(), facts.contract.end());
+  return result;
+}
+
+/// A launcher has set them all; within a step they number its own ranks, not Slurm's tasks.
+bool is_complete(const Reader& read) {
+  return std::all_of(std::begin(kFour), std::end(kFour), [&](const char* name) { return read.has(name); });
+}
+
+World read_world(const Environment& environment) {
   const Reader read(environment);
   World world;
-  const bool launched =
-      read.has("RANK") || read.has("WORLD_SIZE") || read.has("LOCAL_RANK") || read.has("LOCAL_WORLD_SIZE");
-  if (!launched) return world;
+  if (std::none_of(std::begin(kFour), std::end(kFour), [&](const char* name) { return read.has(name); }))
+    return world;
   read_size_and_rank(read, world);
   read_local(read, world);
   read_group_and_role(read, world);
   read_master(read, world);
   read_elastic(read, world);
+  return world;
+}
+
+}  // namespace
+
+World World::from_environment() { return from_environment(process_environment()); }
+
+World World::from_environment(const Environment& environment) {
+  if (is_complete(Reader(environment))) return read_world(environment);
+  const auto facts = cluster_facts(environment);
+  if (!facts) return read_world(environment);
+  World world = read_world(completed(environment, *facts));
+  world.local_ranks = facts->local_ranks;
+  world.own_devices = facts->own_devices;
   return world;
 }
 

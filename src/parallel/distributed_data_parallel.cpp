@@ -14,6 +14,7 @@
 #include "../comm/c10d_handles.hpp"
 #include "../comm/errors.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "module_agreement.hpp"
 
 namespace lockstep {
@@ -271,6 +272,7 @@ bool DistributedDataParallelBase::sends_buffers() const {
 }
 
 void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>& buffers) {
+  process_heartbeat().working("forward");
   if (state_->reducer == nullptr) return;
   try {
     if (state_->synchronises()) state_->reducer->prepare_for_forward();

@@ -11,6 +11,7 @@
 #include "../comm/errors.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep {
@@ -134,7 +135,7 @@ MainProcessFirst Accelerator::local_main_process_first() const {
           {.name = "local_main_process_first #" + std::to_string(++state_->local_main_first) + " on node " +
                    std::to_string(world().group_rank),
            .rank = world().rank,
-           .main_rank = world().rank - world().local_rank,
+           .main_rank = world().local_main_rank(),
            .members = world().local_world_size,
            .timeout = process_group().timeout()}};
 }
@@ -142,6 +143,7 @@ MainProcessFirst Accelerator::local_main_process_first() const {
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
 
 void Accelerator::backward(const at::Tensor& loss) const {
+  process_heartbeat().perhaps_waiting("backward");
   try {
     loss.backward();
   } catch (...) {
@@ -189,6 +191,12 @@ void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) c
   if (num_processes() == 1) return;
   const at::NoGradGuard no_grad;
   for (const auto& entry : tensors) process_group().broadcast(entry.tensor.detach());
+}
+
+void AcceleratedOptimizer::step() {
+  process_heartbeat().working("optimizer");
+  optimizer_->step();
+  process_heartbeat().finished_step();
 }
 
 void AcceleratedOptimizer::zero_grad(bool set_to_none) { lockstep::zero_grad(*optimizer_, set_to_none); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
 
 namespace lockstep {
 namespace {
@@ -60,6 +61,7 @@ void MainProcessFirst::release(const std::string& outcome) {
 }
 
 void MainProcessFirst::wait_for_main() const {
+  const Heartbeat::Waiting beat(process_heartbeat(), place_.name, 0);
   for (int slices = 1; !store_.wait(place_.name, kSlice); ++slices) {
     if (slices % kSlicesBetweenMessages != 0) continue;
     say(place_.rank, "waiting in " + place_.name + " for rank " + std::to_string(place_.main_rank) +

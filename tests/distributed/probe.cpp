@@ -46,6 +46,10 @@ const std::map<std::string, Scenario> kScenarios{
     {"throws", throws},
     {"leaves_early", leaves_early},
     {"stops", stops},
+    {"hangs", hangs},
+    {"leaves_in_collectives", leaves_in_collectives},
+    {"crashes", crashes},
+    {"always_fails", always_fails},
     {"train", train},
     {"mismatch", mismatch},
 };

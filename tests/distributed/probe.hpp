@@ -44,6 +44,10 @@ int killed_in_backward(const Words& words);
 int throws(const Words& words);
 int leaves_early(const Words& words);
 int stops(const Words& words);
+int hangs(const Words& words);
+int leaves_in_collectives(const Words& words);
+int crashes(const Words& words);
+int always_fails(const Words& words);
 int train(const Words& words);
 int mismatch(const Words& words);
 

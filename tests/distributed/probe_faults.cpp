@@ -1,8 +1,11 @@
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
+#include <iostream>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
@@ -35,16 +38,17 @@ struct OddModel : torch::nn::Module {
   }
 };
 
-void train_steps(const Accelerator& accelerator, int steps, int deadly_step) {
+using StepHook = std::function<void(int step, const at::Tensor& output)>;
+
+/// `hook` is called on every rank between forward and backward.
+void train_steps(const Accelerator& accelerator, int steps, const StepHook& hook) {
   torch::manual_seed(1 + accelerator.process_index());
   torch::nn::Linear model(4, 1);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [ddp, opt] = accelerator.prepare(model, optimizer);
   for (int step = 0; step < steps; ++step) {
     const at::Tensor output = ddp(torch::rand({8, 4}));
-    if (step == deadly_step && accelerator.process_index() == 1) {
-      output.register_hook([](const at::Tensor&) { std::raise(SIGKILL); });
-    }
+    hook(step, output);
     accelerator.backward(output.square().mean());
     opt.step();
     opt.zero_grad();
@@ -88,7 +92,11 @@ int killed_in_barrier(const Words&) {
 }
 
 int killed_in_backward(const Words&) {
-  train_steps(join(), kEndless, 3);
+  const auto accelerator = join();
+  train_steps(accelerator, kEndless, [&](int step, const at::Tensor& output) {
+    if (step != 3 || accelerator.process_index() != 1) return;
+    output.register_hook([](const at::Tensor&) { std::raise(SIGKILL); });
+  });
   return 0;
 }
 
@@ -115,9 +123,45 @@ int stops(const Words&) {
   return 0;
 }
 
+/// Rank 1 sleeps in its forward of the step that the argument names; the others come to backward.
+int hangs(const Words& words) {
+  const auto accelerator = join();
+  const int deadly = std::stoi(argument(words, 0));
+  train_steps(accelerator, kEndless, [&](int step, const at::Tensor&) {
+    if (step != deadly || accelerator.process_index() != 1) return;
+    std::cout << "rank 1 hangs" << std::endl;
+    std::this_thread::sleep_for(std::chrono::minutes(2));
+  });
+  return 0;
+}
+
+/// Rank 1 ends with success after three all-reduces; the others go on.
+int leaves_in_collectives(const Words&) {
+  const auto accelerator = join(std::chrono::seconds(5));
+  const at::Tensor tensor = torch::ones({16});
+  for (int i = 0; i < kEndless; ++i) {
+    if (i == 3 && accelerator.process_index() == 1) _exit(0);
+    accelerator.process_group().all_reduce(tensor);
+  }
+  return 0;
+}
+
+/// Rank 1 writes to address 0.
+int crashes(const Words&) {
+  const auto accelerator = join();
+  accelerator.wait_for_everyone();
+  volatile int* nowhere = nullptr;
+  if (accelerator.process_index() == 1) *nowhere = 1;
+  all_reduce_on_and_on(accelerator);
+  return 0;
+}
+
+/// Fails before its first step.
+int always_fails(const Words&) { throw lockstep::DataError("no such file"); }
+
 int train(const Words&) {
   const auto accelerator = join();
-  train_steps(accelerator, 5, -1);
+  train_steps(accelerator, 5, [](int, const at::Tensor&) {});
   accelerator.print("trained on ", accelerator.num_processes(), " ranks");
   accelerator.wait_for_everyone();
   return 0;

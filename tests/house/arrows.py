@@ -1,7 +1,7 @@
 """Who may include whom, and who may read the environment: arrows.py ROOT
 
 A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
-launcher includes core only. c10d stays in src/comm and src/parallel. The environment is read in one file.
+launcher includes core and net only. c10d stays in src/comm and src/parallel. The environment is read in one file.
 """
 import os
 import re
@@ -31,9 +31,10 @@ def target_of(root, path, include, quoted):
     if include.startswith("lockstep/"):
         parts = include.split("/")
         return parts[1] if len(parts) > 2 else None
-    beside = os.path.normpath(os.path.join(os.path.dirname(path), include))
-    if quoted and os.path.exists(os.path.join(root, beside)):
-        return folder_of(beside)
+    for place in (os.path.dirname(path), "src", "launch"):
+        found = os.path.normpath(os.path.join(place, include))
+        if quoted and os.path.exists(os.path.join(root, found)):
+            return folder_of(found)
     return None
 
 
@@ -41,7 +42,7 @@ def allowed(source, target):
     if source == target or target is None or source is None:
         return True
     if source == "launch":
-        return target == "core"
+        return target in ("core", "net")
     if {source, target} in STRANGERS or source not in tree.FOLDERS or target not in tree.FOLDERS:
         return False
     return tree.FOLDERS.index(target) < tree.FOLDERS.index(source)
@@ -53,7 +54,7 @@ def arrow_problems(root, path, text):
         target = target_of(root, path, include, quoted)
         if not allowed(source, target):
             yield f"{path}:{line}: {source} must not include {target} ({include})"
-        if source in ("core", "launch") and re.match(r"(torch|ATen|c10|caffe2)/", include):
+        if source in ("core", "net", "launch") and re.match(r"(torch|ATen|c10|caffe2)/", include):
             yield f"{path}:{line}: {source} must not include LibTorch ({include})"
 
 

@@ -3,7 +3,7 @@ import os
 import re
 import sys
 
-FOLDERS = ["core", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
+FOLDERS = ["core", "net", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
 OURS = ["include", "src", "launch", "trainers", "examples", "tests"]
 
 _TOKEN = re.compile(

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "process/ports.hpp"
+#include "net/socket.hpp"
 #include "unit/launch/launcher_process.hpp"
 
 namespace lockstep::launch {
@@ -101,15 +101,15 @@ void compare(const Words& flags, const Environment& variables, std::set<std::str
 }
 
 TEST(LauncherInterop, AStaticAddressGivesTheSameEnvironment) {
-  compare({"--nproc-per-node=2", "--master_addr", "127.0.0.1", "--master-port", std::to_string(free_port()),
-           "--role=trainer", "--rdzv-id=job", "--max-restarts=2", "--monitor-interval=0.5", "--start-method",
-           "fork"},
+  compare({"--nproc-per-node=2", "--master_addr", "127.0.0.1", "--master-port",
+           std::to_string(net::free_port()), "--role=trainer", "--rdzv-id=job", "--max-restarts=2",
+           "--monitor-interval=0.5", "--start-method", "fork"},
           {}, {});
 }
 
 TEST(LauncherInterop, VariablesAndSetThreadsGiveTheSameEnvironment) {
   compare({"--nproc-per=2"},  // a unique prefix
-          {{"PET_MASTER_PORT", std::to_string(free_port())},
+          {{"PET_MASTER_PORT", std::to_string(net::free_port())},
            {"PET_ROLE", "w"},
            {"OMP_NUM_THREADS", "3"},
            {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},

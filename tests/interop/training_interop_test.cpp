@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "interop/jobs.hpp"
-#include "process/ports.hpp"
+#include "net/socket.hpp"
 
 namespace lockstep {
 namespace {
@@ -60,7 +60,7 @@ void expect_same_training(const Words& flags, const ScratchFolder& expected) {
 }
 
 TEST_F(TrainingInterop, TorchrunWithAStaticAddressTrainsTheSameModel) {
-  const std::string port = std::to_string(launch::free_port());
+  const std::string port = std::to_string(net::free_port());
   expect_same_training({"--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port=" + port}, *trained_);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/core/environment.hpp"
 
@@ -47,16 +48,31 @@ struct World {
   std::string run_id;
   bool use_agent_store = false;
   std::string error_file;
+  /// The ranks of this node in the order of their local ranks, where they are not the block that begins at
+  /// `rank - local_rank`: Slurm deals tasks out in turn with --distribution=cyclic. Empty: they are the
+  /// block.
+  std::vector<int> local_ranks;
+  /// A scheduler gave this rank GPUs that other ranks of the node do not see (as `srun --gpus-per-task=1`
+  /// does), so the number of its device is local_rank modulo the devices that it sees.
+  bool own_devices = false;
 
   /// Reads the contract from `environment` (this process's own by default). *Local*.
   /// A process started alone (none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set) is a world of
   /// one. Throws UsageError, naming the variable, its value and what was expected, when a variable is
   /// missing, malformed or contradicts another one. A world larger than one never shrinks to worlds of one.
+  ///
+  /// Where those four are not set, a scheduler's or an MPI launcher's variables give them: the program can be
+  /// started by srun, mpiexec or jsrun, with one task for each rank. MASTER_ADDR and MASTER_PORT are then
+  /// derived from the job's hosts and its id, unless they are set. docs/slurm.md lists what is read. A part
+  /// of the four that was set by hand must agree with the scheduler; all four together replace what it says.
   static World from_environment();
   static World from_environment(const Environment& environment);
 
   /// A single process that talks to nobody.
   static World single() { return {}; }
+
+  /// The rank of this node's local rank 0.
+  int local_main_rank() const noexcept { return local_ranks.empty() ? rank - local_rank : local_ranks[0]; }
 
   bool is_main_process() const noexcept { return rank == 0; }
   bool is_local_main_process() const noexcept { return local_rank == 0; }

@@ -10,7 +10,7 @@ class AcceleratedOptimizer {
   explicit AcceleratedOptimizer(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
 
   /// One step with the gradients as they are. *Local*.
-  void step() { optimizer_->step(); }
+  void step();
 
   /// Clears the gradients; works on bucket views (see lockstep::zero_grad). *Local*.
   void zero_grad(bool set_to_none = true);

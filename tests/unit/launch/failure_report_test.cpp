@@ -70,17 +70,19 @@ TEST(ErrorContent, IsNeverWaitedFor) {
   EXPECT_TRUE(error_content("/dev/zero").is_null());
 }
 
-TEST(ErrorFileFault, SaysWhatIsWrong) {
+TEST(NamedErrorFile, SaysWhatIsWrong) {
   const ScratchFolder folder;
-  const auto fault = [&](const std::string& text) {
-    return error_file_fault(folder.write("error.json", text));
+  const std::string path = folder.file("error.json");
+  const auto named = [&](const std::string& text) {
+    return named_error_file(folder.write("error.json", text), false);
   };
-  EXPECT_EQ(fault(R"({"message": "x"})"), "");
-  EXPECT_EQ(error_file_fault(folder.file("absent")), "");
-  EXPECT_EQ(fault(""), "empty");
-  EXPECT_EQ(fault("{"), "broken (not JSON in torchrun's form)");
-  EXPECT_EQ(fault(std::string(5 << 20, ' ')), "not read, as it is too long");
-  EXPECT_EQ(error_file_fault(folder.path()), "not read, as it is no regular file");
+  EXPECT_EQ(named_error_file(path, true), "");
+  EXPECT_EQ(named(R"({"message": "x"})"), "");
+  EXPECT_EQ(named_error_file(path, true), path);
+  EXPECT_EQ(named(""), path + " (empty)");
+  EXPECT_EQ(named("{"), path + " (broken: no JSON in torchrun's form)");
+  EXPECT_EQ(named(std::string(5 << 20, ' ')), path + " (not read, as it is too long)");
+  EXPECT_EQ(named_error_file(folder.path(), false), folder.path() + " (not read, as it is no regular file)");
 }
 
 TEST(FailureReport, NamesTheCauseFirst) {

@@ -73,6 +73,10 @@ LauncherProcess::~LauncherProcess() {
 
 void LauncherProcess::signal(int number) const { ASSERT_EQ(kill(pid_, number), 0); }
 
+std::string LauncherProcess::out() const { return read_file(output_.file("out")); }
+
+std::string LauncherProcess::err() const { return read_file(output_.file("err")); }
+
 Finished LauncherProcess::wait() {
   int status = 0;
   if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) {

@@ -50,6 +50,9 @@ class LauncherProcess {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
+  /// What it has written so far.
+  std::string out() const;
+  std::string err() const;
   /// Waits for its end; a test failure when it takes longer than 60 s.
   Finished wait();
 

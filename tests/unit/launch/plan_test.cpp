@@ -6,10 +6,10 @@
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
+#include "net/socket.hpp"
 #include "plan/devices.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
-#include "process/ports.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -167,7 +167,7 @@ TEST(Devices, CountsVisibleGpus) {
 }
 
 TEST(Ports, AreFree) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = net::free_port();
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
@@ -179,27 +179,47 @@ TEST(Ports, AreFree) {
 TEST(WorkerEnvironment, IsTheContract) {
   const LaunchPlan job =
       plan({"--nproc-per-node=4", "--role=trainer", "--rdzv-id=job", "--max-restarts=3", "p"});
-  const Attempt attempt{.restart_count = 2, .master_port = 1234, .folder = "/f"};
+  Attempt attempt;
+  attempt.place = {.round = 3,
+                   .restart_count = 2,
+                   .max_restarts = 3,
+                   .group_rank = 1,
+                   .group_world_size = 2,
+                   .first_rank = 5,
+                   .world_size = 9,
+                   .first_role_rank = 2,
+                   .role_world_size = 6};
+  attempt.master = {"10.0.0.1", 1234};
+  attempt.folder = "/f";
   const Environment environment = worker_environment(job, attempt, 3, {{"HOME", "/h"}, {"RANK", "9"}});
   const World world = World::from_environment(environment);
-  EXPECT_EQ(world.rank, 3);
-  EXPECT_EQ(world.world_size, 4);
+  EXPECT_EQ(world.rank, 8);
+  EXPECT_EQ(world.world_size, 9);
   EXPECT_EQ(world.local_rank, 3);
   EXPECT_EQ(world.local_world_size, 4);
-  EXPECT_EQ(world.group_rank, 0);
-  EXPECT_EQ(world.group_world_size, 1);
+  EXPECT_EQ(world.group_rank, 1);
+  EXPECT_EQ(world.group_world_size, 2);
   EXPECT_EQ(world.role_name, "trainer");
-  EXPECT_EQ(world.role_rank, 3);
-  EXPECT_EQ(world.role_world_size, 4);
-  EXPECT_EQ(world.master_addr, "127.0.0.1");
+  EXPECT_EQ(world.role_rank, 5);
+  EXPECT_EQ(world.role_world_size, 6);
+  EXPECT_EQ(world.master_addr, "10.0.0.1");
   EXPECT_EQ(world.master_port, 1234);
   EXPECT_EQ(world.restart_count, 2);
   EXPECT_EQ(world.max_restarts, 3);
   EXPECT_EQ(world.run_id, "job");
-  EXPECT_FALSE(world.use_agent_store);
+  EXPECT_TRUE(world.use_agent_store);
   EXPECT_EQ(world.error_file, "/f/attempt_2/3/error.json");
   EXPECT_EQ(environment.at("HOME"), "/h");
   EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "1");
+}
+
+TEST(WorkerEnvironment, StartsWithTheSameCountHaveFoldersOfTheirOwn) {
+  Attempt attempt;
+  attempt.folder = "/f";
+  attempt.place.restart_count = 1;
+  EXPECT_EQ(error_file(attempt, 0), "/f/attempt_1/0/error.json");
+  attempt.repeat = 2;
+  EXPECT_EQ(error_file(attempt, 0), "/f/attempt_1.2/0/error.json");
 }
 
 TEST(WorkerEnvironment, ThreadsAreLimitedOnlyWhereNobodyDid) {

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-namespace lockstep::launch {
+namespace lockstep::net {
 
-/// Owns a file descriptor; -1: none.
+/// Owns a file descriptor; -1: none. Closes it when it goes.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -20,6 +20,8 @@ class FileDescriptor {
 
   int get() const noexcept { return number_; }
   explicit operator bool() const noexcept { return number_ >= 0; }
+  /// Gives the descriptor away.
+  int release() noexcept { return std::exchange(number_, -1); }
   void reset() noexcept {
     if (number_ >= 0) close(number_);
     number_ = -1;
@@ -29,4 +31,4 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::net

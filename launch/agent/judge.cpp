@@ -1,0 +1,47 @@
+#include "agent/judge.hpp"
+
+#include <algorithm>
+
+#include "agent/round.hpp"
+#include "lockstep/core/error.hpp"
+#include "report/failure_record.hpp"
+#include "report/failure_report.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+std::vector<FailureRecord> readable(const std::vector<Json>& jsons) {
+  std::vector<FailureRecord> records;
+  for (const auto& json : jsons) {
+    try {
+      records.push_back(read_failure_record(json));
+    } catch (const DataError&) {
+      continue;
+    }
+  }
+  return records;
+}
+
+bool saved_or_succeeded(const FailureRecord& record) {
+  return record.status == 0 || record.status == kPreemptedStatus << 8;
+}
+
+}  // namespace
+
+Verdict judge_records(const std::vector<Json>& jsons) {
+  const auto records = readable(jsons);
+  Verdict verdict;
+  if (records.empty()) return verdict;
+  const std::size_t index = root_cause(records);
+  const FailureRecord& cause = records[index];
+  // A cause that was stopped before it could end by itself has no exit code of its own.
+  const FailureRecord& ended = cause.failed() ? cause : records.front();
+  verdict.report = failure_report(records, index);
+  verdict.exit_code = ended.stood_still ? kStandstillStatus : ended.status ? exit_code_of(*ended.status) : 1;
+  verdict.has_own_cause = !cause.blames_another();
+  verdict.preempted = std::all_of(records.begin(), records.end(), saved_or_succeeded);
+  verdict.error = cause.error;
+  return verdict;
+}
+
+}  // namespace lockstep::launch

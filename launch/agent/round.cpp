@@ -1,0 +1,218 @@
+#include "agent/round.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include "lockstep/core/error.hpp"
+#include "output/worker_output.hpp"
+#include "process/memory_events.hpp"
+#include "process/scoped_binding.hpp"
+#include "process/time_text.hpp"
+#include "report/error_file.hpp"
+#include "report/failure_report.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+/// How long a process may need to vanish after SIGKILL. One that takes longer hangs in the kernel, and nobody
+/// can end it.
+constexpr std::chrono::seconds kKillTime{10};
+
+bool saved_and_ended(const Worker& worker) {
+  return worker.status && WIFEXITED(*worker.status) && WEXITSTATUS(*worker.status) == kPreemptedStatus;
+}
+
+/// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
+/// that lose a partner exit with an error of their own.
+std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
+  const auto crashed = std::find_if(failed.begin(), failed.end(),
+                                    [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
+  return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
+}
+
+}  // namespace
+
+Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt,
+             const SignalQueue& signals, const Guardian& guardian, OutputRelay& relay, std::ostream& log)
+    : plan_(plan),
+      environment_(environment),
+      attempt_(std::move(attempt)),
+      relay_(relay),
+      log_(log),
+      group_(signals, guardian) {}
+
+void Round::start() {
+  memory_kills_before_ = out_of_memory_kills();
+  const bool alone = attempt_.place.group_world_size == 1;
+  watch_.emplace(attempt_.scratch, attempt_.place, plan_.local_world_size, alone ? "" : attempt_.host,
+                 WatchOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone});
+  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
+                                                     : plan_.bindings[static_cast<std::size_t>(rank)]);
+    Environment environment = worker_environment(plan_, attempt_, rank, environment_);
+    watch_->add_to(environment, rank);
+    group_.start(rank, worker_command(plan_, rank), environment, open_output(plan_, attempt_, rank, relay_));
+  }
+}
+
+bool Round::reap() {
+  auto failed = group_.reap();
+  std::erase_if(failed, [this](std::size_t i) {
+    return !group_.workers()[i].failed() || saved_and_ended(group_.workers()[i]);
+  });
+  if (failed.empty() || first_failure_) return false;
+  first_failure_ = first_of(group_.workers(), failed);
+  return true;
+}
+
+void Round::pass_on(int signal_number) { group_.signal(signal_number, false); }
+
+void Round::stop(int signal_number) {
+  group_.signal(signal_number, true);
+  if (stage_ != Stage::running) return;
+  stage_ = Stage::stopping;
+  deadline_ = SignalQueue::Clock::now() + plan_.shutdown_timeout;
+}
+
+void Round::kill() {
+  if (stage_ != Stage::killing) deadline_ = SignalQueue::Clock::now() + kKillTime;
+  stage_ = Stage::killing;
+  group_.kill();
+}
+
+std::optional<Round::TimePoint> Round::deadline() const {
+  if (!watch_) return deadline_;
+  return deadline_ ? std::min(*deadline_, watch_->next_look()) : watch_->next_look();
+}
+
+bool Round::on_deadline() {
+  if (!deadline_ || SignalQueue::Clock::now() < *deadline_) return look_at_ranks();
+  on_end_of_patience();
+  return false;
+}
+
+bool Round::look_at_ranks() {
+  auto standstill = watch_->look(group_.workers(), log_);
+  if (!standstill || stage_ != Stage::running || first_failure_) return false;
+  standstill_ = std::move(standstill);
+  first_failure_ = standstill_->stuck.empty()
+                       ? 0
+                       : static_cast<std::size_t>(standstill_->stuck.front() - attempt_.place.first_rank);
+  log_ << "lockstep run: the job stands still for " + seconds_text(plan_.heartbeat_timeout) +
+              " (--heartbeat-timeout): it is ended\n"
+       << std::flush;
+  print_stacks();
+  return true;
+}
+
+void Round::print_stacks() {
+  log_ << stacks_report(dump_stacks(watch_->stack_targets(group_.workers()), environment_)) << std::flush;
+}
+
+std::optional<std::uint64_t> Round::best_step() const { return watch_->best_step(); }
+
+/// The words behind the message of a rank that lost another one.
+std::string Round::departures() const {
+  const std::string text = early_leavers(watch_->views(group_.workers()));
+  return text.empty() ? "" : "\n" + text;
+}
+
+void Round::on_end_of_patience() {
+  if (stage_ == Stage::killing) {
+    abandoned_ = true;
+    deadline_.reset();
+    log_ << "lockstep run: processes do not end even after SIGKILL; they are left to the system\n"
+         << std::flush;
+  } else {
+    log_ << "lockstep run: processes still run " + seconds_text(plan_.shutdown_timeout) +
+                " after they were told to stop: they are killed (--shutdown-timeout)\n"
+         << std::flush;
+    kill();
+  }
+}
+
+bool Round::end_leftovers() {
+  group_.reap();
+  if (abandoned_ || !group_.has_children()) return false;
+  if (stage_ == Stage::killing) {
+    group_.kill();
+  } else {
+    group_.terminate_leftovers();
+  }
+  if (stage_ == Stage::running) stop(SIGTERM);
+  return true;
+}
+
+bool Round::succeeded() const {
+  const auto& workers = group_.workers();
+  return std::all_of(workers.begin(), workers.end(), [](const Worker& worker) { return worker.status == 0; });
+}
+
+bool Round::preempted() const {
+  const auto& workers = group_.workers();
+  return !succeeded() && std::all_of(workers.begin(), workers.end(), [](const Worker& worker) {
+    return worker.status == 0 || saved_and_ended(worker);
+  });
+}
+
+std::int64_t Round::memory_kills() const {
+  const auto kills = out_of_memory_kills();
+  return kills && memory_kills_before_ ? *kills - *memory_kills_before_ : 0;
+}
+
+FailureRecord Round::record_for(int local_rank) const {
+  FailureRecord result;
+  result.rank = attempt_.place.first_rank + local_rank;
+  result.local_rank = local_rank;
+  if (attempt_.place.group_world_size > 1)
+    result.node = "node " + std::to_string(attempt_.place.group_rank) + ", host " + attempt_.host;
+  result.host = attempt_.host;
+  result.program = plan_.program;
+  return result;
+}
+
+FailureRecord Round::not_started(const StartError& error) const {
+  FailureRecord result = record_for(0);
+  result.message = error.what();
+  result.status = error.exit_code() << 8;
+  return result;
+}
+
+FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
+  const std::string file = error_file(attempt_, worker.local_rank);
+  FailureRecord result = record_for(worker.local_rank);
+  result.pid = worker.pid;
+  result.status = worker.status;
+  result.stopped = worker.stopped;
+  result.time = worker.ended;
+  result.error = error_content(file);
+  result.message = message_of(result.error);
+  result.error_file = named_error_file(file, !plan_.log_dir.empty());
+  result.out_of_memory_kills = kills;
+  result.peak_memory = worker.peak_memory;
+  if (result.blames_another()) result.message += departures();
+  if (standstill_ && &worker == &group_.workers()[*first_failure_]) {
+    result.stood_still = true;
+    result.message = standstill_->text;
+  }
+  const LastWords words = last_words(plan_, attempt_, worker.local_rank, relay_);
+  result.log_file = words.file;
+  result.last_lines = words.lines;
+  return result;
+}
+
+FailureRecord Round::first_failure() const {
+  return record(group_.workers()[*first_failure_], memory_kills());
+}
+
+std::vector<FailureRecord> Round::records() const {
+  std::vector<FailureRecord> result;
+  const auto kills = memory_kills();
+  for (const auto& worker : group_.workers()) result.push_back(record(worker, kills));
+  return result;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+#include "output/output_relay.hpp"
+#include "plan/launch_plan.hpp"
+#include "plan/worker_environment.hpp"
+#include "process/guardian.hpp"
+#include "process/signal_queue.hpp"
+#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
+#include "report/failure_record.hpp"
+#include "watch/rank_watch.hpp"
+
+namespace lockstep::launch {
+
+/// The exit status of a rank that was asked to save its state and end, and did. It is no failure, and no
+/// reason to start the job anew here: whoever asked (a scheduler, mostly) does that.
+constexpr int kPreemptedStatus = 85;
+
+/// The exit status of a job that was ended because it stood still: timeout(1)'s.
+constexpr int kStandstillStatus = 124;
+
+/// The ranks of this node in one round, from their start until none of their processes is left. They are told
+/// to stop by a signal, and are killed when the shutdown timeout is over.
+class Round {
+ public:
+  using TimePoint = SignalQueue::Clock::time_point;
+
+  /// The arguments must outlive the round.
+  Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt, const SignalQueue& signals,
+        const Guardian& guardian, OutputRelay& relay, std::ostream& log);
+
+  /// Starts the ranks. Throws StartError when the program cannot be started; nothing runs then.
+  void start();
+
+  /// Takes note of processes that have ended. Returns whether that tells of the round's first failure.
+  bool reap();
+  /// Passes a signal on that does not end ranks.
+  void pass_on(int signal_number);
+  /// Passes a signal on by which ranks are to end, and gives them the shutdown timeout from the first time
+  /// on.
+  void stop(int signal_number);
+  void kill();
+  /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
+  bool on_deadline();
+  std::optional<TimePoint> deadline() const;
+  /// Prints the stacks of the ranks that run.
+  void print_stacks();
+  /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
+  std::optional<std::uint64_t> best_step() const;
+
+  bool ranks_run() const { return group_.running() > 0 && !abandoned_; }
+  /// Asks what ranks left behind to end; false when nothing is left, or what is left cannot be ended.
+  bool end_leftovers();
+
+  bool succeeded() const;
+  /// Every rank that did not succeed saved its state and ended.
+  bool preempted() const;
+  /// The record of the rank that failed first. There must be one.
+  FailureRecord first_failure() const;
+  std::vector<FailureRecord> records() const;
+  /// The record of this node where the program could not be started.
+  FailureRecord not_started(const StartError& error) const;
+  const Attempt& attempt() const noexcept { return attempt_; }
+
+ private:
+  enum class Stage { running, stopping, killing };
+
+  void on_end_of_patience();
+  bool look_at_ranks();
+  std::string departures() const;
+  FailureRecord record_for(int local_rank) const;
+  FailureRecord record(const Worker& worker, std::int64_t memory_kills) const;
+  std::int64_t memory_kills() const;
+
+  const LaunchPlan& plan_;
+  const Environment& environment_;
+  const Attempt attempt_;
+  OutputRelay& relay_;
+  std::ostream& log_;
+  WorkerGroup group_;
+  Stage stage_ = Stage::running;
+  std::optional<TimePoint> deadline_;
+  std::optional<RankWatch> watch_;
+  /// Why the round was ended though no rank had failed.
+  std::optional<Standstill> standstill_;
+  /// The rank that failed first.
+  std::optional<std::size_t> first_failure_;
+  /// The kernel's count when the round began.
+  std::optional<std::int64_t> memory_kills_before_;
+  bool abandoned_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,138 @@
+#include "coordination/joining_leader.hpp"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/core/error.hpp"
+#include "net/control.hpp"
+#include "net/quiet_thread.hpp"
+#include "net/resolve.hpp"
+#include "process/time_text.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// One try; short, so that the end of the launcher does not wait for it.
+constexpr std::chrono::seconds kTryTime{1};
+constexpr std::chrono::milliseconds kPause{100};
+/// A name that nobody knows for so long is a mistake, not a network that is coming up.
+constexpr std::chrono::seconds kNameTime{20};
+
+}  // namespace
+
+JoiningLeader::JoiningLeader(Options options, Time now)
+    : options_(std::move(options)),
+      until_(now + options_.join_timeout),
+      next_notice_(now + options_.notice_interval),
+      name_until_(now + kNameTime),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
+  thread_ = net::quiet_thread([this] { look_for_leader(); });
+}
+
+JoiningLeader::~JoiningLeader() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void JoiningLeader::look_for_leader() {
+  while (!stop_ && !try_once()) std::this_thread::sleep_for(kPause);
+  const std::uint64_t one = 1;
+  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+bool JoiningLeader::try_once() {
+  const auto slice = std::min(until_, Clock::now() + kTryTime);
+  try {
+    const auto addresses = net::resolve(options_.endpoint, slice);
+    auto socket = net::connect_control(addresses, options_.secret, slice);
+    return conclude([&] { result_.socket = std::move(socket); });
+  } catch (const net::ControlError& error) {
+    if (error.failure() == net::ControlFailure::plain_store) return meet_plain_store();
+    if (error.failure() == net::ControlFailure::wrong_secret || error.failure() == net::ControlFailure::not_lockstep)
+      return give_up(error.what());
+    note_problem(error.what());
+  } catch (const TimeoutError& error) {
+    note_problem(error.what());
+  } catch (const Error& error) {
+    note_problem(error.what());
+    if (Clock::now() >= name_until_) return give_up(error.what());
+  }
+  if (Clock::now() < until_) return false;
+  return give_up("not reached within " + seconds_text(options_.join_timeout) + ": " + problem());
+}
+
+bool JoiningLeader::meet_plain_store() {
+  if (!options_.python)
+    return give_up("a plain store listens there (torchrun's?), which is no leader of a job of this kind");
+  const auto addresses = net::resolve(options_.endpoint, Clock::now() + kTryTime);
+  return conclude([&] { result_.plain_store = addresses; });
+}
+
+bool JoiningLeader::conclude(const std::function<void()>& write_result) {
+  const std::lock_guard lock(mutex_);
+  write_result();
+  return true;
+}
+
+bool JoiningLeader::give_up(const std::string& why) {
+  return conclude([&] { result_.failure = why; });
+}
+
+void JoiningLeader::note_problem(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  result_.last_problem = text;
+}
+
+std::string JoiningLeader::problem() {
+  const std::lock_guard lock(mutex_);
+  return result_.last_problem;
+}
+
+int JoiningLeader::descriptor() const { return found_ ? found_->descriptor() : failed_ ? -1 : event_.get(); }
+
+LeaderLink::Time JoiningLeader::deadline() const {
+  if (found_) return found_->deadline();
+  return failed_ ? Time::max() : next_notice_;
+}
+
+std::vector<Json> JoiningLeader::work(Time now) {
+  if (found_) return found_->work(now);
+  if (failed_) return {};
+  std::uint64_t count = 0;
+  if (read(event_.get(), &count, sizeof count) == sizeof count) return settle(now);
+  if (now < next_notice_) return {};
+  next_notice_ = now + options_.notice_interval;
+  return {{{"type", "text"}, {"text", "waiting for the leader at " + options_.endpoint.text() + ": " + problem()}}};
+}
+
+std::vector<Json> JoiningLeader::settle(Time now) {
+  thread_.join();
+  if (result_.socket) {
+    const net::Address leader = net::remote_address(result_.socket.get());
+    found_ = std::make_unique<ChannelLeader>(Channel(std::move(result_.socket)), leader, options_.times, now);
+  } else if (!result_.plain_store.empty()) {
+    found_ = options_.python(result_.plain_store);
+  } else {
+    failed_ = true;
+    return {{{"type", "lost"},
+             {"text", "cannot join the job's leader at " + options_.endpoint.text() + ": " + result_.failure}}};
+  }
+  for (const auto& message : std::exchange(unsent_, {})) found_->send(message, now);
+  return found_->work(now);
+}
+
+void JoiningLeader::send(const Json& message, Time now) {
+  if (found_) {
+    found_->send(message, now);
+  } else {
+    unsent_.push_back(message);
+  }
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,150 @@
+#include "coordination/open_leader.hpp"
+
+#include <algorithm>
+
+#include "agent/judge.hpp"
+#include "coordination/hosted_leader.hpp"
+#include "coordination/joining_leader.hpp"
+#include "coordination/python_leader.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/resolve.hpp"
+#include "net/server.hpp"
+#include "net/socket.hpp"
+#include "process/host_name.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kResolveTime{20};
+
+/// Where the ranks of the node that hosts the leader find the store. Port 0: a free one.
+MasterAddress own_address(const LaunchPlan& plan) {
+  if (plan.backend == Backend::alone) return {plan.master_addr, plan.master_port.value_or(0)};
+  return {plan.local_addr.value_or(plan.endpoint_host), plan.endpoint_port.value_or(0)};
+}
+
+std::vector<net::Address> addresses_of(const std::string& host, std::uint16_t port) {
+  return net::resolve(host, port, Clock::now() + kResolveTime);
+}
+
+bool is_loopback_name(const std::string& host) {
+  const auto numeric = net::Address::numeric(host, 0);
+  return host == "localhost" || (numeric && numeric->is_loopback());
+}
+
+/// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A
+/// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
+/// others.
+net::FileDescriptor listen_for(const LaunchPlan& plan) {
+  const MasterAddress master = own_address(plan);
+  const std::string& host = master.host;
+  const std::uint16_t port = master.port;
+  const auto addresses = addresses_of(host, port);
+  if (is_loopback_name(host)) return net::listen_at(addresses.front());
+  const auto own = std::find_if(addresses.begin(), addresses.end(), [](const net::Address& address) {
+    return !address.is_loopback() && net::is_local(address);
+  });
+  return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
+}
+
+bool is_this_host(const std::string& host) {
+  if (is_loopback_name(host) || host == host_name()) return true;
+  const auto addresses = addresses_of(host, 0);
+  return std::any_of(addresses.begin(), addresses.end(),
+                     [](const net::Address& a) { return net::is_local(a); });
+}
+
+bool hosts_leader(const LaunchPlan& plan) {
+  switch (plan.backend) {
+    case Backend::alone:
+      return true;
+    case Backend::c10d:
+      return plan.is_host ? *plan.is_host : is_this_host(plan.endpoint_host);
+    case Backend::static_:
+    case Backend::slurm:
+      break;
+  }
+  return plan.node_rank.value_or(0) == 0;
+}
+
+LeaderOptions leader_options(const LaunchPlan& plan) {
+  LeaderOptions options;
+  options.run_id = plan.run_id;
+  options.min_nodes = plan.min_nodes;
+  options.max_nodes = plan.max_nodes;
+  options.max_restarts = plan.max_restarts;
+  options.restart_backoff = plan.restart_backoff;
+  options.join_timeout = plan.backend == Backend::static_ ? plan.times.timeout : plan.times.join_timeout;
+  options.last_call_timeout = plan.times.last_call_timeout;
+  options.lease = plan.times.keep_alive_interval * plan.times.keep_alive_max_attempt;
+  options.close_timeout = plan.times.close_timeout;
+  options.judge = judge_records;
+  return options;
+}
+
+std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescriptor listener,
+                                        const JobSecret& secret) {
+  net::ServerOptions options;
+  options.secret = secret.value();
+  // Python agents give no vouchers for their ranks.
+  options.vouching = plan.backend != Backend::static_;
+  auto server = std::make_unique<net::Server>(std::move(listener), options);
+  const MasterAddress master{own_address(plan).host, server->address().port()};
+  auto leader = std::make_unique<HostedLeader>(leader_options(plan), std::move(server), master);
+  if (plan.backend == Backend::static_) leader->allow_python_followers(plan.run_id, plan.max_nodes);
+  return leader;
+}
+
+PythonLeader::Options python_options(const LaunchPlan& plan) {
+  PythonLeader::Options options;
+  options.run_id = plan.run_id;
+  options.node_rank = plan.node_rank.value_or(0);
+  options.max_nodes = plan.max_nodes;
+  options.max_restarts = plan.max_restarts;
+  options.timeout = plan.times.timeout;
+  options.master = {plan.endpoint_host, plan.endpoint_port.value_or(0)};
+  return options;
+}
+
+std::unique_ptr<LeaderLink> join_leader(const LaunchPlan& plan, const JobSecret& secret) {
+  JoiningLeader::Options options;
+  options.endpoint = {plan.endpoint_host, plan.endpoint_port.value_or(0)};
+  options.secret = secret.value();
+  options.join_timeout = plan.backend == Backend::static_ ? plan.times.timeout : plan.times.join_timeout;
+  options.times.keep_alive_interval = plan.times.keep_alive_interval;
+  options.times.lease = plan.times.keep_alive_interval * plan.times.keep_alive_max_attempt;
+  if (plan.backend == Backend::static_) {
+    options.python = [plan](const std::vector<net::Address>& store) {
+      return std::make_unique<PythonLeader>(python_options(plan), store);
+    };
+  }
+  return std::make_unique<JoiningLeader>(options, Clock::now());
+}
+
+}  // namespace
+
+JobSecret secret_for(const LaunchPlan& plan, const Environment& environment) {
+  return plan.backend == Backend::alone ? JobSecret::made_up() : JobSecret::shared(plan.run_id, environment);
+}
+
+std::unique_ptr<LeaderLink> open_leader(const LaunchPlan& plan, const JobSecret& secret) {
+  if (!hosts_leader(plan)) return join_leader(plan, secret);
+  net::FileDescriptor listener;
+  try {
+    listener = listen_for(plan);
+  } catch (const CommunicationError& error) {
+    // Several launchers of one job may share a host; that it is one job, and not two, only a token can tell.
+    if (plan.backend == Backend::c10d && !plan.is_host && secret.given()) return join_leader(plan, secret);
+    throw CommunicationError(
+        std::string(error.what()) +
+        (plan.backend == Backend::c10d
+             ? " If the leader of this job runs there already, give --rdzv-conf is_host=false here, "
+               "or the same LOCKSTEP_JOB_TOKEN to both."
+             : ""));
+  }
+  return host_leader(plan, std::move(listener), secret);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,176 @@
+#include "coordination/python_leader.hpp"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "agent/judge.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/quiet_thread.hpp"
+#include "process/time_text.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+/// Between two looks at a store that is waited for: how soon a signal or the loss of the store is noticed.
+constexpr auto kSlice = 200ms;
+constexpr auto kAnswerTime = 30s;
+
+Clock::time_point answer_deadline() { return Clock::now() + kAnswerTime; }
+
+/// Thrown in the thread when the object goes.
+struct Stopped {};
+
+std::vector<std::int64_t> read_numbers(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  std::vector<std::int64_t> numbers;
+  for (const auto& value : json.is_array() ? json : Json::array()) {
+    if (value.is_number_integer()) numbers.push_back(value.get<std::int64_t>());
+  }
+  if (numbers.size() != 4) throw DataError("torchrun's agent has assigned ranks in a form that is not understood: " + text);
+  return numbers;
+}
+
+}  // namespace
+
+PythonLeader::PythonLeader(Options options, const std::vector<net::Address>& store)
+    : options_(std::move(options)),
+      prefix_(options_.run_id + "/torchelastic/"),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
+  thread_ = net::quiet_thread([this, store] { run(store); });
+}
+
+PythonLeader::~PythonLeader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void PythonLeader::tell(Json message) {
+  const std::lock_guard lock(mutex_);
+  messages_.push_back(std::move(message));
+  const std::uint64_t one = 1;
+  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+std::vector<Json> PythonLeader::work(Time) {
+  std::uint64_t count = 0;
+  while (read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) continue;
+  const std::lock_guard lock(mutex_);
+  return std::exchange(messages_, {});
+}
+
+void PythonLeader::send(const Json& message, Time) {
+  const std::string type = type_of(message);
+  if (type == "hello") {
+    const std::lock_guard lock(mutex_);
+    hello_ = message;
+    changed_.notify_all();
+  } else if (type == "ended") {
+    hear_ended(message);
+  } else if (type == "leaving") {
+    leave_signal_ = message.value("signal", SIGTERM);
+  }
+}
+
+void PythonLeader::hear_ended(const Json& message) {
+  if (leave_signal_ != 0) return tell({{"type", "finish"}, {"exit_code", 128 + leave_signal_}, {"error", nullptr}});
+  if (message.value("ok", false)) {
+    const std::lock_guard lock(mutex_);
+    succeeded_ = true;
+    changed_.notify_all();
+    return;
+  }
+  const Verdict verdict = judge_records(message.value("records", std::vector<Json>()));
+  tell({{"type", "report"}, {"text", verdict.report}});
+  if (verdict.preempted || place_.restart_count >= options_.max_restarts)
+    return tell({{"type", "finish"}, {"exit_code", verdict.exit_code}, {"error", verdict.error}});
+  ++place_.restart_count;
+  ++place_.round;
+  tell({{"type", "text"},
+        {"text", "restart " + std::to_string(place_.restart_count) + " of " + std::to_string(options_.max_restarts)}});
+  tell(to_message(place_));
+}
+
+void PythonLeader::run(const std::vector<net::Address>& store) {
+  try {
+    net::StoreClient client(store, {}, answer_deadline());
+    take_place(client);
+    if (await_success(client)) pass_barrier(client);
+  } catch (const Stopped&) {
+    return;
+  } catch (const std::exception& error) {
+    tell({{"type", "lost"}, {"text", std::string("the store of torchrun's agent: ") + error.what()}});
+  }
+}
+
+void PythonLeader::take_place(net::StoreClient& client) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || !hello_.is_null(); });
+  if (stop_) throw Stopped();
+  const NodeInfo info = read_node_info(hello_);
+  lock.unlock();
+  const std::string index = std::to_string(options_.node_rank);
+  const Json role = {{"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
+  client.announce(answer_deadline());
+  client.set(prefix_ + "role_info/" + index, role.dump(), answer_deadline());
+  const std::string key = prefix_ + "assigned_ranks/" + index;
+  if (!await_key(client, key, Clock::now() + options_.timeout))
+    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.timeout) + ": some node is missing");
+  const auto numbers = read_numbers(client.get(key, answer_deadline()));
+  lock.lock();
+  place_.max_restarts = options_.max_restarts;
+  place_.group_rank = options_.node_rank;
+  place_.group_world_size = options_.max_nodes;
+  place_.first_rank = static_cast<int>(numbers[0]);
+  place_.world_size = static_cast<int>(numbers[1]);
+  place_.first_role_rank = static_cast<int>(numbers[2]);
+  place_.role_world_size = static_cast<int>(numbers[3]);
+  const Json start = to_message(place_);
+  lock.unlock();
+  tell(start);
+}
+
+bool PythonLeader::await_key(net::StoreClient& client, const std::string& key, Time deadline) {
+  while (Clock::now() < deadline) {
+    if (client.wait({key}, std::min(deadline, Clock::now() + kSlice))) return true;
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Stopped();
+  }
+  return false;
+}
+
+bool PythonLeader::await_success(net::StoreClient& client) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait_for(lock, kSlice, [this] { return stop_ || succeeded_; });
+    if (stop_ || succeeded_) return !stop_;
+    lock.unlock();
+    // Fails when the agent has gone, which is how its end is noticed.
+    client.contains({prefix_ + "role_info/0"}, answer_deadline());
+    lock.lock();
+  }
+}
+
+void PythonLeader::pass_barrier(net::StoreClient& client) {
+  const std::string name = prefix_ + "agent/terminal_state/";
+  const auto members = client.add(name + "num_members", 1, answer_deadline());
+  if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
+  if (await_key(client, name + "last_member", Clock::now() + options_.exit_barrier_timeout))
+    return tell({{"type", "finish"}, {"exit_code", 0}, {"error", nullptr}});
+  tell({{"type", "report"},
+        {"text", "lockstep run: FAILED: the other nodes have not ended " + seconds_text(options_.exit_barrier_timeout) +
+                     " after this one\n"}});
+  tell({{"type", "finish"}, {"exit_code", 1}, {"error", nullptr}});
+}
+
+}  // namespace lockstep::launch

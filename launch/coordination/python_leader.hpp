@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coordination/leader_link.hpp"
+#include "net/address.hpp"
+#include "net/file_descriptor.hpp"
+#include "net/store_client.hpp"
+
+namespace lockstep::launch {
+
+/// A torchrun agent that hosts the store of a static rendezvous, in which this node takes part as another torchrun
+/// would: through the keys that python_followers.hpp describes. There is nobody to talk to: restarts are this node's
+/// own, counted here, and the failure of another node shows in the ranks that lose it.
+///
+/// A thread of its own waits for keys.
+class PythonLeader final : public LeaderLink {
+ public:
+  struct Options {
+    std::string run_id;
+    int node_rank = 0;
+    int max_nodes = 1;
+    int max_restarts = 0;
+    std::chrono::milliseconds timeout = std::chrono::minutes(15);
+    std::chrono::milliseconds exit_barrier_timeout = std::chrono::minutes(5);
+    /// As the user has written it: what the ranks get.
+    MasterAddress master;
+  };
+
+  PythonLeader(Options options, const std::vector<net::Address>& store);
+  ~PythonLeader() override;
+
+  int descriptor() const override { return event_.get(); }
+  Time deadline() const override { return Time::max(); }
+  std::vector<Json> work(Time now) override;
+  void send(const Json& message, Time now) override;
+  MasterAddress master() const override { return options_.master; }
+  bool hosts_leader() const override { return false; }
+  bool finished() const override { return true; }
+
+ private:
+  // The agent's part.
+  void hear_ended(const Json& message);
+  void tell(Json message);
+
+  // The thread's part.
+  void run(const std::vector<net::Address>& store);
+  void take_place(net::StoreClient& client);
+  void pass_barrier(net::StoreClient& client);
+  /// Waits for the key, or for the end of this object; false at the deadline.
+  bool await_key(net::StoreClient& client, const std::string& key, Time deadline);
+  /// Looks at the store now and then until the ranks have succeeded; false when this object goes.
+  bool await_success(net::StoreClient& client);
+
+  const Options options_;
+  const std::string prefix_;
+  net::FileDescriptor event_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Json hello_;
+  Assignment place_;
+  std::vector<Json> messages_;
+  bool succeeded_ = false;
+  bool stop_ = false;
+  /// The agent's own: the signal that told it to end.
+  int leave_signal_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,56 @@
+#include "plan/slurm_plan.hpp"
+
+#include <algorithm>
+
+#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+bool says_nothing_of_nodes(const OptionTable<RunOptions>::Parsed& parsed) {
+  const auto names = {"nnodes",    "node-rank",   "rdzv-backend", "rdzv-endpoint",
+                      "standalone", "master-addr", "master-port"};
+  return std::none_of(names.begin(), names.end(), [&](const char* name) { return parsed.was_given(name); });
+}
+
+void take_nodes(const SlurmStep& step, LaunchPlan& plan) {
+  const int nodes = static_cast<int>(step.nodes.size());
+  if (!plan.nodes_given) {
+    plan.min_nodes = plan.max_nodes = nodes;
+  } else if (plan.min_nodes > nodes) {
+    throw UsageError("--nnodes asks for " + std::to_string(plan.min_nodes) + " nodes, but this Slurm step has " +
+                     std::to_string(nodes) + ": start the launcher by 'srun --nodes=" +
+                     std::to_string(plan.min_nodes) + " --ntasks-per-node=1', or leave --nnodes out.");
+  } else if (plan.max_nodes < nodes) {
+    throw UsageError("--nnodes allows " + std::to_string(plan.max_nodes) + " nodes, but this Slurm step has " +
+                     std::to_string(nodes) + ": leave --nnodes out, or give srun --nodes=" +
+                     std::to_string(plan.max_nodes) + ".");
+  } else {
+    plan.max_nodes = nodes;
+  }
+}
+
+}  // namespace
+
+void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment,
+                         LaunchPlan& plan) {
+  if (plan.backend != Backend::slurm && !says_nothing_of_nodes(parsed)) return;
+  const auto step = slurm_step(environment);
+  if (!step && plan.backend != Backend::slurm) return;
+  if (!step) {
+    throw UsageError(
+        "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun --ntasks-per-node=1 "
+        "lockstep run ...' within the job.");
+  }
+  require_one_task_per_node(*step, "lockstep run");
+  if (plan.backend != Backend::slurm && step->nodes.size() == 1) return;
+  take_nodes(*step, plan);
+  plan.backend = Backend::slurm;
+  plan.node_rank = step->node_id;
+  if (plan.endpoint_host.empty()) plan.endpoint_host = step->nodes.front();
+  if (!plan.endpoint_port) plan.endpoint_port = slurm_port(step->job_id, step->step_id);
+  if (!parsed.was_given("rdzv-id")) plan.run_id = step->job_id;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,15 @@
+#include "process/host_name.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+namespace lockstep::launch {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name.front() == '\0') return "unknown";
+  return name.data();
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,132 @@
+#include "watch/stack_dump.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "lockstep/core/heartbeat.hpp"
+#include "process/worker_process.hpp"
+#include "watch/demangle.hpp"
+#include "watch/process_facts.hpp"
+#include "watch/stack_tool.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{10};
+/// More than this is no stack.
+constexpr std::streamsize kLongest = 1 << 20;
+
+std::string content(const std::string& path) {
+  // Not to hang on what a rank may have put there.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  std::string text(file < 0 ? 0 : static_cast<std::size_t>(kLongest), '\0');
+  std::size_t length = 0;
+  for (ssize_t count = 1; file >= 0 && count > 0 && length < text.size();
+       length += static_cast<std::size_t>(count)) {
+    count = std::max<ssize_t>(read(file, text.data() + length, text.size() - length), 0);
+  }
+  if (file >= 0) close(file);
+  text.resize(length);
+  return text;
+}
+
+/// One rank that has been asked.
+class Request {
+ public:
+  Request(const StackTarget& target, const Environment& environment)
+      : target_(target), file_(stacks_file(target.heartbeat_file)) {
+    unlink(file_.c_str());
+    if (!ask_the_rank()) ask_a_tool(environment);
+  }
+
+  bool is_answered() {
+    if (asked_ == Asked::rank) return content(file_).ends_with(kEndOfStacks);
+    return !tool_ || tool_->has_ended();
+  }
+
+  RankStacks result() {
+    tool_.reset();
+    std::string text = content(file_);
+    unlink(file_.c_str());
+    if (asked_ == Asked::rank && !text.ends_with(kEndOfStacks)) {
+      text += "the rank did not answer in time; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
+    }
+    if (text.empty())
+      text = "no debugger is installed (eu-stack, gdb, py-spy); by what the kernel tells:\n" +
+             threads_in_kernel(target_.pid);
+    if (text.ends_with(kEndOfStacks)) text.resize(text.size() - std::string(kEndOfStacks).size());
+    return {target_.rank, target_.pid, readable_stack(text)};
+  }
+
+ private:
+  enum class Asked { nobody, rank, tool };
+
+  /// The rank may be a child of what the launcher started (a shell); it is never a process outside of that
+  /// group.
+  bool ask_the_rank() {
+    const auto record = read_heartbeat(target_.heartbeat_file);
+    if (!record || record->stack_signal < SIGRTMIN || record->stack_signal > SIGRTMAX) return false;
+    if (getpgid(record->pid) != target_.pid || !handles_signal(record->pid, record->stack_signal))
+      return false;
+    if (kill(record->pid, record->stack_signal) != 0) return false;
+    asked_ = Asked::rank;
+    return true;
+  }
+
+  void ask_a_tool(const Environment& environment) {
+    const auto command =
+        StackTool::command_for(target_.pid, find_variable(environment, "PATH").value_or("/usr/bin:/bin"));
+    if (!command) return;
+    try {
+      tool_ = std::make_unique<StackTool>(*command, environment, file_);
+      asked_ = Asked::tool;
+    } catch (const Error&) {
+      // Then the kernel is asked.
+    }
+  }
+
+  StackTarget target_;
+  std::string file_;
+  Asked asked_ = Asked::nobody;
+  std::unique_ptr<StackTool> tool_;
+};
+
+std::string indented(const std::string& text) {
+  std::istringstream lines(text);
+  std::string result;
+  for (std::string line; std::getline(lines, line);) result += "  " + line + "\n";
+  return result;
+}
+
+}  // namespace
+
+std::vector<RankStacks> dump_stacks(const std::vector<StackTarget>& targets, const Environment& environment) {
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const auto& target : targets) requests.push_back(std::make_unique<Request>(target, environment));
+  const auto deadline = Clock::now() + kPatience;
+  const auto answered = [](const auto& request) { return request->is_answered(); };
+  while (!std::all_of(requests.begin(), requests.end(), answered) && Clock::now() < deadline) usleep(5000);
+  std::vector<RankStacks> result;
+  for (const auto& request : requests) result.push_back(request->result());
+  return result;
+}
+
+std::string stacks_report(const std::vector<RankStacks>& stacks) {
+  std::string text;
+  for (const auto& rank : stacks) {
+    text += "lockstep run: stacks of rank " + std::to_string(rank.rank) + " (pid " +
+            std::to_string(rank.pid) + "):\n" + indented(rank.text);
+  }
+  return text;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,181 @@
+#include "last_words.hpp"
+
+#include <cxxabi.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <memory>
+#include <typeinfo>
+
+#include "signal_safe.hpp"
+#include "stack_trace.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace signal_safe;
+
+constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+/// All that the handler needs, made beforehand.
+struct LastWords {
+  char error_file[PATH_MAX] = {};
+  /// Where the text is put together: lines of backtrace_symbols_fd can only be had in a file.
+  int scratch = -1;
+  std::atomic<bool> begun{false};
+  /// What std::terminate knew of the exception.
+  Text exception;
+  std::terminate_handler next_terminate = nullptr;
+  alignas(16) std::array<char, 1 << 16> stack;
+};
+LastWords last_words;
+
+void put_headline(int file, int number, const siginfo_t& info) noexcept {
+  const char* name = sigabbrev_np(number);
+  put(file, "SIG");
+  put(file, name == nullptr ? "NAL" : name);
+  put(file, " (");
+  put(file, sigdescr_np(number));
+  put(file, ")");
+  if (info.si_code > 0 && number != SIGABRT) {
+    put(file, " at address ");
+    put_hex(file, reinterpret_cast<std::uintptr_t>(info.si_addr));
+  }
+  put(file, " in thread ");
+  const auto thread = static_cast<pid_t>(syscall(SYS_gettid));
+  put(file, thread_name(thread).view());
+  if (last_words.exception.view().empty()) return;
+  put(file, ": ");
+  put(file, last_words.exception.view());
+}
+
+void put_escaped(int file, std::string_view text) noexcept {
+  for (const char letter : text) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (letter == '\n') {
+      put(file, "\\n");
+    } else if (letter == '"' || letter == '\\') {
+      put(file, "\\");
+      put(file, {&letter, 1});
+    } else {
+      // Bytes that need not be UTF-8 (a path in another encoding) would make the whole file unreadable.
+      put(file, code >= ' ' && code < 0x7f ? std::string_view(&letter, 1) : "?");
+    }
+  }
+}
+
+/// The bytes [from, to) of the scratch file.
+void put_scratch(int file, off_t from, off_t to) noexcept {
+  char part[512];
+  while (from < to) {
+    const auto most = static_cast<std::size_t>(to - from);
+    const ssize_t count = pread(last_words.scratch, part, most < sizeof part ? most : sizeof part, from);
+    if (count <= 0) return;
+    put_escaped(file, {part, static_cast<std::size_t>(count)});
+    from += count;
+  }
+}
+
+/// torchrun shows py_callstack instead of the message where there is one: it holds the message too.
+void write_error_file(int number, const siginfo_t& info, const void* context) noexcept {
+  const int file = open(last_words.error_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  put_headline(last_words.scratch, number, info);
+  const off_t headline = lseek(last_words.scratch, 0, SEEK_CUR);
+  put(last_words.scratch, "\n");
+  write_interrupted_stack(last_words.scratch, context);
+  const off_t end = lseek(last_words.scratch, 0, SEEK_CUR);
+  put(file, R"({"message": {"message": ")");
+  put_scratch(file, 0, headline);
+  put(file, R"(", "extraInfo": {"py_callstack": ")");
+  put_scratch(file, 0, end);
+  put(file, R"(", "timestamp": ")");
+  put_number(file, static_cast<std::uint64_t>(time(nullptr)));
+  put(file, "\"}}}");
+  close(file);
+}
+
+void on_fault(int number, siginfo_t* info, void* context) {
+  std::signal(number, SIG_DFL);
+  if (!last_words.begun.exchange(true)) {
+    write_error_file(number, *info, context);
+  } else {
+    // Another thread writes: it is given the time, as this one's death is the process's.
+    sleep_milliseconds(500);
+  }
+  // A fault comes again by itself at its place; a signal that was sent does not.
+  if (info->si_code <= 0) std::raise(number);
+}
+
+std::string_view text_of_exception(char* demangled) {
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return demangled == nullptr ? "an exception" : "an exception that says nothing about itself";
+  }
+}
+
+/// Takes down what flies; the handler of SIGABRT passes it on.
+void note_exception() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  Text& text = last_words.exception;
+  text.add("std::terminate was called");
+  if (type != nullptr) {
+    const std::unique_ptr<char, void (*)(void*)> name(
+        abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr), std::free);
+    text.add(" because of ")
+        .add(name ? name.get() : type->name())
+        .add(": ")
+        .add(text_of_exception(name.get()));
+  }
+}
+
+[[noreturn]] void on_terminate() {
+  note_exception();
+  if (last_words.next_terminate != nullptr) last_words.next_terminate();
+  std::abort();
+}
+
+void handle(int number) noexcept {
+  struct sigaction action {};
+  if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  action.sa_sigaction = on_fault;
+  sigemptyset(&action.sa_mask);
+  sigaction(number, &action, nullptr);
+}
+
+void install() noexcept {
+  last_words.scratch = memfd_create("lockstep-last-words", MFD_CLOEXEC);
+  if (last_words.scratch < 0) return;
+  prepare_backtraces();
+  stack_t stack{};
+  stack.ss_sp = last_words.stack.data();
+  stack.ss_size = last_words.stack.size();
+  sigaltstack(&stack, nullptr);
+  last_words.next_terminate = std::set_terminate(on_terminate);
+  for (const int number : kFaults) handle(number);
+}
+
+}  // namespace
+
+void leave_last_words(const std::string& error_file) noexcept {
+  if (error_file.size() >= sizeof last_words.error_file) return;
+  std::memcpy(last_words.error_file, error_file.c_str(), error_file.size() + 1);
+  static const bool installed = (install(), true);
+  static_cast<void>(installed);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+/// When a signal that means a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, so std::terminate too) ends
+/// this process, it first writes what happened and the stack into `error_file`, in torchrun's format; then it
+/// dies by that signal as it would have. Signals that somebody else handles are left alone. Once a process:
+/// later calls only change the file. A thread that overflows its stack is heard only if it is the one that
+/// called this.
+void leave_last_words(const std::string& error_file) noexcept;
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "cluster_facts.hpp"
+#include "lockstep/core/error.hpp"
+#include "variables.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace variables;
+
+/// How one kind of MPI launcher names what torchrun calls RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and
+/// GROUP_RANK; an empty name: it does not say.
+struct Family {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* node;
+};
+
+/// The ones that also set another's variables come first.
+constexpr Family kFamilies[] = {
+    {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
+     "JSM_NAMESPACE_LOCAL_SIZE", ""},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", ""},
+    {"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE", ""},
+    {"PALS", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PMI_LOCAL_SIZE", "PALS_NODEID"},
+    {"MPICH's or Intel's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""},
+};
+
+const Family* family_of(const Environment& environment) {
+  for (const auto& family : kFamilies) {
+    if (has(environment, family.rank)) return &family;
+  }
+  return nullptr;
+}
+
+void copy(const Environment& environment, const char* source, const char* target, Environment& contract) {
+  if (*source != '\0' && has(environment, source))
+    contract.emplace(target, std::to_string(scheduler_integer(environment, source)));
+}
+
+[[noreturn]] void cannot_derive(const Family& family, const Environment& environment, const std::string& name,
+                                const std::string& advice) {
+  throw UsageError(std::string("this is rank ") + scheduler_text(environment, family.rank) + " of " +
+                   scheduler_text(environment, family.size) + " of " + family.name + " (" + family.rank +
+                   ", " + family.size + "), but " + name + " is not set and cannot be derived. " + advice);
+}
+
+void read_local(const Family& family, const Environment& environment, Environment& contract) {
+  copy(environment, family.local_rank, "LOCAL_RANK", contract);
+  copy(environment, family.local_size, "LOCAL_WORLD_SIZE", contract);
+  copy(environment, family.node, "GROUP_RANK", contract);
+  for (const auto* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
+    if (!has(contract, name) && !has(environment, name)) {
+      cannot_derive(family, environment, name,
+                    std::string("Set it in a small script around the program, as ") + family.local_rank +
+                        " and " + family.local_size + " are not there.");
+    }
+  }
+}
+
+std::string master_address(const Family& family, const Environment& environment,
+                           const Environment& contract) {
+  const auto local = find_variable(contract, "LOCAL_WORLD_SIZE");
+  if (local == find_variable(contract, "WORLD_SIZE")) return "127.0.0.1";
+  const auto hosts = job_hosts(environment);
+  if (!hosts.empty()) return hosts.front();
+  cannot_derive(family, environment, "MASTER_ADDR",
+                "Set it to the name or address of rank 0's host, on every rank: 'mpirun -x MASTER_ADDR=HOST' "
+                "(Open MPI) or 'mpiexec -genv MASTER_ADDR HOST' (MPICH, Intel). In a PBS job, export "
+                "MASTER_ADDR=$(head -n 1 $PBS_NODEFILE) in the script.");
+}
+
+std::string master_port(const Family& family, const Environment& environment) {
+  const std::string name = job_name(environment);
+  if (!name.empty()) return std::to_string(port_of_name(name));
+  cannot_derive(family, environment, "MASTER_PORT",
+                "Set it to a free port of rank 0's host, the same on every rank, for example 29500.");
+}
+
+void read_master(const Family& family, const Environment& environment, Environment& contract) {
+  if (!has(environment, "MASTER_ADDR"))
+    contract["MASTER_ADDR"] = master_address(family, environment, contract);
+  if (!has(environment, "MASTER_PORT")) contract["MASTER_PORT"] = master_port(family, environment);
+}
+
+}  // namespace
+
+std::optional<ClusterFacts> mpi_facts(const Environment& environment) {
+  const Family* family = family_of(environment);
+  if (family == nullptr && has(environment, "PMIX_RANK") && !has(environment, "SLURM_STEP_ID")) {
+    throw UsageError("this is rank " + scheduler_text(environment, "PMIX_RANK") +
+                     " of a PMIx job, but nothing tells how many ranks there are. Set WORLD_SIZE, RANK, "
+                     "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset PMIX_RANK to run "
+                     "one process alone.");
+  }
+  if (family == nullptr) return std::nullopt;
+  ClusterFacts facts{.source = family->name, .contract = {}, .local_ranks = {}};
+  const int size = scheduler_integer(environment, family->size, 1);
+  const int rank = scheduler_integer(environment, family->rank, 0, size - 1);
+  facts.contract = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}};
+  if (size == 1) return facts;
+  read_local(*family, environment, facts.contract);
+  read_master(*family, environment, facts.contract);
+  const auto local_size = find_variable(facts.contract, "LOCAL_WORLD_SIZE").value_or("1");
+  facts.own_devices = listed_devices(environment).value_or(kLargest) < whole_number(local_size).value_or(1);
+  return facts;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/hostlist.hpp"
+#include "variables.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace variables;
+
+constexpr std::uint64_t kFirstPort = 15'000;
+constexpr std::uint64_t kPorts = 16'384;
+
+std::optional<std::uint64_t> large_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  if (failure != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+std::vector<int> ranks_here(const Environment& environment) {
+  std::vector<int> result;
+  const std::string text = find_variable(environment, "SLURM_GTIDS").value_or("");
+  for (std::size_t start = 0; start < text.size();) {
+    const auto comma = std::min(text.find(',', start), text.size());
+    const auto rank = whole_number(std::string_view(text).substr(start, comma - start));
+    if (!rank) contradicts(environment, "SLURM_GTIDS", "ranks as in 0,2,3");
+    result.push_back(*rank);
+    start = comma + 1;
+  }
+  return result;
+}
+
+/// sbatch and salloc pass on what they find, so a script that was submitted from within a step has the
+/// variables of that step beside those of its own job.
+bool inherited(const Environment& environment, const SlurmStep& step) {
+  const auto job_tasks = find_variable(environment, "SLURM_NTASKS");
+  if (job_tasks && whole_number(*job_tasks) != step.tasks) return true;
+  const auto list = find_variable(environment, "SLURM_JOB_NODELIST");
+  auto job_nodes = list ? expand_hostlist(*list) : step.nodes;
+  std::sort(job_nodes.begin(), job_nodes.end());
+  const auto foreign = [&](const std::string& node) {
+    return !std::binary_search(job_nodes.begin(), job_nodes.end(), node);
+  };
+  if (std::any_of(step.nodes.begin(), step.nodes.end(), foreign)) return true;
+  // A batch script counts as the one task 0.
+  return step.rank == 0 && step.ranks_here == std::vector<int>{0} && step.tasks_here > 1;
+}
+
+void read_place(const Environment& environment, SlurmStep& step) {
+  const auto nodes = static_cast<int>(step.nodes.size());
+  step.node_id = scheduler_integer(environment, "SLURM_NODEID", 0, nodes - 1);
+  const auto tasks =
+      run_lengths("SLURM_STEP_TASKS_PER_NODE", scheduler_text(environment, "SLURM_STEP_TASKS_PER_NODE"));
+  if (static_cast<int>(tasks.size()) != nodes ||
+      std::accumulate(tasks.begin(), tasks.end(), std::int64_t{0}) != step.tasks) {
+    contradicts(environment, "SLURM_STEP_TASKS_PER_NODE",
+                std::to_string(step.tasks) + " tasks (SLURM_STEP_NUM_TASKS) on " + std::to_string(nodes) +
+                    " nodes (SLURM_STEP_NODELIST)");
+  }
+  step.tasks_here = tasks[static_cast<std::size_t>(step.node_id)];
+  step.local_rank = scheduler_integer(environment, "SLURM_LOCALID", 0, step.tasks_here - 1);
+}
+
+void check_ranks_here(const Environment& environment, const SlurmStep& step) {
+  const auto& ranks = step.ranks_here;
+  if (ranks.empty()) return;
+  const auto local = static_cast<std::size_t>(step.local_rank);
+  if (static_cast<int>(ranks.size()) == step.tasks_here && ranks[local] == step.rank) return;
+  contradicts(environment, "SLURM_GTIDS",
+              std::to_string(step.tasks_here) + " ranks (SLURM_STEP_TASKS_PER_NODE), of which number " +
+                  std::to_string(step.local_rank) + " is " + std::to_string(step.rank) +
+                  " (SLURM_LOCALID, SLURM_PROCID)");
+}
+
+void read_extras(const Environment& environment, SlurmStep& step) {
+  if (has(environment, "SLURM_RESTART_COUNT"))
+    step.restart_count = scheduler_integer(environment, "SLURM_RESTART_COUNT");
+  step.array_job_id = find_variable(environment, "SLURM_ARRAY_JOB_ID");
+  step.array_task_id = find_variable(environment, "SLURM_ARRAY_TASK_ID");
+  step.gpus_on_node = whole_number(find_variable(environment, "SLURM_GPUS_ON_NODE").value_or("")).value_or(0);
+  step.cpus_per_task = whole_number(find_variable(environment, "SLURM_CPUS_PER_TASK").value_or(""), 1);
+  step.arbitrary = find_variable(environment, "SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary");
+}
+
+}  // namespace
+
+std::optional<SlurmStep> slurm_step(const Environment& environment) {
+  for (const auto* name :
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_PROCID"}) {
+    if (!has(environment, name)) return std::nullopt;
+  }
+  SlurmStep step;
+  step.job_id = scheduler_text(environment, "SLURM_JOB_ID");
+  step.step_id = scheduler_text(environment, "SLURM_STEP_ID");
+  step.nodes = expand_hostlist(scheduler_text(environment, "SLURM_STEP_NODELIST"));
+  if (step.nodes.empty()) contradicts(environment, "SLURM_STEP_NODELIST", "at least one node");
+  step.tasks = scheduler_integer(environment, "SLURM_STEP_NUM_TASKS", 1);
+  step.rank = scheduler_integer(environment, "SLURM_PROCID", 0);
+  step.ranks_here = ranks_here(environment);
+  read_place(environment, step);
+  if (inherited(environment, step)) return std::nullopt;
+  if (step.rank >= step.tasks) {
+    contradicts(environment, "SLURM_PROCID", "less than SLURM_STEP_NUM_TASKS=" + std::to_string(step.tasks));
+  }
+  check_ranks_here(environment, step);
+  read_extras(environment, step);
+  return step;
+}
+
+std::uint16_t slurm_port(std::string_view job_id, std::string_view step_id) {
+  const auto job = large_number(job_id);
+  if (!job) throw UsageError("SLURM_JOB_ID='" + std::string(job_id) + "': expected a number, as Slurm sets.");
+  const std::uint64_t step = large_number(step_id).value_or(0);
+  return static_cast<std::uint16_t>(kFirstPort + (101 * (*job % kPorts) + step) % kPorts);
+}
+
+void require_one_task_per_node(const SlurmStep& step, std::string_view program) {
+  if (step.tasks_here == 1) return;
+  const std::string name(program);
+  throw UsageError("Slurm started " + name + " " + std::to_string(step.tasks_here) + " times on node " +
+                   step.nodes[static_cast<std::size_t>(step.node_id)] +
+                   " (SLURM_STEP_TASKS_PER_NODE), and each of them would start the node's ranks. Start it "
+                   "once for each node, 'srun --ntasks-per-node=1 " +
+                   name +
+                   " ...', or leave it out: 'srun PROGRAM' with one task for each rank needs no launcher.");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,200 @@
+#include "stack_trace.hpp"
+
+#include <dirent.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <csignal>
+#include <cstring>
+
+#include "lockstep/core/heartbeat.hpp"
+#include "signal_safe.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace signal_safe;
+
+constexpr int kMostFrames = 100;
+/// How long one thread may take to answer.
+constexpr int kPatience = 500;
+constexpr int kPatienceOnceBegun = 3000;
+
+/// What the handler works with. One a process, as signal handlers are.
+struct StackSignal {
+  char path[PATH_MAX] = {};
+  std::atomic<int> number{0};
+  std::atomic<bool> busy{false};
+  /// The thread that is to write its stack; minus its number once it has begun.
+  std::atomic<pid_t> wanted{0};
+  std::atomic<bool> done{false};
+  std::atomic<int> file{-1};
+};
+StackSignal stack_signal;
+
+pid_t this_thread() noexcept { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+/// Where the thread was when the signal came; null on machines whose registers we do not know.
+void* interrupted_at(const void* context) noexcept {
+  const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return reinterpret_cast<void*>(registers.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<void*>(registers.pc);
+#else
+  static_cast<void>(registers);
+  return nullptr;
+#endif
+}
+
+/// Waits for `condition`, which another thread brings about. False when it took too long.
+template <class Condition>
+bool comes_true(const Condition& condition, int milliseconds) noexcept {
+  for (int waited = 0; waited < milliseconds; ++waited) {
+    if (condition()) return true;
+    sleep_milliseconds(1);
+  }
+  return condition();
+}
+
+/// False when the thread is writing and cannot be waited for any longer: then the file must stay open, as the
+/// thread may still write to that number.
+bool ask(pid_t thread, int file) noexcept {
+  stack_signal.done = false;
+  stack_signal.wanted = thread;
+  const auto done = [] { return stack_signal.done.load(); };
+  if (syscall(SYS_tgkill, getpid(), thread, stack_signal.number.load()) == 0 && comes_true(done, kPatience))
+    return true;
+  pid_t unheard = thread;
+  if (!stack_signal.wanted.compare_exchange_strong(unheard, 0)) return comes_true(done, kPatienceOnceBegun);
+  put(file, "  it did not answer: it blocks the signal, or hangs in the kernel\n");
+  return true;
+}
+
+bool write_thread(pid_t thread, int file, const void* context) noexcept {
+  put(file, "thread ");
+  put_number(file, static_cast<std::uint64_t>(thread));
+  put(file, " (");
+  put(file, thread_name(thread).view());
+  put(file, "):\n");
+  if (thread != this_thread()) return ask(thread, file);
+  write_interrupted_stack(file, context);
+  return true;
+}
+
+/// As getdents64 gives it; readdir would allocate memory.
+struct Entry {
+  std::uint64_t inode;
+  std::int64_t offset;
+  std::uint16_t length;
+  std::uint8_t type;
+  char name[1];
+};
+
+bool write_threads_of(const char* entries, long bytes, int file, const void* context) noexcept {
+  for (long at = 0; at < bytes;) {
+    Entry entry;
+    std::memcpy(&entry, entries + at, offsetof(Entry, name));
+    const char* name = entries + at + offsetof(Entry, name);
+    pid_t thread = 0;
+    std::from_chars(name, name + std::strlen(name), thread);
+    if (thread > 0 && !write_thread(thread, file, context)) return false;
+    at += entry.length;
+  }
+  return true;
+}
+
+bool write_all_threads(int file, const void* context) noexcept {
+  const int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return true;
+  char entries[4096];
+  bool finished = true;
+  for (long bytes = 1; finished && bytes > 0;) {
+    bytes = syscall(SYS_getdents64, folder, entries, sizeof entries);
+    if (bytes > 0) finished = write_threads_of(entries, bytes, file, context);
+  }
+  close(folder);
+  return finished;
+}
+
+void write_stacks(const void* context) noexcept {
+  const int file = open(stack_signal.path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return;
+  stack_signal.file = file;
+  if (!write_all_threads(file, context)) return;
+  put(file, kEndOfStacks);
+  close(file);
+}
+
+void answer(const void* context) noexcept {
+  const pid_t self = this_thread();
+  pid_t wanted = self;
+  if (stack_signal.wanted.compare_exchange_strong(wanted, -self)) {
+    write_interrupted_stack(stack_signal.file, context);
+    stack_signal.done = true;
+  } else if (!stack_signal.busy.exchange(true)) {
+    write_stacks(context);
+    stack_signal.busy = false;
+  }
+}
+
+void on_stack_signal(int, siginfo_t*, void* context) {
+  const int before = errno;
+  answer(context);
+  errno = before;
+}
+
+bool is_free(int number) noexcept {
+  struct sigaction action {};
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_DFL;
+}
+
+int free_signal() noexcept {
+  // The first ones are in use by debuggers and other runtimes.
+  for (int number = SIGRTMIN + 5; number <= SIGRTMAX; ++number) {
+    if (is_free(number)) return number;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void prepare_backtraces() noexcept {
+  void* frames[2];
+  backtrace(frames, 2);
+}
+
+void write_interrupted_stack(int descriptor, const void* context) noexcept {
+  void* frames[kMostFrames];
+  const int count = backtrace(frames, kMostFrames);
+  // The frames before it are the handler's own.
+  void** const first = std::find(frames, frames + count, interrupted_at(context));
+  const auto skipped = first == frames + count ? 0 : static_cast<int>(first - frames);
+  backtrace_symbols_fd(frames + skipped, count - skipped, descriptor);
+}
+
+int write_stacks_on_signal(const std::string& path) noexcept {
+  static const int installed = [&]() noexcept {
+    const int number = free_signal();
+    if (number == 0 || path.size() >= sizeof stack_signal.path) return 0;
+    std::memcpy(stack_signal.path, path.c_str(), path.size() + 1);
+    stack_signal.number = number;
+    prepare_backtraces();
+    struct sigaction action {};
+    action.sa_sigaction = on_stack_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    return sigaction(number, &action, nullptr) == 0 ? number : 0;
+  }();
+  return installed;
+}
+
+}  // namespace lockstep

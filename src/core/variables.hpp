@@ -1,0 +1,33 @@
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+
+namespace lockstep::variables {
+
+inline constexpr int kLargest = std::numeric_limits<int>::max();
+
+/// The text as a whole number within the bounds, or nothing.
+std::optional<int> whole_number(std::string_view text, int lowest = 0, int highest = kLargest);
+
+bool has(const Environment& environment, std::string_view name);
+
+/// The value of a variable that a scheduler sets. Throws UsageError when it is missing or malformed.
+std::string scheduler_text(const Environment& environment, std::string_view name);
+int scheduler_integer(const Environment& environment, std::string_view name, int lowest = 0,
+                      int highest = kLargest);
+
+/// Throws UsageError: the variable has not the value that others demand.
+[[noreturn]] void contradicts(const Environment& environment, std::string_view name,
+                              const std::string& expected);
+
+/// Slurm's run-length list, "2,1(x2)" as 2, 1, 1. Throws UsageError, with the name of its variable, for
+/// anything else, numbers below 1, and more than 65536 entries.
+std::vector<int> run_lengths(std::string_view name, std::string_view text);
+
+}  // namespace lockstep::variables

@@ -1,0 +1,21 @@
+#include "net/admission.hpp"
+
+#include "net/resolve.hpp"
+#include "net/socket_owner.hpp"
+
+namespace lockstep::net {
+
+Admission::Verdict Admission::of(const Address& peer, const Address& local) const {
+  if (!plain_clients_) return Verdict::refuse;
+  // The owner of a client on this host is known for certain; no admission of the host may weaken that.
+  if (is_local(peer)) return owned_by_us(peer, local) ? Verdict::serve : Verdict::refuse;
+  if (hosts_.count(peer.host()) == 0) return Verdict::refuse;
+  return vouching_ ? Verdict::ask : Verdict::serve;
+}
+
+void Admission::forget(const Address& host) {
+  const auto found = hosts_.find(host.host());
+  if (found != hosts_.end() && --found->second <= 0) hosts_.erase(found);
+}
+
+}  // namespace lockstep::net

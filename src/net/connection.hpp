@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "net/address.hpp"
+#include "net/deadline.hpp"
+#include "net/file_descriptor.hpp"
+#include "net/handshake.hpp"
+#include "net/store_session.hpp"
+
+namespace lockstep::net {
+
+/// One client of the server: a stranger until it is served. Reads and writes its socket, without waiting.
+class Connection {
+ public:
+  enum class Stage { stranger, vouching, proven, serving, gone };
+
+  Connection(std::uint64_t id, FileDescriptor socket, Address peer, std::string_view secret,
+             Deadline deadline)
+      : id_(id),
+        socket_(std::move(socket)),
+        peer_(std::move(peer)),
+        doorkeeper_(secret),
+        deadline_(deadline) {}
+
+  /// Reads once, and passes on what came. Afterwards the stage may be: vouching (a plain client asks to be
+  /// let in), proven (a control connection, to be handed over), serving, or gone.
+  void receive(KeyValueTable& table, Budget& budget, Milliseconds request_time);
+  /// Sends what there is to send.
+  void flush(Milliseconds request_time);
+  /// Lets a plain client in.
+  void serve(KeyValueTable& table, Budget& budget);
+  /// Leaves it to the owner to say serve() or refuse().
+  void wait_for_vouch(Deadline deadline) { deadline_ = deadline; }
+  void refuse(std::string reason) { leave(std::move(reason)); }
+  /// The table says that this client's wait has ended.
+  void end_wait();
+
+  std::uint64_t id() const { return id_; }
+  Stage stage() const { return stage_; }
+  const Address& peer() const { return peer_; }
+  int descriptor() const { return socket_.get(); }
+  Deadline deadline() const { return deadline_; }
+  /// What to poll for: EPOLLIN, EPOLLOUT.
+  std::uint32_t interest() const;
+  /// Why it is gone.
+  const std::string& reason() const { return reason_; }
+
+  FileDescriptor take_socket() { return std::move(socket_); }
+  std::string take_read_ahead() { return std::move(unread_); }
+
+ private:
+  void meet(std::string_view bytes, KeyValueTable& table, Budget& budget);
+  void talk(std::string_view bytes, Milliseconds request_time);
+  void keep(std::string_view bytes);
+  void leave(std::string reason);
+  void set_deadline(bool progress, Milliseconds request_time);
+
+  std::uint64_t id_;
+  FileDescriptor socket_;
+  Address peer_;
+  Doorkeeper doorkeeper_;
+  Deadline deadline_;
+  Stage stage_ = Stage::stranger;
+  std::unique_ptr<StoreSession> session_;
+  /// Read, and not yet taken by anyone: a few bytes, or those that a congested client sent on top.
+  std::string unread_;
+  Charge unread_charge_;
+  std::string reason_;
+};
+
+}  // namespace lockstep::net

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep::net {
+
+// How two programs of one job prove to each other that they know its secret, on the port where PyTorch's
+// clients are served too.
+//
+// client  the 10 bytes of every store client (validate, ping), with "LKSC" (control) or "LKSS" (store) as the
+//         number to send back
+// server  "LOCKSTEP", version (1 byte), challenge (32 bytes). A server without a secret, and PyTorch's own,
+//         sends the 4 bytes back: then this is a plain store, and the talk may go on as such
+// client  challenge (32), proof (32)
+// server  "+", proof (32); or "-", a line that says why not, and the end of the connection
+//
+// A proof is the HMAC-SHA256, keyed with the secret, of the side's name, the purpose and both challenges: it
+// cannot be replayed, nor given back to the side that made it. What is said afterwards is neither hidden nor
+// protected against one who can change packets on the way.
+
+enum class Purpose : char { control = 'C', store = 'S' };
+
+inline constexpr std::string_view kServerMark = "LOCKSTEP";
+inline constexpr char kHandshakeVersion = 1;
+inline constexpr std::size_t kChallengeBytes = 32;
+inline constexpr std::size_t kProofBytes = 32;
+inline constexpr std::size_t kServerHelloBytes = 8 + 1 + kChallengeBytes;
+inline constexpr char kAccepted = '+', kRefused = '-';
+
+/// The number in the client's ping.
+std::uint32_t handshake_nonce(Purpose purpose);
+
+/// Both challenges, and the proofs that follow from them.
+struct Challenges {
+  Purpose purpose = Purpose::control;
+  std::string server;
+  std::string client;
+
+  std::string client_proof(std::string_view secret) const;
+  std::string server_proof(std::string_view secret) const;
+};
+
+/// The server's side. Takes a stranger's first bytes, never more than it needs, and never keeps more than 64.
+class Doorkeeper {
+ public:
+  explicit Doorkeeper(std::string_view secret) : secret_(secret) {}
+
+  enum class Verdict {
+    undecided,  // more bytes must come
+    plain,      // a store client that proves nothing; `answer` is for one who is let in
+    control,    // proven
+    store,      // proven
+    refused,    // no client of ours, or a wrong proof
+  };
+
+  /// Takes from the front of `bytes`.
+  Verdict receive(std::string_view& bytes);
+  /// What is to be sent now. Empties it.
+  std::string take_answer();
+
+ private:
+  bool fill(std::string_view& bytes, std::size_t count);
+  Verdict greet();
+  Verdict judge();
+
+  /// Of the server's options, which live longer.
+  std::string_view secret_;
+  Challenges challenges_;
+  std::string bytes_;
+  std::string answer_;
+};
+
+}  // namespace lockstep::net

@@ -1,0 +1,189 @@
+#include "net/key_value_table.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "net/store_error.hpp"
+
+namespace lockstep::net {
+namespace {
+
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+[[noreturn]] void fail_full() { throw StoreFull("the store's memory limit is reached."); }
+
+Charge charged(Budget& budget, std::size_t bytes) {
+  Charge charge(budget);
+  if (!charge.grow(bytes)) fail_full();
+  return charge;
+}
+
+/// The number at the beginning of a text, as c10d reads it.
+std::int64_t number_in(const std::string& text) {
+  std::int64_t number = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) {
+    throw BadRequest("add: the key holds no number.");
+  }
+  return number;
+}
+
+/// Wraps at the ends, as the machine does: no request may be undefined behaviour.
+std::int64_t sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+template <class Map>
+void erase_others(Map& map, std::string_view kept_prefix) {
+  std::erase_if(map, [&](const auto& entry) { return !entry.first.starts_with(kept_prefix); });
+}
+
+}  // namespace
+
+Value KeyValueTable::stored(std::string bytes, std::size_t key_bytes) const {
+  Charge charge = charged(budget_, bytes.capacity() + key_bytes + kObjectOverhead);
+  return std::make_shared<const StoredBytes>(StoredBytes{std::move(bytes), std::move(charge)});
+}
+
+void KeyValueTable::put(const std::string& key, Value value) {
+  values_[key] = std::move(value);
+  note_change(key);
+  arrived(key, kAll);
+}
+
+void KeyValueTable::set(const std::string& key, std::string bytes) {
+  put(key, stored(std::move(bytes), key.size()));
+}
+
+Value KeyValueTable::get(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : found->second;
+}
+
+bool KeyValueTable::contains(const std::string& key) const {
+  return values_.count(key) > 0 || queues_.count(key) > 0;
+}
+
+bool KeyValueTable::erase(const std::string& key) {
+  changed_.erase(key);
+  return values_.erase(key) > 0;
+}
+
+std::int64_t KeyValueTable::add(const std::string& key, std::int64_t amount) {
+  const Value before = get(key);
+  const std::int64_t total = sum(before ? number_in(before->bytes) : 0, amount);
+  put(key, stored(std::to_string(total), key.size()));
+  return total;
+}
+
+void KeyValueTable::append(const std::string& key, std::string_view bytes) {
+  const Value before = get(key);
+  std::string joined;
+  // The room is asked for before it is taken.
+  const Charge room = charged(budget_, (before ? before->bytes.size() : 0) + bytes.size());
+  joined.reserve((before ? before->bytes.size() : 0) + bytes.size());
+  joined.append(before ? before->bytes : "").append(bytes);
+  put(key, stored(std::move(joined), key.size()));
+}
+
+Value KeyValueTable::compare_set(const std::string& key, std::string_view expected, std::string desired) {
+  const Value before = get(key);
+  if (!before && !expected.empty()) return nullptr;
+  if (before && before->bytes != expected) return before;
+  put(key, stored(std::move(desired), key.size()));
+  return get(key);
+}
+
+void KeyValueTable::push(const std::string& queue, std::string bytes) {
+  queues_[queue].push_back(stored(std::move(bytes), queue.size()));
+  arrived(queue, 1);
+}
+
+Value KeyValueTable::pop(const std::string& queue) {
+  const auto found = queues_.find(queue);
+  if (found == queues_.end()) return nullptr;
+  Value value = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) queues_.erase(found);
+  return value;
+}
+
+std::size_t KeyValueTable::length(const std::string& queue) const {
+  const auto found = queues_.find(queue);
+  return found == queues_.end() ? 0 : found->second.size();
+}
+
+std::vector<std::string> KeyValueTable::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : values_) names.push_back(key);
+  return names;
+}
+
+void KeyValueTable::clear(std::string_view kept_prefix) {
+  erase_others(values_, kept_prefix);
+  erase_others(queues_, kept_prefix);
+  std::erase_if(changed_, [&](const auto& key) { return !key.starts_with(kept_prefix); });
+}
+
+bool KeyValueTable::wait(WaiterId waiter, const std::vector<std::string>& keys) {
+  cancel(waiter);
+  Wait wait{{}, Charge(budget_)};
+  for (const auto& key : keys) {
+    if (contains(key) || wait.missing.count(key) > 0) continue;
+    if (!wait.charge.grow(2 * key.size() + 2 * kObjectOverhead)) fail_full();
+    wait.missing.insert(key);
+  }
+  if (wait.missing.empty()) return true;
+  for (const auto& key : wait.missing) waiters_[key].push_back(waiter);
+  waits_[waiter] = std::move(wait);
+  return false;
+}
+
+void KeyValueTable::cancel(WaiterId waiter) {
+  const auto found = waits_.find(waiter);
+  if (found == waits_.end()) return;
+  for (const auto& key : found->second.missing) {
+    auto& list = waiters_[key];
+    list.remove(waiter);
+    if (list.empty()) waiters_.erase(key);
+  }
+  waits_.erase(found);
+}
+
+std::vector<WaiterId> KeyValueTable::take_ready() { return std::exchange(ready_, {}); }
+
+void KeyValueTable::arrived(const std::string& key, std::size_t most_waiters) {
+  const auto found = waiters_.find(key);
+  if (found == waiters_.end()) return;
+  auto& list = found->second;
+  for (std::size_t woken = 0; woken < most_waiters && !list.empty(); ++woken) {
+    if (came(list.front(), key)) ready_.push_back(list.front());
+    list.pop_front();
+  }
+  if (list.empty()) waiters_.erase(found);
+}
+
+/// Whether that was the last key which the waiter missed.
+bool KeyValueTable::came(WaiterId waiter, const std::string& key) {
+  const auto found = waits_.find(waiter);
+  if (found == waits_.end()) return false;
+  found->second.missing.erase(key);
+  if (!found->second.missing.empty()) return false;
+  waits_.erase(found);
+  return true;
+}
+
+void KeyValueTable::note_change(const std::string& key) {
+  for (const auto& prefix : watched_) {
+    if (key.starts_with(prefix)) changed_.insert(key);
+  }
+}
+
+std::vector<std::string> KeyValueTable::take_changes() {
+  std::vector<std::string> keys(changed_.begin(), changed_.end());
+  changed_.clear();
+  return keys;
+}
+
+}  // namespace lockstep::net

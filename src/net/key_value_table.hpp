@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "net/budget.hpp"
+
+namespace lockstep::net {
+
+/// Who waits for keys: a number that the caller chooses.
+using WaiterId = std::uint64_t;
+
+/// The keys, the queues, and who waits for them. Keys are as on the wire. Knows nothing of sockets, and is
+/// not safe for several threads. What does not fit into the budget throws StoreFull and changes nothing.
+class KeyValueTable {
+ public:
+  explicit KeyValueTable(Budget& budget) : budget_(budget) {}
+
+  void set(const std::string& key, std::string bytes);
+  /// Null when there is no such key.
+  Value get(const std::string& key) const;
+  /// A key, or a queue that is not empty.
+  bool contains(const std::string& key) const;
+  bool erase(const std::string& key);
+  /// Throws BadRequest when the value is no number.
+  std::int64_t add(const std::string& key, std::int64_t amount);
+  void append(const std::string& key, std::string_view bytes);
+  /// Null: there is no such key and `expected` is not empty.
+  Value compare_set(const std::string& key, std::string_view expected, std::string desired);
+
+  void push(const std::string& queue, std::string bytes);
+  /// Null when the queue is empty.
+  Value pop(const std::string& queue);
+  std::size_t length(const std::string& queue) const;
+
+  std::size_t size() const { return values_.size(); }
+  std::vector<std::string> keys() const;
+  /// Drops every key and queue that does not begin with `kept_prefix`.
+  void clear(std::string_view kept_prefix);
+
+  /// True: all are there. Else the waiter is remembered until each has been there once, or until `cancel`. A
+  /// waiter has one wait at a time; the next one replaces it.
+  bool wait(WaiterId waiter, const std::vector<std::string>& keys);
+  void cancel(WaiterId waiter);
+  /// Those whose wait has ended since the last call.
+  std::vector<WaiterId> take_ready();
+
+  /// From now on, keys that begin with the prefix and are set, added to or appended to are remembered.
+  void watch(std::string prefix) { watched_.push_back(std::move(prefix)); }
+  /// The watched keys that have changed since the last call, each once.
+  std::vector<std::string> take_changes();
+  bool has_changes() const { return !changed_.empty(); }
+
+ private:
+  struct Wait {
+    std::set<std::string> missing;
+    Charge charge;
+  };
+
+  Value stored(std::string bytes, std::size_t key_bytes) const;
+  void put(const std::string& key, Value value);
+  void arrived(const std::string& key, std::size_t most_waiters);
+  bool came(WaiterId waiter, const std::string& key);
+  void note_change(const std::string& key);
+
+  Budget& budget_;
+  std::unordered_map<std::string, Value> values_;
+  std::unordered_map<std::string, std::deque<Value>> queues_;
+  std::unordered_map<WaiterId, Wait> waits_;
+  std::unordered_map<std::string, std::list<WaiterId>> waiters_;
+  std::vector<WaiterId> ready_;
+  std::vector<std::string> watched_;
+  std::set<std::string> changed_;
+};
+
+}  // namespace lockstep::net

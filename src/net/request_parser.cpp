@@ -1,0 +1,123 @@
+#include "net/request_parser.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "net/store_error.hpp"
+
+namespace lockstep::net {
+namespace {
+
+/// What follows a request's byte: k a key, v a value, n a number, p a number of 4 bytes, * a list of the
+/// rest. Null: not allowed after the greeting.
+constexpr const char* kShapes[kQueryTypes] = {nullptr, "kv", "kvv", "k", "kn", "*k", "*k", "",  "k",
+                                              "kv",    "*k", "*kv", "",  "p",  "kv", "k",  "k", ""};
+
+/// A vector's element, and what the allocator adds.
+constexpr std::size_t kPerText = 64;
+constexpr std::size_t kFirstReserve = 64;
+
+std::size_t limit_of(char step) { return step == 'k' ? kLongestKey : kLongestValue; }
+
+}  // namespace
+
+std::optional<Request> RequestParser::feed(std::string_view& bytes) {
+  while (!bytes.empty()) {
+    if (step_ == nullptr) {
+      begin(bytes.front());
+      bytes.remove_prefix(1);
+    } else if (!step(bytes)) {
+      continue;
+    }
+    if (*step_ != '\0') continue;
+    step_ = nullptr;
+    charge_.clear();
+    return std::exchange(request_, {});
+  }
+  return std::nullopt;
+}
+
+void RequestParser::begin(char type) {
+  const auto number = static_cast<std::uint8_t>(type);
+  if (number >= kQueryTypes || kShapes[number] == nullptr) {
+    throw BadRequest("unknown request " + std::to_string(number) + ".");
+  }
+  request_.type = static_cast<QueryType>(number);
+  step_ = kShapes[number];
+  element_ = nullptr;
+}
+
+/// Takes bytes for the present step; true when the step is done.
+bool RequestParser::step(std::string_view& bytes) {
+  if (text_length_) {
+    take_text(bytes);
+    if (request_.strings.back().size() < *text_length_) return false;
+    text_length_.reset();
+    advance();
+    return true;
+  }
+  if (!take_number(bytes, *step_ == 'p' ? 4 : 8)) return false;
+  if (*step_ == '*') {
+    begin_list();
+  } else if (*step_ == 'k' || *step_ == 'v') {
+    begin_text(limit_of(*step_));
+    return !text_length_;
+  } else {
+    request_.number = read_number(std::exchange(number_, {}));
+    advance();
+  }
+  return true;
+}
+
+bool RequestParser::take_number(std::string_view& bytes, std::size_t width) {
+  const std::size_t taken = std::min(width - number_.size(), bytes.size());
+  number_.append(bytes.substr(0, taken));
+  bytes.remove_prefix(taken);
+  return number_.size() == width;
+}
+
+void RequestParser::begin_list() {
+  elements_left_ = read_number(std::exchange(number_, {}));
+  if (elements_left_ > kMostKeys) throw BadRequest("a list of " + std::to_string(elements_left_) + " keys.");
+  element_ = ++step_;
+  if (elements_left_ == 0) step_ += std::char_traits<char>::length(step_);
+}
+
+void RequestParser::begin_text(std::uint64_t limit) {
+  const std::uint64_t length = read_number(std::exchange(number_, {}));
+  if (length > limit) throw BadRequest("a string of " + std::to_string(length) + " bytes.");
+  charge(kPerText);
+  request_.strings.emplace_back();
+  if (length == 0) {
+    advance();
+  } else {
+    text_length_ = length;
+  }
+}
+
+void RequestParser::take_text(std::string_view& bytes) {
+  std::string& text = request_.strings.back();
+  const auto length = static_cast<std::size_t>(*text_length_);
+  const std::size_t taken = std::min(length - text.size(), bytes.size());
+  if (text.size() + taken > text.capacity()) {
+    const std::size_t wanted = std::max({text.size() + taken, 2 * text.capacity(), kFirstReserve});
+    const std::size_t before = text.capacity();
+    const std::size_t after = std::min(length, wanted);
+    charge(after - std::min(before, after));
+    text.reserve(after);
+  }
+  text.append(bytes.substr(0, taken));
+  bytes.remove_prefix(taken);
+}
+
+void RequestParser::advance() {
+  ++step_;
+  if (*step_ != '\0' || element_ == nullptr) return;
+  if (--elements_left_ > 0) step_ = element_;
+}
+
+void RequestParser::charge(std::size_t bytes) {
+  if (!charge_.grow(bytes)) throw StoreFull("no memory for the request.");
+}
+
+}  // namespace lockstep::net

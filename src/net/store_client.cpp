@@ -1,0 +1,260 @@
+#include "net/store_client.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "net/control.hpp"
+#include "net/socket.hpp"
+
+namespace lockstep::net {
+namespace {
+
+void check_length(std::string_view what, std::size_t length, std::uint64_t limit) {
+  if (length <= limit) return;
+  throw UsageError("a store takes a " + std::string(what) + " of at most " + std::to_string(limit) +
+                   " bytes, not of " + std::to_string(length) + ".");
+}
+
+void put_key(Writer& writer, const std::string& key) {
+  const std::string wire = wire_key(key);
+  check_length("key", wire.size(), kLongestKey);
+  writer.text(wire);
+}
+
+void put_value(Writer& writer, std::string_view value) {
+  check_length("value", value.size(), kLongestValue);
+  writer.text(value);
+}
+
+Writer about(QueryType type, const std::string& key) {
+  Writer writer;
+  writer.type(type);
+  put_key(writer, key);
+  return writer;
+}
+
+Writer about(QueryType type, const std::string& key, std::string_view value) {
+  Writer writer = about(type, key);
+  put_value(writer, value);
+  return writer;
+}
+
+Writer about(QueryType type, const std::vector<std::string>& keys) {
+  check_length("list", keys.size(), kMostKeys);
+  Writer writer;
+  writer.type(type).number(keys.size());
+  for (const auto& key : keys) put_key(writer, key);
+  return writer;
+}
+
+/// Says hello as PyTorch's clients do.
+void greet(int socket, Deadline deadline) {
+  const std::string sent = greeting(static_cast<std::uint32_t>(getpid()));
+  send_all(socket, sent, deadline);
+  std::string answer(4, '\0');
+  receive_exactly(socket, answer.data(), answer.size(), deadline);
+  if (!sent.ends_with(answer)) {
+    throw ControlError(ControlFailure::not_lockstep,
+                       "at " + remote_address(socket).text() +
+                           " something listens that is no store: another program "
+                           "holds the port. Choose another one.");
+  }
+}
+
+/// Greets a plain store, and tells apart what else may be there.
+void greet_plainly(int socket, Deadline deadline) {
+  try {
+    greet(socket, deadline);
+  } catch (const ControlError&) {
+    throw;
+  } catch (const TimeoutError&) {
+    throw ControlError(ControlFailure::silent, "at " + remote_address(socket).text() +
+                                                   " something listens that does not answer as a store does: "
+                                                   "another program may hold the port.");
+  } catch (const CommunicationError& error) {
+    throw ControlError(ControlFailure::not_lockstep,
+                       "at " + remote_address(socket).text() +
+                           " the connection ended before anything was said (" + error.what() +
+                           "): the store does not admit this host or user, or is none.");
+  }
+}
+
+bool prove(int socket, const StoreClientOptions& options, Deadline deadline) {
+  if (shake_hands(socket, Purpose::store, options.secret, deadline) == Met::lockstep) return true;
+  if (options.plain_server) return false;
+  throw ControlError(ControlFailure::plain_store,
+                     "at " + remote_address(socket).text() +
+                         " a plain store answers, which does not know the job's secret.");
+}
+
+}  // namespace
+
+StoreClient::StoreClient(const std::vector<Address>& addresses, StoreClientOptions options, Deadline deadline)
+    : socket_(connect_to(addresses, deadline)) {
+  constexpr std::chrono::seconds kPatience{10};
+  if (options.secret.empty()) {
+    greet_plainly(socket_.get(), earlier(deadline, Clock::now() + kPatience));
+  } else {
+    proven_ = prove(socket_.get(), options, deadline);
+  }
+}
+
+void StoreClient::check_open() const {
+  if (!socket_) throw CommunicationError("the connection to the store was lost earlier.");
+}
+
+/// One request and its answer. Whatever goes wrong in between leaves an unknown part of the answer on the
+/// way: the connection is of no use after that.
+template <class Read>
+auto StoreClient::ask(const Writer& request, Deadline deadline, Read&& read) {
+  check_open();
+  try {
+    send_all(socket_.get(), request.bytes(), deadline);
+    ReplyReader reader(
+        [&](char* into, std::size_t count) { receive_exactly(socket_.get(), into, count, deadline); });
+    return read(reader);
+  } catch (...) {
+    socket_.reset();
+    throw;
+  }
+}
+
+void StoreClient::tell(const Writer& request, Deadline deadline) {
+  ask(request, deadline, [](ReplyReader&) {});
+}
+
+void StoreClient::set(const std::string& key, std::string_view value, Deadline deadline) {
+  tell(about(QueryType::set, key, value), deadline);
+}
+
+std::string StoreClient::get(const std::string& key, Deadline deadline) {
+  if (!wait({key}, deadline)) throw TimeoutError("nobody set '" + key + "' in the store in time.");
+  // The key is there: what remains is an answer, for which the deadline that has just been met may be too
+  // near.
+  constexpr std::chrono::seconds kForTheAnswer{5};
+  const Deadline late = std::max(deadline, Clock::now() + kForTheAnswer);
+  return ask(about(QueryType::get, key), late, [](ReplyReader& reply) { return reply.text(); });
+}
+
+std::string StoreClient::compare_set(const std::string& key, std::string_view expected,
+                                     std::string_view desired, Deadline deadline) {
+  Writer request = about(QueryType::compare_set, key, expected);
+  put_value(request, desired);
+  return ask(request, deadline, [](ReplyReader& reply) { return reply.text(); });
+}
+
+std::int64_t StoreClient::add(const std::string& key, std::int64_t amount, Deadline deadline) {
+  Writer request = about(QueryType::add, key);
+  request.number(static_cast<std::uint64_t>(amount));
+  return ask(request, deadline, [](ReplyReader& reply) { return reply.number(); });
+}
+
+void StoreClient::append(const std::string& key, std::string_view value, Deadline deadline) {
+  tell(about(QueryType::append, key, value), deadline);
+}
+
+bool StoreClient::erase(const std::string& key, Deadline deadline) {
+  return ask(about(QueryType::delete_key, key), deadline,
+             [](ReplyReader& reply) { return reply.number() > 0; });
+}
+
+bool StoreClient::contains(const std::vector<std::string>& keys, Deadline deadline) {
+  return ask(about(QueryType::check, keys), deadline,
+             [](ReplyReader& reply) { return reply.byte() == kReady; });
+}
+
+bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) {
+  const Writer request = about(QueryType::wait, keys);
+  constexpr std::chrono::seconds kForTheRequest{5};
+  const Deadline late = std::max(deadline, Clock::now() + kForTheRequest);
+  return ask(request, late, [&](ReplyReader& reply) {
+    return await_ready(socket_.get(), POLLIN, deadline) ? reply.byte() == kWaitEnded : cancel_wait();
+  });
+}
+
+/// Takes the wait back; true when it ended just before.
+bool StoreClient::cancel_wait() {
+  constexpr std::chrono::seconds kForTheAnswer{5};
+  const Deadline deadline = Clock::now() + kForTheAnswer;
+  const char request = static_cast<char>(QueryType::cancel_wait);
+  send_all(socket_.get(), {&request, 1}, deadline);
+  char answer = kWaitCancelled;
+  receive_exactly(socket_.get(), &answer, 1, deadline);
+  if (answer == kWaitCancelled) return false;
+  receive_exactly(socket_.get(), &answer, 1, deadline);
+  return true;
+}
+
+std::int64_t StoreClient::count(Deadline deadline) {
+  return ask(Writer().type(QueryType::count_keys), deadline,
+             [](ReplyReader& reply) { return reply.number(); });
+}
+
+std::vector<std::string> StoreClient::keys(Deadline deadline) {
+  auto all =
+      ask(Writer().type(QueryType::list_keys), deadline, [](ReplyReader& reply) { return reply.texts(); });
+  std::erase_if(all, [](const auto& key) { return !key.starts_with(kKeyPrefix); });
+  for (auto& key : all) key.erase(0, kKeyPrefix.size());
+  return all;
+}
+
+std::vector<std::string> StoreClient::get_many(const std::vector<std::string>& keys, Deadline deadline) {
+  return ask(about(QueryType::multi_get, keys), deadline, [&](ReplyReader& reply) {
+    std::vector<std::string> values;
+    for (std::size_t i = 0; i < keys.size(); ++i) values.push_back(reply.text());
+    return values;
+  });
+}
+
+void StoreClient::set_many(const std::vector<std::string>& keys, const std::vector<std::string>& values,
+                           Deadline deadline) {
+  if (keys.size() != values.size()) {
+    throw UsageError("set_many: " + std::to_string(keys.size()) + " keys and " +
+                     std::to_string(values.size()) + " values.");
+  }
+  check_length("list", keys.size(), kMostKeys);
+  Writer request;
+  request.type(QueryType::multi_set).number(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    put_key(request, keys[i]);
+    put_value(request, values[i]);
+  }
+  tell(request, deadline);
+}
+
+void StoreClient::push(const std::string& queue, std::string_view value, Deadline deadline) {
+  tell(about(QueryType::queue_push, queue, value), deadline);
+}
+
+std::optional<std::string> StoreClient::pop(const std::string& queue, Deadline deadline) {
+  return ask(about(QueryType::queue_pop, queue), deadline, [](ReplyReader& reply) {
+    return reply.number() > 0 ? std::optional(reply.text()) : std::nullopt;
+  });
+}
+
+std::int64_t StoreClient::length(const std::string& queue, Deadline deadline) {
+  return ask(about(QueryType::queue_length, queue), deadline,
+             [](ReplyReader& reply) { return reply.number(); });
+}
+
+std::int64_t StoreClient::announce(Deadline deadline) {
+  Writer request;
+  request.type(QueryType::add).text(kClientCountKey).number(1);
+  return ask(request, deadline, [](ReplyReader& reply) { return reply.number(); });
+}
+
+void StoreClient::ping(Deadline deadline) {
+  Writer request;
+  request.type(QueryType::ping);
+  const std::string nonce = "ping";
+  ask(request, deadline, [&](ReplyReader&) {
+    send_all(socket_.get(), nonce, deadline);
+    std::string answer(nonce.size(), '\0');
+    receive_exactly(socket_.get(), answer.data(), answer.size(), deadline);
+    if (answer != nonce) throw CommunicationError("the store answered a ping with something else.");
+  });
+}
+
+}  // namespace lockstep::net

@@ -1,0 +1,63 @@
+// What the tests of dying and of stacks start: `crash_program HOW`.
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/program.hpp"
+
+// Not in an anonymous namespace, and not inlined: their names are what the tests look for.
+namespace crash {
+
+volatile int* nowhere = nullptr;
+volatile int depth = 0;
+
+[[gnu::noinline]] void write_to_nowhere() { *nowhere = 1; }
+
+[[gnu::noinline]] int recurse_without_end(int level) {
+  volatile char room[4096];
+  room[0] = static_cast<char>(level);
+  return depth < 0 ? 0 : recurse_without_end(level + 1) + room[0];
+}
+
+[[gnu::noinline]] void sleep_in_a_thread() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
+[[gnu::noinline]] void sleep_in_main() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
+
+[[gnu::noinline]] void throw_in_a_thread() { throw std::runtime_error("a \"quoted\" word\nand a line"); }
+
+int sleep() {
+  std::thread second(sleep_in_a_thread);
+  std::thread deaf([] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    sleep_in_a_thread();
+  });
+  lockstep::process_heartbeat().working("sleep");
+  sleep_in_main();
+  second.join();
+  deaf.join();
+  return 0;
+}
+
+int run(const std::string& how) {
+  if (how == "segv") write_to_nowhere();
+  if (how == "segv_in_thread") std::thread(write_to_nowhere).join();
+  if (how == "overflow") return recurse_without_end(0);
+  if (how == "abort") std::abort();
+  if (how == "terminate") std::thread(throw_in_a_thread).join();
+  if (how == "raise_fpe") std::raise(SIGFPE);
+  if (how == "throw") throw lockstep::DataError("no label");
+  if (how == "sleep") return sleep();
+  return 0;
+}
+
+}  // namespace crash
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("crash", [&] { return crash::run(argc > 1 ? argv[1] : ""); });
+}

@@ -1,0 +1,197 @@
+#include "lockstep/core/heartbeat.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+class HeartbeatFile : public ::testing::Test {
+ protected:
+  HeartbeatFile() { make_heartbeat_file(path_); }
+
+  HeartbeatRecord record() const {
+    const auto read = read_heartbeat(path_);
+    EXPECT_TRUE(read.has_value());
+    return read.value_or(HeartbeatRecord{});
+  }
+
+  testing::TemporaryFolder folder_;
+  std::string path_ = folder_.path() / "heartbeat";
+};
+
+TEST_F(HeartbeatFile, TellsWhatTheRankDoes) {
+  EXPECT_FALSE(read_heartbeat(path_).has_value()) << "before the first beat";
+  Heartbeat heartbeat(path_);
+  ASSERT_TRUE(heartbeat.is_watched());
+  heartbeat.working("forward");
+  EXPECT_EQ(record().text(), "forward, step 0");
+  EXPECT_EQ(record().pid, getpid());
+  heartbeat.finished_step();
+  heartbeat.perhaps_waiting("backward");
+  EXPECT_EQ(record().text(), "backward, step 1");
+  EXPECT_EQ(record().activity, Activity::either);
+  heartbeat.resumed_at(100);
+  heartbeat.finished_step();
+  EXPECT_EQ(record().step, 101u);
+}
+
+TEST_F(HeartbeatFile, AWaitEndsWithWhatWasBefore) {
+  Heartbeat heartbeat(path_);
+  heartbeat.working("forward");
+  const auto before = record().beat_time;
+  {
+    const Heartbeat::Waiting wait(heartbeat, "all_reduce", 412);
+    EXPECT_EQ(record().text(), "all_reduce #412");
+    EXPECT_EQ(record().activity, Activity::waiting);
+  }
+  EXPECT_EQ(record().text(), "forward, step 0");
+  EXPECT_EQ(record().activity, Activity::working);
+  EXPECT_GT(record().beat_time, before);
+}
+
+TEST_F(HeartbeatFile, AWaitThatFailsIsWhatWasDoneLast) {
+  Heartbeat heartbeat(path_);
+  try {
+    const Heartbeat::Waiting wait(heartbeat, "all_reduce", 61);
+    throw Error("lost");
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(record().text(), "all_reduce #61");
+}
+
+TEST_F(HeartbeatFile, LongAndStrangeNamesAreCut) {
+  Heartbeat heartbeat(path_);
+  heartbeat.working(std::string(100, 'x'));
+  EXPECT_EQ(record().what, std::string(40, 'x'));
+  heartbeat.working("a\x1b[31m\n\xff");
+  EXPECT_EQ(record().what, "a?[31m??");
+}
+
+TEST_F(HeartbeatFile, BelongsToOneLivingProcess) {
+  const Heartbeat first(path_);
+  const Heartbeat second(path_);
+  EXPECT_TRUE(first.is_watched());
+  EXPECT_FALSE(second.is_watched());
+}
+
+TEST_F(HeartbeatFile, IsTakenOverFromADeadProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Heartbeat(path_).working("child");
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(record().pid, child);
+  Heartbeat heartbeat(path_);
+  ASSERT_TRUE(heartbeat.is_watched());
+  heartbeat.working("parent");
+  EXPECT_EQ(record().pid, getpid());
+}
+
+TEST_F(HeartbeatFile, AWriterThatDiesWithinABeatHurtsNobody) {
+  Heartbeat heartbeat(path_);
+  heartbeat.working("first");
+  // An odd sequence number, as a thread leaves it that dies between the halves.
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8);
+  const std::uint32_t odd = 7;
+  file.write(reinterpret_cast<const char*>(&odd), sizeof odd);
+  file.close();
+  EXPECT_EQ(record().what, "first");
+  heartbeat.working("second");
+  EXPECT_EQ(record().what, "first") << "nobody waits for the dead one";
+}
+
+TEST_F(HeartbeatFile, AnythingElseIsNoRecord) {
+  EXPECT_FALSE(read_heartbeat(folder_.path() / "absent").has_value());
+  EXPECT_FALSE(read_heartbeat(folder_.path()).has_value());
+  EXPECT_FALSE(Heartbeat(folder_.path() / "absent").is_watched());
+  const std::string pipe = folder_.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(read_heartbeat(pipe).has_value()) << "and must not hang";
+  const std::string link = folder_.path() / "link";
+  std::filesystem::create_symlink(path_, link);
+  Heartbeat(path_).working("x");
+  EXPECT_FALSE(read_heartbeat(link).has_value());
+  std::filesystem::resize_file(path_, 20);
+  EXPECT_FALSE(read_heartbeat(path_).has_value());
+  EXPECT_FALSE(Heartbeat(path_).is_watched());
+  EXPECT_THROW(make_heartbeat_file(path_), Error) << "it is there";
+  EXPECT_THROW(make_heartbeat_file(folder_.path() / "no" / "file"), Error);
+}
+
+TEST_F(HeartbeatFile, RandomBytesAreReadWithoutHarm) {
+  std::mt19937 random(7);
+  std::string bytes(112, '\0');
+  for (int round = 0; round < 500; ++round) {
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    if (round % 2 == 0) bytes.replace(0, 8, "LSBEAT01");
+    std::ofstream(path_, std::ios::binary) << bytes;
+    if (const auto read = read_heartbeat(path_)) {
+      EXPECT_GT(read->pid, 0);
+      EXPECT_LE(read->text().size(), 100u);
+    }
+  }
+}
+
+/// Readers never see halves: `what` and `number` always fit.
+TEST_F(HeartbeatFile, ManyThreadsBeatAtOnce) {
+  Heartbeat heartbeat(path_);
+  heartbeat.working("a", 1);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      const std::string name(1 + static_cast<std::size_t>(i) * 19, static_cast<char>('a' + i));
+      while (!over) heartbeat.working(name, static_cast<std::uint64_t>(i) + 1);
+    });
+  }
+  for (int look = 0; look < 2000; ++look) {
+    const HeartbeatRecord seen = record();
+    ASSERT_GE(seen.number, 1u);
+    ASSERT_LE(seen.number, 3u);
+    const auto index = static_cast<std::size_t>(seen.number) - 1;
+    // A look that falls between two beats of the same name is as good as one.
+    EXPECT_EQ(seen.what, std::string(1 + index * 19, static_cast<char>('a' + index)));
+  }
+  over = true;
+  for (auto& thread : threads) thread.join();
+}
+
+/// A bound so wide that only a system call or a lock on the way would break it.
+TEST_F(HeartbeatFile, BeatsAreCheap) {
+  Heartbeat heartbeat(path_);
+  constexpr int kBeats = 200'000;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kBeats; ++i) heartbeat.working("forward", static_cast<std::uint64_t>(i));
+  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+  RecordProperty("nanoseconds_per_beat", std::to_string(time.count() / kBeats));
+  std::cout << "a beat takes " << time.count() / kBeats << " ns\n";
+  EXPECT_LT(time.count() / kBeats, 20'000);
+  EXPECT_EQ(record().number, static_cast<std::uint64_t>(kBeats) - 1);
+}
+
+TEST(Heartbeat, GoesNowhereWithoutALauncher) {
+  Heartbeat heartbeat;
+  heartbeat.working("x");
+  heartbeat.finished_step();
+  const Heartbeat::Waiting wait(heartbeat, "y", 1);
+  EXPECT_FALSE(heartbeat.is_watched());
+}
+
+}  // namespace
+}  // namespace lockstep

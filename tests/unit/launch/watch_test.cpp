@@ -1,0 +1,298 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "coordination/restart_policy.hpp"
+#include "launcher_process.hpp"
+#include "lockstep/core/error.hpp"
+#include "watch/demangle.hpp"
+#include "watch/process_facts.hpp"
+#include "watch/rank_watch.hpp"
+#include "watch/stack_tool.hpp"
+#include "watch/standstill.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+RankView view(int rank, Activity activity, const std::string& what, std::uint64_t number, int still,
+              std::uint64_t step = 57) {
+  RankView result;
+  result.rank = rank;
+  result.place = "node1, pid " + std::to_string(70 + rank);
+  result.beat = HeartbeatRecord{.activity = activity, .what = what, .number = number, .step = step};
+  result.still = seconds(still);
+  return result;
+}
+
+RankView working(int rank, const std::string& what, int still) {
+  return view(rank, Activity::working, what, 0, still);
+}
+RankView waiting(int rank, const std::string& what, std::uint64_t number, int still) {
+  return view(rank, Activity::waiting, what, number, still);
+}
+
+RankView ended(RankView rank, int status) {
+  rank.status = status;
+  return rank;
+}
+
+std::string text_of(const std::vector<RankView>& views, int limit = 30) {
+  const auto found = find_standstill(views, seconds(limit));
+  return found ? found->text : "";
+}
+
+TEST(Standstill, NamesTheRankThatWorksWhileOthersWait) {
+  const std::vector<RankView> views{waiting(0, "all_reduce", 412, 30), waiting(1, "all_reduce", 412, 31),
+                                    waiting(2, "all_reduce", 412, 30), working(3, "forward", 31)};
+  EXPECT_EQ(
+      text_of(views),
+      "rank 3 (node1, pid 73) has not moved for 31 s: last seen in forward, step 57; ranks 0, 1, 2 wait in "
+      "all_reduce #412 for 30 s");
+  EXPECT_EQ(find_standstill(views, seconds(30))->stuck, std::vector<int>{3});
+  EXPECT_TRUE(find_standstill(views, seconds(30))->somebody_waits);
+}
+
+TEST(Standstill, IsNoneWhereAnybodyMovesOrIsUnknown) {
+  EXPECT_EQ(text_of({waiting(0, "barrier", 1, 99), working(1, "forward", 2)}), "");
+  RankView silent;
+  silent.rank = 1;
+  EXPECT_EQ(text_of({waiting(0, "barrier", 1, 99), silent}), "") << "a rank that never beat";
+  EXPECT_EQ(text_of({}), "");
+  EXPECT_EQ(text_of({ended(waiting(0, "barrier", 1, 99), 0)}), "") << "all have ended";
+}
+
+TEST(Standstill, OfRanksThatAllWorkIsTold) {
+  const auto found =
+      find_standstill({working(0, "evaluation", 40), working(1, "evaluation", 41)}, seconds(30));
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->somebody_waits);
+}
+
+TEST(Standstill, NamesRanksThatLeft) {
+  EXPECT_EQ(text_of({waiting(0, "all_reduce", 61, 31), ended(working(1, "forward", 90), 0)}),
+            "rank 1 (node1, pid 71) left at step 57 (exit code 0); rank 0 waits in all_reduce #61 for 31 s");
+}
+
+TEST(Standstill, NamesTheOneBehindWhereAllMayWait) {
+  EXPECT_EQ(text_of({view(0, Activity::either, "backward", 0, 40, 8),
+                     view(1, Activity::either, "backward", 0, 44, 7)}),
+            "rank 1 (node1, pid 71) has not moved for 44 s: last seen in backward, step 7; rank 0 waits in "
+            "backward, "
+            "step 8 for 40 s");
+}
+
+TEST(Standstill, NamesTheOneElsewhere) {
+  EXPECT_EQ(text_of({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33),
+                     waiting(2, "barrier", 2, 33)}),
+            "rank 2 (node1, pid 72) has not moved for 33 s: last seen in barrier #2; ranks 0, 1 wait in "
+            "all_reduce #5 "
+            "for 33 s");
+}
+
+TEST(Standstill, BlamesNobodyWhereAllWaitTogether) {
+  const auto found =
+      find_standstill({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33)}, seconds(30));
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->stuck.empty());
+  EXPECT_NE(found->text.find("look at the network"), std::string::npos);
+}
+
+TEST(Standstill, LongListsAreCut) {
+  std::vector<RankView> views{working(0, "forward", 31)};
+  for (int rank = 1; rank < 1000; ++rank) views.push_back(waiting(rank, "barrier", 1, 31));
+  EXPECT_NE(text_of(views).find("15, 16 and 983 more wait in barrier #1"), std::string::npos)
+      << text_of(views);
+}
+
+TEST(EarlyLeavers, AreNamedWithWhatTheOthersDid) {
+  EXPECT_EQ(early_leavers({ended(waiting(0, "all_reduce", 61, 1), 256),
+                           ended(view(1, Activity::working, "x", 0, 2, 30), 0)}),
+            "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61");
+  EXPECT_EQ(early_leavers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}), "");
+  EXPECT_EQ(early_leavers({ended(working(0, "forward", 1), 256), ended(working(1, "x", 1), 0)}), "");
+}
+
+RestartPolicy::Decision fails(RestartPolicy& policy, int lived, std::optional<std::uint64_t> step) {
+  return policy.after({seconds(lived), step});
+}
+
+TEST(RestartPolicy, PausesDoubleAfterShortLives) {
+  RestartPolicy policy(20, seconds(1));
+  for (const int pause : {1, 2, 4, 8, 16, 30, 30})
+    EXPECT_EQ(fails(policy, 3, std::nullopt).pause, seconds(pause));
+  EXPECT_EQ(fails(policy, 10, std::nullopt).pause, seconds(0)) << "it lived long enough";
+  EXPECT_EQ(fails(policy, 3, std::nullopt).pause, seconds(1)) << "and it begins anew";
+  RestartPolicy eager(2, seconds(0));
+  EXPECT_EQ(fails(eager, 0, std::nullopt).pause, seconds(0));
+}
+
+TEST(RestartPolicy, ProgramsWithoutHeartbeatUseAllRestarts) {
+  RestartPolicy policy(5, seconds(1));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(fails(policy, 0, std::nullopt).again);
+  const auto last = fails(policy, 0, std::nullopt);
+  EXPECT_FALSE(last.again);
+  EXPECT_EQ(last.reason, "");
+}
+
+TEST(RestartPolicy, GivesUpAfterThreeAttemptsWithoutProgress) {
+  RestartPolicy policy(9, seconds(1));
+  EXPECT_TRUE(fails(policy, 5, 10).again) << "ten steps are progress";
+  EXPECT_TRUE(fails(policy, 5, 10).again);
+  EXPECT_TRUE(fails(policy, 5, 8).again);
+  const auto last = fails(policy, 5, 10);
+  EXPECT_FALSE(last.again);
+  EXPECT_EQ(last.reason,
+            "3 attempts in a row got no further than step 10: it is not started again, though 6 restart(s) "
+            "are left");
+}
+
+TEST(RestartPolicy, ProgressAndLongLivesForgive) {
+  RestartPolicy policy(99, seconds(1));
+  for (std::uint64_t step = 1; step < 20; ++step) EXPECT_TRUE(fails(policy, 5, step).again);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(fails(policy, i % 2 == 0 ? 61 : 5, 3).again) << i;
+}
+
+TEST(ReadableStack, IsForPeople) {
+  EXPECT_EQ(
+      readable_stack("thread 7 (x):\n/usr/lib/libx.so.6(_ZN3foo3barEi+0x1f)[0x7f00]\n./prog(+0x4e)[0x55]\n"
+                     "prog(main+0x86)[0x5]\nword\x1b[31m\n"),
+      "thread 7 (x):\n  foo::bar(int)+0x1f in libx.so.6\n  prog+0x4e\n  main+0x86 in prog\nword[31m\n");
+  EXPECT_EQ(readable_stack("a(b\n)[0x\n((((\n+)[0x"), "a(b\n)[0x\n((((\n+)[0x\n");
+}
+
+TEST(ProcessFacts, AreThoseOfTheProcess) {
+  EXPECT_TRUE(is_ours(getpid()));
+  EXPECT_FALSE(is_ours(0x7fffffff));
+  EXPECT_FALSE(handles_signal(getpid(), SIGRTMAX - 1));
+  std::signal(SIGRTMAX - 1, [](int) {});
+  EXPECT_TRUE(handles_signal(getpid(), SIGRTMAX - 1));
+  EXPECT_FALSE(blocks_signal(getpid(), SIGRTMAX - 1));
+  EXPECT_NE(program_of(getpid()).find("_test"), std::string::npos);
+  EXPECT_NE(threads_in_kernel(getpid()).find("thread " + std::to_string(getpid())), std::string::npos);
+}
+
+TEST(StackTool, IsTheFirstThatIsInstalled) {
+  const ScratchFolder folder;
+  EXPECT_FALSE(StackTool::command_for(getpid(), folder.path()));
+  folder.write("gdb", "#!/bin/sh\n", true);
+  EXPECT_EQ(StackTool::command_for(getpid(), "/absent:" + folder.path())->front(), folder.file("gdb"));
+  folder.write("eu-stack", "#!/bin/sh\n", true);
+  EXPECT_EQ(StackTool::command_for(getpid(), folder.path())->front(), folder.file("eu-stack"));
+}
+
+/// With a debugger of the test's own, so that no real one is needed.
+class ForeignRank : public ::testing::Test {
+ protected:
+  ForeignRank() : pid_(fork()) {
+    if (pid_ != 0) return;
+    setpgid(0, 0);
+    for (;;) pause();
+  }
+  ~ForeignRank() override {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  std::string stacks(const std::string& search_path) const {
+    return dump_stacks({{4, pid_, folder_.file("heartbeat")}}, {{"PATH", search_path}}).front().text;
+  }
+
+  ScratchFolder folder_;
+  pid_t pid_;
+};
+
+TEST_F(ForeignRank, IsLookedAtWithADebugger) {
+  folder_.write("eu-stack", "#!/bin/sh\necho \"#0 of $2\"\n", true);
+  EXPECT_EQ(stacks(folder_.path() + ":/usr/bin:/bin"), "#0 of " + std::to_string(pid_) + "\n");
+}
+
+TEST_F(ForeignRank, IsLookedAtInTheKernelWithoutOne) {
+  const std::string text = stacks("/absent");
+  EXPECT_NE(text.find("no debugger is installed"), std::string::npos) << text;
+  EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
+}
+
+/// A heartbeat file that names a process which would die of the signal.
+TEST_F(ForeignRank, IsNeverSentASignalThatWouldEndIt) {
+  make_heartbeat_file(folder_.file("heartbeat"));
+  const pid_t writer = fork();
+  if (writer == 0) {
+    Heartbeat heartbeat(folder_.file("heartbeat"));
+    heartbeat.accepts_stack_signal(SIGRTMIN + 9);
+    heartbeat.working("x");
+    _exit(0);
+  }
+  waitpid(writer, nullptr, 0);
+  std::string page = read_file(folder_.file("heartbeat"));
+  page.replace(12, sizeof pid_, std::string(reinterpret_cast<const char*>(&pid_), sizeof pid_));
+  folder_.write("heartbeat", page);
+  ASSERT_EQ(read_heartbeat(folder_.file("heartbeat"))->pid, pid_);
+  EXPECT_NE(stacks("/absent").find("no debugger"), std::string::npos);
+  EXPECT_EQ(waitpid(pid_, nullptr, WNOHANG), 0) << "it lives";
+}
+
+Assignment place_with_first_rank(int rank) {
+  Assignment place;
+  place.first_rank = rank;
+  return place;
+}
+
+TEST(RankWatch, MakesAndRemovesItsFiles) {
+  const ScratchFolder folder;
+  std::string file;
+  {
+    const RankWatch watch(folder.path(), place_with_first_rank(4), 2, "", {});
+    file = watch.file(1);
+    EXPECT_TRUE(std::filesystem::exists(file));
+    Worker worker;
+    worker.local_rank = 1;
+    worker.pid = 5;
+    EXPECT_EQ(watch.views({worker}).front().rank, 5);
+    EXPECT_FALSE(watch.views({worker}).front().beat);
+    EXPECT_FALSE(watch.best_step());
+  }
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+TEST(RankWatch, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
+  const ScratchFolder folder;
+  RankWatch watch(folder.path(), place_with_first_rank(0), 1, "",
+                  {.notice_after = milliseconds(50), .timeout = milliseconds(400)});
+  Heartbeat heartbeat(watch.file(0));
+  const Heartbeat::Waiting wait(heartbeat, "barrier", 3);
+  Worker worker;
+  worker.pid = getpid();
+  std::ostringstream log;
+  int ends = 0;
+  for (int i = 0; i < 60; ++i) {
+    ends += watch.look({worker}, log) ? 1 : 0;
+    usleep(10'000);
+  }
+  EXPECT_EQ(ends, 1);
+  int notices = 0;
+  for (auto at = log.str().find("stands still"); at != std::string::npos;
+       at = log.str().find("stands still", at + 1))
+    ++notices;
+  EXPECT_GE(notices, 1);
+  EXPECT_LE(notices, 4) << log.str();
+}
+
+TEST(StacksCommand, RefusesWhatIsNoLauncher) {
+  for (const auto& word :
+       {std::string("x"), std::string("0"), std::to_string(getpid()), std::string("2147483646")}) {
+    const Finished asked = launch({"stacks", word});
+    EXPECT_EQ(asked.status, 2) << word;
+    EXPECT_NE(asked.err.find("stacks '" + word), asked.err.find("stacks " + word)) << asked.err;
+  }
+  EXPECT_EQ(launch({"stacks"}).status, 2);
+  EXPECT_EQ(launch({"stacks", "--help"}).status, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
