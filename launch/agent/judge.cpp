@@ -1,5 +1,7 @@
 #include "agent/judge.hpp"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 
 #include "agent/round.hpp"
@@ -26,6 +28,12 @@ bool saved_or_succeeded(const FailureRecord& record) {
   return record.status == 0 || record.status == kPreemptedStatus << 8;
 }
 
+/// A rank that only ended with some code, and left no word, may as well have lost a partner.
+bool has_own_cause(const FailureRecord& record) {
+  const bool crashed = record.failed() && WIFSIGNALED(*record.status);
+  return crashed || (!record.message.empty() && !record.blames_another());
+}
+
 }  // namespace
 
 Verdict judge_records(const std::vector<Json>& jsons) {
@@ -38,7 +46,7 @@ Verdict judge_records(const std::vector<Json>& jsons) {
   const FailureRecord& ended = cause.failed() ? cause : records.front();
   verdict.report = failure_report(records, index);
   verdict.exit_code = ended.stood_still ? kStandstillStatus : ended.status ? exit_code_of(*ended.status) : 1;
-  verdict.has_own_cause = !cause.blames_another();
+  verdict.has_own_cause = has_own_cause(cause);
   verdict.preempted = std::all_of(records.begin(), records.end(), saved_or_succeeded);
   verdict.error = cause.error;
   return verdict;

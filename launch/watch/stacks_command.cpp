@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "process/file_descriptor.hpp"
+#include "net/file_descriptor.hpp"
 #include "process/signal_queue.hpp"
 #include "watch/process_facts.hpp"
 
@@ -48,7 +48,7 @@ int stacks_command(const std::vector<std::string>& words, std::ostream& out) {
   if (words.size() != 1) throw UsageError("stacks: expected one process id. " + std::string(kUsage));
   const pid_t process = process_in(words[0]);
   // Held, so that the process that is looked at is the one that gets the signal.
-  const FileDescriptor handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  const net::FileDescriptor handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
   check_is_launcher(process);
   if (!handle || syscall(SYS_pidfd_send_signal, handle.get(), stacks_request(), nullptr, 0) != 0) {
     throw Error("stacks " + words[0] + ": the launcher cannot be asked: " + std::strerror(errno) + ".");

@@ -1,0 +1,152 @@
+#include "hosts_test.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+const std::string kTell =
+    "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE, "
+    "role $ROLE_RANK of $ROLE_WORLD_SIZE, store $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_USE_AGENT_STORE";
+
+TEST_F(Hosts, StaticJobNumbersNodesAsTold) {
+  make_hosts(3);
+  std::vector<std::unique_ptr<LauncherProcess>> nodes;
+  // Nodes 0, 1, 2 are on hosts 0, 2, 1, with one, three and two ranks.
+  const Words ranks = {"1", "3", "2"};
+  const std::vector<int> hosts = {0, 2, 1};
+  for (int node = 0; node < 3; ++node)
+    nodes.push_back(start(hosts[static_cast<std::size_t>(node)],
+                          static_job(node, "3", ranks[static_cast<std::size_t>(node)]) + Words{"sh", "-c", kTell}));
+  std::string out;
+  for (auto& node : nodes) {
+    const Finished end = node->wait();
+    EXPECT_EQ(end.status, 0) << end.err;
+    out += end.out;
+  }
+  for (int rank = 0; rank < 6; ++rank) {
+    const int node = rank == 0 ? 0 : rank < 4 ? 1 : 2;
+    const int first = node == 0 ? 0 : node == 1 ? 1 : 4;
+    const std::string number = std::to_string(rank);
+    EXPECT_TRUE(has(out, "rank " + number + " of 6, local " + std::to_string(rank - first) + " of " +
+                             ranks[static_cast<std::size_t>(node)] + ", node " + std::to_string(node) +
+                             " of 3, role " + number + " of 6, store 10.77.0.1:29500 True\n"));
+  }
+}
+
+TEST_F(Hosts, C10dJobFormsByItself) {
+  make_hosts(2);
+  auto first = start(0, c10d("2", "2") + Words{"sh", "-c", kTell});
+  auto second = start(1, c10d("2", "2") + Words{"sh", "-c", kTell});
+  const Finished a = first->wait();
+  const Finished b = second->wait();
+  EXPECT_EQ(a.status, 0) << a.err;
+  EXPECT_EQ(b.status, 0) << b.err;
+  EXPECT_TRUE(has(a.out, "rank 0 of 4, local 0 of 2, node 0 of 2, role 0 of 4, store node0:29400 True\n"));
+  EXPECT_TRUE(has(b.out, "rank 3 of 4, local 1 of 2, node 1 of 2, role 3 of 4, store 10.77.0.1:29400 True\n"));
+  EXPECT_TRUE(has(b.err, "2 nodes: node 0 = node0 (ranks 0-1), node 1 = node1 (ranks 2-3)"));
+}
+
+TEST_F(Hosts, NodesMayComeInAnyOrder) {
+  make_hosts(2);
+  auto second = start(1, c10d("2") + Words{"true"});
+  usleep(1'500'000);
+  auto first = start(0, c10d("2") + Words{"true"});
+  EXPECT_EQ(second->wait().status, 0);
+  EXPECT_EQ(first->wait().status, 0);
+}
+
+TEST_F(Hosts, RolesAreNumberedApart) {
+  make_hosts(2);
+  auto first = start(0, c10d("2", "2") + Words{"--role", "a", "sh", "-c", kTell});
+  auto second = start(1, c10d("2", "1") + Words{"--role", "b", "sh", "-c", kTell});
+  EXPECT_TRUE(has(first->wait().out, "rank 1 of 3, local 1 of 2, node 0 of 2, role 1 of 2"));
+  EXPECT_TRUE(has(second->wait().out, "rank 2 of 3, local 0 of 1, node 1 of 2, role 0 of 1"));
+}
+
+TEST_F(Hosts, AnotherSecretIsRefused) {
+  make_hosts(2);
+  auto first = start(0, c10d("1:2") + sleeper("2"), {{"LOCKSTEP_JOB_TOKEN", "one-secret-of-a-job"}});
+  await_number(folder().file("pid"));
+  auto second = start(1, c10d("1:2") + Words{"true"}, {{"LOCKSTEP_JOB_TOKEN", "another-secret-of-a-job"}});
+  const Finished refused = second->wait();
+  EXPECT_NE(refused.status, 0);
+  EXPECT_TRUE(has(refused.err, "cannot join the job's leader at node0:29400"));
+  const Finished undisturbed = first->wait();
+  EXPECT_EQ(undisturbed.status, 0) << undisturbed.err;
+}
+
+TEST_F(Hosts, TwoJobsOnOneEndpointDoNotMerge) {
+  make_hosts(1);
+  auto first = start(0, c10d("1:2") + sleeper("4"));
+  await_number(folder().file("pid"));
+  const Finished second = start(0, c10d("1:2") + Words{"true"})->wait();
+  EXPECT_EQ(second.status, 1);
+  EXPECT_TRUE(has(second.err, "process " + std::to_string(first->pid())));
+  EXPECT_TRUE(has(second.err, "LOCKSTEP_JOB_TOKEN"));
+  const Finished undisturbed = first->wait();
+  EXPECT_EQ(undisturbed.status, 0) << undisturbed.err;
+  EXPECT_EQ(undisturbed.err.find("came"), std::string::npos) << undisturbed.err;
+}
+
+TEST_F(Hosts, SeveralLaunchersOfOneJobMayShareAHost) {
+  make_hosts(1);
+  const Environment token = {{"LOCKSTEP_JOB_TOKEN", "the-secret-of-this-job"}};
+  auto first = start(0, c10d("2") + Words{"sh", "-c", kTell}, token);
+  auto second = start(0, c10d("2") + Words{"sh", "-c", kTell}, token);
+  const std::string out = first->wait().out + second->wait().out;
+  EXPECT_TRUE(has(out, "rank 0 of 2, local 0 of 1, node 0 of 2"));
+  EXPECT_TRUE(has(out, "rank 1 of 2, local 0 of 1, node 1 of 2"));
+}
+
+TEST_F(Hosts, ContradictionsAreNamedOnBothSides) {
+  make_hosts(2);
+  auto first = start(0, c10d("1:2") + Words{"--rdzv-id", "here"} + sleeper("4"));
+  await_number(folder().file("pid"));
+  const Finished other_id = start(1, c10d("1:2") + Words{"--rdzv-id", "there", "true"}, {{"LOCKSTEP_JOB_TOKEN", ""}})->wait();
+  EXPECT_EQ(other_id.status, 1);
+  const Finished other_size = start(1, c10d("2") + Words{"--rdzv-id", "here", "true"})->wait();
+  EXPECT_EQ(other_size.status, 1);
+  EXPECT_TRUE(has(other_size.err, "its --nnodes is 2, that of the job here is 1:2"));
+  EXPECT_EQ(first->wait().status, 0);
+
+  auto zero = start(0, static_job(0, "3") + Words{"--rdzv-conf", "timeout=5", "true"});
+  auto one = start(1, static_job(1, "3") + Words{"--rdzv-conf", "timeout=20", "true"});
+  usleep(1'000'000);
+  const Finished again = start(1, static_job(1, "3") + Words{"true"})->wait();
+  EXPECT_EQ(again.status, 1);
+  EXPECT_TRUE(has(again.err, "--node-rank 1 is taken by host node1, process " + std::to_string(one->pid())));
+  const Finished missing = zero->wait();
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_TRUE(has(missing.err, "2 nodes of 3 here (node0, node1); missing: node 2"));
+  EXPECT_EQ(one->wait().status, 1);
+}
+
+TEST_F(Hosts, WhoIsNotReachedIsSaid) {
+  make_hosts(2);
+  const Words job = {"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=2"};
+  const Finished nobody = start(1, job + Words{"--rdzv-endpoint", "node0:29400", "true"})->wait();
+  EXPECT_EQ(nobody.status, 1);
+  EXPECT_TRUE(has(nobody.err, "10.77.0.1:29400"));
+  network().cut(0);
+  const Finished silent = start(1, job + Words{"--rdzv-endpoint", "node0:29400", "true"})->wait();
+  EXPECT_EQ(silent.status, 1);
+  EXPECT_TRUE(has(silent.err, "10.77.0.1:29400"));
+  const Finished unknown =
+      start(1, job + Words{"--rdzv-conf", "join_timeout=2,is_host=0", "--rdzv-endpoint", "no-such-host:1", "true"})->wait();
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_TRUE(has(unknown.err, "no-such-host"));
+}
+
+TEST_F(Hosts, AProgramThatIsMissingOnOneNodeIsTheCauseOnAll) {
+  make_hosts(2);
+  auto first = start(0, c10d("2") + Words{"sleep", "60"});
+  auto second = start(1, c10d("2") + Words{"/no/such/program"});
+  for (auto* node : {&first, &second}) {
+    const Finished end = (*node)->wait();
+    EXPECT_EQ(end.status, 127) << end.err;
+    EXPECT_TRUE(has(end.err, "FAILED: rank 1 (node 1, host node1"));
+    EXPECT_TRUE(has(end.err, "/no/such/program"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::launch
