@@ -37,15 +37,18 @@ int exit_status(const LaunchPlan& plan, int status) {
 }
 
 int launch(const LaunchPlan& plan, Environment environment) {
-  for (const auto& notice : plan.notices) std::cerr << "lockstep run: " + notice + "\n";
+  Console console(environment);
+  if (plan.log_level <= LogLevel::warning) {
+    for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
+  }
   Supervision supervision(environment, plan.end_signals);
   const JobSecret secret = secret_for(plan, environment);
   const auto leader = open_leader(plan, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
   try {
-    return exit_status(plan, Agent(plan, environment, supervision, *leader, std::cerr).run());
+    return exit_status(plan, Agent(plan, environment, supervision, *leader, console).run());
   } catch (const StartError& error) {
-    std::cerr << "lockstep run: " << error.what() << '\n';
+    console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
     return exit_status(plan, error.exit_code());
   }
 }

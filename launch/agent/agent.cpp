@@ -50,8 +50,13 @@ NodeInfo this_node(const LaunchPlan& plan) {
 }  // namespace
 
 Agent::Agent(const LaunchPlan& plan, const Environment& environment, Supervision& supervision,
-             LeaderLink& leader, std::ostream& log)
-    : plan_(plan), environment_(environment), supervision_(supervision), leader_(leader), log_(log) {}
+             LeaderLink& leader, Console& console)
+    : plan_(plan),
+      environment_(environment),
+      supervision_(supervision),
+      leader_(leader),
+      log_(console.log()),
+      relay_(console) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);

@@ -13,21 +13,21 @@
 
 namespace lockstep::launch {
 
-/// Runs the ranks of one node, round after round, as the job's leader says, and answers with an exit status. It
-/// sleeps until something happens: a rank ends, a signal comes, the leader speaks, or a time is over. One object a
-/// process, on its only thread that starts processes.
+/// Runs the ranks of one node, round after round, as the job's leader says, and answers with an exit status.
+/// It sleeps until something happens: a rank ends, a signal comes, the leader speaks, or a time is over. One
+/// object a process, on its only thread that starts processes.
 ///
-/// - A rank fails: the leader is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout is over.
-/// Whether the ranks are started anew is the leader's decision.
-/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the leader is told
-/// that this node goes. A second one: SIGKILL at once.
+/// - A rank fails: the leader is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout is
+/// over. Whether the ranks are started anew is the leader's decision.
+/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the leader
+/// is told that this node goes. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are passed on.
 /// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
 class Agent {
  public:
-  /// `log` gets the launcher's own lines. All must outlive the agent.
+  /// All must outlive the agent.
   Agent(const LaunchPlan& plan, const Environment& environment, Supervision& supervision, LeaderLink& leader,
-        std::ostream& log);
+        Console& console);
 
   /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
   /// Throws StartError when the program cannot be started; nothing runs then.
@@ -39,7 +39,8 @@ class Agent {
   /// Waits until the leader starts a round; nothing when the job is over instead.
   std::optional<Assignment> await_round();
   void run_round(const Assignment& place);
-  /// False when the program cannot be started here, which the leader is told; a job of one node throws instead.
+  /// False when the program cannot be started here, which the leader is told; a job of one node throws
+  /// instead.
   bool start_ranks();
   Attempt attempt_for(const Assignment& place);
   /// The leader's own node stays until all others have gone.

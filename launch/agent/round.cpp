@@ -182,6 +182,7 @@ FailureRecord Round::record_for(int local_rank) const {
   result.local_rank = local_rank;
   if (attempt_.place.group_world_size > 1)
     result.node = "node " + std::to_string(attempt_.place.group_rank) + ", host " + attempt_.host;
+  result.host = attempt_.host;
   result.program = plan_.program;
   return result;
 }
@@ -194,15 +195,16 @@ FailureRecord Round::not_started(const StartError& error) const {
 }
 
 FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
-  constexpr int kLines = 10;
   const std::string file = error_file(attempt_, worker.local_rank);
   FailureRecord result = record_for(worker.local_rank);
   result.pid = worker.pid;
   result.status = worker.status;
   result.stopped = worker.stopped;
-  result.message = error_message(file);
+  result.time = worker.ended;
   result.error = error_content(file);
   make_stack_readable(result.error);
+  result.message = message_of(result.error);
+  result.error_file = named_error_file(file, !plan_.log_dir.empty());
   result.out_of_memory_kills = kills;
   result.peak_memory = worker.peak_memory;
   if (result.blames_another()) result.message += departures();
@@ -210,10 +212,9 @@ FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
     result.stood_still = true;
     result.message = standstill_->text;
   }
-  const Sink sink = plan_.outputs[static_cast<std::size_t>(worker.local_rank)].err;
-  if (plan_.log_dir.empty() || (sink != Sink::file && sink != Sink::relay)) return result;
-  result.log_file = std::filesystem::path(file).parent_path() / "stderr.log";
-  result.last_lines = last_lines(result.log_file, kLines);
+  const LastWords words = last_words(plan_, attempt_, worker.local_rank, relay_);
+  result.log_file = words.file;
+  result.last_lines = words.lines;
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -12,31 +13,23 @@
 namespace lockstep::launch {
 namespace {
 
-/// A "line" of more than this is passed on in pieces; it is a progress bar or binary data.
-constexpr std::size_t kLongestLine = 64 * 1024;
-
-/// Writes all of it; a full disk or a closed console is no reason to end a job, so errors end the writing
-/// only.
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(descriptor, text.data(), text.size());
-    if (count < 0 && errno != EINTR) return;
-    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
-
 [[noreturn]] void fail(const char* what) {
   throw Error(std::string("cannot relay the output of ranks: ") + what + ": " + std::strerror(errno) + ".");
 }
 
+bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return line.find(text) != std::string_view::npos; });
+}
+
 }  // namespace
 
-net::FileDescriptor OutputRelay::open(int console, std::string prefix, net::FileDescriptor copy) {
+net::FileDescriptor OutputRelay::open(RelayedStream to) {
   if (!poll_) poll_ = net::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   if (!poll_) fail("epoll_create1");
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
-  Stream stream{net::FileDescriptor(ends[0]), std::move(copy), console, std::move(prefix), ""};
+  Stream stream{net::FileDescriptor(ends[0]), std::move(to)};
   net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   streams_.push_back(std::move(stream));
@@ -53,31 +46,40 @@ bool OutputRelay::pass_on(Stream& stream) {
   if (count < 0 && errno == EINTR) return true;
   if (count < 0) return false;
   if (count == 0) {
-    write_lines(stream, true);
+    end_stream(stream);
     // Closing takes it out of the poll.
     stream.source.reset();
     return false;
   }
-  const std::string_view text(buffer.data(), static_cast<std::size_t>(count));
-  if (stream.copy) write_all(stream.copy.get(), text);
-  stream.partial += text;
-  write_lines(stream, false);
+  take_text(stream, {buffer.data(), static_cast<std::size_t>(count)});
   return true;
 }
 
-void OutputRelay::write_lines(Stream& stream, bool all) {
-  if ((all && !stream.partial.empty()) || stream.partial.size() > kLongestLine) {
-    if (stream.partial.back() != '\n') stream.partial += '\n';
-  }
-  std::string lines;
-  std::size_t start = 0;
-  for (auto end = stream.partial.find('\n'); end != std::string::npos;
-       end = stream.partial.find('\n', start)) {
-    lines += stream.prefix + stream.partial.substr(start, end + 1 - start);
-    start = end + 1;
-  }
-  stream.partial.erase(0, start);
-  write_all(stream.console, lines);
+void OutputRelay::take_text(Stream& stream, std::string_view text) {
+  if (stream.to.copy) keep(*stream.to.copy, text);
+  if (stream.to.number == STDERR_FILENO) stream.tail.add(text);
+  std::string shown;
+  stream.splitter.add(text, [&](std::string_view line) { take_line(stream, line, shown); });
+  console_.stream(stream.to.number).write(std::move(shown));
+}
+
+void OutputRelay::end_stream(Stream& stream) {
+  std::string shown;
+  stream.splitter.finish([&](std::string_view line) { take_line(stream, line, shown); });
+  console_.stream(stream.to.number).write(std::move(shown));
+}
+
+void OutputRelay::take_line(Stream& stream, std::string_view line, std::string& shown) {
+  if (stream.to.shown) shown.append(stream.to.painted_prefix).append(line) += '\n';
+  if (!stream.to.filtered || !holds_any(line, stream.to.filters)) return;
+  keep(*stream.to.filtered, stream.to.prefix + std::string(line) + "\n");
+}
+
+void OutputRelay::keep(LogFile& file, std::string_view text) {
+  if (file.write(text)) return;
+  console_.log() << "lockstep run: the log file " + file.path() +
+                        " ends here, it cannot be written: " + std::strerror(errno) + "\n"
+                 << std::flush;
 }
 
 void OutputRelay::pump() {
@@ -97,8 +99,17 @@ void OutputRelay::flush() {
 
 void OutputRelay::finish() {
   flush();
-  for (auto& stream : streams_) write_lines(stream, true);
+  for (auto& stream : streams_) end_stream(stream);
   streams_.clear();
+}
+
+std::string OutputRelay::last_lines(int local_rank, int count) const {
+  for (const auto& stream : streams_) {
+    if (stream.to.local_rank == local_rank && stream.to.number == STDERR_FILENO) {
+      return stream.tail.last_lines(count);
+    }
+  }
+  return "";
 }
 
 }  // namespace lockstep::launch

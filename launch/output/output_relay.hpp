@@ -1,22 +1,50 @@
 #pragma once
 
 #include <list>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "net/file_descriptor.hpp"
+#include "output/console.hpp"
+#include "output/last_lines.hpp"
+#include "output/line_splitter.hpp"
+#include "output/log_file.hpp"
 
 namespace lockstep::launch {
 
+/// What is done with one stream of a rank that passes through the launcher.
+struct RelayedStream {
+  int local_rank = 0;
+  /// 1: standard output, 2: standard error.
+  int number = 1;
+  /// Whether its lines go to the console.
+  bool shown = true;
+  /// What stands in front of each line, and the same for a terminal.
+  std::string prefix = {};
+  std::string painted_prefix = {};
+  /// Gets an untouched copy.
+  std::optional<LogFile> copy = {};
+  /// Gets, with the prefix, the lines that hold any of the texts.
+  std::optional<LogFile> filtered = {};
+  std::vector<std::string> filters = {};
+};
+
 /// Passes on what ranks write, in whole lines with the rank in front, so that lines of several ranks never
-/// mix; and keeps an untouched copy in a file where one is asked for. For one thread.
+/// mix; and keeps an untouched copy in a file where one is asked for. It never waits for the console. For one
+/// thread.
 class OutputRelay {
  public:
+  /// The console must outlive the relay.
+  explicit OutputRelay(Console& console) : console_(console) {}
+
+  Console& console() const noexcept { return console_; }
+
   /// Becomes readable when there is something to pass on; -1 as long as `open` was not called.
   int descriptor() const noexcept { return poll_.get(); }
 
-  /// A new stream: returns the end for the rank to write to. `console` is where lines go (1 or 2), `prefix`
-  /// stands in front of each, `copy` may be empty. Throws lockstep::Error.
-  net::FileDescriptor open(int console, std::string prefix, net::FileDescriptor copy);
+  /// A new stream: returns the end for the rank to write to. Throws lockstep::Error.
+  net::FileDescriptor open(RelayedStream stream);
 
   /// Passes on a part of what is there, without waiting.
   void pump();
@@ -24,22 +52,28 @@ class OutputRelay {
   /// Passes on all that is there, without waiting.
   void flush();
 
-  /// Passes on what is left, half lines too, and closes all streams. Writers that still run get SIGPIPE.
+  /// Passes on all that is there and ends, also where some process still holds the other end.
   void finish();
+
+  /// The last lines that the rank wrote to standard error, as far as they passed here; empty after `finish`.
+  std::string last_lines(int local_rank, int count) const;
 
  private:
   struct Stream {
     net::FileDescriptor source;
-    net::FileDescriptor copy;
-    int console = 1;
-    std::string prefix;
-    std::string partial;
+    RelayedStream to;
+    LineSplitter splitter = {};
+    Tail tail = {};
   };
 
   /// False at the end of the stream, or when nothing is there for now.
-  static bool pass_on(Stream& stream);
-  static void write_lines(Stream& stream, bool all);
+  bool pass_on(Stream& stream);
+  void take_text(Stream& stream, std::string_view text);
+  void end_stream(Stream& stream);
+  void keep(LogFile& file, std::string_view text);
+  void take_line(Stream& stream, std::string_view line, std::string& shown);
 
+  Console& console_;
   net::FileDescriptor poll_;
   std::list<Stream> streams_;
 };

@@ -1,37 +1,62 @@
 #include "output/worker_output.hpp"
 
-#include <fcntl.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
-#include "lockstep/core/error.hpp"
+#include "output/line_prefix.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-net::FileDescriptor open_for_writing(const std::string& path) {
-  net::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!file) throw Error("cannot write the log file '" + path + "': " + std::strerror(errno) + ".");
-  return file;
+/// The folder of one rank's files.
+std::filesystem::path folder_of(const Attempt& attempt, int local_rank) {
+  return std::filesystem::path(error_file(attempt, local_rank)).parent_path();
 }
 
-net::FileDescriptor open_sink(Sink sink, const std::string& log_file, int console, const std::string& prefix,
-                              OutputRelay& relay) {
-  switch (sink) {
-    case Sink::file:
-      return open_for_writing(log_file);
-    case Sink::nothing:
-      return open_for_writing("/dev/null");
-    case Sink::relay:
-      return relay.open(console, prefix,
-                        log_file.empty() ? net::FileDescriptor() : open_for_writing(log_file));
-    case Sink::console:
-      break;
+/// "stdout" or "stderr".
+std::string name_of(int number) { return number == STDOUT_FILENO ? "stdout" : "stderr"; }
+
+/// One rank's streams are opened.
+class Opening {
+ public:
+  Opening(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay)
+      : plan_(plan), attempt_(attempt), local_rank_(local_rank), relay_(relay) {}
+
+  net::FileDescriptor open(int number, Sink sink) const {
+    if (sink == Sink::console) return {};
+    if (sink == Sink::nothing) return open_log("/dev/null");
+    // A file that is to stay small is written by the launcher.
+    if (sink == Sink::file && plan_.log_max_bytes == 0) return open_log(log_path(number));
+    return relay_.open(stream(number, sink));
   }
-  return {};
-}
+
+ private:
+  std::string log_path(int number) const {
+    return folder_of(attempt_, local_rank_) / (name_of(number) + ".log");
+  }
+
+  RelayedStream stream(int number, Sink sink) const {
+    RelayedStream stream;
+    stream.local_rank = local_rank_;
+    stream.number = number;
+    stream.shown = sink == Sink::relay;
+    stream.prefix =
+        line_prefix(plan_.line_prefix, plan_.role, attempt_.place.first_rank + local_rank_, local_rank_);
+    stream.painted_prefix = relay_.console().painted(stream.prefix, local_rank_, number);
+    if (!plan_.log_dir.empty()) stream.copy.emplace(log_path(number), plan_.log_max_bytes);
+    stream.filters = number == STDOUT_FILENO ? plan_.out_filters : plan_.err_filters;
+    if (stream.shown && !stream.filters.empty() && !plan_.log_dir.empty()) {
+      // All ranks append to one file, in whole lines.
+      const auto folder = folder_of(attempt_, local_rank_).parent_path();
+      stream.filtered.emplace(folder / ("filtered_" + name_of(number) + ".log"), 0);
+    }
+    return stream;
+  }
+
+  const LaunchPlan& plan_;
+  const Attempt& attempt_;
+  const int local_rank_;
+  OutputRelay& relay_;
+};
 
 }  // namespace
 
@@ -42,13 +67,20 @@ void WorkerOutput::apply() const noexcept {
 
 WorkerOutput open_output(const LaunchPlan& plan, const Attempt& attempt, int local_rank, OutputRelay& relay) {
   const RankOutput& sinks = plan.outputs[static_cast<std::size_t>(local_rank)];
-  const auto folder = std::filesystem::path(error_file(attempt, local_rank)).parent_path();
-  const auto log_file = [&](const char* name) {
-    return plan.log_dir.empty() ? "" : (folder / name).string();
-  };
-  const std::string prefix = "[" + plan.role + std::to_string(local_rank) + "]: ";
-  return {open_sink(sinks.out, log_file("stdout.log"), STDOUT_FILENO, prefix, relay),
-          open_sink(sinks.err, log_file("stderr.log"), STDERR_FILENO, prefix, relay)};
+  const Opening opening(plan, attempt, local_rank, relay);
+  return {opening.open(STDOUT_FILENO, sinks.out), opening.open(STDERR_FILENO, sinks.err)};
+}
+
+LastWords last_words(const LaunchPlan& plan, const Attempt& attempt, int local_rank,
+                     const OutputRelay& relay) {
+  const Sink sink = plan.outputs[static_cast<std::size_t>(local_rank)].err;
+  if (sink == Sink::console || sink == Sink::nothing) return {};
+  LastWords words;
+  if (!plan.log_dir.empty()) words.file = folder_of(attempt, local_rank) / "stderr.log";
+  const bool direct = sink == Sink::file && plan.log_max_bytes == 0;
+  words.lines =
+      direct ? last_lines(words.file, plan.report_lines) : relay.last_lines(local_rank, plan.report_lines);
+  return words;
 }
 
 }  // namespace lockstep::launch

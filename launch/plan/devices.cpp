@@ -73,4 +73,22 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
                    "': expected a whole number of at least 1, 'auto', 'cpu' or 'gpu'.");
 }
 
+std::string virtual_device(const Environment& environment, int local_rank) {
+  const auto visible = find_variable(environment, "CUDA_VISIBLE_DEVICES");
+  if (!visible) return std::to_string(local_rank);
+  std::string_view rest = *visible;
+  for (int rank = 0; rank < local_rank; ++rank) {
+    const auto comma = rest.find(',');
+    if (comma == std::string_view::npos) {
+      throw UsageError("--virtual-local-rank: CUDA_VISIBLE_DEVICES '" + *visible +
+                       "' has no entry for rank " + std::to_string(local_rank) +
+                       ". Expected one device for each rank of this node.");
+    }
+    rest.remove_prefix(comma + 1);
+  }
+  std::string device(rest.substr(0, rest.find(',')));
+  std::erase(device, ' ');
+  return device;
+}
+
 }  // namespace lockstep::launch

@@ -19,4 +19,8 @@ int visible_gpus(const Environment& environment, const std::string& folder = "/d
 int ranks_per_node(const std::string& text, const Environment& environment,
                    const std::string& folder = "/dev");
 
+/// The device that --virtual-local-rank gives to a rank: its entry of CUDA_VISIBLE_DEVICES, or its own number
+/// where that is unset. Throws UsageError when the list is too short.
+std::string virtual_device(const Environment& environment, int local_rank);
+
 }  // namespace lockstep::launch

@@ -1,60 +1,16 @@
 #include "plan/launch_plan.hpp"
 
-#include <algorithm>
-#include <filesystem>
-#include <random>
+#include <cstdint>
 
 #include "lockstep/core/error.hpp"
 #include "plan/binding_plan.hpp"
 #include "plan/devices.hpp"
+#include "plan/names.hpp"
+#include "plan/python_command.hpp"
 #include "plan/signal_list.hpp"
 
 namespace lockstep::launch {
 namespace {
-
-bool is_python_script(const std::string& name) { return name.size() > 3 && name.ends_with(".py"); }
-
-/// The program beside this one.
-void plan_check(const RunOptions& options, LaunchPlan& plan) {
-  if (!options.program.empty()) {
-    throw UsageError("--check runs a program of its own: drop '" + options.program.front() +
-                     "', or --check.");
-  }
-  plan.program = "lockstep-check";
-  plan.command = {std::filesystem::read_symlink("/proc/self/exe").replace_filename(plan.program)};
-}
-
-void plan_command(const RunOptions& options, const Environment& environment, LaunchPlan& plan) {
-  if (options.check) return plan_check(options, plan);
-  if (options.program.empty()) {
-    throw UsageError("the program ... is missing: expected lockstep run [options] program .... See --help.");
-  }
-  if (options.module && options.no_python) {
-    throw UsageError("--module and --no-python contradict each other: a module is run by Python. Drop one.");
-  }
-  plan.program = options.program.front();
-  if (plan.program.empty()) throw UsageError("the program's name is empty: expected a path or a command.");
-  if (options.module || (is_python_script(plan.program) && !options.no_python)) {
-    plan.command = {find_variable(environment, "PYTHON_EXEC").value_or("python3"), "-u"};
-    if (options.module) plan.command.push_back("-m");
-  }
-  plan.first_argument = plan.command.size() + 1;
-  plan.command.insert(plan.command.end(), options.program.begin(), options.program.end());
-}
-
-std::string random_id(int length) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < length; ++i) id += kDigits[random() % 16];
-  return id;
-}
-
-/// The run id without the signs that would make it a path.
-std::string file_name(std::string id) {
-  std::replace(id.begin(), id.end(), '/', '_');
-  return id;
-}
 
 /// One node meets nobody: the address is only handed to the ranks.
 void plan_own_address(const OptionTable<RunOptions>::Parsed& parsed, LaunchPlan& plan) {
@@ -87,16 +43,15 @@ LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Enviro
   const RunOptions& options = parsed.options;
   LaunchPlan plan;
   static_cast<RendezvousPlan&>(plan) = plan_rendezvous(parsed, plan.notices);
-  plan_command(options, environment, plan);
+  const Command command = plan_command(options, environment);
+  plan.command = command.words;
+  plan.first_argument = command.first_argument;
+  plan.program = command.program;
   if (plan.backend == Backend::alone) plan_own_address(parsed, plan);
   plan.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   plan.role = options.role;
   plan.run_id = options.standalone ? random_id(16) : options.rdzv_id;
-  plan.outputs = plan_output(options, plan.local_world_size);
-  if (options.log_dir) {
-    const std::string name = file_name(plan.run_id) + "_" + random_id(8);
-    plan.log_dir = std::filesystem::absolute(*options.log_dir) / name;
-  }
+  static_cast<OutputPlan&>(plan) = plan_output(options, plan.local_world_size, plan.run_id, environment);
   plan.max_restarts = options.max_restarts;
   plan.shutdown_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(shutdown_seconds(parsed, environment) * 1000));
@@ -107,6 +62,12 @@ LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Enviro
   plan.signals_to_handle = options.signals_to_handle;
   plan.end_signals = parse_signals(options.signals_to_handle, plan.notices);
   plan.torchrun_exit_codes = options.torchrun_exit_codes;
+  plan.virtual_local_rank = options.virtual_local_rank;
+  plan.events = options.event_log_handler == "console";
+  plan.backend_name = options.standalone ? "c10d" : options.rdzv_backend;
+  plan.log_level = log_level(environment, plan.notices);
+  // Rank by rank, before anything is started: a list of GPUs that is too short.
+  if (plan.virtual_local_rank) virtual_device(environment, plan.local_world_size - 1);
   return plan;
 }
 

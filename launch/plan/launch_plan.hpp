@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
+#include "plan/log_level.hpp"
 #include "plan/output_plan.hpp"
 #include "plan/rendezvous_plan.hpp"
 #include "plan/run_options.hpp"
@@ -15,7 +16,7 @@
 namespace lockstep::launch {
 
 /// What is to be started, worked out from the command line: every default is filled in.
-struct LaunchPlan : RendezvousPlan {
+struct LaunchPlan : RendezvousPlan, OutputPlan {
   /// The words to execute, the interpreter included.
   std::vector<std::string> command;
   /// Where the program's own arguments begin in `command`: `${local_rank}` is replaced from here on.
@@ -28,10 +29,6 @@ struct LaunchPlan : RendezvousPlan {
   std::string master_addr = "127.0.0.1";
   /// Nothing: a free port, a fresh one for every attempt.
   std::optional<std::uint16_t> master_port;
-  /// The folder of this run's log files; empty: none are kept.
-  std::string log_dir;
-  /// One for each rank of this node.
-  std::vector<RankOutput> outputs;
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   /// One for each rank of this node, or none: they are not bound.
@@ -46,6 +43,11 @@ struct LaunchPlan : RendezvousPlan {
   bool torchrun_exit_codes = false;
   /// Each rank finds LOCAL_RANK=0 and one GPU.
   bool virtual_local_rank = false;
+  /// Events go to standard error, as lines of JSON.
+  bool events = false;
+  /// The name of the backend as the user knows it, for events.
+  std::string backend_name = "static";
+  LogLevel log_level = LogLevel::warning;
   /// What the user should know before the ranks start, a line each.
   std::vector<std::string> notices;
 };

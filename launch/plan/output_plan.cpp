@@ -1,9 +1,13 @@
 #include "plan/output_plan.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <limits>
 #include <optional>
 
 #include "lockstep/core/error.hpp"
+#include "plan/names.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -31,22 +35,24 @@ std::vector<std::string_view> parts(std::string_view text) {
   return result;
 }
 
-/// "3", or "0:1,2:3": the streams of each rank.
+constexpr int kAnyRank = std::numeric_limits<int>::max();
+
+/// "3", or "0:1,2:3": the streams of each rank. A rank that this node does not have is no mistake: one
+/// command line may serve nodes with different numbers of ranks.
 std::vector<int> streams_of(const std::string& flag, const std::string& text, int ranks) {
   if (const auto all = number_up_to(text, kOut | kErr))
     return std::vector<int>(static_cast<std::size_t>(ranks), *all);
   std::vector<int> result(static_cast<std::size_t>(ranks), 0);
   for (const auto part : parts(text)) {
     const auto colon = std::min(part.find(':'), part.size());
-    const auto rank = number_up_to(part.substr(0, colon), ranks - 1);
+    const auto rank = number_up_to(part.substr(0, colon), kAnyRank);
     const auto streams = number_up_to(part.substr(std::min(colon + 1, part.size())), kOut | kErr);
     if (!rank || !streams) {
       throw UsageError(flag + " '" + text +
                        "': expected 0 (nothing), 1 (output), 2 (errors) or 3 (both), or such a number "
-                       "for single ranks as in 0:1,1:3, with local ranks below " +
-                       std::to_string(ranks) + ".");
+                       "for single local ranks as in 0:1,1:3.");
     }
-    result[static_cast<std::size_t>(*rank)] = *streams;
+    if (*rank < ranks) result[static_cast<std::size_t>(*rank)] = *streams;
   }
   return result;
 }
@@ -55,12 +61,12 @@ std::vector<bool> shown_ranks(const std::string& text, int ranks) {
   std::vector<bool> result(static_cast<std::size_t>(ranks), text.empty());
   if (text.empty()) return result;
   for (const auto part : parts(text)) {
-    const auto rank = number_up_to(part, ranks - 1);
+    const auto rank = number_up_to(part, kAnyRank);
     if (!rank) {
-      throw UsageError("--local-ranks-filter '" + text + "': expected local ranks below " +
-                       std::to_string(ranks) + " with commas between them, as in 0,1.");
+      throw UsageError("--local-ranks-filter '" + text +
+                       "': expected local ranks with commas between them, as in 0,1.");
     }
-    result[static_cast<std::size_t>(*rank)] = true;
+    if (*rank < ranks) result[static_cast<std::size_t>(*rank)] = true;
   }
   return result;
 }
@@ -71,22 +77,70 @@ Sink sink_of(bool redirected, bool teed, bool shown, bool logged) {
   return shown ? Sink::console : Sink::nothing;
 }
 
+bool wants_no_files(const RunOptions& options) { return options.log_dir == "/dev/null"; }
+
+bool any(const std::vector<int>& streams) {
+  return std::any_of(streams.begin(), streams.end(), [](int bits) { return bits != 0; });
+}
+
+std::filesystem::path temporary_parent(const Environment& environment) {
+  const std::string folder = find_variable(environment, "TMPDIR").value_or("");
+  return folder.empty() ? "/tmp" : folder;
+}
+
+/// The folder of this run, where something asks for files.
+std::string log_folder(const RunOptions& options, bool asked_for, const std::string& run_name,
+                       const Environment& environment) {
+  const std::string name = file_name(run_name) + "_" + random_id(8);
+  if (wants_no_files(options)) return "";
+  if (options.log_dir) return std::filesystem::absolute(*options.log_dir) / name;
+  return asked_for ? std::filesystem::absolute(temporary_parent(environment)) / ("lockstep_" + name) : "";
+}
+
+std::int64_t log_max_bytes(const RunOptions& options) {
+  return options.log_max_size.empty() ? 0 : parse_size(options.log_max_size);
+}
+
 }  // namespace
 
-std::vector<RankOutput> plan_output(const RunOptions& options, int ranks) {
-  const auto redirects = streams_of("--redirects", options.redirects, ranks);
+std::int64_t parse_size(const std::string& text) {
+  constexpr std::string_view kUnits = "KMG";
+  constexpr std::int64_t kSmallest = 4096;
+  std::string_view digits = text;
+  const auto unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+  if (unit != std::string_view::npos) digits.remove_suffix(1);
+  std::int32_t number = 0;
+  const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const std::int64_t bytes =
+      unit == std::string_view::npos ? number : static_cast<std::int64_t>(number) << (10 * (unit + 1));
+  if (failure != std::errc() || stop != digits.data() + digits.size() || bytes < kSmallest) {
+    throw UsageError("--log-max-size '" + text +
+                     "': expected a size of at least 4K, as in 500K, 100M or 2G (or a number of bytes).");
+  }
+  return bytes;
+}
+
+OutputPlan plan_output(const RunOptions& options, int ranks, const std::string& run_name,
+                       const Environment& environment) {
+  auto redirects = streams_of("--redirects", options.redirects, ranks);
   const auto tee = streams_of("--tee", options.tee, ranks);
   const auto shown = shown_ranks(options.local_ranks_filter, ranks);
-  const bool logged = options.log_dir.has_value();
-  std::vector<RankOutput> result;
+  if (wants_no_files(options)) redirects.assign(redirects.size(), 0);
+  OutputPlan plan;
+  plan.out_filters = options.duplicate_stdout_filters;
+  plan.err_filters = options.duplicate_stderr_filters;
+  const bool filtered = any(tee) && !(plan.out_filters.empty() && plan.err_filters.empty());
+  plan.log_dir = log_folder(options, any(redirects) || filtered, run_name, environment);
   for (std::size_t i = 0; i < shown.size(); ++i) {
-    const auto sink = [&](int bit) { return sink_of(redirects[i] & bit, tee[i] & bit, shown[i], logged); };
-    result.push_back({sink(kOut), sink(kErr)});
-    if (!logged && redirects[i] != 0) {
-      throw UsageError("--redirects needs --log-dir: name the folder that the files go to.");
-    }
+    const auto sink = [&](int bit) {
+      return sink_of(redirects[i] & bit, tee[i] & bit, shown[i], !plan.log_dir.empty());
+    };
+    plan.outputs.push_back({sink(kOut), sink(kErr)});
   }
-  return result;
+  plan.line_prefix = find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  plan.log_max_bytes = log_max_bytes(options);
+  plan.report_lines = options.report_lines;
+  return plan;
 }
 
 }  // namespace lockstep::launch

@@ -61,7 +61,16 @@ void add_program_options(Table& table) {
       .add("module", &RunOptions::module, "The program is a Python module: python -u -m PROGRAM.",
            short_name('m'))
       .add("no-python", &RunOptions::no_python,
-           "Runs the program itself even when its name ends in .py. Other names are never given to Python.");
+           "Runs the program itself even when its name ends in .py. Other names are never given to Python.")
+      .add("run-path", &RunOptions::run_path,
+           "Runs the script by Python's runpy.run_path. Takes precedence over --no-python.")
+      .add(
+          "use-env", &RunOptions::use_env,
+          "Ranks find their local rank in LOCAL_RANK. Without it they also get --local-rank=N as their first "
+          "argument, as under torch.distributed.launch.",
+          not_from_environment())
+      .add("virtual-local-rank", &RunOptions::virtual_local_rank,
+           "Each rank finds LOCAL_RANK=0, and only its own GPU in CUDA_VISIBLE_DEVICES.");
 }
 
 void add_supervision_options(Table& table) {
@@ -71,13 +80,18 @@ void add_supervision_options(Table& table) {
       .add("shutdown-timeout", &RunOptions::shutdown_timeout,
            "Seconds that ranks have to end after SIGTERM, before SIGKILL. The variable "
            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default.",
-           metavar("SECONDS"), between(0, 1e6))
+           metavar("SECONDS"), between(0, 1e6), full_name_only())
       .add("signals-to-handle", &RunOptions::signals_to_handle,
            "Signals that end the job: passed on to the ranks, which have the shutdown timeout to end. Of the "
            "usual ones, those that are left out, and SIGUSR1 and SIGUSR2, are only passed on.",
            metavar("NAMES"))
       .add("torchrun-exit-codes", &RunOptions::torchrun_exit_codes,
-           "Ends with 1 after every failure, as torchrun does, instead of with the code of the first one.")
+           "Ends with 1 after every failure, as torchrun does, instead of with the code of the first one.",
+           full_name_only())
+      .add("event-log-handler", &RunOptions::event_log_handler,
+           "Where the events of the job go: 'console' writes them as lines of JSON to standard error, in "
+           "torchrun's form; 'null' and 'dynamic_rendezvous' nowhere.",
+           one_of({"null", "console", "dynamic_rendezvous"}))
       .add("monitor-interval", &RunOptions::monitor_interval,
            "Accepted and not needed: the end of a rank is noticed at once.", metavar("SECONDS"), more_than(0))
       .add("start-method", &RunOptions::start_method,
@@ -88,7 +102,7 @@ void add_supervision_options(Table& table) {
            "right sums, and how fast is each link?",
            not_from_environment())
       .add("dry-run", &RunOptions::dry_run, "Prints the ranks and their environment, and starts nothing.",
-           not_from_environment());
+           not_from_environment(), full_name_only());
 }
 
 void add_host_options(Table& table) {
@@ -98,56 +112,63 @@ void add_host_options(Table& table) {
            "everywhere; "
            "'auto' is 'block' for several ranks on a host where no GPU is visible and ranks do not outnumber "
            "CPUs.",
-           one_of({"auto", "block", "none"}))
+           one_of({"auto", "block", "none"}), full_name_only())
       .add("numa-binding", &RunOptions::numa_binding,
            "Binds each rank to CPUs near its GPU, or, without GPUs, near a NUMA node in turn: 'node' all "
            "CPUs of the "
            "node, 'socket' those of its package, 'exclusive' an own share of the node's cores, "
            "'core-complex' those "
            "below one cache.",
-           one_of({"node", "socket", "exclusive", "core-complex"}))
+           one_of({"node", "socket", "exclusive", "core-complex"}), not_from_environment())
       .add("heartbeat-timeout", &RunOptions::heartbeat_timeout,
            "Seconds after which a rank that makes no progress while the others wait for it ends the job, "
            "with the "
            "stacks of all ranks; 0: it is only named. For programs that use the library.",
-           metavar("SECONDS"), between(0, 1e6))
+           metavar("SECONDS"), between(0, 1e6), full_name_only())
       .add("restart-backoff", &RunOptions::restart_backoff,
            "Seconds before a restart when the attempt lasted less than 10 s; doubled each time, up to 30. 0: "
            "restart "
            "at once.",
-           metavar("SECONDS"), between(0, 30));
+           metavar("SECONDS"), between(0, 30), full_name_only());
 }
 
 void add_output_options(Table& table) {
   table.section("output")
-      .add("log-dir", &RunOptions::log_dir,
-           "Keeps files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json "
-           "and what "
-           "--redirects and --tee ask for.",
-           metavar("DIR"), not_empty())
+      .add(
+          "log-dir", &RunOptions::log_dir,
+          "Keeps files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json and "
+          "what --redirects and --tee ask for. Without it, what needs a file gets a folder below TMPDIR, "
+          "whose name is printed. /dev/null: no files at all.",
+          metavar("DIR"), not_empty())
       .add("redirects", &RunOptions::redirects,
            "Streams that go to stdout.log and stderr.log in the log folder instead of the console: 0 none, 1 "
-           "output, 2 "
-           "errors, 3 both; or for single local ranks, 0:1,2:3.",
+           "output, 2 errors, 3 both; or for single local ranks, 0:1,2:3.",
            short_name('r'), metavar("STREAMS"))
       .add("tee", &RunOptions::tee,
            "Streams that go to the console in whole lines with the rank in front, and to files when there is "
-           "a log "
-           "folder. Written like --redirects.",
+           "a log folder. Written like --redirects.",
            short_name('t'), metavar("STREAMS"))
       .add("local-ranks-filter", &RunOptions::local_ranks_filter,
-           "Local ranks whose output is shown on the console; the others' is not.", metavar("0,2"));
+           "Local ranks whose output is shown on the console; the others' is not.", metavar("0,2"))
+      .add("duplicate-stdout-filters", &RunOptions::duplicate_stdout_filters,
+           "Lines of --tee that hold any of these texts also go to attempt_<restart>/filtered_stdout.log.",
+           metavar("TEXT,TEXT"))
+      .add("duplicate-stderr-filters", &RunOptions::duplicate_stderr_filters,
+           "The same for standard error and filtered_stderr.log.", metavar("TEXT,TEXT"))
+      .add(
+          "log-max-size", &RunOptions::log_max_size,
+          "At this size (100M; K, M or G) stdout.log becomes stdout.log.1, in place of the one before, and a "
+          "new one is begun; stderr.log likewise.",
+          metavar("SIZE"), full_name_only())
+      .add("report-lines", &RunOptions::report_lines,
+           "Last lines of standard error that a failure report shows for each rank that failed, where they "
+           "pass through the launcher or are in a file.",
+           metavar("N"), between(0, 1000), full_name_only());
 }
 
 /// Flags of torchrun that are known and have no meaning here.
 void refuse_other_options(Table& table) {
-  table.refuse("event-log-handler", true, "the launcher writes what happens to standard error. Leave it out.")
-      .refuse("run-path", false, "name the script itself; a name that ends in .py is run with Python.")
-      .refuse("duplicate-stdout-filters", true, "use --tee and 'grep' on the launcher's output.")
-      .refuse("duplicate-stderr-filters", true, "use --tee and 'grep' on the launcher's output.")
-      .refuse("logs-specs", true, "it names a Python class. Leave it out.")
-      .refuse("virtual-local-rank", false, "use LOCAL_RANK as the number of the device.")
-      .refuse("use-env", false, "ranks find LOCAL_RANK in the environment always. Leave it out.");
+  table.refuse("logs-specs", true, "it names a Python class. Leave it out.", not_from_environment());
 }
 
 Table make_table() {

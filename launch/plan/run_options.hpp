@@ -8,8 +8,7 @@
 
 namespace lockstep::launch {
 
-/// The options of `lockstep run`: torchrun's names and defaults, and three of our own (`shutdown_timeout`,
-/// `dry_run`, and values that torchrun would need several hosts for are refused).
+/// The options of `lockstep run`: torchrun's names and defaults, and some of our own.
 struct RunOptions {
   /// Number of nodes, "N" or "MIN:MAX".
   std::string nnodes = "1:1";
@@ -33,6 +32,12 @@ struct RunOptions {
 
   bool no_python = false;
   bool module = false;
+  /// Runs the script by Python's runpy. Beats `no_python` and `module`.
+  bool run_path = false;
+  /// Off: --local-rank=N stands in front of the program's arguments, as torch.distributed.launch does it.
+  bool use_env = true;
+  /// LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES its one GPU.
+  bool virtual_local_rank = false;
 
   int max_restarts = 0;
   /// Accepted for torchrun's sake: ranks are waited for, not polled.
@@ -44,8 +49,10 @@ struct RunOptions {
   /// Names with commas between them.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool torchrun_exit_codes = false;
+  /// Where events go: "null", "console" or "dynamic_rendezvous".
+  std::string event_log_handler = "null";
   /// A folder for the output and error files of ranks, in a folder of its own for each run; none: no files
-  /// are kept.
+  /// are kept unless something else asks for them. "/dev/null": none, whatever asks.
   std::optional<std::string> log_dir;
   /// Streams that go to files: 0 none, 1 output, 2 errors, 3 both; or for single local ranks, "0:1,2:3".
   std::string redirects = "0";
@@ -54,6 +61,13 @@ struct RunOptions {
   std::string tee = "0";
   /// The local ranks whose output is shown; empty: all.
   std::string local_ranks_filter;
+  /// Lines of `tee` that hold any of these go to a file of their own, too.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+  /// Lines of standard error that the failure report repeats for each rank that failed.
+  int report_lines = 10;
+  /// "100M": at this size a log file is set aside and a new one is begun; empty: never.
+  std::string log_max_size;
 
   /// "auto": each rank of several on a host without GPUs has CPUs of its own.
   std::string cpu_binding = "auto";

@@ -1,35 +1,14 @@
 #include "plan/worker_environment.hpp"
 
-#include <cctype>
+#include "plan/devices.hpp"
+#include "plan/substitution.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-constexpr std::string_view kMacro = "local_rank";
-
-bool continues_name(const std::string& text, std::size_t at) {
-  if (at >= text.size()) return false;
-  const auto letter = static_cast<unsigned char>(text[at]);
-  return std::isalnum(letter) != 0 || letter == '_';
-}
-
-/// The length of the macro that begins at `at`, where a '$' stands; 0: none does.
-std::size_t macro_length(const std::string& text, std::size_t at) {
-  const std::string_view after = std::string_view(text).substr(at + 1);
-  if (after.starts_with("{local_rank}")) return kMacro.size() + 3;
-  const std::size_t length = kMacro.size() + 1;
-  return after.starts_with(kMacro) && !continues_name(text, at + length) ? length : 0;
-}
-
-std::string substituted(const std::string& text, int local_rank) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t macro = text[at] == '$' ? macro_length(text, at) : 0;
-    const std::size_t kept = text.compare(at, 2, "$$") == 0 ? 2 : 1;
-    result += macro > 0 ? std::to_string(local_rank) : text.substr(at, kept);
-    at += macro > 0 ? macro : kept;
-  }
-  return result;
+void set_virtual_rank(Environment& environment, int local_rank, const Environment& parent) {
+  environment["LOCAL_RANK"] = "0";
+  environment["CUDA_VISIBLE_DEVICES"] = virtual_device(parent, local_rank);
 }
 
 bool needs_thread_limit(const LaunchPlan& plan, const Environment& parent) {
@@ -67,18 +46,19 @@ Environment worker_environment(const LaunchPlan& plan, const Attempt& attempt, i
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = plan.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (needs_thread_limit(plan, parent)) result["OMP_NUM_THREADS"] = "1";
+  if (plan.virtual_local_rank) set_virtual_rank(result, local_rank, parent);
   return result;
 }
 
 std::vector<std::string> worker_command(const LaunchPlan& plan, int local_rank) {
   std::vector<std::string> words = plan.command;
   for (std::size_t i = plan.first_argument; i < words.size(); ++i)
-    words[i] = substituted(words[i], local_rank);
+    words[i] = substituted(words[i], {{"local_rank", std::to_string(local_rank)}});
   return words;
 }
 
 std::string thread_notice(const LaunchPlan& plan, const Environment& parent) {
-  if (!needs_thread_limit(plan, parent)) return "";
+  if (!needs_thread_limit(plan, parent) || plan.log_level > LogLevel::warning) return "";
   const std::size_t block = plan.bindings.empty() ? 0 : plan.bindings.front().cpus.size();
   const std::string head = "OMP_NUM_THREADS is not set: each of the " +
                            std::to_string(plan.local_world_size) + " ranks gets OMP_NUM_THREADS=1";

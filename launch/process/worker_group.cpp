@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 
 #include "process/worker_process.hpp"
 
@@ -71,6 +72,7 @@ std::vector<std::size_t> WorkerGroup::reap() {
     });
     if (found == workers_.end()) continue;
     found->status = status;
+    found->ended = std::time(nullptr);
     found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
     // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
     // free.

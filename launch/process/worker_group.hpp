@@ -3,6 +3,7 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +24,8 @@ struct Worker {
   pid_t pid = 0;
   /// What waitpid said; nothing while it runs.
   std::optional<int> status;
+  /// When that was: seconds since 1970; 0: it runs.
+  std::int64_t ended = 0;
   /// The most memory that it had at a time, in bytes, its children that it waited for included; 0: it runs.
   std::int64_t peak_memory = 0;
   /// It was asked to end before it did.

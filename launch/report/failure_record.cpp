@@ -43,10 +43,13 @@ Json to_json(const FailureRecord& record) {
                {"local_rank", record.local_rank},
                {"pid", record.pid},
                {"node", record.node},
+               {"host", record.host},
+               {"time", record.time},
                {"program", record.program},
                {"stopped", record.stopped},
                {"message", record.message},
                {"error", record.error},
+               {"error_file", record.error_file},
                {"out_of_memory_kills", record.out_of_memory_kills},
                {"peak_memory", record.peak_memory},
                {"stood_still", record.stood_still},
@@ -62,10 +65,13 @@ FailureRecord read_failure_record(const Json& json) {
   record.local_rank = static_cast<int>(number(json, "local_rank"));
   record.pid = static_cast<pid_t>(number(json, "pid"));
   record.node = text(json, "node");
+  record.host = text(json, "host");
+  record.time = number(json, "time");
   record.program = text(json, "program");
   record.stopped = flag(json, "stopped");
   record.message = text(json, "message");
   record.error = json.value("error", Json());
+  record.error_file = text(json, "error_file");
   record.out_of_memory_kills = number(json, "out_of_memory_kills");
   record.peak_memory = number(json, "peak_memory");
   record.stood_still = flag(json, "stood_still");

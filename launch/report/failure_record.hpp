@@ -17,6 +17,10 @@ struct FailureRecord {
   pid_t pid = 0;
   /// "node 1, host b" where the job has several nodes, else empty.
   std::string node = {};
+  /// The host that the rank ran on.
+  std::string host = {};
+  /// When it ended, or when it says so itself: seconds since 1970; 0: unknown.
+  std::int64_t time = 0;
   /// How the program is called.
   std::string program = {};
   /// What waitpid said; nothing for a process that did not end.
@@ -26,13 +30,15 @@ struct FailureRecord {
   /// The rank's own words, and the whole content of its error file where that is JSON.
   std::string message = {};
   nlohmann::json error = nullptr;
+  /// Its error file, where it is kept or there is something wrong with it.
+  std::string error_file = {};
   /// Processes that the kernel killed for want of memory on this rank's node during the round.
   std::int64_t out_of_memory_kills = 0;
   /// The most memory that the process had at a time, in bytes; 0: not known.
   std::int64_t peak_memory = 0;
   /// It had not failed, but made no progress, and the job was ended because of it.
   bool stood_still = false;
-  /// The file that has its standard error, and what it ended with; empty: not kept, or nothing was written.
+  /// The file that has its standard error, and what it ended with; empty: not kept, or not known.
   std::string log_file = {};
   std::string last_lines = {};
 

@@ -2,7 +2,9 @@
 
 #include <sys/wait.h>
 
+#include <array>
 #include <cstring>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "process/signal_queue.hpp"
@@ -11,23 +13,15 @@
 namespace lockstep::launch {
 namespace {
 
-using Json = nlohmann::json;
+/// Ranks beside the cause of which more is shown than a line.
+constexpr int kMostDetailed = 8;
 
 /// More than this is no message but a dump.
 constexpr std::size_t kLongestMessage = 4096;
 
-std::string message_of(const Json& json) {
-  const Json* node = &json;
-  for (int depth = 0; depth < 2 && node->is_object(); ++depth) {
-    const auto found = node->find("message");
-    if (found == node->end()) return "";
-    node = &*found;
-  }
-  return node->is_string() ? node->get<std::string>() : "";
-}
-
 /// Indented, without the control characters that would act on a terminal.
-std::string quoted(const std::string& message, const std::string& indent = "  ") {
+std::string quoted(std::string message, const std::string& indent = "  ") {
+  while (message.ends_with('\n')) message.pop_back();
   std::string result = indent;
   for (const char letter : message.substr(0, kLongestMessage)) {
     const auto code = static_cast<unsigned char>(letter);
@@ -68,9 +62,43 @@ std::string advice(const FailureRecord& record) {
          "memory limit of the job.\n";
 }
 
+/// A traceback ends with the message in most cases.
+std::string own_words(const FailureRecord& record) {
+  const std::string traceback = traceback_of(record.error);
+  const bool repeated = traceback.find(record.message) != std::string::npos;
+  std::string text = record.message.empty() || (repeated && !traceback.empty()) ? "" : quoted(record.message);
+  if (!traceback.empty()) text += quoted(traceback);
+  return text;
+}
+
+std::string time_text(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  if (localtime_r(&time, &parts) == nullptr) return "";
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
+}
+
+/// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
+std::string circumstances(const FailureRecord& record) {
+  const std::int64_t own_time = time_of(record.error);
+  const std::int64_t time = own_time != 0 ? own_time : record.time;
+  std::string text = time == 0 ? "" : "at " + time_text(time);
+  if (!record.host.empty()) text += (text.empty() ? "on host " : " on host ") + record.host;
+  if (!record.error_file.empty())
+    text += (text.empty() ? "error file " : ", error file ") + record.error_file;
+  return text.empty() ? "" : quoted(text);
+}
+
 std::string end_of_log(const FailureRecord& record) {
   if (record.last_lines.empty()) return "";
-  return "  The end of " + record.log_file + ":\n" + quoted(record.last_lines, "    ");
+  const std::string what = record.log_file.empty() ? "its standard error" : record.log_file;
+  return "  The end of " + what + ":\n" + quoted(record.last_lines, "    ");
+}
+
+std::string details(const FailureRecord& record) {
+  return own_words(record) + (record.failed() ? advice(record) : "") + circumstances(record) +
+         end_of_log(record);
 }
 
 std::string other_line(const FailureRecord& record) {
@@ -103,18 +131,14 @@ std::string describe_exit(int wait_status) {
   return "was killed by " + signal_name(number) + " (" + strsignal(number) + ")";
 }
 
-std::string error_message(const std::string& path) { return message_of(error_content(path)); }
-
 std::string failure_report(const std::vector<FailureRecord>& records, std::size_t cause) {
   const FailureRecord& root = records[cause];
-  std::string text = "lockstep run: FAILED: " + named(root) + how_it_failed(root) + "\n";
-  text += root.message.empty() ? "" : quoted(root.message);
-  if (root.failed()) text += advice(root);
-  text += end_of_log(root);
+  std::string text = "lockstep run: FAILED: " + named(root) + how_it_failed(root) + "\n" + details(root);
+  int detailed = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (i == cause) continue;
     text += "lockstep run: " + other_line(records[i]) + "\n";
-    if (records[i].failed() && !records[i].message.empty()) text += quoted(records[i].message);
+    if (records[i].failed() && detailed++ < kMostDetailed) text += details(records[i]);
   }
   return text;
 }

@@ -170,7 +170,7 @@ Parser::Match Parser::resolve(const std::string& name) const {
 Parser::Match Parser::resolve_prefix(const std::string& name) const {
   std::vector<const OptionSpec*> found;
   for (const auto& spec : set_.specs()) {
-    if (spec.name.starts_with(name)) found.push_back(&spec);
+    if (spec.by_prefix && spec.name.starts_with(name)) found.push_back(&spec);
   }
   const bool is_help = std::string_view("help").starts_with(name);
   if (found.size() + (is_help ? 1 : 0) == 0) unknown("--" + name, name);

@@ -81,4 +81,8 @@ OptionSetting not_from_environment() {
   return [](OptionSpec& spec) { spec.from_environment = false; };
 }
 
+OptionSetting full_name_only() {
+  return [](OptionSpec& spec) { spec.by_prefix = false; };
+}
+
 }  // namespace lockstep

@@ -46,6 +46,8 @@ struct OptionSpec {
   char short_name = 0;
   /// Whether the table's environment prefix gives this option a default.
   bool from_environment = true;
+  /// Whether a prefix of the name stands for it, where the table allows prefixes.
+  bool by_prefix = true;
   /// Whether `nan` and `inf` are numbers here.
   bool non_finite = false;
   /// When not empty, the option is known only to be refused with this text, and is left out of help, JSON and
@@ -92,5 +94,8 @@ OptionSetting short_name(char letter);
 OptionSetting metavar(std::string word);
 /// The environment never gives this option a default, even where the table reads defaults from it.
 OptionSetting not_from_environment();
+/// Only the whole name stands for the option, even where the table allows prefixes: so an option that is
+/// added later makes no prefix ambiguous that people use.
+OptionSetting full_name_only();
 
 }  // namespace lockstep

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "report/error_file.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
+#include "output/last_lines.hpp"
 #include "process/memory_events.hpp"
 
 namespace lockstep::launch {
@@ -39,7 +39,7 @@ TEST(LastLines, AreTheLastOnes) {
   EXPECT_EQ(last_lines(folder.write("one", "a"), 3), "a");
   EXPECT_EQ(last_lines(folder.write("two", "a\nb\n\n"), 3), "a\nb");
   EXPECT_EQ(last_lines(folder.write("four", "a\nb\nc\nd\n"), 3), "b\nc\nd");
-  EXPECT_EQ(last_lines(folder.write("long", std::string(9000, 'x')), 3), std::string(4096, 'x'));
+  EXPECT_EQ(last_lines(folder.write("long", std::string(40000, 'x')), 3).size(), 16384U);
 }
 
 /// `lockstep run` of a shell script, as somebody who names an error file for it.

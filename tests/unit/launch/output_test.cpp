@@ -126,14 +126,16 @@ TEST(LauncherOutput, EveryAttemptHasItsFiles) {
 
 TEST(LauncherOutput, WrongUseIsNamed) {
   const ScratchFolder folder;
-  EXPECT_NE(talk({"-r3"}).err.find("--redirects needs --log-dir"), std::string::npos);
-  for (const auto* text : {"4", "2:1", "0:4", "0:", ":1", "0:1,", "x", ""}) {
+  for (const auto* text : {"4", "-1:1", "0:4", "0:", ":1", "0:1,", "x", ""}) {
     const Finished result = talk({std::string("--tee=") + text});
     EXPECT_EQ(result.status, 2) << text;
     EXPECT_NE(result.err.find("--tee '" + std::string(text) + "': expected"), std::string::npos)
         << result.err;
   }
-  EXPECT_EQ(talk({"--local-ranks-filter=2"}).status, 2);
+  EXPECT_EQ(talk({"--local-ranks-filter=x"}).status, 2);
+  for (const auto* size : {"100", "4Q", "-5K", "K", "99999999999"}) {
+    EXPECT_EQ(talk({std::string("--log-max-size=") + size}).status, 2) << size;
+  }
   EXPECT_EQ(talk({"--local-ranks-filter=0,"}).status, 2);
   const Finished file = talk({"--log-dir=" + folder.write("file", "")});
   EXPECT_EQ(file.status, 1);

@@ -6,11 +6,10 @@
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
+#include "net/socket.hpp"
 #include "plan/devices.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/worker_environment.hpp"
-#include "net/socket.hpp"
-#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -38,6 +37,24 @@ TEST(LaunchPlan, ScriptsAndModulesGoToPython) {
   EXPECT_EQ(plan({"--no-python", "train.py"}).command, Words{"train.py"});
   EXPECT_EQ(plan({"./train", "a.py"}).command, (Words{"./train", "a.py"}));
   EXPECT_NE(refusal({"-m", "--no-python", "x"}).find("contradict"), std::string::npos);
+}
+
+TEST(LaunchPlan, RunPathGoesToRunpy) {
+  const LaunchPlan job = plan({"--run-path", "--no-python", "script", "a"});
+  ASSERT_EQ(job.command.size(), 6U);
+  EXPECT_NE(job.command[3].find("runpy.run_path"), std::string::npos);
+  EXPECT_EQ(job.command[4], "script");
+  EXPECT_EQ(job.first_argument, 5U);
+}
+
+TEST(LaunchPlan, WithoutUseEnvTheLocalRankIsAnArgument) {
+  EXPECT_EQ(worker_command(plan({"--no-use-env", "--no-python", "p", "a"}), 3),
+            (Words{"p", "--local-rank=3", "a"}));
+}
+
+TEST(LaunchPlan, OwnFlagsMakeNoPrefixAmbiguous) {
+  EXPECT_EQ(plan({"--log-d=x", "--red=1", "--te=1", "--ro=a", "p"}).outputs.front().out, Sink::relay);
+  EXPECT_NE(refusal({"--torchrun-exit", "p"}).find("unknown flag"), std::string::npos);
 }
 
 TEST(LaunchPlan, TheProgramsFlagsAreItsOwn) {
@@ -77,11 +94,7 @@ TEST(LaunchPlan, Endpoints) {
 }
 
 TEST(LaunchPlan, EveryFlagOfTorchrunIsKnown) {
-  for (const auto* flag :
-       {"--event-log-handler", "--run-path", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
-        "--logs-specs", "--virtual-local-rank", "--use-env"}) {
-    EXPECT_NE(refusal({flag, "0", "p"}).find(std::string(flag) + " is not supported: "), std::string::npos);
-  }
+  EXPECT_NE(refusal({"--logs-specs", "x", "p"}).find("--logs-specs is not supported: "), std::string::npos);
   for (const auto* flag : {"--nnodes=1",
                            "--nproc-per-node=1",
                            "--rdzv-backend=static",
@@ -106,6 +119,12 @@ TEST(LaunchPlan, EveryFlagOfTorchrunIsKnown) {
                            "--log-dir=x",
                            "--local-ranks-filter=0",
                            "--master-port=1",
+                           "--event-log-handler=console",
+                           "--run-path",
+                           "--use-env",
+                           "--virtual-local-rank",
+                           "--duplicate-stdout-filters=a,b",
+                           "--duplicate-stderr-filters=a",
                            "--local-addr=x"}) {
     EXPECT_NO_THROW(plan({flag, "p"})) << flag;
   }
@@ -221,95 +240,20 @@ TEST(WorkerEnvironment, MacrosAreReplacedInArguments) {
                                            "$${local_rank}", "$LOCAL_RANK", "${local_rank", "$"}));
 }
 
-TEST(FailureReport, ReadsTorchrunsErrorFiles) {
-  const ScratchFolder folder;
-  const auto message = [&](const std::string& text) {
-    return error_message(folder.write("error.json", text));
+TEST(WorkerEnvironment, VirtualRanksHaveOneDevice) {
+  const LaunchPlan job = plan({"--nproc-per-node=2", "--virtual-local-rank", "p"});
+  const auto device = [&](int rank, const Environment& parent) {
+    const Environment found = worker_environment(job, {}, rank, parent);
+    EXPECT_EQ(found.at("LOCAL_RANK"), "0");
+    EXPECT_EQ(found.at("RANK"), std::to_string(rank));
+    return found.at("CUDA_VISIBLE_DEVICES");
   };
-  EXPECT_EQ(message(R"({"message": {"message": "ValueError: x", "extraInfo": {"timestamp": "1"}}})"),
-            "ValueError: x");
-  EXPECT_EQ(message(R"({"message": "text", "timestamp": 1})"), "text");
-  EXPECT_EQ(message(R"({"message": {"message": "cut)"), "");
-  EXPECT_EQ(message(""), "");
-  EXPECT_EQ(message("[1]"), "");
-  EXPECT_EQ(message(R"({"message": 3})"), "");
-  EXPECT_EQ(message(std::string(5 << 20, '[')), "");
-  EXPECT_EQ(error_message(folder.file("absent")), "");
-}
-
-std::vector<FailureRecord> three_records(int status) {
-  std::vector<FailureRecord> records(3);
-  for (int rank = 0; rank < 3; ++rank) {
-    auto& record = records[static_cast<std::size_t>(rank)];
-    record.rank = record.local_rank = rank;
-    record.pid = 100 + rank;
-    record.program = "prog";
-    record.status = status;
-  }
-  return records;
-}
-
-TEST(FailureReport, NamesTheRootFirst) {
-  auto records = three_records(0);
-  records[0].status = SIGTERM;
-  records[0].stopped = true;
-  records[2].status = SIGKILL;
-  records[2].message = "line 1\nline 2\x1b";
-  EXPECT_EQ(
-      failure_report(records, 2),
-      "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed)\n"
-      "  line 1\n  line 2\n"
-      "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the job).\n"
-      "lockstep run: rank 0 (local rank 0, pid 100, prog) was killed by SIGTERM (Terminated) after it was "
-      "told to "
-      "stop\n"
-      "lockstep run: rank 1 (local rank 1, pid 101, prog) exited with code 0\n");
-  EXPECT_EQ(exit_code_of(SIGKILL), 137);
-  EXPECT_EQ(exit_code_of(7 << 8), 7);
-}
-
-TEST(FailureReport, NamesTheNodeWhereThereAreSeveral) {
-  auto records = three_records(1 << 8);
-  records[0].rank = 5;
-  records[0].node = "node 2, host c";
-  EXPECT_TRUE(failure_report(records, 0).starts_with(
-      "lockstep run: FAILED: rank 5 (node 2, host c, local rank 0, pid 100, prog) exited with code 1\n"));
-}
-
-TEST(FailureReport, BlamesTheRankThatBlamesNobody) {
-  const auto cause = [](const std::vector<std::string>& messages) {
-    auto records = three_records(1 << 8);
-    for (std::size_t i = 0; i < 3; ++i) records[i].message = messages[i];
-    return root_cause(records);
-  };
-  EXPECT_EQ(cause({"RemoteError: x", "", "DataError: y"}), 2U);
-  EXPECT_EQ(cause({"ValueError: x", "", "DataError: y"}), 0U);
-  EXPECT_EQ(cause({"", "RemoteError: x", "DataError: y"}), 0U);
-  EXPECT_EQ(cause({"CommunicationError: x", "TimeoutError: z", ""}), 0U);
-  auto records = three_records(1 << 8);
-  records[2].status = SIGTERM;
-  records[2].stopped = true;
-  records[1].message = "RemoteError: x";
-  records[2].message = "DataError: y";
-  const std::string report = failure_report(records, 2);
-  EXPECT_TRUE(report.starts_with(
-      "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) reported an error, and then "
-      "was told to stop\n  DataError: y\nlockstep run: rank 0"))
-      << report;
-}
-
-TEST(FailureRecord, TravelsAsJson) {
-  FailureRecord record = three_records(9)[1];
-  record.node = "node 1, host b";
-  record.message = "ValueError: x";
-  record.error = {{"message", "ValueError: x"}};
-  record.stopped = true;
-  const FailureRecord copy = read_failure_record(nlohmann::json::parse(to_json(record).dump()));
-  EXPECT_EQ(to_json(copy), to_json(record));
-  auto json = to_json(record);
-  json["pid"] = "none";
-  EXPECT_THROW(read_failure_record(json), DataError);
-  EXPECT_THROW(read_failure_record({{"rank", 1}}), DataError);
+  EXPECT_EQ(device(1, {}), "1");
+  EXPECT_EQ(device(1, {{"CUDA_VISIBLE_DEVICES", "4, 7"}}), "7");
+  EXPECT_EQ(device(0, {{"CUDA_VISIBLE_DEVICES", "GPU-8932f937,GPU-1"}}), "GPU-8932f937");
+  EXPECT_NE(refusal({"--nproc-per-node=2", "--virtual-local-rank", "p"}, {{"CUDA_VISIBLE_DEVICES", "4"}})
+                .find("no entry for rank 1"),
+            std::string::npos);
 }
 
 }  // namespace
