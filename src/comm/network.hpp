@@ -1,36 +1,28 @@
 #pragma once
 
-#include <chrono>
-#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "lockstep/core/world.hpp"
+#include "net/address.hpp"
+#include "net/deadline.hpp"
+#include "net/server.hpp"
 
 namespace lockstep::comm {
 
-/// A listening TCP socket that closes itself unless it is handed on.
-class ListenSocket {
- public:
-  /// Binds `port` on the loopback interface alone when `one_host` and `host` is a loopback address, else on
-  /// all interfaces: a host's own name often means loopback to the host itself, and another address to
-  /// others. Throws CommunicationError saying what the system answered.
-  ListenSocket(const std::string& host, std::uint16_t port, bool one_host);
-  ~ListenSocket();
-  ListenSocket(const ListenSocket&) = delete;
-  ListenSocket& operator=(const ListenSocket&) = delete;
+/// The addresses of MASTER_ADDR, with MASTER_PORT. Throws CommunicationError when it does not resolve.
+/// *Local*.
+std::vector<net::Address> master_addresses(const World& world, net::Deadline deadline);
 
-  /// Gives the descriptor away.
-  int release();
+/// The store of a job, hosted by its rank 0. Where all ranks are on this host it listens at `addresses`
+/// alone, of which the first is taken; else on every interface, because a host's own name often means
+/// loopback to the host itself, and another address to others. With a job token, clients of other hosts must
+/// prove it. Throws CommunicationError saying what the system answered, and who holds a port in use. *Local*.
+std::shared_ptr<net::Server> host_store(const World& world, const std::vector<net::Address>& addresses);
 
- private:
-  int descriptor_;
-};
-
-/// Waits until somebody listens at `host`:`port`; false when nobody does within `timeout`. Throws
-/// CommunicationError when the host does not resolve. *Local*.
-bool await_listener(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
-
-/// The address of the interface by which this host reaches `host`, as others can reach it: where that is
-/// loopback and the job is not on `one_host`, the first address of another interface. Sends nothing. Throws
-/// CommunicationError when the name does not resolve.
-std::string local_address_towards(const std::string& host, std::uint16_t port, bool one_host);
+/// The address of the interface by which this host reaches `target`, as others can reach it: where that is
+/// loopback and the job is not on `one_host`, the first address of another interface. Sends nothing. *Local*.
+std::string local_address_towards(const net::Address& target, bool one_host);
 
 }  // namespace lockstep::comm

@@ -1,18 +1,17 @@
 #include "lockstep/comm/store.hpp"
 
 #include <algorithm>
-#include <future>
 #include <memory>
-#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "agent_store.hpp"
 #include "c10d_handles.hpp"
 #include "errors.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/control.hpp"
 #include "network.hpp"
 
 namespace lockstep {
@@ -26,60 +25,47 @@ using Milliseconds = std::chrono::milliseconds;
 std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-std::string endpoint(const World& world) {
-  return world.master_addr + ":" + std::to_string(world.master_port);
+std::string unreached(const World& world) {
+  return "rank " + std::to_string(world.rank) + " cannot reach the job's store at " + world.master_addr +
+         ":" + std::to_string(world.master_port) + ": ";
 }
 
-/// Connects in a thread of its own: c10d's client has no deadline of its own against a peer that accepts and
-/// then says nothing. On a timeout the thread is left to its fate; it holds nothing but its own arguments.
-c10::intrusive_ptr<c10d::TCPStore> connect_with_deadline(const World& world,
-                                                         const c10d::TCPStoreOptions& options) {
-  using Result = c10::intrusive_ptr<c10d::TCPStore>;
-  auto task = std::make_shared<std::packaged_task<Result()>>(
-      [host = world.master_addr, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
-  std::future<Result> result = task->get_future();
-  std::thread([task] { (*task)(); }).detach();
-  const auto describe = [&] {
-    return "rank " + std::to_string(world.rank) + " cannot reach the job's store at " + endpoint(world);
-  };
-  // The client itself gives up after the timeout when nobody listens; the second on top is for its answer to
-  // come.
-  if (result.wait_for(options.timeout + std::chrono::seconds(1)) != std::future_status::ready) {
-    throw TimeoutError(describe() +
-                       ": something listens there but does not speak the store's protocol, for " +
-                       std::to_string(options.timeout.count()) +
-                       " ms. Another program may hold the port: choose another --master-port (MASTER_PORT)");
-  }
-  return translated([&] { return result.get(); }, describe);
-}
-
-/// c10d's client waits for a listener too, but in pauses of a second, past its timeout, and without saying
-/// who is missing.
-void await_host(const World& world, Milliseconds timeout) {
-  if (comm::await_listener(world.master_addr, world.master_port, timeout)) return;
+[[noreturn]] void fail_alone(const World& world, Milliseconds timeout, const std::string& reason) {
   throw TimeoutError(
-      "rank " + std::to_string(world.rank) + " cannot reach the job's store at " + endpoint(world) +
-          ": nobody came to listen there within " + std::to_string(timeout.count()) + " ms. " +
-          (world.use_agent_store ? "The launcher" : "Rank 0 is missing: it") +
+      unreached(world) + "nobody came to listen there within " + std::to_string(timeout.count()) + " ms (" +
+          reason + ") " + (world.use_agent_store ? "The launcher" : "Rank 0 is missing: it") +
           " should host the store; see that it runs, and that MASTER_ADDR and MASTER_PORT are the same "
           "everywhere",
       world.use_agent_store ? std::vector<int>{} : std::vector<int>{0});
 }
 
-c10::intrusive_ptr<c10d::TCPStore> join(const World& world, Milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = world.master_port;
-  options.timeout = timeout;
-  options.waitWorkers =
-      false;  // The process group's first barrier names who is missing; c10d's wait does not.
-  options.isServer = world.rank == 0 && !world.use_agent_store;
-  if (!options.isServer) {
-    await_host(world, timeout);
-    return connect_with_deadline(world, options);
+[[noreturn]] void fail_to_join(const World& world, const net::ControlError& error) {
+  const std::string text = unreached(world) + error.what() + " The port is --master-port (MASTER_PORT).";
+  if (error.failure() == net::ControlFailure::silent) throw TimeoutError(text);
+  throw CommunicationError(text);
+}
+
+/// Where this process reaches the store that it hosts.
+net::Address own_address(const net::Server& server) {
+  const net::Address address = server.address();
+  return address.is_unspecified() ? net::Address::loopback(address.port()) : address;
+}
+
+c10::intrusive_ptr<c10d::Store> join(const World& world, std::vector<net::Address> addresses,
+                                     Milliseconds timeout) {
+  std::shared_ptr<net::Server> hosted;
+  if (world.rank == 0 && !world.use_agent_store) {
+    hosted = comm::host_store(world, addresses);
+    addresses = {own_address(*hosted)};
   }
-  comm::ListenSocket socket(world.master_addr, world.master_port, world.local_world_size == world.world_size);
-  options.masterListenFd = socket.release();
-  return connect_with_deadline(world, options);
+  const net::StoreClientOptions options{.secret = world.job_token};
+  try {
+    return c10::make_intrusive<comm::AgentStore>(std::move(addresses), options, timeout, std::move(hosted));
+  } catch (const net::ControlError& error) {
+    fail_to_join(world, error);
+  } catch (const TimeoutError& error) {
+    fail_alone(world, timeout, error.what());
+  }
 }
 
 }  // namespace
@@ -91,10 +77,10 @@ Store Store::connect(const World& world, Milliseconds timeout) {
         "Use Store::in_memory(), or start the program with 'lockstep run'");
   }
   comm::settle_library_log(comm::LibraryLog::none);
-  const auto store = join(world, timeout);
+  const auto addresses = comm::master_addresses(world, net::Clock::now() + timeout);
   const bool one_host = world.local_world_size == world.world_size;
-  const Store result(to_shared<c10d::Store>(store),
-                     comm::local_address_towards(world.master_addr, world.master_port, one_host));
+  const Store result(to_shared<c10d::Store>(join(world, addresses, timeout)),
+                     comm::local_address_towards(addresses.front(), one_host));
   return result.with_prefix("lockstep/" + std::to_string(world.restart_count));
 }
 

@@ -139,6 +139,7 @@ void read_elastic(const Reader& read, World& world) {
   world.run_id = read.text("TORCHELASTIC_RUN_ID", "");
   world.use_agent_store = read.python_bool_or_false("TORCHELASTIC_USE_AGENT_STORE");
   world.error_file = read.text("TORCHELASTIC_ERROR_FILE", "");
+  world.job_token = read.text("LOCKSTEP_JOB_TOKEN", "");
 }
 
 constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};

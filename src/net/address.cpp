@@ -106,6 +106,11 @@ bool Address::is_loopback() const {
   return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&six(data()).sin6_addr) != 0;
 }
 
+bool Address::is_unspecified() const {
+  if (family() == AF_INET) return four(data()).sin_addr.s_addr == htonl(INADDR_ANY);
+  return family() == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six(data()).sin6_addr) != 0;
+}
+
 bool Address::same_host(const Address& other) const {
   if (family() != other.family()) return false;
   if (family() == AF_INET) return four(data()).sin_addr.s_addr == four(other.data()).sin_addr.s_addr;

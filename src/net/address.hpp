@@ -36,6 +36,8 @@ class Address {
   Address with_port(std::uint16_t port) const;
 
   bool is_loopback() const;
+  /// 0.0.0.0 or ::, at which a socket listens on every interface.
+  bool is_unspecified() const;
   /// Whether both have the same address, whatever their ports.
   bool same_host(const Address& other) const;
 

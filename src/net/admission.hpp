@@ -13,7 +13,10 @@ namespace lockstep::net {
 class Admission {
  public:
   explicit Admission(const ServerOptions& options)
-      : plain_clients_(options.plain_clients), vouching_(options.vouching), is_local_(options.is_local) {}
+      : plain_clients_(options.plain_clients),
+        every_host_(options.every_host),
+        vouching_(options.vouching),
+        is_local_(options.is_local) {}
 
   enum class Verdict { serve, ask, refuse };
 
@@ -25,6 +28,7 @@ class Admission {
 
  private:
   bool plain_clients_;
+  bool every_host_;
   bool vouching_;
   std::function<bool(const Address&)> is_local_;
   std::map<std::string, int> hosts_;

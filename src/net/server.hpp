@@ -20,6 +20,9 @@ struct ServerOptions {
   /// Whether PyTorch's own clients, which can prove nothing, are served: those of this host that belong to
   /// our user or to root, and those of hosts that the owner has admitted.
   bool plain_clients = true;
+  /// Whether those of every other host are served too, as PyTorch's own server does: for jobs that have no
+  /// secret.
+  bool every_host = false;
   /// Whether the owner is asked about each plain client of an admitted host. False: the admission is enough,
   /// for jobs where no agent of ours runs on that host.
   bool vouching = true;

@@ -43,6 +43,9 @@ TEST(Address, KnowsLoopback) {
   EXPECT_FALSE(numeric("128.0.0.1").is_loopback());
   EXPECT_FALSE(numeric("fd00::1").is_loopback());
   EXPECT_FALSE(Address().is_loopback());
+  EXPECT_TRUE(numeric("0.0.0.0").is_unspecified());
+  EXPECT_TRUE(numeric("::").is_unspecified());
+  EXPECT_FALSE(numeric("::1").is_unspecified());
 }
 
 TEST(Address, FourInsideSixIsFour) {

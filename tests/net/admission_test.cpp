@@ -150,6 +150,13 @@ TEST(Vouching, AHostThatWasNotAdmittedIsNotServed) {
   EXPECT_EQ(server.counts().turned_away, 2U);
 }
 
+TEST(Vouching, IsNotNeededWhereEveryHostIsServed) {
+  ServerOptions options = far();
+  options.every_host = true;
+  Server server(listen_on_loopback(0), options);
+  StoreClient({server.address()}, {}, soon()).ping(soon());
+}
+
 TEST(Vouching, AProvenClientNeedsNone) {
   Server server(listen_on_loopback(0), far());
   StoreClient client({server.address()}, {.secret = "s"}, soon());

@@ -1,4 +1,5 @@
 """A Slurm of its own for a test: a few nodes on this machine, brought down at the end. See tests/tools/slurm-cluster."""
+import glob
 import os
 import shutil
 import subprocess
@@ -8,9 +9,12 @@ import time
 
 TOOL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools", "slurm-cluster")
 POLL = 0.1
-# The second partition's jobs push out those of the first, which are queued again.
+# Jobs of the partition "urgent" push out those of the others, which are queued again; those of "yielding" get their signal
+# before and a minute to save.
 PREEMPTION = """PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=yielding Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 """
 
@@ -42,7 +46,12 @@ class Cluster:
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "OMPI_", "PMI", "LOCKSTEP_"))}
         self.environment.update(SLURM_CLUSTER_DIR=state, SLURM_CLUSTER_CONF=configuration, SLURM_CLUSTER_WAIT="60")
-        self.tool("up", str(nodes))
+        try:
+            self.tool("up", str(nodes))
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            logs = self.logs(state)
+            self.down()
+            raise RuntimeError(f"{error}\n{logs}") from error
         self.environment.update(SLURM_CONF=os.path.join(state, "slurm.conf"),
                                 PATH=":".join([os.path.join(state, "bin"), *programs, system_path()]))
         with open(os.path.join(state, "net"), encoding="utf-8") as file:
@@ -56,6 +65,15 @@ class Cluster:
         if done.returncode != 0:
             raise RuntimeError(f"slurm-cluster {' '.join(words)}: {done.stdout}")
         return done.stdout
+
+    @staticmethod
+    def logs(state):
+        """The ends of what the daemons wrote."""
+        texts = []
+        for path in sorted(glob.glob(os.path.join(state, "log", "*.log"))):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts.append(f"{path}:\n{file.read()[-1000:]}")
+        return "\n".join(texts)
 
     def down(self):
         self.tool("down")

@@ -5,9 +5,6 @@ import jobs
 
 
 class LauncherTest(jobs.JobTest):
-    # The last test breaks a node and has it mended; it needs one that has no part in it.
-    nodes = 3
-
     def test_many_nodes_by_launcher_runs_as_it_is(self):
         self.assertRegex(self.completed(self.cluster.submit(self.template("many-nodes-by-launcher"))), r"test accuracy 0\.[5-9]")
 

@@ -14,19 +14,25 @@ class Store;
 
 namespace lockstep {
 
-/// The key-value store through which the ranks of a job find each other: a cheap handle on c10d's TCPStore or
-/// HashStore. Copies share the same store. A blocking call holds the handle's connection; use `clone()` for a
-/// thread that waits while others work.
+/// The key-value store through which the ranks of a job find each other: a cheap handle on a client of
+/// TCPStore's protocol, or on c10d's HashStore. Copies share the same store. A blocking call holds the
+/// handle's connection; use `clone()` for a thread that waits while others work.
 ///
 /// Every method is *Local*: it talks to the store, and waits for other ranks only where it says so. Any
 /// thread may call any method. Failures throw CommunicationError.
 class Store {
  public:
-  /// Joins the job's store at MASTER_ADDR:MASTER_PORT. Rank 0 listens there (on the loopback interface alone
-  /// when MASTER_ADDR is a loopback address) unless the launcher already does (`world.use_agent_store`). Keys
-  /// are kept apart by restart: a restarted job never reads what an earlier attempt wrote. Throws
-  /// CommunicationError when the port is in use or the host does not resolve, TimeoutError when nobody
-  /// answers at that address within `timeout`, a silent stranger included.
+  /// Joins the job's store at MASTER_ADDR:MASTER_PORT: ours, or PyTorch's TCPStore. Rank 0 hosts it (at that
+  /// address alone when all ranks are on its host) unless the launcher does (`world.use_agent_store`).
+  ///
+  /// With a `world.job_token`, a store of ours and its clients prove it to each other, and a store that rank
+  /// 0 hosts serves nobody else but processes of its own host and user. Without one it serves, as PyTorch's
+  /// does, every other host that reaches the port.
+  ///
+  /// Keys are kept apart by restart: a restarted job never reads what an earlier attempt wrote. `timeout` is
+  /// also how long each later call waits for an answer. Throws CommunicationError when the port is in use,
+  /// when the host does not resolve, or when another job or program has the port; TimeoutError when nobody
+  /// answers within `timeout`, a silent stranger included.
   static Store connect(const World& world, std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
   /// A store inside this process, for ranks that are threads.

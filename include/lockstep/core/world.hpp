@@ -28,6 +28,7 @@ namespace lockstep {
 /// | run_id              | TORCHELASTIC_RUN_ID         | ""                                                 |
 /// | use_agent_store     | TORCHELASTIC_USE_AGENT_STORE| false ("True" and "False" are its two values)      |
 /// | error_file          | TORCHELASTIC_ERROR_FILE     | "" (none)                                          |
+/// | job_token           | LOCKSTEP_JOB_TOKEN          | "" (none)                                          |
 ///
 /// A "group" is one node's agent, as in torchrun: `group_rank` numbers the nodes.
 /// The source of the contract: docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
@@ -55,6 +56,9 @@ struct World {
   /// A scheduler gave this rank GPUs that other ranks of the node do not see (as `srun --gpus-per-task=1`
   /// does), so the number of its device is local_rank modulo the devices that it sees.
   bool own_devices = false;
+  /// The job's secret, which its processes prove to each other: not to be printed, logged, or put on a
+  /// command line.
+  std::string job_token;
 
   /// Reads the contract from `environment` (this process's own by default). *Local*.
   /// A process started alone (none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set) is a world of

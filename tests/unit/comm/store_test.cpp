@@ -133,6 +133,39 @@ TEST(Store, NobodyListeningIsATimeout) {
   EXPECT_NE(text.find("127.0.0.1:" + std::to_string(port)), std::string::npos) << text;
 }
 
+World with_token(World world, const std::string& token) {
+  world.job_token = token;
+  return world;
+}
+
+TEST(Store, TwoJobsOnOnePortAreToldApart) {
+  const std::uint16_t port = free_port();
+  const Store store = Store::connect(with_token(world_of(0, 2, port), "one"), milliseconds(20000));
+  store.set("key", "value");
+  const Store same = Store::connect(with_token(world_of(1, 2, port), "one"), milliseconds(20000));
+  EXPECT_EQ(same.get("key", milliseconds(20000)), "value");
+  const auto text = message_of<CommunicationError>(
+      [&] { Store::connect(with_token(world_of(1, 2, port), "two"), milliseconds(20000)); });
+  EXPECT_NE(text.find("another job listens"), std::string::npos) << text;
+  EXPECT_EQ(text.find("two"), std::string::npos) << text;
+}
+
+TEST(Store, ARankWithoutATokenIsServedOnItsOwnHost) {
+  const std::uint16_t port = free_port();
+  const Store store = Store::connect(with_token(world_of(0, 2, port), "one"), milliseconds(20000));
+  Store::connect(world_of(1, 2, port), milliseconds(20000)).set("from", "a plain client");
+  EXPECT_EQ(store.get("from", milliseconds(20000)), "a plain client");
+}
+
+TEST(Store, AWaitHoldsToItsDeadlineWhenTheHostIsGone) {
+  const std::uint16_t port = free_port();
+  auto host = std::make_unique<Store>(Store::connect(world_of(0, 2, port), milliseconds(20000)));
+  const Store store = Store::connect(world_of(1, 2, port), milliseconds(20000));
+  host.reset();
+  const auto text = message_of<CommunicationError>([&] { store.wait("key", milliseconds(20000)); });
+  EXPECT_NE(text.find("store: wait for 'key'"), std::string::npos) << text;
+}
+
 TEST(Store, AHostThatDoesNotResolveIsNamed) {
   World world = world_of(0, 2, 29500);
   world.master_addr = "no-such-host.invalid";

@@ -23,7 +23,8 @@ Environment launched() {
           {"TORCHELASTIC_MAX_RESTARTS", "3"},
           {"TORCHELASTIC_RUN_ID", "job"},
           {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-          {"TORCHELASTIC_ERROR_FILE", "/tmp/error.json"}};
+          {"TORCHELASTIC_ERROR_FILE", "/tmp/error.json"},
+          {"LOCKSTEP_JOB_TOKEN", "secret"}};
 }
 
 /// The message that `environment` is refused with; a failure when it is accepted.
@@ -61,6 +62,7 @@ TEST(World, ReadsTheWholeContract) {
   EXPECT_EQ(world.run_id, "job");
   EXPECT_TRUE(world.use_agent_store);
   EXPECT_EQ(world.error_file, "/tmp/error.json");
+  EXPECT_EQ(world.job_token, "secret");
   EXPECT_FALSE(world.is_main_process());
   EXPECT_FALSE(world.is_local_main_process());
   EXPECT_TRUE(world.is_last_process());

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""The same PyTorch clients at PyTorch's store server and at ours, in turns: times and ratios.
+
+Usage: store.py STORE_SERVER [REPEATS]      run it with a Python that has torch
+
+Every server runs in a process of its own. A round trip is one get of a key that is there (which is a wait and a get), or
+one add; the barrier is an add and a wait by each of 64 clients in 4 processes.
+"""
+
+import datetime
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROUND_TRIPS = 2000
+CLIENTS, PROCESSES, BARRIERS = 64, 4, 20
+THEIRS = ("import sys, torch.distributed as d\n"
+          "s = d.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, use_libuv=sys.argv[1] == 'libuv')\n"
+          "print(s.port, flush=True); sys.stdin.read()\n")
+
+
+class Server:
+    def __init__(self, command):
+        start = time.monotonic()
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.port = int(self.process.stdout.readline())
+        self.start_seconds = time.monotonic() - start
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def client(port):
+    import torch.distributed as dist
+    return dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
+                         timeout=datetime.timedelta(seconds=60))
+
+
+def per_call(call):
+    start = time.monotonic()
+    for _ in range(ROUND_TRIPS):
+        call()
+    return (time.monotonic() - start) / ROUND_TRIPS
+
+
+def barriers(port, ready, go, seconds):
+    """The clients of one process, each in a thread, through one barrier after the other."""
+    stores = [client(port) for _ in range(CLIENTS // PROCESSES)]
+    ready.release()
+    go.wait()
+    start = time.monotonic()
+    threads = [threading.Thread(target=through, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds.put((time.monotonic() - start) / BARRIERS)
+
+
+def through(store):
+    for number in range(BARRIERS):
+        if store.add(f"barrier/{number}", 1) == CLIENTS:
+            store.set(f"done/{number}", "1")
+        store.wait([f"done/{number}"])
+
+
+def barrier_seconds(port):
+    ready, go, seconds = multiprocessing.Semaphore(0), multiprocessing.Event(), multiprocessing.Queue()
+    workers = [multiprocessing.Process(target=barriers, args=(port, ready, go, seconds)) for _ in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    for _ in workers:
+        ready.acquire()
+    go.set()
+    slowest = max(seconds.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    return slowest
+
+
+def measure(command):
+    server = Server(command)
+    try:
+        store = client(server.port)
+        store.set("key", "value")
+        large = b"x" * (1 << 20)
+        return {
+            "start": server.start_seconds,
+            "get": per_call(lambda: store.get("key")),
+            "add": per_call(lambda: store.add("sum", 1)),
+            "set and get 1 MiB": per_pair(store, large),
+            "barrier of 64": barrier_seconds(server.port),
+        }
+    finally:
+        server.end()
+
+
+def per_pair(store, value, pairs=50):
+    start = time.monotonic()
+    for _ in range(pairs):
+        store.set("large", value)
+        store.get("large")
+    return (time.monotonic() - start) / pairs
+
+
+def main():
+    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    commands = {"libuv": [sys.executable, "-c", THEIRS, "libuv"], "legacy": [sys.executable, "-c", THEIRS, "legacy"],
+                "ours": [sys.argv[1]]}
+    runs = {name: [] for name in commands}
+    for _ in range(repeats):
+        for name, command in commands.items():
+            runs[name].append(measure(command))
+    for what in runs["ours"][0]:
+        medians = {name: statistics.median(run[what] for run in results) for name, results in runs.items()}
+        columns = "  ".join(f"{name} {seconds * 1e6:10.1f} us" for name, seconds in medians.items())
+        print(f"{what:18s} {columns}  libuv/ours {medians['libuv'] / medians['ours']:6.2f} x")
+
+
+if __name__ == "__main__":
+    main()
