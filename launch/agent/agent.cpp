@@ -56,7 +56,8 @@ Agent::Agent(const LaunchPlan& plan, const Environment& environment, Supervision
       supervision_(supervision),
       leader_(leader),
       log_(console.log()),
-      relay_(console) {}
+      relay_(console),
+      events_(plan, log_) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(plan_, environment_);
@@ -65,6 +66,7 @@ int Agent::run() {
   leader_.send(to_message(this_node(plan_)), SignalQueue::Clock::now());
   while (const auto place = await_round()) run_round(*place);
   await_others();
+  events_.finished(end_signal_);
   return *exit_code_;
 }
 
@@ -75,6 +77,7 @@ std::optional<Assignment> Agent::await_round() {
 }
 
 void Agent::run_round(const Assignment& place) {
+  events_.met();
   attempt_ = attempt_for(place);
   round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_);
   if (!start_ranks()) return;
@@ -83,14 +86,17 @@ void Agent::run_round(const Assignment& place) {
   relay_.flush();
   while (round_->end_leftovers()) wait_for_event();
   relay_.finish();
+  events_.ended(attempt_, round_->workers());
   tell_ended();
   round_.reset();
+  events_.waiting();
   if (end_signal_ != 0) patience_ = SignalQueue::Clock::now() + plan_.shutdown_timeout + kFarewellTime;
 }
 
 bool Agent::start_ranks() {
   try {
     round_->start();
+    events_.started(attempt_, round_->workers());
     return true;
   } catch (const StartError& error) {
     if (plan_.max_nodes == 1) throw;

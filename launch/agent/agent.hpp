@@ -10,6 +10,7 @@
 #include "output/output_relay.hpp"
 #include "plan/launch_plan.hpp"
 #include "process/supervision.hpp"
+#include "report/event_log.hpp"
 
 namespace lockstep::launch {
 
@@ -67,6 +68,7 @@ class Agent {
   LeaderLink& leader_;
   std::ostream& log_;
   OutputRelay relay_;
+  EventLog events_;
   std::optional<Round> round_;
   Attempt attempt_;
   /// The leader's word that was not acted upon yet.

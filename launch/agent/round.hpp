@@ -40,7 +40,8 @@ class Round {
   /// Passes a signal on by which ranks are to end, and gives them the shutdown timeout from the first time
   /// on.
   void stop(int signal_number);
-  /// The same by SIGTERM, because the round has failed: ranks that would save their state at a SIGTERM do not try.
+  /// The same by SIGTERM, because the round has failed: ranks that would save their state at a SIGTERM do not
+  /// try.
   void stop_at_once();
   void kill();
   /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
@@ -64,6 +65,7 @@ class Round {
   /// The record of this node where the program could not be started.
   FailureRecord not_started(const StartError& error) const;
   const Attempt& attempt() const noexcept { return attempt_; }
+  const std::vector<Worker>& workers() const noexcept { return group_.workers(); }
 
  private:
   enum class Stage { running, stopping, killing };

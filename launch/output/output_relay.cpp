@@ -32,6 +32,7 @@ net::FileDescriptor OutputRelay::open(RelayedStream to) {
   Stream stream{net::FileDescriptor(ends[0]), std::move(to)};
   net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  if (stream.to.number == STDERR_FILENO) tails_.erase(stream.to.local_rank);
   streams_.push_back(std::move(stream));
   epoll_event event{};
   event.events = EPOLLIN;
@@ -57,7 +58,7 @@ bool OutputRelay::pass_on(Stream& stream) {
 
 void OutputRelay::take_text(Stream& stream, std::string_view text) {
   if (stream.to.copy) keep(*stream.to.copy, text);
-  if (stream.to.number == STDERR_FILENO) stream.tail.add(text);
+  if (stream.to.number == STDERR_FILENO) tails_[stream.to.local_rank].add(text);
   std::string shown;
   stream.splitter.add(text, [&](std::string_view line) { take_line(stream, line, shown); });
   console_.stream(stream.to.number).write(std::move(shown));
@@ -104,12 +105,8 @@ void OutputRelay::finish() {
 }
 
 std::string OutputRelay::last_lines(int local_rank, int count) const {
-  for (const auto& stream : streams_) {
-    if (stream.to.local_rank == local_rank && stream.to.number == STDERR_FILENO) {
-      return stream.tail.last_lines(count);
-    }
-  }
-  return "";
+  const auto found = tails_.find(local_rank);
+  return found == tails_.end() ? "" : found->second.last_lines(count);
 }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,7 +56,7 @@ class OutputRelay {
   /// Passes on all that is there and ends, also where some process still holds the other end.
   void finish();
 
-  /// The last lines that the rank wrote to standard error, as far as they passed here; empty after `finish`.
+  /// The last lines that the rank wrote to standard error since that was opened, as far as they passed here.
   std::string last_lines(int local_rank, int count) const;
 
  private:
@@ -63,7 +64,6 @@ class OutputRelay {
     net::FileDescriptor source;
     RelayedStream to;
     LineSplitter splitter = {};
-    Tail tail = {};
   };
 
   /// False at the end of the stream, or when nothing is there for now.
@@ -76,6 +76,8 @@ class OutputRelay {
   Console& console_;
   net::FileDescriptor poll_;
   std::list<Stream> streams_;
+  /// The ends of standard error, by local rank.
+  std::map<int, Tail> tails_;
 };
 
 }  // namespace lockstep::launch

@@ -30,7 +30,7 @@ struct LastWords {
   std::string lines;
 };
 
-/// To be asked after `OutputRelay::flush` and before `finish`.
+/// To be asked after `OutputRelay::flush`, or all of it may not be there.
 LastWords last_words(const LaunchPlan& plan, const Attempt& attempt, int local_rank,
                      const OutputRelay& relay);
 

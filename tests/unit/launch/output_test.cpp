@@ -124,6 +124,89 @@ TEST(LauncherOutput, EveryAttemptHasItsFiles) {
   }
 }
 
+TEST(LauncherOutput, RedirectsWithoutALogFolderGoBelowTmpdir) {
+  const ScratchFolder folder;
+  const Finished result =
+      launch({"run", "-r3", "sh", "-c", "echo out; echo err >&2"}, {{"TMPDIR", folder.path()}});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::string run = run_folder(folder);
+  EXPECT_EQ(result.err, "lockstep run: log files are in " + run + "\n");
+  EXPECT_EQ(read_file(run + "/attempt_0/0/stdout.log"), "out\n");
+  EXPECT_EQ(read_file(run + "/attempt_0/0/stderr.log"), "err\n");
+}
+
+TEST(LauncherOutput, DevNullKeepsNoFiles) {
+  const ScratchFolder folder;
+  const Finished result =
+      launch({"run", "--log-dir=/dev/null", "-r3", "sh", "-c", "echo out"}, {{"TMPDIR", folder.path()}});
+  EXPECT_EQ(result.out, "out\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(LauncherOutput, TwoDigitRanksAreRedirected) {
+  const ScratchFolder logs;
+  const Finished result = launch({"run", "--nproc-per-node=12", "-r", "11:1,40:3", "--log-dir", logs.path(),
+                                  "sh", "-c", "[ $RANK -lt 10 ] || echo $RANK"},
+                                 {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(result.out, "10\n");
+  EXPECT_EQ(read_file(run_folder(logs) + "/attempt_0/11/stdout.log"), "11\n");
+}
+
+TEST(LauncherOutput, FiltersCopyLinesToAFile) {
+  const ScratchFolder logs;
+  const Finished result = talk({"--tee=3", "--log-dir=" + logs.path(), "--duplicate-stdout-filters=a,,b,pple",
+                                "--duplicate-stderr-filters", "err 1"},
+                               "echo apple $RANK; echo a,b; echo ab");
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::string out = read_file(run_folder(logs) + "/attempt_0/filtered_stdout.log");
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4) << out;
+  EXPECT_TRUE(has_line(out, "[default1]: apple 1")) << out;
+  EXPECT_TRUE(has_line(out, "[default0]: a,b")) << out;
+  EXPECT_EQ(read_file(run_folder(logs) + "/attempt_0/filtered_stderr.log"), "[default1]: err 1\n");
+}
+
+TEST(LauncherOutput, ThePrefixIsTheUsers) {
+  const Finished result = launch({"run", "--tee=1", "--role=w", "sh", "-c", "echo hi"},
+                                 {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${role_name}:$rank>"}});
+  EXPECT_EQ(result.out, "<w:0>hi\n");
+}
+
+TEST(LauncherOutput, LogFilesStayBelowTheirLargestSize) {
+  for (const auto* flag : {"--tee=1", "-r1"}) {
+    const ScratchFolder logs;
+    const Finished result = launch({"run", flag, "--log-max-size=8K", "--log-dir", logs.path(), "sh", "-c",
+                                    "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    const std::string file = run_folder(logs) + "/attempt_0/0/stdout.log";
+    const std::string text = read_file(file + ".1") + read_file(file);
+    EXPECT_TRUE(text.ends_with("line 1998\nline 1999\n"));
+    EXPECT_LE(std::filesystem::file_size(file), 16U * 1024);
+    EXPECT_FALSE(std::filesystem::exists(file + ".2"));
+  }
+}
+
+TEST(LauncherOutput, TheReportHasTheLastWordsOfEachRankThatFailed) {
+  const std::string script = "for i in 1 2 3; do echo rank $RANK line $i >&2; done; sleep 0.05; exit 3";
+  const Finished relayed = talk({"--tee=2", "--report-lines=2"}, script);
+  EXPECT_NE(relayed.err.find("  The end of its standard error:\n    rank "), std::string::npos)
+      << relayed.err;
+  EXPECT_NE(relayed.err.find("    rank 0 line 2\n    rank 0 line 3\n"), std::string::npos) << relayed.err;
+  EXPECT_EQ(relayed.err.find("    rank 0 line 1\n"), std::string::npos) << relayed.err;
+  EXPECT_EQ(talk({"--report-lines=0", "--tee=2"}, script).err.find("The end of"), std::string::npos);
+  EXPECT_EQ(talk({}, script).err.find("The end of"), std::string::npos) << "they were on the console already";
+}
+
+TEST(LauncherOutput, ABrokenErrorFileIsNamed) {
+  const Finished result = talk({}, "echo '{' > $TORCHELASTIC_ERROR_FILE; exit 3");
+  EXPECT_EQ(result.status, 3);
+  EXPECT_NE(result.err.find("error.json (broken: no JSON in torchrun's form)"), std::string::npos)
+      << result.err;
+  const Finished fifo = talk({}, "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3");
+  EXPECT_EQ(fifo.status, 3);
+  EXPECT_NE(fifo.err.find("no regular file"), std::string::npos) << fifo.err;
+}
+
 TEST(LauncherOutput, WrongUseIsNamed) {
   const ScratchFolder folder;
   for (const auto* text : {"4", "-1:1", "0:4", "0:", ":1", "0:1,", "x", ""}) {
