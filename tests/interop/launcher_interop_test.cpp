@@ -83,9 +83,10 @@ void compare(const Words& flags, const Environment& variables, std::set<std::str
   const auto ours = probe({LOCKSTEP_LAUNCHER, "run"}, flags, variables);
   // In every case, and why:
   allowed.insert({
-      "TORCHELASTIC_ERROR_FILE",       // each launcher has a temporary folder of its own
-      "TORCHELASTIC_USE_AGENT_STORE",  // torchrun hosts the store in its agent; here rank 0 does
-      "_",                             // the shell's note of how the probe was called
+      "TORCHELASTIC_ERROR_FILE",  // each launcher has a temporary folder of its own
+      "LOCKSTEP_HEARTBEAT_FILE",  // where programs of the library show that they move
+      "LOCKSTEP_JOB_TOKEN",       // what they prove to the store
+      "_",                        // the shell's note of how the probe was called
   });
   for (std::size_t rank = 0; rank < 2; ++rank) {
     for (const auto& name : differences(ours[rank].environment, theirs[rank].environment)) {
