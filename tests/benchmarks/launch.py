@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Starts the same empty job with torchrun and with `lockstep run`, in turns, and prints times, memory and ratios.
+"""Starts the same jobs with torchrun and with `lockstep run`, in turns, and prints times, memory and ratios: an empty
+job of 2 and of 8 ranks, and the time from the death of a rank (SIGKILL) to the end of a job of 2.
 
 Usage: launch.py LAUNCHER [REPEATS]      run it with a Python that has torch
 """
 
 import os
+import signal
 import statistics
 import sys
+import tempfile
 import time
 
 PROGRAM = "/bin/true"
@@ -27,16 +30,46 @@ def silence():
     return [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
 
 
-def compare(launcher, ranks, repeats):
-    commands = {
+def started(folder):
+    """The process ids of both ranks, once they have written them."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        names = [name for name in os.listdir(folder) if not name.endswith(".new")]
+        if len(names) == 2:
+            return {name: int(open(os.path.join(folder, name)).read()) for name in names}
+        time.sleep(0.005)
+    sys.exit("the ranks did not start")
+
+
+def time_to_end(command):
+    """Seconds from the SIGKILL of rank 1 to the end of the launcher."""
+    with tempfile.TemporaryDirectory() as folder:
+        # The shell's process id without two dollar signs, of which torchrun makes one.
+        rank = (f"exec {sys.executable} -S -c 'import os, time; new = \"{folder}/\" + os.environ[\"RANK\"]; "
+                f"open(new + \".new\", \"w\").write(str(os.getpid())); os.rename(new + \".new\", new); time.sleep(100)'")
+        words = command + ["/bin/sh", "-c", rank]
+        child = os.posix_spawn(words[0], words, os.environ, file_actions=silence())
+        pids = started(folder)
+        start = time.monotonic()
+        os.kill(pids["1"], signal.SIGKILL)
+        os.waitpid(child, 0)
+        return time.monotonic() - start
+
+
+def commands(launcher, ranks):
+    return {
         "torchrun": [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone",
-                     "--nproc-per-node", str(ranks), PROGRAM],
-        "lockstep run": [launcher, "run", "--standalone", "--nproc-per-node", str(ranks), PROGRAM],
+                     "--nproc-per-node", str(ranks)],
+        "lockstep run": [launcher, "run", "--standalone", "--nproc-per-node", str(ranks)],
     }
-    runs = {name: [] for name in commands}
+
+
+def compare(launcher, ranks, repeats):
+    both = commands(launcher, ranks)
+    runs = {name: [] for name in both}
     for _ in range(repeats):
-        for name, command in commands.items():
-            runs[name].append(measure(command))
+        for name, command in both.items():
+            runs[name].append(measure(command + [PROGRAM]))
     medians = {name: [statistics.median(values) for values in zip(*results)] for name, results in runs.items()}
     for name, (seconds, mebibytes) in medians.items():
         print(f"{ranks:2d} ranks  {name:13s} {seconds * 1000:9.1f} ms  {mebibytes:7.1f} MiB")
@@ -44,11 +77,20 @@ def compare(launcher, ranks, repeats):
     print(f"{ranks:2d} ranks  ratio         {ratios[0]:9.0f} x   {ratios[1]:7.0f} x")
 
 
+def compare_deaths(launcher, repeats):
+    both = commands(launcher, 2)
+    times = {name: statistics.median(time_to_end(command) for _ in range(repeats)) for name, command in both.items()}
+    for name, seconds in times.items():
+        print(f"a rank dies, the job has ended: {name:13s} {seconds * 1000:9.1f} ms")
+    print(f"a rank dies, the job has ended: ratio         {times['torchrun'] / times['lockstep run']:9.0f} x")
+
+
 def main():
     launcher = sys.argv[1]
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     for ranks in (2, 8):
         compare(launcher, ranks, repeats)
+    compare_deaths(launcher, repeats)
 
 
 if __name__ == "__main__":
