@@ -37,11 +37,12 @@ int exit_status(const LaunchPlan& plan, int status) {
 }
 
 int launch(const LaunchPlan& plan, Environment environment) {
+  // Before any thread: the guardian is forked by it.
+  Supervision supervision(environment, plan.end_signals);
   Console console(environment);
   if (plan.log_level <= LogLevel::warning) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }
-  Supervision supervision(environment, plan.end_signals);
   const JobSecret secret = secret_for(plan, environment);
   const auto leader = open_leader(plan, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value();

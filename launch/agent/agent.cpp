@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <ostream>
 
+#include "coordination/channel.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/host_name.hpp"
 #include "process/time_text.hpp"
@@ -32,6 +33,19 @@ std::string text_of(const Json& message) {
 int number_of(const Json& message, const char* key, int otherwise) {
   const auto found = message.find(key);
   return found != message.end() && found->is_number_integer() ? found->get<int>() : otherwise;
+}
+
+/// Takes from the records of many ranks what makes them too long for a message: their details first, those of the
+/// last ranks first, and then whole records. The first is of the rank that failed first.
+void fit_into_message(Json& message) {
+  const auto too_long = [&] { return message.dump().size() > Channel::kLongestMessage / 2; };
+  if (!message.contains("records")) return;
+  Json& records = message["records"];
+  for (auto record = records.rbegin(); record != records.rend() && too_long(); ++record) {
+    for (const char* detail : {"last_lines", "message"}) (*record)[detail] = "";
+    (*record)["error"] = nullptr;
+  }
+  while (records.size() > 1 && too_long()) records.erase(records.size() - 1);
 }
 
 NodeInfo this_node(const LaunchPlan& plan) {
@@ -78,9 +92,11 @@ std::optional<Assignment> Agent::await_round() {
 
 void Agent::run_round(const Assignment& place) {
   events_.met();
+  patience_.reset();
   attempt_ = attempt_for(place);
   round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_);
   if (!start_ranks()) return;
+  if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
   // The ranks' last words come before whatever is said of their end.
   relay_.flush();
@@ -90,6 +106,7 @@ void Agent::run_round(const Assignment& place) {
   tell_ended();
   round_.reset();
   events_.waiting();
+  if (hurry_ && !exit_code_) exit_code_ = 128 + end_signal_;
   if (end_signal_ != 0) patience_ = SignalQueue::Clock::now() + plan_.shutdown_timeout + kFarewellTime;
 }
 
@@ -213,7 +230,14 @@ void Agent::on_message(const Json& message) {
 }
 
 void Agent::on_stop(const Json& message) {
-  if (!round_ || number_of(message, "round", 0) != attempt_.place.round) return;
+  const int round = number_of(message, "round", 0);
+  if (next_ && next_->round == round) {
+    // Start and stop came together: there is nothing to stop yet.
+    next_.reset();
+    const bool ok = true;
+    return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalQueue::Clock::now());
+  }
+  if (!round_ || round != attempt_.place.round) return;
   if (message.value("at_once", Json()) == true) {
     round_->stop_at_once();
   } else {
@@ -247,6 +271,7 @@ void Agent::tell_ended() {
   if (!round_->succeeded()) {
     for (const auto& record : round_->records()) message["records"].push_back(to_json(record));
   }
+  fit_into_message(message);
   leader_.send(message, SignalQueue::Clock::now());
 }
 

@@ -43,7 +43,10 @@ Channel::Channel(net::FileDescriptor socket, std::string read_ahead)
 void Channel::send(const Json& message) {
   if (closed()) return;
   const std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kLongestMessage) return;
+  if (text.size() > kLongestMessage) {
+    why_closed_ = "was to get a message of " + std::to_string(text.size()) + " bytes, more than any of this protocol";
+    return;
+  }
   outgoing_ += length_bytes(text.size()) + text;
   flush();
   if (outgoing_.size() > kMostUnsent) why_closed_ = "does not read what it is sent";
@@ -57,7 +60,10 @@ void Channel::flush() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      why_closed_ = std::string("cannot be reached any more: ") + std::strerror(errno);
+      const int error = errno;
+      // What the peer said before it went is still there.
+      read_all();
+      if (!closed()) why_closed_ = std::string("cannot be reached any more: ") + std::strerror(error);
     }
   }
 }

@@ -84,6 +84,10 @@ void ChannelLeader::watch() {
   epoll_ctl(poll_.get(), operation, channel_.descriptor(), &event);
 }
 
+MasterAddress ChannelLeader::master() const {
+  return {times_.master_host.empty() ? leader_.host() : times_.master_host, leader_.port()};
+}
+
 void ChannelLeader::send(const Json& message, Time) { channel_.send(message); }
 
 }  // namespace lockstep::launch

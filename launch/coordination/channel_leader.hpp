@@ -10,9 +10,12 @@ namespace lockstep::launch {
 /// Asks for a sign of life at each interval; a leader that is silent for the lease is lost.
 class ChannelLeader final : public LeaderLink {
  public:
+  /// How the leader is kept.
   struct Times {
     std::chrono::milliseconds keep_alive_interval = std::chrono::seconds(5);
     std::chrono::milliseconds lease = std::chrono::seconds(15);
+    /// What the ranks get for its host; empty: the address by which it was reached.
+    std::string master_host;
   };
 
   /// `leader` is the address at the other end of the channel: the ranks find the job's store there.
@@ -22,7 +25,7 @@ class ChannelLeader final : public LeaderLink {
   Time deadline() const override;
   std::vector<Json> work(Time now) override;
   void send(const Json& message, Time now) override;
-  MasterAddress master() const override { return {leader_.host(), leader_.port()}; }
+  MasterAddress master() const override;
   bool hosts_leader() const override { return false; }
   bool finished() const override { return true; }
 

@@ -51,7 +51,7 @@ std::vector<Json> HostedLeader::work(Time now) {
   net::ServerEvents events = server_->take_events();
   for (auto& arrival : events.peers) welcome(arrival, now);
   for (const auto& request : events.vouch_requests) ask_for_voucher(request);
-  if (python_) python_->hear(events.changed_keys, now);
+  hear_followers(events.changed_keys, now);
   for (auto& peer : peers_) listen(peer, now);
   part_from_closed(now);
   if (now >= leader_.deadline()) leader_.tick(now);
@@ -73,6 +73,16 @@ void HostedLeader::welcome(net::AuthenticatedPeer& arrival, Time now) {
   peers_.push_back({next_id_++, Channel(std::move(arrival.socket), std::move(arrival.bytes_read_ahead)),
                     arrival.address, false, now});
   watch_descriptor(poll_.get(), EPOLL_CTL_ADD, descriptor, EPOLLIN);
+}
+
+void HostedLeader::hear_followers(const std::vector<std::string>& keys, Time now) {
+  if (!python_) return;
+  try {
+    python_->hear(keys, now);
+  } catch (const Error& error) {
+    // A full store, a counter that is none: whoever did it harms the nodes that need the store, not this one.
+    inbox_.push_back({{"type", "text"}, {"text", std::string("the job's store: ") + error.what()}});
+  }
 }
 
 void HostedLeader::listen(Peer& peer, Time now) {
@@ -130,8 +140,17 @@ void HostedLeader::send(NodeId node, const Json& message) {
     inbox_.push_back(message);
   } else if (Peer* peer = find(node)) {
     peer->channel.send(message);
-  } else if (python_) {
+  } else {
+    tell_follower(node, message);
+  }
+}
+
+void HostedLeader::tell_follower(NodeId node, const Json& message) {
+  if (!python_) return;
+  try {
     python_->tell(node, message);
+  } catch (const Error& error) {
+    inbox_.push_back({{"type", "text"}, {"text", std::string("the job's store: ") + error.what()}});
   }
 }
 
@@ -147,7 +166,7 @@ void HostedLeader::ask_for_voucher(const net::VouchRequest& request) {
   const auto asked = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
     return peer.known && !peer.channel.closed() && peer.address.same_host(request.peer);
   });
-  if (asked == peers_.end()) return server_->answer(request.id, false);
+  if (asked == peers_.end()) return server_->answer(request.id, python_ != nullptr);
   asked->channel.send({{"type", "vouch"},
                        {"id", request.id},
                        {"client", request.peer.text()},

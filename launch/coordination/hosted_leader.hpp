@@ -44,11 +44,13 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
 
   void send(NodeId node, const Json& message) override;
   void dismiss(NodeId node) override;
+  void tell_follower(NodeId node, const Json& message);
   void begin_round(int round) override;
 
   Peer* find(NodeId node);
   void welcome(net::AuthenticatedPeer& arrival, Time now);
   void ask_for_voucher(const net::VouchRequest& request);
+  void hear_followers(const std::vector<std::string>& keys, Time now);
   void listen(Peer& peer, Time now);
   void hear(Peer& peer, const Json& message, Time now);
   void part_from_closed(Time now);

@@ -89,6 +89,7 @@ JobSecret JobSecret::shared(const std::string& run_id, const Environment& enviro
     make_key(path);
     key = read_key(path);
   }
+  if (key.empty()) throw no_key("the key file '" + path + "' cannot be read yet: try again.");
   return {net::hex(net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment))), false};
 }
 

@@ -20,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 /// One try; short, so that the end of the launcher does not wait for it.
 constexpr std::chrono::seconds kTryTime{1};
+/// A look-up that a dead name server holds up answers by the next one in this time.
+constexpr std::chrono::seconds kResolveTime{8};
 constexpr std::chrono::milliseconds kPause{100};
 /// A name that nobody knows for so long is a mistake, not a network that is coming up.
 constexpr std::chrono::seconds kNameTime{20};
@@ -48,13 +50,13 @@ void JoiningLeader::look_for_leader() {
 }
 
 bool JoiningLeader::try_once() {
-  const auto slice = std::min(until_, Clock::now() + kTryTime);
+  std::vector<net::Address> addresses;
   try {
-    const auto addresses = net::resolve(options_.endpoint, slice);
-    auto socket = net::connect_control(addresses, options_.secret, slice);
+    addresses = net::resolve(options_.endpoint, std::min(until_, Clock::now() + kResolveTime));
+    auto socket = net::connect_control(addresses, options_.secret, std::min(until_, Clock::now() + kTryTime));
     return conclude([&] { result_.socket = std::move(socket); });
   } catch (const net::ControlError& error) {
-    if (error.failure() == net::ControlFailure::plain_store) return meet_plain_store();
+    if (error.failure() == net::ControlFailure::plain_store) return meet_plain_store(addresses);
     if (error.failure() == net::ControlFailure::wrong_secret || error.failure() == net::ControlFailure::not_lockstep)
       return give_up(error.what());
     note_problem(error.what());
@@ -63,15 +65,16 @@ bool JoiningLeader::try_once() {
   } catch (const Error& error) {
     note_problem(error.what());
     if (Clock::now() >= name_until_) return give_up(error.what());
+  } catch (const std::exception& error) {
+    note_problem(error.what());
   }
   if (Clock::now() < until_) return false;
   return give_up("not reached within " + seconds_text(options_.join_timeout) + ": " + problem());
 }
 
-bool JoiningLeader::meet_plain_store() {
+bool JoiningLeader::meet_plain_store(const std::vector<net::Address>& addresses) {
   if (!options_.python)
     return give_up("a plain store listens there (torchrun's?), which is no leader of a job of this kind");
-  const auto addresses = net::resolve(options_.endpoint, Clock::now() + kTryTime);
   return conclude([&] { result_.plain_store = addresses; });
 }
 

@@ -54,7 +54,7 @@ class JoiningLeader final : public LeaderLink {
   // The thread's part. A function that concludes returns true.
   void look_for_leader();
   bool try_once();
-  bool meet_plain_store();
+  bool meet_plain_store(const std::vector<net::Address>& addresses);
   bool conclude(const std::function<void()>& write_result);
   bool give_up(const std::string& why);
   void note_problem(const std::string& text);

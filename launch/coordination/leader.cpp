@@ -91,7 +91,10 @@ void Leader::join(NodeId id, const NodeInfo& info, Time now) {
     outbox_.dismiss(id);
     return;
   }
-  const bool full = staying() >= options_.max_nodes;
+  const bool ending = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& other) {
+    return other.active && other.ended;
+  });
+  const bool full = staying() >= options_.max_nodes || (phase_ == Phase::running && ending);
   Node node;
   node.id = id;
   node.info = info;
@@ -99,8 +102,8 @@ void Leader::join(NodeId id, const NodeInfo& info, Time now) {
   nodes_.push_back(node);
   if (full) {
     outbox_.send(id, {{"type", "text"},
-                      {"text", "the job has its " + nodes_text(options_.max_nodes) +
-                                   "; this one is a spare and starts when another one goes"}});
+                      {"text", "the job has its nodes, or comes to its end; this one is a spare and starts when "
+                               "another one goes"}});
   } else if (phase_ == Phase::running) {
     say(node.text() + " came: the ranks are started anew with it");
     stop(Reason::membership, SIGTERM);
@@ -147,8 +150,6 @@ void Leader::hear_failed(const Node& node, const Json& message, Time) {
 }
 
 void Leader::hear_ended(Node& node, const Json& message, Time now) {
-  node.ended = true;
-  if (node.leave_signal != 0 && reason_ != Reason::end) let_go(node);
   const bool ok = read_flag(message, "ok");
   const bool preempted = read_flag(message, "preempted");
   if (message.contains("step"))
@@ -157,6 +158,8 @@ void Leader::hear_ended(Node& node, const Json& message, Time now) {
   if (records != message.end() && records->is_array()) {
     for (const auto& record : *records) keep_record(record);
   }
+  node.ended = true;
+  if (node.leave_signal != 0 && reason_ != Reason::end) let_go(node);
   // Ranks that saved their state and ended leave the others the time to do the same.
   preempted_ = preempted_ || preempted;
   in_order_ = in_order_ && (ok || preempted);
@@ -167,6 +170,7 @@ void Leader::hear_ended(Node& node, const Json& message, Time now) {
 void Leader::hear_leaving(Node& node, int signal, Time now) {
   if (node.leave_signal != 0 || phase_ == Phase::finishing) return;
   node.leave_signal = signal;
+  if (node.id != 0 && node.active && node.ended && phase_ == Phase::running) return let_go(node);
   const bool waits = phase_ == Phase::gathering || !node.active;
   const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
   if (!goes_on) {
@@ -208,10 +212,11 @@ void Leader::stop(Reason reason, int signal) {
   if (phase_ == Phase::gathering || phase_ == Phase::finishing) return;
   const bool first = phase_ == Phase::running;
   if (!first && reason < reason_) return;
+  const bool worse = !first && reason > reason_;
   reason_ = reason;
   phase_ = Phase::stopping;
   for (auto& node : nodes_) node.ended = node.ended || node.info.mute;
-  if (first || reason == Reason::end) tell_stop(reason, signal);
+  if (first || worse || reason == Reason::end) tell_stop(reason, signal);
 }
 
 void Leader::tell_stop(Reason reason, int signal) {
@@ -269,7 +274,7 @@ void Leader::after_failure(Time now) {
   const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
   const auto decision = restarts_.after({lived, best_step_});
   if (!verdict.preempted && !decision.reason.empty()) say(decision.reason);
-  if (verdict.preempted || !decision.again || restart_count_ >= options_.max_restarts)
+  if (verdict.preempted || !decision.again || restart_count_ >= options_.max_restarts || has_mute_nodes())
     return finish(verdict.exit_code, verdict.error, now);
   pause_end_ = now + decision.pause;
   restart(decision.pause.count() == 0 ? "" : ", after a pause of " + seconds_text(decision.pause), now);
@@ -284,6 +289,10 @@ void Leader::after_loss(Time now) {
   report("lockstep run: FAILED: " + losses_ + "\n");
   if (restart_count_ >= options_.max_restarts) return finish(1, verdict.error, now);
   restart("", now);
+}
+
+bool Leader::has_mute_nodes() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.info.mute; });
 }
 
 void Leader::restart(const std::string& why, Time now) {
@@ -321,6 +330,7 @@ void Leader::start(const std::vector<Node*>& order, Time now) {
   phase_ = Phase::running;
   round_started_ = now;
   best_step_.reset();
+  last_call_.reset();
   records_.clear();
   losses_.clear();
   preempted_ = false;
@@ -372,7 +382,7 @@ void Leader::tick(Time now) {
   if (phase_ != Phase::gathering) return;
   try_start(now);
   if (phase_ != Phase::gathering) return;
-  if (now >= gathering_since_ + options_.join_timeout) {
+  if (staying() < options_.min_nodes && now >= gathering_since_ + options_.join_timeout) {
     report("lockstep run: FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() +
            " (--rdzv-conf join_timeout)\n");
     finish(1, nullptr, now);
@@ -410,7 +420,8 @@ Leader::Time Leader::deadline() const {
   if (phase_ == Phase::running && mute_deadline_) next = std::min(next, *mute_deadline_);
   if (phase_ != Phase::gathering) return next;
   if (pause_end_) next = std::min(next, *pause_end_);
-  next = std::min({next, next_notice_, gathering_since_ + options_.join_timeout});
+  next = std::min(next, next_notice_);
+  if (staying() < options_.min_nodes) next = std::min(next, gathering_since_ + options_.join_timeout);
   return last_call_ ? std::min(next, *last_call_) : next;
 }
 

@@ -128,6 +128,8 @@ class Leader {
 
   bool elastic() const { return options_.min_nodes < options_.max_nodes; }
   int staying() const;
+  /// Agents of torchrun's cannot be told to start anew.
+  bool has_mute_nodes() const;
 
   LeaderOptions options_;
   LeaderOutbox& outbox_;

@@ -11,7 +11,8 @@ using Json = nlohmann::json;
 
 /// What agents say to each other: JSON objects with a "type". A node's agent says `hello` once, then `failed`
 /// as soon as one of its ranks fails, `ended` when none of its processes is left, `leaving` when it is told to
-/// end, and `ping`. The leader says `start`, `stop`, `text` (a line for people), `finish` and `pong`.
+/// end, and `ping`. The leader says `start`, `stop`, `text` (a line for people), `report` (lines for people, as
+/// they are), `finish` and `pong`; it asks `vouch` for a connection from that host, which is answered `vouched`.
 /// Unknown keys and types are ignored, so that a later version may add some.
 constexpr int kProtocolVersion = 1;
 

@@ -22,7 +22,9 @@ constexpr std::chrono::seconds kResolveTime{20};
 /// Where the ranks of the node that hosts the leader find the store. Port 0: a free one.
 MasterAddress own_address(const LaunchPlan& plan) {
   if (plan.backend == Backend::alone) return {plan.master_addr, plan.master_port.value_or(0)};
-  return {plan.local_addr.value_or(plan.endpoint_host), plan.endpoint_port.value_or(0)};
+  // A static job's ranks get what was typed, on all nodes alike.
+  const bool typed = plan.backend == Backend::static_;
+  return {typed ? plan.endpoint_host : plan.local_addr.value_or(plan.endpoint_host), plan.endpoint_port.value_or(0)};
 }
 
 std::vector<net::Address> addresses_of(const std::string& host, std::uint16_t port) {
@@ -38,9 +40,10 @@ bool is_loopback_name(const std::string& host) {
 /// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
 /// others.
 net::FileDescriptor listen_for(const LaunchPlan& plan) {
-  const MasterAddress master = own_address(plan);
-  const std::string& host = master.host;
-  const std::uint16_t port = master.port;
+  const std::string& host = plan.backend == Backend::alone ? plan.master_addr : plan.endpoint_host;
+  const std::uint16_t port = own_address(plan).port;
+  // The others come to the endpoint, this node's ranks to another address of this host.
+  if (plan.backend == Backend::c10d && plan.local_addr && *plan.local_addr != host) return net::listen_everywhere(port);
   const auto addresses = addresses_of(host, port);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
   const auto own = std::find_if(addresses.begin(), addresses.end(), [](const net::Address& address) {
@@ -49,9 +52,18 @@ net::FileDescriptor listen_for(const LaunchPlan& plan) {
   return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
 }
 
+/// A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
+std::vector<net::Address> addresses_or_none(const std::string& host) {
+  try {
+    return addresses_of(host, 0);
+  } catch (const CommunicationError&) {
+    return {};
+  }
+}
+
 bool is_this_host(const std::string& host) {
   if (is_loopback_name(host) || host == host_name()) return true;
-  const auto addresses = addresses_of(host, 0);
+  const auto addresses = addresses_or_none(host);
   return std::any_of(addresses.begin(), addresses.end(),
                      [](const net::Address& a) { return net::is_local(a); });
 }
@@ -69,6 +81,14 @@ bool hosts_leader(const LaunchPlan& plan) {
   return plan.node_rank.value_or(0) == 0;
 }
 
+/// How long a silent launcher is waited for: two signs of life at least.
+std::chrono::milliseconds lease_of(const LaunchPlan& plan) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
+  const auto attempts = std::max<std::int64_t>(2, plan.times.keep_alive_max_attempt);
+  const auto interval = std::min(plan.times.keep_alive_interval, kLongest);
+  return std::clamp<std::chrono::milliseconds>(interval * std::min<std::int64_t>(attempts, 1000), std::chrono::seconds(1), kLongest);
+}
+
 LeaderOptions leader_options(const LaunchPlan& plan) {
   LeaderOptions options;
   options.run_id = plan.run_id;
@@ -78,7 +98,7 @@ LeaderOptions leader_options(const LaunchPlan& plan) {
   options.restart_backoff = plan.restart_backoff;
   options.join_timeout = plan.backend == Backend::static_ ? plan.times.timeout : plan.times.join_timeout;
   options.last_call_timeout = plan.times.last_call_timeout;
-  options.lease = plan.times.keep_alive_interval * plan.times.keep_alive_max_attempt;
+  options.lease = lease_of(plan);
   options.close_timeout = plan.times.close_timeout;
   options.judge = judge_records;
   return options;
@@ -88,8 +108,8 @@ std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescrip
                                         const JobSecret& secret) {
   net::ServerOptions options;
   options.secret = secret.value();
-  // Python agents give no vouchers for their ranks.
-  options.vouching = plan.backend != Backend::static_;
+  // torchrun's agents may come from hosts where nobody can vouch for them.
+  options.every_host = plan.backend == Backend::static_;
   auto server = std::make_unique<net::Server>(std::move(listener), options);
   const MasterAddress master{own_address(plan).host, server->address().port()};
   auto leader = std::make_unique<HostedLeader>(leader_options(plan), std::move(server), master);
@@ -113,9 +133,10 @@ std::unique_ptr<LeaderLink> join_leader(const LaunchPlan& plan, const JobSecret&
   options.endpoint = {plan.endpoint_host, plan.endpoint_port.value_or(0)};
   options.secret = secret.value();
   options.join_timeout = plan.backend == Backend::static_ ? plan.times.timeout : plan.times.join_timeout;
-  options.times.keep_alive_interval = plan.times.keep_alive_interval;
-  options.times.lease = plan.times.keep_alive_interval * plan.times.keep_alive_max_attempt;
+  options.times.lease = lease_of(plan);
+  options.times.keep_alive_interval = std::min(plan.times.keep_alive_interval, options.times.lease / 3);
   if (plan.backend == Backend::static_) {
+    options.times.master_host = plan.endpoint_host;
     options.python = [plan](const std::vector<net::Address>& store) {
       return std::make_unique<PythonLeader>(python_options(plan), store);
     };

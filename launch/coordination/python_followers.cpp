@@ -33,9 +33,17 @@ void PythonFollowers::hear(const std::vector<std::string>& keys, Time now) {
   }
 }
 
+/// The role that an agent has written, or a discarded value: anybody may have written anything.
+Json PythonFollowers::read_role(int index) const {
+  constexpr std::size_t kLongest = 4096;
+  const auto text = server_.get(prefix_ + "role_info/" + std::to_string(index));
+  if (!text || text->size() > kLongest) return {};
+  const auto flat = [](int depth, Json::parse_event_t, Json&) { return depth <= 1; };
+  return Json::parse(*text, flat, false);
+}
+
 void PythonFollowers::join(int index, Time now) {
-  const auto value = server_.get(prefix_ + "role_info/" + std::to_string(index));
-  const Json role = Json::parse(value.value_or(""), nullptr, false);
+  const Json role = read_role(index);
   if (!role.is_object()) return;
   const Json size = role.value("local_world_size", Json());
   const Json name = role.value("role", Json());

@@ -31,6 +31,7 @@ class PythonFollowers {
   void tell(NodeId node, const Json& message);
 
  private:
+  Json read_role(int index) const;
   void join(int index, Time now);
   void count_ended(Time now);
   /// The job has succeeded: they may go.

@@ -161,11 +161,20 @@ bool PythonLeader::await_success(net::StoreClient& client) {
   }
 }
 
+bool PythonLeader::others_have_ended(net::StoreClient& client, const std::string& key) {
+  try {
+    return await_key(client, key, Clock::now() + options_.exit_barrier_timeout);
+  } catch (const CommunicationError&) {
+    // The agent goes, and its store with it, as soon as all have come.
+    return true;
+  }
+}
+
 void PythonLeader::pass_barrier(net::StoreClient& client) {
   const std::string name = prefix_ + "agent/terminal_state/";
   const auto members = client.add(name + "num_members", 1, answer_deadline());
   if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
-  if (await_key(client, name + "last_member", Clock::now() + options_.exit_barrier_timeout))
+  if (others_have_ended(client, name + "last_member"))
     return tell({{"type", "finish"}, {"exit_code", 0}, {"error", nullptr}});
   tell({{"type", "report"},
         {"text", "lockstep run: FAILED: the other nodes have not ended " + seconds_text(options_.exit_barrier_timeout) +

@@ -52,6 +52,7 @@ class PythonLeader final : public LeaderLink {
   void run(const std::vector<net::Address>& store);
   void take_place(net::StoreClient& client);
   void pass_barrier(net::StoreClient& client);
+  bool others_have_ended(net::StoreClient& client, const std::string& key);
   /// Waits for the key, or for the end of this object; false at the deadline.
   bool await_key(net::StoreClient& client, const std::string& key, Time deadline);
   /// Looks at the store now and then until the ranks have succeeded; false when this object goes.

@@ -49,6 +49,7 @@ void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const En
   if (plan.backend != Backend::slurm && step->nodes.size() == 1) return;
   take_nodes(*step, plan);
   plan.backend = Backend::slurm;
+  plan.backend_name = "slurm";
   plan.node_rank = step->node_id;
   if (plan.endpoint_host.empty()) plan.endpoint_host = step->nodes.front();
   if (!plan.endpoint_port) plan.endpoint_port = slurm_port(step->job_id, step->step_id);

@@ -8,8 +8,7 @@ Admission::Verdict Admission::of(const Address& peer, const Address& local) cons
   if (!plain_clients_) return Verdict::refuse;
   // The owner of a client on this host is known for certain; no admission of the host may weaken that.
   if (is_local_(peer)) return owned_by_us(peer, local) ? Verdict::serve : Verdict::refuse;
-  if (every_host_) return Verdict::serve;
-  if (hosts_.count(peer.host()) == 0) return Verdict::refuse;
+  if (!every_host_ && hosts_.count(peer.host()) == 0) return Verdict::refuse;
   return vouching_ ? Verdict::ask : Verdict::serve;
 }
 

@@ -112,7 +112,7 @@ Met shake_hands(int socket, Purpose purpose, std::string_view secret, Deadline d
         "stopped.");
   } catch (const CommunicationError& error) {
     handshake.fail(
-        ControlFailure::not_lockstep,
+        ControlFailure::broken_off,
         std::string("the connection ended before anything was said (") + error.what() +
             "): another program may hold the port, or the store does not admit this host or user.");
   }

@@ -18,6 +18,7 @@ enum class ControlFailure {
   silent,          // something listens, and says nothing
   wrong_secret,    // one of the two does not know the other's secret: two jobs on one endpoint
   plain_store,     // a store of PyTorch's, or of a job without a secret: torchrun's agent, for one
+  broken_off,      // the connection ended before anything was said; it may go better the next time
   not_lockstep,    // some other program
 };
 

@@ -1,0 +1,4 @@
+"""Prints its arguments."""
+import sys
+
+print(sys.argv[1:], flush=True)

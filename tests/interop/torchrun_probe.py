@@ -1,0 +1,73 @@
+"""A rank that notes what it finds: torchrun_probe.py FOLDER ACTIONS [ARGUMENTS]
+
+Writes FOLDER/<restart>.<rank>.json with its environment, its arguments and how it was started, and then does ACTIONS,
+with commas between them: `say` (a line to each stream), `exit=N`, `kill=N` (a signal to itself), `wait` (until it is
+told to end), `rank=R:ACTION` (only that rank), `attempt=A:ACTION` (only at that restart), `raise` (under @record).
+"""
+import json
+import os
+import signal
+import sys
+import time
+
+
+def note(folder):
+    found = {
+        "environment": dict(os.environ),
+        "arguments": sys.argv[3:],
+        "name": __name__,
+        "unbuffered": sys.stdout.line_buffering or sys.stdout.write_through,
+        "leads_session": os.getsid(0) == os.getpid(),
+        "signals_blocked": sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "directory": os.getcwd(),
+    }
+    path = os.path.join(folder, f"{os.environ['TORCHELASTIC_RESTART_COUNT']}.{os.environ['RANK']}.json")
+    with open(path + ".new", "w") as file:
+        json.dump(found, file)
+    os.rename(path + ".new", path)
+
+
+def applies(condition):
+    name, value = condition.split("=")
+    return os.environ[{"rank": "RANK", "attempt": "TORCHELASTIC_RESTART_COUNT"}[name]] == value
+
+
+def fail_with_record():
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    @record
+    def main():
+        raise ValueError("words of the rank\nin two lines")
+
+    main()
+
+
+def act(action):
+    rank = os.environ["RANK"]
+    if action == "say":
+        print(f"out of {rank}", flush=True)
+        print(f"err of {rank}", file=sys.stderr, flush=True)
+    elif action == "read":
+        print(f"read: {sys.stdin.readline()!r}", flush=True)
+    elif action == "raise":
+        fail_with_record()
+    elif action == "wait":
+        time.sleep(60)
+    elif action.startswith("exit="):
+        sys.exit(int(action[5:]))
+    elif action.startswith("kill="):
+        os.kill(os.getpid(), int(action[5:]))
+    elif action:
+        raise SystemExit(f"no action '{action}'")
+
+
+def main():
+    note(sys.argv[1])
+    for action in sys.argv[2].split(","):
+        *conditions, what = action.split(":")
+        if all(applies(condition) for condition in conditions):
+            act(what)
+
+
+if __name__ == "__main__":
+    main()
