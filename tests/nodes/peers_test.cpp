@@ -38,7 +38,7 @@ class Peers : public Hosts {
     EXPECT_EQ(b.status, 0) << b.err;
     const std::string out = a.out + b.out;
     for (int rank = 0; rank < 3; ++rank)
-      EXPECT_TRUE(has(out, "rank " + std::to_string(rank) + " of 3: 6.0, restart 0\n"));
+      EXPECT_TRUE(has(out, "rank " + std::to_string(rank) + " of 3: 6.0, restart 0"));
   }
 
   std::string script_;
