@@ -218,6 +218,9 @@ void Server::Loop::close(Connection& connection, std::string_view reason) {
   } else if (!reason.empty()) {
     ++counts_.cut_off;
   }
+  // An owner that is slow to take its events must not collect questions on clients that have gone.
+  std::erase_if(pending_.vouch_requests,
+                [&](const VouchRequest& each) { return each.id == connection.id(); });
   const std::string host = connection.peer().host();
   if (--per_host_[host] == 0) per_host_.erase(host);
   if (!reason.empty()) {

@@ -29,7 +29,7 @@ TEST(ARankThatThrows, IsNamedWithItsWords) {
   EXPECT_TRUE(contains_all(job.err, {"exited with code 1\n  exception: sample 17 has no label\n"}));
 }
 
-/// Whether the rank that leaves is one that only took part, or the one that hosts the store.
+/// Whether the rank that leaves is one that only took part, or, without a launcher, the one that hosts the store.
 TEST(ARankThatLeavesEarly, IsNamedByTheBarrier) {
   const Finished job = run_probe(3, {"leaves_early", "2"});
   EXPECT_EQ(job.status, 1);
@@ -41,14 +41,13 @@ TEST(ARankThatLeavesEarly, IsNamedByTheBarrier) {
 }
 
 TEST(ARankThatLeavesEarly, IsNamedThoughItHostedTheStore) {
-  const Finished job = run_probe(3, {"leaves_early", "0"});
-  EXPECT_EQ(job.status, 1);
-  EXPECT_TRUE(is_readable(job));
-  for (const int rank : {1, 2}) {
-    EXPECT_TRUE(contains_all(
-        error_of_rank(job, rank),
-        {"rank " + std::to_string(rank) + " of 3: barrier #1 failed: the job's store is gone", "rank 0"}));
-  }
+  const int port = free_port();
+  const auto host = start_probe({"leaves_early", "0"}, by_hand(0, 2, port));
+  const Finished left = start_probe({"leaves_early", "0"}, by_hand(1, 2, port))->wait();
+  EXPECT_EQ(host->wait().status, 0);
+  EXPECT_EQ(left.status, 1);
+  EXPECT_TRUE(is_readable(left));
+  EXPECT_TRUE(contains_all(error_of_rank(left, 1), {"rank 1 of 2: barrier #1 failed: the job's store is gone", "rank 0"}));
 }
 
 TEST(AStoppedRank, IsNamedByTheBarrier) {

@@ -45,6 +45,7 @@ const std::map<std::string, Scenario> kScenarios{
     {"killed_in_backward", killed_in_backward},
     {"throws", throws},
     {"leaves_early", leaves_early},
+    {"library_warning", library_warning},
     {"stops", stops},
     {"hangs", hangs},
     {"leaves_in_collectives", leaves_in_collectives},

@@ -43,6 +43,8 @@ int killed_in_barrier(const Words& words);
 int killed_in_backward(const Words& words);
 int throws(const Words& words);
 int leaves_early(const Words& words);
+/// Joins the others, and then writes a warning into LibTorch's log.
+int library_warning(const Words& words);
 int stops(const Words& words);
 int hangs(const Words& words);
 int leaves_in_collectives(const Words& words);

@@ -1,3 +1,4 @@
+#include <c10/util/Logging.h>
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
@@ -113,6 +114,12 @@ int leaves_early(const Words& words) {
   const auto accelerator = join(std::chrono::seconds(2));
   if (std::to_string(accelerator.process_index()) == argument(words, 0)) std::exit(0);
   accelerator.wait_for_everyone();
+  return 0;
+}
+
+int library_warning(const Words&) {
+  const auto accelerator = join(std::chrono::seconds(2));
+  LOG(WARNING) << "a warning of LibTorch's log";
   return 0;
 }
 

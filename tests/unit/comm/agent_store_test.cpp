@@ -91,7 +91,7 @@ TEST(AgentStore, SaysWhatTheirClientSaysAtEitherServer) {
   net::Server own(net::listen_on_loopback(0)), other(net::listen_on_loopback(0));
   c10d::TCPStore their_client("127.0.0.1", theirs(own.address().port(), false));
   const auto expected = talk(their_client);
-  EXPECT_EQ(expected.size(), 23U);
+  EXPECT_EQ(expected.size(), 21U);
   EXPECT_EQ(talk(*at(other.address())), expected);
   EXPECT_EQ(talk(*at(net::Address::loopback(server.getPort()))), expected);
 }
