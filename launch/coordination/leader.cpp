@@ -387,7 +387,7 @@ void Leader::tick(Time now) {
            " (--rdzv-conf join_timeout)\n");
     finish(1, nullptr, now);
   } else if (now >= next_notice_) {
-    say(awaited());
+    if (staying() < options_.min_nodes) say(awaited());
     next_notice_ = now + options_.notice_interval;
   }
 }

@@ -38,7 +38,7 @@ RestartPolicy::Decision RestartPolicy::after(const FailedAttempt& attempt) {
   if (good) fruitless_ = 0;
   if (!good && attempt.step) ++fruitless_;
   if (left_ == 0) return {};
-  if (fruitless_ >= kMostFruitless) {
+  if (backoff_.count() > 0 && fruitless_ >= kMostFruitless) {
     return {false, milliseconds(0),
             std::to_string(fruitless_) + " attempts in a row got no further than step " +
                 std::to_string(best_step_) + ": it is not started again, though " + std::to_string(left_) +

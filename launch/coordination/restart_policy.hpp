@@ -21,7 +21,7 @@ struct FailedAttempt {
 /// Knows no clock: the caller measures.
 class RestartPolicy {
  public:
-  /// `backoff` is the first pause; 0: there are none.
+  /// `backoff` is the first pause; 0: there are none, and the number of restarts alone decides.
   RestartPolicy(int max_restarts, std::chrono::milliseconds backoff);
 
   struct Decision {

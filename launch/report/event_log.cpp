@@ -40,9 +40,14 @@ std::string text_of(const Ordered& json) {
   return json.dump(-1, ' ', false, Ordered::error_handler_t::replace);
 }
 
-std::string error_text(const std::string& path) {
+std::string error_text(const std::string& path, int wait_status) {
   const auto content = error_content(path);
-  return content.is_null() ? R"({"message": "<NONE>"})" : text_of(Ordered(content));
+  if (!content.is_null()) return text_of(Ordered(content));
+  Ordered nothing = {{"message", "<NONE>"}};
+  if (!WIFSIGNALED(wait_status)) {
+    nothing["errorTraits"] = {{"category", "system_terminated_error"}, {"retryability", "False"}};
+  }
+  return text_of(nothing);
 }
 
 }  // namespace
@@ -96,7 +101,7 @@ void EventLog::ended(const Attempt& attempt, const std::vector<Worker>& workers)
   for (const auto& worker : workers) {
     const int status = worker.status.value_or(SIGKILL);
     ends_.push_back({worker.local_rank, worker.pid, status,
-                     status == 0 ? "" : error_text(error_file(attempt, worker.local_rank))});
+                     status == 0 ? "" : error_text(error_file(attempt, worker.local_rank), status)});
   }
 }
 

@@ -70,7 +70,7 @@ TEST_P(TenKills, LeaveNoTraceInTheTraining) {
   const TemporaryFolder folder;
   const Finished job =
       run_probe_in(folder, 2, {"--kills", "10", "--seed", std::to_string(GetParam()), "--step-time", "5"},
-                   {"--max-restarts", "10"});
+                   {"--max-restarts", "10", "--restart-backoff", "0"});
   EXPECT_EQ(job.status, 0) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "FAILED: rank "), 10) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "(--shutdown-timeout)"), 0) << job.err;
@@ -82,7 +82,7 @@ TEST_P(TenKills, LeaveNoTraceInTheTraining) {
 TEST(KillsDuringWrites, LeaveNoTraceInTheTraining) {
   const TemporaryFolder folder;
   const Finished job = run_probe_in(folder, 2, {"--kills", "15", "--every", "1", "--latest-kill", "120"},
-                                    {"--max-restarts", "15"});
+                                    {"--max-restarts", "15", "--restart-backoff", "0"});
   EXPECT_EQ(job.status, 0) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "passed over"), 0) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "(--shutdown-timeout)"), 0) << job.err;

@@ -31,7 +31,7 @@ def arguments():
 def run_job(options, folder, kills, seed):
     (folder / "out").mkdir()
     command = [options.build / "bin/lockstep", "run", "--nproc-per-node", str(options.ranks),
-               "--max-restarts", str(kills), options.build / "tests/checkpoint_probe",
+               "--max-restarts", str(kills), "--restart-backoff", "0", options.build / "tests/checkpoint_probe",
                "--out", folder / "out", "--folder", folder / "checkpoints", "--every", str(options.every),
                "--step-time", "4", "--kills", str(kills), "--seed", str(seed),
                "--latest-kill", str(options.latest_kill)]

@@ -108,9 +108,14 @@ def event_form(event):
     for name in ("worker_id", "duration_ms", "total_run_time", "hostname"):
         check(name in metadata, f"{name} is missing in {event}")
         metadata[name] = None
-    # torchrun does not know them yet at its first rendezvous; and a rank that was told to stop may end in time or not.
+    # torchrun does not know them yet at its first rendezvous.
     if metadata["state"] in ("RENDEZVOUS", "ASSIGN_WORKER_RANKS"):
         metadata["group_rank"] = details["group_world_size"] = None
+    if metadata["raw_error"] is not None:
+        metadata["raw_error"] = json.loads(metadata["raw_error"])
+        # torchrun adds it for a rank with an exit code, to an object that the other ranks share.
+        if details["exit_code"][0] < 0:
+            metadata["raw_error"].pop("errorTraits", None)
     metadata["metadata"] = details
     return json.dumps({**event, "metadata": metadata}, sort_keys=True)
 
