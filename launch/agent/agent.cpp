@@ -35,8 +35,8 @@ int number_of(const Json& message, const char* key, int otherwise) {
   return found != message.end() && found->is_number_integer() ? found->get<int>() : otherwise;
 }
 
-/// Takes from the records of many ranks what makes them too long for a message: their details first, those of the
-/// last ranks first, and then whole records. The first is of the rank that failed first.
+/// Takes from the records of many ranks what makes them too long for a message: their details first, those of
+/// the last ranks first, and then whole records. The first is of the rank that failed first.
 void fit_into_message(Json& message) {
   const auto too_long = [&] { return message.dump().size() > Channel::kLongestMessage / 2; };
   if (!message.contains("records")) return;

@@ -64,9 +64,7 @@ void Round::start() {
 
 bool Round::reap() {
   auto failed = group_.reap();
-  std::erase_if(failed, [this](std::size_t i) {
-    return !group_.workers()[i].failed();
-  });
+  std::erase_if(failed, [this](std::size_t i) { return !group_.workers()[i].failed(); });
   if (failed.empty() || first_failure_) return false;
   first_failure_ = first_of(group_.workers(), failed);
   return true;

@@ -29,7 +29,9 @@ std::size_t length_of(const std::string& bytes) {
 
 /// The object in the text, or a discarded value.
 nlohmann::json parse(const std::string& text) {
-  const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth <= kDeepest; };
+  const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    return depth <= kDeepest;
+  };
   return nlohmann::json::parse(text, shallow, false);
 }
 
@@ -44,7 +46,8 @@ void Channel::send(const Json& message) {
   if (closed()) return;
   const std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > kLongestMessage) {
-    why_closed_ = "was to get a message of " + std::to_string(text.size()) + " bytes, more than any of this protocol";
+    why_closed_ =
+        "was to get a message of " + std::to_string(text.size()) + " bytes, more than any of this protocol";
     return;
   }
   outgoing_ += length_bytes(text.size()) + text;

@@ -20,7 +20,8 @@ class Channel {
   explicit Channel(net::FileDescriptor socket, std::string read_ahead = "");
 
   int descriptor() const noexcept { return socket_.get(); }
-  /// Whether something waits until the peer reads; then `flush` is to be called when the socket can be written.
+  /// Whether something waits until the peer reads; then `flush` is to be called when the socket can be
+  /// written.
   bool unsent() const noexcept { return !outgoing_.empty(); }
   bool closed() const noexcept { return !why_closed_.empty(); }
   /// "closed its connection": ends a sentence about the peer. Empty as long as the channel is open.

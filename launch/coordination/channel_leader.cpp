@@ -21,7 +21,8 @@ net::Address read_address(const Json& message, const char* key) {
   const auto colon = text.rfind(':');
   if (colon == std::string::npos) return {};
   const int port = std::atoi(text.c_str() + colon + 1);
-  return net::Address::numeric(text.substr(0, colon), static_cast<std::uint16_t>(port)).value_or(net::Address());
+  return net::Address::numeric(text.substr(0, colon), static_cast<std::uint16_t>(port))
+      .value_or(net::Address());
 }
 
 }  // namespace
@@ -56,8 +57,8 @@ std::vector<Json> ChannelLeader::work(Time now) {
   if (channel_.closed() && !over_) {
     over_ = true;
     messages.push_back({{"type", "lost"},
-                        {"text", "the leader of the job, at " + leader_.text() + ", " + channel_.why_closed() +
-                                     ": the job cannot go on without it"}});
+                        {"text", "the leader of the job, at " + leader_.text() + ", " +
+                                     channel_.why_closed() + ": the job cannot go on without it"}});
   }
   watch();
   return messages;
@@ -66,7 +67,8 @@ std::vector<Json> ChannelLeader::work(Time now) {
 void ChannelLeader::keep_alive(Time now) {
   if (over_) return;
   if (now >= last_heard_ + times_.lease)
-    channel_.close("gave no sign of life for " + seconds_text(times_.lease) + " (its launcher or the network is dead)");
+    channel_.close("gave no sign of life for " + seconds_text(times_.lease) +
+                   " (its launcher or the network is dead)");
   if (now < next_ping_) return;
   next_ping_ = now + times_.keep_alive_interval;
   channel_.send({{"type", "ping"}});

@@ -6,8 +6,8 @@
 
 namespace lockstep::launch {
 
-/// The leader on another host (or in another launcher of this host), over a connection that has proved the secret.
-/// Asks for a sign of life at each interval; a leader that is silent for the lease is lost.
+/// The leader on another host (or in another launcher of this host), over a connection that has proved the
+/// secret. Asks for a sign of life at each interval; a leader that is silent for the lease is lost.
 class ChannelLeader final : public LeaderLink {
  public:
   /// How the leader is kept.

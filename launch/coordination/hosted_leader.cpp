@@ -131,7 +131,8 @@ void HostedLeader::watch(Peer& peer) {
 }
 
 HostedLeader::Peer* HostedLeader::find(NodeId node) {
-  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.id == node; });
+  const auto found =
+      std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.id == node; });
   return found == peers_.end() ? nullptr : &*found;
 }
 

@@ -14,8 +14,8 @@
 
 namespace lockstep::launch {
 
-/// The leader in this process, with the job's store and the connections of the other nodes' agents. The agent of
-/// this node reaches it without a connection; its id is 0.
+/// The leader in this process, with the job's store and the connections of the other nodes' agents. The agent
+/// of this node reaches it without a connection; its id is 0.
 class HostedLeader final : public LeaderLink, private LeaderOutbox {
  public:
   /// `master` is where the ranks of this node find the store that `server` serves.

@@ -20,9 +20,10 @@ constexpr std::size_t kLeastToken = 16;
 constexpr std::size_t kKeyBytes = 32;
 
 UsageError no_key(const std::string& what) {
-  return UsageError(what +
-                    " The launchers of several nodes need a common secret: export the same LOCKSTEP_JOB_TOKEN (16 "
-                    "characters or more, as from 'openssl rand -hex 32') to all of them.");
+  return UsageError(
+      what +
+      " The launchers of several nodes need a common secret: export the same LOCKSTEP_JOB_TOKEN (16 "
+      "characters or more, as from 'openssl rand -hex 32') to all of them.");
 }
 
 std::string key_file(const Environment& environment) {
@@ -32,8 +33,8 @@ std::string key_file(const Environment& environment) {
   return (config.empty() ? home + "/.config" : config) + "/lockstep/key";
 }
 
-/// Makes the key under another name and links it into place, so that of several nodes that do it at once one wins,
-/// and nobody reads half a key. Somebody else's key is as good.
+/// Makes the key under another name and links it into place, so that of several nodes that do it at once one
+/// wins, and nobody reads half a key. Somebody else's key is as good.
 void make_key(const std::string& path) {
   std::error_code failure;
   const auto folder = std::filesystem::path(path).parent_path();
@@ -42,7 +43,8 @@ void make_key(const std::string& path) {
   const std::string draft = path + "." + net::hex(net::random_bytes(8));
   const net::FileDescriptor file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string key = net::hex(net::random_bytes(kKeyBytes)) + "\n";
-  const bool written = file && write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size()) &&
+  const bool written = file &&
+                       write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size()) &&
                        fsync(file.get()) == 0 && (link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
   const int error = errno;
   unlink(draft.c_str());
@@ -57,7 +59,8 @@ std::string read_key(const std::string& path) {
   if (!file || fstat(file.get(), &status) != 0)
     throw no_key("cannot read the key file '" + path + "': " + std::strerror(errno) + ".");
   if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0)
-    throw no_key("the key file '" + path + "' is not a file of this user that only its owner may read (chmod 600).");
+    throw no_key("the key file '" + path +
+                 "' is not a file of this user that only its owner may read (chmod 600).");
   std::array<char, 2 * kKeyBytes> key{};
   if (read(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()))
     throw no_key("the key file '" + path + "' is too short; remove it, and it is made anew.");
@@ -90,7 +93,8 @@ JobSecret JobSecret::shared(const std::string& run_id, const Environment& enviro
     key = read_key(path);
   }
   if (key.empty()) throw no_key("the key file '" + path + "' cannot be read yet: try again.");
-  return {net::hex(net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment))), false};
+  return {net::hex(net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment))),
+          false};
 }
 
 }  // namespace lockstep::launch

@@ -57,7 +57,8 @@ bool JoiningLeader::try_once() {
     return conclude([&] { result_.socket = std::move(socket); });
   } catch (const net::ControlError& error) {
     if (error.failure() == net::ControlFailure::plain_store) return meet_plain_store(addresses);
-    if (error.failure() == net::ControlFailure::wrong_secret || error.failure() == net::ControlFailure::not_lockstep)
+    if (error.failure() == net::ControlFailure::wrong_secret ||
+        error.failure() == net::ControlFailure::not_lockstep)
       return give_up(error.what());
     note_problem(error.what());
   } catch (const TimeoutError& error) {
@@ -118,7 +119,8 @@ std::vector<Json> JoiningLeader::work(Time now) {
   if (read(event_.get(), &count, sizeof count) == sizeof count) return settle(now);
   if (now < next_notice_) return {};
   next_notice_ = now + options_.notice_interval;
-  return {{{"type", "text"}, {"text", "waiting for the leader at " + options_.endpoint.text() + ": " + problem()}}};
+  return {{{"type", "text"},
+           {"text", "waiting for the leader at " + options_.endpoint.text() + ": " + problem()}}};
 }
 
 std::vector<Json> JoiningLeader::settle(Time now) {
@@ -130,8 +132,9 @@ std::vector<Json> JoiningLeader::settle(Time now) {
     found_ = options_.python(result_.plain_store);
   } else {
     failed_ = true;
-    return {{{"type", "lost"},
-             {"text", "cannot join the job's leader at " + options_.endpoint.text() + ": " + result_.failure}}};
+    return {
+        {{"type", "lost"},
+         {"text", "cannot join the job's leader at " + options_.endpoint.text() + ": " + result_.failure}}};
   }
   for (const auto& message : std::exchange(unsent_, {})) found_->send(message, now);
   return found_->work(now);

@@ -15,9 +15,9 @@
 
 namespace lockstep::launch {
 
-/// A leader that is still to be reached. A thread resolves its name and connects, again and again until it answers
-/// or the time is over, while the agent goes on listening to signals; what the agent sends meanwhile is kept. From
-/// then on everything goes through the link that was found.
+/// A leader that is still to be reached. A thread resolves its name and connects, again and again until it
+/// answers or the time is over, while the agent goes on listening to signals; what the agent sends meanwhile
+/// is kept. From then on everything goes through the link that was found.
 class JoiningLeader final : public LeaderLink {
  public:
   struct Options {

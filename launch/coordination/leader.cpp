@@ -91,9 +91,8 @@ void Leader::join(NodeId id, const NodeInfo& info, Time now) {
     outbox_.dismiss(id);
     return;
   }
-  const bool ending = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& other) {
-    return other.active && other.ended;
-  });
+  const bool ending = std::any_of(nodes_.begin(), nodes_.end(),
+                                  [](const Node& other) { return other.active && other.ended; });
   const bool full = staying() >= options_.max_nodes || (phase_ == Phase::running && ending);
   Node node;
   node.id = id;
@@ -102,8 +101,9 @@ void Leader::join(NodeId id, const NodeInfo& info, Time now) {
   nodes_.push_back(node);
   if (full) {
     outbox_.send(id, {{"type", "text"},
-                      {"text", "the job has its nodes, or comes to its end; this one is a spare and starts when "
-                               "another one goes"}});
+                      {"text",
+                       "the job has its nodes, or comes to its end; this one is a spare and starts when "
+                       "another one goes"}});
   } else if (phase_ == Phase::running) {
     say(node.text() + " came: the ranks are started anew with it");
     stop(Reason::membership, SIGTERM);

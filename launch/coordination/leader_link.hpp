@@ -15,11 +15,11 @@ struct MasterAddress {
   std::uint16_t port = 0;
 };
 
-/// An agent's way to the leader of its job: the one that lives in this process, one on another host, or a Python
-/// agent that knows no leaders. Used by the agent's thread alone, and never blocks it.
+/// An agent's way to the leader of its job: the one that lives in this process, one on another host, or a
+/// Python agent that knows no leaders. Used by the agent's thread alone, and never blocks it.
 ///
-/// The messages are those of messages.hpp, and two that the link itself gives: `refuse` with a "text" (this node
-/// may not take part), and `lost` with a "text" (the leader is gone, or could not be reached).
+/// The messages are those of messages.hpp, and two that the link itself gives: `refuse` with a "text" (this
+/// node may not take part), and `lost` with a "text" (the leader is gone, or could not be reached).
 class LeaderLink {
  public:
   using Time = std::chrono::steady_clock::time_point;

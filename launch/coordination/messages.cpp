@@ -93,8 +93,8 @@ std::string type_of(const Json& message) {
 }
 
 std::string describe(const NodeInfo& node, std::optional<int> group_rank) {
-  return (group_rank ? "node " + std::to_string(*group_rank) : std::string("a node")) + " (host " + node.host +
-         ", process " + std::to_string(node.pid) + ")";
+  return (group_rank ? "node " + std::to_string(*group_rank) : std::string("a node")) + " (host " +
+         node.host + ", process " + std::to_string(node.pid) + ")";
 }
 
 }  // namespace lockstep::launch

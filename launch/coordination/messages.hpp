@@ -10,10 +10,10 @@ namespace lockstep::launch {
 using Json = nlohmann::json;
 
 /// What agents say to each other: JSON objects with a "type". A node's agent says `hello` once, then `failed`
-/// as soon as one of its ranks fails, `ended` when none of its processes is left, `leaving` when it is told to
-/// end, and `ping`. The leader says `start`, `stop`, `text` (a line for people), `report` (lines for people, as
-/// they are), `finish` and `pong`; it asks `vouch` for a connection from that host, which is answered `vouched`.
-/// Unknown keys and types are ignored, so that a later version may add some.
+/// as soon as one of its ranks fails, `ended` when none of its processes is left, `leaving` when it is told
+/// to end, and `ping`. The leader says `start`, `stop`, `text` (a line for people), `report` (lines for
+/// people, as they are), `finish` and `pong`; it asks `vouch` for a connection from that host, which is
+/// answered `vouched`. Unknown keys and types are ignored, so that a later version may add some.
 constexpr int kProtocolVersion = 1;
 
 /// What an agent tells of its node when it joins.
@@ -28,8 +28,8 @@ struct NodeInfo {
   int max_nodes = 1;
   int local_world_size = 1;
   std::string role = "default";
-  /// It hears its first start and nothing else, and says when it has ended and nothing else: a Python agent. Not
-  /// part of messages.
+  /// It hears its first start and nothing else, and says when it has ended and nothing else: a Python agent.
+  /// Not part of messages.
   bool mute = false;
 };
 

@@ -24,7 +24,8 @@ MasterAddress own_address(const LaunchPlan& plan) {
   if (plan.backend == Backend::alone) return {plan.master_addr, plan.master_port.value_or(0)};
   // A static job's ranks get what was typed, on all nodes alike.
   const bool typed = plan.backend == Backend::static_;
-  return {typed ? plan.endpoint_host : plan.local_addr.value_or(plan.endpoint_host), plan.endpoint_port.value_or(0)};
+  return {typed ? plan.endpoint_host : plan.local_addr.value_or(plan.endpoint_host),
+          plan.endpoint_port.value_or(0)};
 }
 
 std::vector<net::Address> addresses_of(const std::string& host, std::uint16_t port) {
@@ -43,7 +44,8 @@ net::FileDescriptor listen_for(const LaunchPlan& plan) {
   const std::string& host = plan.backend == Backend::alone ? plan.master_addr : plan.endpoint_host;
   const std::uint16_t port = own_address(plan).port;
   // The others come to the endpoint, this node's ranks to another address of this host.
-  if (plan.backend == Backend::c10d && plan.local_addr && *plan.local_addr != host) return net::listen_everywhere(port);
+  if (plan.backend == Backend::c10d && plan.local_addr && *plan.local_addr != host)
+    return net::listen_everywhere(port);
   const auto addresses = addresses_of(host, port);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
   const auto own = std::find_if(addresses.begin(), addresses.end(), [](const net::Address& address) {
@@ -86,7 +88,8 @@ std::chrono::milliseconds lease_of(const LaunchPlan& plan) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
   const auto attempts = std::max<std::int64_t>(2, plan.times.keep_alive_max_attempt);
   const auto interval = std::min(plan.times.keep_alive_interval, kLongest);
-  return std::clamp<std::chrono::milliseconds>(interval * std::min<std::int64_t>(attempts, 1000), std::chrono::seconds(1), kLongest);
+  return std::clamp<std::chrono::milliseconds>(interval * std::min<std::int64_t>(attempts, 1000),
+                                               std::chrono::seconds(1), kLongest);
 }
 
 LeaderOptions leader_options(const LaunchPlan& plan) {

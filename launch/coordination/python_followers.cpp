@@ -20,8 +20,13 @@ int index_of(const std::string& key, const std::string& prefix) {
 
 }  // namespace
 
-PythonFollowers::PythonFollowers(const std::string& run_id, int max_nodes, net::Server& server, Leader& leader)
-    : run_id_(run_id), prefix_(run_id + "/torchelastic/"), max_nodes_(max_nodes), server_(server), leader_(leader) {
+PythonFollowers::PythonFollowers(const std::string& run_id, int max_nodes, net::Server& server,
+                                 Leader& leader)
+    : run_id_(run_id),
+      prefix_(run_id + "/torchelastic/"),
+      max_nodes_(max_nodes),
+      server_(server),
+      leader_(leader) {
   server_.watch(prefix_);
 }
 
@@ -71,7 +76,9 @@ void PythonFollowers::tell(NodeId node, const Json& message) {
   }
 }
 
-std::string PythonFollowers::barrier(const std::string& key) const { return prefix_ + "agent/terminal_state/" + key; }
+std::string PythonFollowers::barrier(const std::string& key) const {
+  return prefix_ + "agent/terminal_state/" + key;
+}
 
 void PythonFollowers::count_ended(Time now) {
   if (passed_) return;

@@ -10,15 +10,17 @@
 
 namespace lockstep::launch {
 
-/// torchrun's agents that take part in a static rendezvous whose store this launcher hosts. They know no leader;
-/// they read and write keys of the store (torch/distributed/elastic/agent/server/api.py, PyTorch 2.11):
+/// torchrun's agents that take part in a static rendezvous whose store this launcher hosts. They know no
+/// leader; they read and write keys of the store (torch/distributed/elastic/agent/server/api.py,
+/// PyTorch 2.11):
 ///
 /// - `<run id>/torchelastic/role_info/<i>`: node i is there, with its role and its number of ranks;
-/// - `<run id>/torchelastic/assigned_ranks/<i>`: what it gets: [first rank, world size, first role rank, size];
+/// - `<run id>/torchelastic/assigned_ranks/<i>`: what it gets: [first rank, world size, first role rank,
+/// size];
 /// - `<run id>/torchelastic/agent/terminal_state/num_members` and `/last_member`: the barrier at the end.
 ///
-/// To the leader they are nodes like others that can be told nothing but their first start: when a round is to
-/// stop they count as ended, and a failure on their side shows in the ranks that lose them.
+/// To the leader they are nodes like others that can be told nothing but their first start: when a round is
+/// to stop they count as ended, and a failure on their side shows in the ranks that lose them.
 class PythonFollowers {
  public:
   using Time = Leader::Time;

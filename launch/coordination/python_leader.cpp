@@ -32,7 +32,8 @@ std::vector<std::int64_t> read_numbers(const std::string& text) {
   for (const auto& value : json.is_array() ? json : Json::array()) {
     if (value.is_number_integer()) numbers.push_back(value.get<std::int64_t>());
   }
-  if (numbers.size() != 4) throw DataError("torchrun's agent has assigned ranks in a form that is not understood: " + text);
+  if (numbers.size() != 4)
+    throw DataError("torchrun's agent has assigned ranks in a form that is not understood: " + text);
   return numbers;
 }
 
@@ -83,7 +84,8 @@ void PythonLeader::send(const Json& message, Time) {
 }
 
 void PythonLeader::hear_ended(const Json& message) {
-  if (leave_signal_ != 0) return tell({{"type", "finish"}, {"exit_code", 128 + leave_signal_}, {"error", nullptr}});
+  if (leave_signal_ != 0)
+    return tell({{"type", "finish"}, {"exit_code", 128 + leave_signal_}, {"error", nullptr}});
   if (message.value("ok", false)) {
     const std::lock_guard lock(mutex_);
     succeeded_ = true;
@@ -97,7 +99,8 @@ void PythonLeader::hear_ended(const Json& message) {
   ++place_.restart_count;
   ++place_.round;
   tell({{"type", "text"},
-        {"text", "restart " + std::to_string(place_.restart_count) + " of " + std::to_string(options_.max_restarts)}});
+        {"text", "restart " + std::to_string(place_.restart_count) + " of " +
+                     std::to_string(options_.max_restarts)}});
   tell(to_message(place_));
 }
 
@@ -120,12 +123,14 @@ void PythonLeader::take_place(net::StoreClient& client) {
   const NodeInfo info = read_node_info(hello_);
   lock.unlock();
   const std::string index = std::to_string(options_.node_rank);
-  const Json role = {{"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
+  const Json role = {
+      {"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
   client.announce(answer_deadline());
   client.set(prefix_ + "role_info/" + index, role.dump(), answer_deadline());
   const std::string key = prefix_ + "assigned_ranks/" + index;
   if (!await_key(client, key, Clock::now() + options_.timeout))
-    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.timeout) + ": some node is missing");
+    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.timeout) +
+                       ": some node is missing");
   const auto numbers = read_numbers(client.get(key, answer_deadline()));
   lock.lock();
   place_.max_restarts = options_.max_restarts;
@@ -177,8 +182,8 @@ void PythonLeader::pass_barrier(net::StoreClient& client) {
   if (others_have_ended(client, name + "last_member"))
     return tell({{"type", "finish"}, {"exit_code", 0}, {"error", nullptr}});
   tell({{"type", "report"},
-        {"text", "lockstep run: FAILED: the other nodes have not ended " + seconds_text(options_.exit_barrier_timeout) +
-                     " after this one\n"}});
+        {"text", "lockstep run: FAILED: the other nodes have not ended " +
+                     seconds_text(options_.exit_barrier_timeout) + " after this one\n"}});
   tell({{"type", "finish"}, {"exit_code", 1}, {"error", nullptr}});
 }
 

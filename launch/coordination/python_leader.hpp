@@ -14,9 +14,9 @@
 
 namespace lockstep::launch {
 
-/// A torchrun agent that hosts the store of a static rendezvous, in which this node takes part as another torchrun
-/// would: through the keys that python_followers.hpp describes. There is nobody to talk to: restarts are this node's
-/// own, counted here, and the failure of another node shows in the ranks that lose it.
+/// A torchrun agent that hosts the store of a static rendezvous, in which this node takes part as another
+/// torchrun would: through the keys that python_followers.hpp describes. There is nobody to talk to: restarts
+/// are this node's own, counted here, and the failure of another node shows in the ranks that lose it.
 ///
 /// A thread of its own waits for keys.
 class PythonLeader final : public LeaderLink {

@@ -31,12 +31,12 @@ struct Node {
 };
 
 /// The nodes that may take part in the next round, in the order of their ranks, `max_nodes` at most: by node
-/// rank where the users gave them; else those of the last round in their order, then the leader's node, then by
-/// host name ("node9" before "node10") and process. Nodes that leave are left out.
+/// rank where the users gave them; else those of the last round in their order, then the leader's node, then
+/// by host name ("node9" before "node10") and process. Nodes that leave are left out.
 std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes);
 
-/// The places of the nodes in that order; round and restart counts are left to the caller. Ranks of a node are
-/// one block, and so are ranks of a role on a node, as torchrun numbers them.
+/// The places of the nodes in that order; round and restart counts are left to the caller. Ranks of a node
+/// are one block, and so are ranks of a role on a node, as torchrun numbers them.
 std::vector<Assignment> assign_ranks(const std::vector<Node*>& order);
 
 /// "node 0 = a (ranks 0-1), node 1 = b (rank 2)".

@@ -79,7 +79,8 @@ SignalQueue::Event SignalQueue::wait(std::optional<Clock::time_point> deadline, 
     const timespec left = deadline ? until(*deadline) : timespec{};
     if (ppoll(entries, 3, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
     // Signals first: ranks that write without end must not drown them.
-    if (entries[0].revents == 0 && (entries[1].revents != 0 || entries[2].revents != 0)) return {Wakeup::input, 0};
+    if (entries[0].revents == 0 && (entries[1].revents != 0 || entries[2].revents != 0))
+      return {Wakeup::input, 0};
   }
 }
 

@@ -12,8 +12,8 @@ namespace lockstep::launch {
 /// Signals as events: blocked for the process and read one after the other, so that nothing happens in a
 /// signal handler and nothing is missed while the launcher is busy. One object a process, on its only thread.
 ///
-/// Taken: SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, the request for stacks and the signals that end a job. A
-/// SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
+/// Taken: SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, the request for stacks and the signals
+/// that end a job. A SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
 class SignalQueue {
  public:
   using Clock = std::chrono::steady_clock;
@@ -33,8 +33,8 @@ class SignalQueue {
     int signal_number = 0;
   };
 
-  /// The next signal; or that `deadline` came first, or that one of the `inputs` (descriptors, -1: none) can be
-  /// read. Waits without end when there is no deadline.
+  /// The next signal; or that `deadline` came first, or that one of the `inputs` (descriptors, -1: none) can
+  /// be read. Waits without end when there is no deadline.
   Event wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs = {-1, -1});
 
   /// Whether the signal asks the job to end.

@@ -113,9 +113,10 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   const pid_t launcher = getpid();
   const pid_t child = fork();
   if (child < 0) {
-    throw StartError("cannot start '" + command.front() + "': fork: " + std::strerror(errno) +
-                         ". Look at the limits on processes (ulimit -u, pids.max of the job's cgroup) and memory.",
-                     126);
+    throw StartError(
+        "cannot start '" + command.front() + "': fork: " + std::strerror(errno) +
+            ". Look at the limits on processes (ulimit -u, pids.max of the job's cgroup) and memory.",
+        126);
   }
   if (child == 0) {
     become(const_cast<char**>(arguments.data()), const_cast<char**>(variable_pointers.data()), report.ends[1],

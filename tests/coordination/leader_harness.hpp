@@ -31,11 +31,14 @@ class LeaderHarness : public LeaderOutbox {
   }
 
   void hear(NodeId node, const Json& message) { leader.hear(node, message, now); }
-  void ended(NodeId node, int round, bool ok) { hear(node, {{"type", "ended"}, {"round", round}, {"ok", ok}}); }
+  void ended(NodeId node, int round, bool ok) {
+    hear(node, {{"type", "ended"}, {"round", round}, {"ok", ok}});
+  }
   void failed(NodeId node, int round, int rank, bool own = true) {
     hear(node, {{"type", "failed"},
                 {"round", round},
-                {"record", {{"rank", rank}, {"exit_code", 3}, {"own", own}, {"error", "e" + std::to_string(rank)}}}});
+                {"record",
+                 {{"rank", rank}, {"exit_code", 3}, {"own", own}, {"error", "e" + std::to_string(rank)}}}});
   }
   void pass(std::chrono::milliseconds time) {
     now += time;
@@ -70,7 +73,8 @@ class LeaderHarness : public LeaderOutbox {
   /// The first record that has a cause of its own, else the first.
   static LeaderOptions with_judge(LeaderOptions options) {
     options.judge = [](const std::vector<Json>& records) {
-      const auto own = std::find_if(records.begin(), records.end(), [](const Json& r) { return r.value("own", true); });
+      const auto own =
+          std::find_if(records.begin(), records.end(), [](const Json& r) { return r.value("own", true); });
       const Json& cause = own == records.end() ? records.front() : *own;
       Verdict verdict;
       verdict.report = "FAILED: rank " + cause["rank"].dump();

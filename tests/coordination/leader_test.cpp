@@ -24,7 +24,9 @@ struct Job : LeaderHarness {
   Job(const LeaderOptions& given, int count) : LeaderHarness(given), options(given) {
     for (int i = 0; i < count; ++i) join(i);
   }
-  void join(NodeId id) { leader.join(id, info(std::string(1, static_cast<char>('a' + id)), options, 2), now); }
+  void join(NodeId id) {
+    leader.join(id, info(std::string(1, static_cast<char>('a' + id)), options, 2), now);
+  }
   int starts(NodeId id) const { return static_cast<int>(got(id, "start").size()); }
   int stops(NodeId id) const { return static_cast<int>(got(id, "stop").size()); }
   Assignment place(NodeId id) const { return read_assignment(got(id, "start").back()); }
@@ -299,7 +301,8 @@ TEST(Leader, RefusesNodesThatContradictTheJob) {
   };
   EXPECT_NE(refused([](NodeInfo& n) { n.run_id = "other"; }).find("--rdzv-id is 'other'"), std::string::npos);
   EXPECT_NE(refused([](NodeInfo& n) { n.max_nodes = 3; }).find("--nnodes is 2:3"), std::string::npos);
-  EXPECT_NE(refused([](NodeInfo& n) { n.node_rank = 0; }).find("taken by host a, process 1"), std::string::npos);
+  EXPECT_NE(refused([](NodeInfo& n) { n.node_rank = 0; }).find("taken by host a, process 1"),
+            std::string::npos);
   EXPECT_NE(refused([](NodeInfo& n) { n.node_rank = 2; }).find("numbered from 0"), std::string::npos);
   EXPECT_NE(refused([](NodeInfo& n) { n.version = 99; }).find("version 99"), std::string::npos);
 }

@@ -81,9 +81,9 @@ TEST(Worlds, WithoutRankZeroGiveUpAndSayWhoIsMissing) {
   const Finished alone = start_probe({"join_within", "1000"}, by_hand(1, 2, free_port()))->wait();
   EXPECT_EQ(alone.status, 1);
   EXPECT_TRUE(is_readable(alone));
-  EXPECT_TRUE(contains_all(error_of_rank(alone, 1), {"rank 1 cannot reach the job's store at 127.0.0.1:",
-                                                     "nobody came to listen there within 1000 ms",
-                                                     "Rank 0 is missing"}));
+  EXPECT_TRUE(contains_all(error_of_rank(alone, 1),
+                           {"rank 1 cannot reach the job's store at 127.0.0.1:",
+                            "nobody came to listen there within 1000 ms", "Rank 0 is missing"}));
 }
 
 TEST(Worlds, WithoutTheOthersGiveUpAndSayWhoIsMissing) {
@@ -123,17 +123,18 @@ TEST(APortInUse, IsNamedByTheLauncher) {
   const Finished job =
       run_probe(2, {"hello"}, {"--master-addr", "127.0.0.1", "--master-port", stranger.port()});
   EXPECT_EQ(job.status, 1);
-  EXPECT_TRUE(contains_all(job.err, {"cannot listen at 127.0.0.1:" + stranger.port(), "Address already in use",
-                                     "held by process " + std::to_string(getpid())}));
+  EXPECT_TRUE(
+      contains_all(job.err, {"cannot listen at 127.0.0.1:" + stranger.port(), "Address already in use",
+                             "held by process " + std::to_string(getpid())}));
 }
 
 TEST(APortInUse, IsNamedByARankThatHostsTheStore) {
   const Stranger stranger;
-  const Finished rank = start_probe({"join_within", "3000"}, by_hand(0, 2, std::stoi(stranger.port())))->wait();
+  const Finished rank =
+      start_probe({"join_within", "3000"}, by_hand(0, 2, std::stoi(stranger.port())))->wait();
   EXPECT_EQ(rank.status, 1);
-  EXPECT_TRUE(
-      contains_all(error_of_rank(rank, 0), {"rank 0 cannot listen on port " + stranger.port(),
-                                            "Address already in use", "choose another --master-port"}));
+  EXPECT_TRUE(contains_all(error_of_rank(rank, 0), {"rank 0 cannot listen on port " + stranger.port(),
+                                                    "Address already in use", "Choose another port"}));
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ TEST(ARankThatThrows, IsNamedWithItsWords) {
   EXPECT_TRUE(contains_all(job.err, {"exited with code 1\n  exception: sample 17 has no label\n"}));
 }
 
-/// Whether the rank that leaves is one that only took part, or, without a launcher, the one that hosts the store.
+/// Whether the rank that leaves is one that only took part, or, without a launcher, the one that hosts the
+/// store.
 TEST(ARankThatLeavesEarly, IsNamedByTheBarrier) {
   const Finished job = run_probe(3, {"leaves_early", "2"});
   EXPECT_EQ(job.status, 1);
@@ -47,7 +48,8 @@ TEST(ARankThatLeavesEarly, IsNamedThoughItHostedTheStore) {
   EXPECT_EQ(host->wait().status, 0);
   EXPECT_EQ(left.status, 1);
   EXPECT_TRUE(is_readable(left));
-  EXPECT_TRUE(contains_all(error_of_rank(left, 1), {"rank 1 of 2: barrier #1 failed: the job's store is gone", "rank 0"}));
+  EXPECT_TRUE(contains_all(error_of_rank(left, 1),
+                           {"rank 1 of 2: barrier #1 failed: the job's store is gone", "rank 0"}));
 }
 
 TEST(AStoppedRank, IsNamedByTheBarrier) {

@@ -70,7 +70,9 @@ TEST(LibTorchsLog, IsShownToThoseWhoAsk) {
   for (const std::string variable : {"ANOTHER_VARIABLE", "TORCH_CPP_LOG_LEVEL"}) {
     const Finished talkative = run_probe(1, {"library_warning"}, {}, {{variable, "WARNING"}});
     EXPECT_EQ(talkative.status, 0);
-    EXPECT_EQ(count_lines_with(talkative.err, "a warning of LibTorch's log"), variable == "TORCH_CPP_LOG_LEVEL" ? 1 : 0) << talkative.err;
+    EXPECT_EQ(count_lines_with(talkative.err, "a warning of LibTorch's log"),
+              variable == "TORCH_CPP_LOG_LEVEL" ? 1 : 0)
+        << talkative.err;
   }
 }
 

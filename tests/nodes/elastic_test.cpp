@@ -13,10 +13,13 @@ std::string rank_script(const std::string& folder, const std::string& then = "sl
 
 class Elastic : public Hosts {
  protected:
-  Words ranks(const std::string& then = "exec sleep 100") const { return {"sh", "-c", rank_script(folder().path(), then)}; }
+  Words ranks(const std::string& then = "exec sleep 100") const {
+    return {"sh", "-c", rank_script(folder().path(), then)};
+  }
   /// The pid of a rank, awaited.
   pid_t rank(int number, int world, int restart = 0) const {
-    return await_number(folder().file(std::to_string(number) + "." + std::to_string(world) + "." + std::to_string(restart)));
+    return await_number(
+        folder().file(std::to_string(number) + "." + std::to_string(world) + "." + std::to_string(restart)));
   }
 };
 
@@ -30,16 +33,21 @@ TEST_F(Elastic, TheFirstFailureReachesEveryNodeAndIsTheSameThere) {
   for (auto& node : nodes) {
     const Finished end = node->wait();
     EXPECT_EQ(end.status, 128 + SIGKILL) << end.err;
-    EXPECT_TRUE(has(end.err, "FAILED: rank 3 (node 1, host node1, local rank 1, pid " + std::to_string(victim)));
+    EXPECT_TRUE(
+        has(end.err, "FAILED: rank 3 (node 1, host node1, local rank 1, pid " + std::to_string(victim)));
   }
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(await_end(rank(i, 6))) << i;
 }
 
 TEST_F(Elastic, RestartsStartAllNodesAnewWithOneCount) {
   make_hosts(2);
-  const std::string fail_once = "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = $TORCHELASTIC_RESTART_COUNT ] && exit 9; sleep 100";
-  auto first = start(0, c10d("2") + Words{"--max-restarts", "2", "--restart-backoff", "0"} + ranks(fail_once));
-  auto second = start(1, c10d("2") + Words{"--max-restarts", "2", "--restart-backoff", "0"} + ranks(fail_once));
+  const std::string fail_once =
+      "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = $TORCHELASTIC_RESTART_COUNT ] && exit 9; "
+      "sleep 100";
+  auto first =
+      start(0, c10d("2") + Words{"--max-restarts", "2", "--restart-backoff", "0"} + ranks(fail_once));
+  auto second =
+      start(1, c10d("2") + Words{"--max-restarts", "2", "--restart-backoff", "0"} + ranks(fail_once));
   EXPECT_EQ(first->wait().status, 0);
   const Finished end = second->wait();
   EXPECT_EQ(end.status, 0) << end.err;
@@ -112,7 +120,8 @@ TEST_F(Elastic, AKilledLauncherIsNoticedAndNamed) {
   second->signal(SIGKILL);
   const Finished end = first->wait();
   EXPECT_EQ(end.status, 1) << end.err;
-  EXPECT_TRUE(has(end.err, "FAILED: node 1 (host node1, process " + std::to_string(second->pid()) + ") closed"));
+  EXPECT_TRUE(
+      has(end.err, "FAILED: node 1 (host node1, process " + std::to_string(second->pid()) + ") closed"));
   EXPECT_TRUE(await_end(orphan));
 }
 

@@ -18,14 +18,15 @@ using Words = std::vector<std::string>;
 class Hosts : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!Network::possible()) GTEST_SKIP() << "hosts of their own namespaces need root (CAP_SYS_ADMIN, CAP_NET_ADMIN)";
+    if (!Network::possible())
+      GTEST_SKIP() << "hosts of their own namespaces need root (CAP_SYS_ADMIN, CAP_NET_ADMIN)";
   }
 
   void make_hosts(int count) { network_ = std::make_unique<Network>(count); }
   const Network& network() const { return *network_; }
 
-  /// A launcher on that host; `words` are its arguments after "run". Its home is the test's own, so that no key of
-  /// the user's is touched.
+  /// A launcher on that host; `words` are its arguments after "run". Its home is the test's own, so that no
+  /// key of the user's is touched.
   std::unique_ptr<LauncherProcess> start(int host, Words words, Environment variables = {}) {
     words.insert(words.begin(), "run");
     variables.emplace("HOME", folder_.path());
@@ -34,18 +35,22 @@ class Hosts : public ::testing::Test {
 
   /// The options of a job of `nodes` ("2", "1:2") that meets on host 0.
   Words c10d(const std::string& nodes, const std::string& ranks = "1") const {
-    return {"--nnodes", nodes, "--nproc-per-node", ranks, "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29400",
-            "--rdzv-conf", "last_call_timeout=1,keep_alive_interval=1,join_timeout=30"};
+    return {"--nnodes",         nodes,
+            "--nproc-per-node", ranks,
+            "--rdzv-backend",   "c10d",
+            "--rdzv-endpoint",  "node0:29400",
+            "--rdzv-conf",      "last_call_timeout=1,keep_alive_interval=1,join_timeout=30"};
   }
   Words static_job(int node, const std::string& nodes = "2", const std::string& ranks = "1") const {
-    return {"--nnodes", nodes, "--nproc-per-node", ranks, "--node-rank", std::to_string(node), "--master-addr",
-            Network::address(0)};
+    return {"--nnodes",           nodes,           "--nproc-per-node", ranks, "--node-rank",
+            std::to_string(node), "--master-addr", Network::address(0)};
   }
 
   /// A program that writes its pid into the file "pid" and then sleeps.
   Words sleeper(const std::string& seconds) const {
     const std::string file = folder_.file("pid");
-    return {"sh", "-c", "echo $$ > " + file + ".new; mv " + file + ".new " + file + "; exec sleep " + seconds};
+    return {"sh", "-c",
+            "echo $$ > " + file + ".new; mv " + file + ".new " + file + "; exec sleep " + seconds};
   }
 
   const ScratchFolder& folder() const { return folder_; }

@@ -86,9 +86,11 @@ Network::Network(int hosts) {
     const pid_t holder = start_holder(name(i));
     hosts_.push_back(holder);
     const auto in_host = [&](const std::vector<std::string>& words) {
-      if (run(words, [&] { enter_namespaces(holder); }) != 0) throw std::runtime_error("failed: " + words[0] + " " + words[1]);
+      if (run(words, [&] { enter_namespaces(holder); }) != 0)
+        throw std::runtime_error("failed: " + words[0] + " " + words[1]);
     };
-    in_switch({"ip", "link", "add", name(i), "type", "veth", "peer", "name", "eth0", "netns", std::to_string(holder)});
+    in_switch({"ip", "link", "add", name(i), "type", "veth", "peer", "name", "eth0", "netns",
+               std::to_string(holder)});
     in_switch({"ip", "link", "set", name(i), "master", "br0", "up"});
     in_host({"ip", "addr", "add", address(i) + "/24", "dev", "eth0"});
     in_host({"ip", "link", "set", "eth0", "up"});
@@ -118,7 +120,8 @@ pid_t Network::start_holder(const std::string& host_name) const {
 
 void Network::in_switch(const std::vector<std::string>& words) const {
   const pid_t holder = switch_;
-  if (run(words, [&] { enter_namespaces(holder); }) != 0) throw std::runtime_error("failed: ip " + words[1] + " " + words[2]);
+  if (run(words, [&] { enter_namespaces(holder); }) != 0)
+    throw std::runtime_error("failed: ip " + words[1] + " " + words[2]);
 }
 
 std::function<void()> Network::enter(int host) const {

@@ -9,9 +9,9 @@
 
 namespace lockstep::launch {
 
-/// Several hosts on one machine: network, host name and /etc/hosts of their own for each, joined by a bridge that
-/// only they see. The file system and the processes are this machine's. All of it goes with the object, or with
-/// this process, however it ends. Needs root.
+/// Several hosts on one machine: network, host name and /etc/hosts of their own for each, joined by a bridge
+/// that only they see. The file system and the processes are this machine's. All of it goes with the object,
+/// or with this process, however it ends. Needs root.
 ///
 /// Host i is called "node<i>" and has the address 10.77.0.<i + 1>.
 class Network {

@@ -1,4 +1,5 @@
-// Jobs over two hosts with Python's ranks, with torchrun's agents, and with a whole training program of Lockstep.
+// Jobs over two hosts with Python's ranks, with torchrun's agents, and with a whole training program of
+// Lockstep.
 
 #include <csignal>
 
@@ -21,10 +22,13 @@ class Peers : public Hosts {
   void SetUp() override {
     Hosts::SetUp();
     script_ = folder().write("all_reduce.py", kAllReduce);
-    variables_ = {{"PYTHON_EXEC", LOCKSTEP_TEST_PYTHON}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"OMP_NUM_THREADS", "1"}};
+    variables_ = {
+        {"PYTHON_EXEC", LOCKSTEP_TEST_PYTHON}, {"GLOO_SOCKET_IFNAME", "eth0"}, {"OMP_NUM_THREADS", "1"}};
   }
 
-  std::unique_ptr<LauncherProcess> lockstep(int host, Words words) { return start(host, std::move(words), variables_); }
+  std::unique_ptr<LauncherProcess> lockstep(int host, Words words) {
+    return start(host, std::move(words), variables_);
+  }
   std::unique_ptr<LauncherProcess> torchrun(int host, const Words& words) {
     return std::make_unique<LauncherProcess>(Words{"-B", "-m", "torch.distributed.run"} + words, variables_,
                                              network().enter(host), LOCKSTEP_TEST_PYTHON);
@@ -84,7 +88,14 @@ TEST_F(Peers, TheModelOfTwoHostsIsThatOfOne) {
   make_hosts(2);
   variables_.erase("GLOO_SOCKET_IFNAME");
   const auto train = [](const ScratchFolder& into) {
-    return Words{LOCKSTEP_IMAGE_CLASSIFICATION, "--epochs", "1", "--device", "cpu", "--no-progress", "--output-dir", into.path()};
+    return Words{LOCKSTEP_IMAGE_CLASSIFICATION,
+                 "--epochs",
+                 "1",
+                 "--device",
+                 "cpu",
+                 "--no-progress",
+                 "--output-dir",
+                 into.path()};
   };
   const ScratchFolder one, two;
   EXPECT_EQ(lockstep(0, Words{"--nproc-per-node", "2"} + train(one))->wait().status, 0);

@@ -4,7 +4,8 @@ namespace lockstep::launch {
 namespace {
 
 const std::string kTell =
-    "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE, "
+    "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK of "
+    "$GROUP_WORLD_SIZE, "
     "role $ROLE_RANK of $ROLE_WORLD_SIZE, store $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_USE_AGENT_STORE";
 
 TEST_F(Hosts, StaticJobNumbersNodesAsTold) {
@@ -14,8 +15,9 @@ TEST_F(Hosts, StaticJobNumbersNodesAsTold) {
   const Words ranks = {"1", "3", "2"};
   const std::vector<int> hosts = {0, 2, 1};
   for (int node = 0; node < 3; ++node)
-    nodes.push_back(start(hosts[static_cast<std::size_t>(node)],
-                          static_job(node, "3", ranks[static_cast<std::size_t>(node)]) + Words{"sh", "-c", kTell}));
+    nodes.push_back(
+        start(hosts[static_cast<std::size_t>(node)],
+              static_job(node, "3", ranks[static_cast<std::size_t>(node)]) + Words{"sh", "-c", kTell}));
   std::string out;
   for (auto& node : nodes) {
     const Finished end = node->wait();
@@ -41,7 +43,8 @@ TEST_F(Hosts, C10dJobFormsByItself) {
   EXPECT_EQ(a.status, 0) << a.err;
   EXPECT_EQ(b.status, 0) << b.err;
   EXPECT_TRUE(has(a.out, "rank 0 of 4, local 0 of 2, node 0 of 2, role 0 of 4, store node0:29400 True\n"));
-  EXPECT_TRUE(has(b.out, "rank 3 of 4, local 1 of 2, node 1 of 2, role 3 of 4, store 10.77.0.1:29400 True\n"));
+  EXPECT_TRUE(
+      has(b.out, "rank 3 of 4, local 1 of 2, node 1 of 2, role 3 of 4, store 10.77.0.1:29400 True\n"));
   EXPECT_TRUE(has(b.err, "2 nodes: node 0 = node0 (ranks 0-1), node 1 = node1 (ranks 2-3)"));
 }
 
@@ -101,7 +104,8 @@ TEST_F(Hosts, ContradictionsAreNamedOnBothSides) {
   make_hosts(2);
   auto first = start(0, c10d("1:2") + Words{"--rdzv-id", "here"} + sleeper("4"));
   await_number(folder().file("pid"));
-  const Finished other_id = start(1, c10d("1:2") + Words{"--rdzv-id", "there", "true"}, {{"LOCKSTEP_JOB_TOKEN", ""}})->wait();
+  const Finished other_id =
+      start(1, c10d("1:2") + Words{"--rdzv-id", "there", "true"}, {{"LOCKSTEP_JOB_TOKEN", ""}})->wait();
   EXPECT_EQ(other_id.status, 1);
   const Finished other_size = start(1, c10d("2") + Words{"--rdzv-id", "here", "true"})->wait();
   EXPECT_EQ(other_size.status, 1);
@@ -130,8 +134,9 @@ TEST_F(Hosts, WhoIsNotReachedIsSaid) {
   const Finished silent = start(1, job + Words{"--rdzv-endpoint", "node0:29400", "true"})->wait();
   EXPECT_EQ(silent.status, 1);
   EXPECT_TRUE(has(silent.err, "10.77.0.1:29400"));
-  const Finished unknown =
-      start(1, job + Words{"--rdzv-conf", "join_timeout=2,is_host=0", "--rdzv-endpoint", "no-such-host:1", "true"})->wait();
+  const Finished unknown = start(1, job + Words{"--rdzv-conf", "join_timeout=2,is_host=0", "--rdzv-endpoint",
+                                                "no-such-host:1", "true"})
+                               ->wait();
   EXPECT_EQ(unknown.status, 1);
   EXPECT_TRUE(has(unknown.err, "no-such-host"));
 }

@@ -1,4 +1,5 @@
-// Prints who this process is in its job as one line of JSON, for slurm_test.py to hold against what Slurm says.
+// Prints who this process is in its job as one line of JSON, for slurm_test.py to hold against what Slurm
+// says.
 #include <unistd.h>
 
 #include <iostream>

@@ -153,6 +153,12 @@ TEST(RestartPolicy, GivesUpAfterThreeAttemptsWithoutProgress) {
             "are left");
 }
 
+TEST(RestartPolicy, WithoutPausesTheNumberOfRestartsAloneDecides) {
+  RestartPolicy policy(9, seconds(0));
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(fails(policy, 0, 1).again) << i;
+  EXPECT_FALSE(fails(policy, 0, 1).again);
+}
+
 TEST(RestartPolicy, ProgressAndLongLivesForgive) {
   RestartPolicy policy(99, seconds(1));
   for (std::uint64_t step = 1; step < 20; ++step) EXPECT_TRUE(fails(policy, 5, step).again);
