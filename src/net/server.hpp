@@ -20,11 +20,11 @@ struct ServerOptions {
   /// Whether PyTorch's own clients, which can prove nothing, are served: those of this host that belong to
   /// our user or to root, and those of hosts that the owner has admitted.
   bool plain_clients = true;
-  /// Whether those of every other host are served too, as PyTorch's own server does: for jobs that have no
-  /// secret.
+  /// Whether those of every other host may be served too, as PyTorch's own server does it: for jobs that have
+  /// no secret, or that have agents which can prove nothing.
   bool every_host = false;
-  /// Whether the owner is asked about each plain client of an admitted host. False: the admission is enough,
-  /// for jobs where no agent of ours runs on that host.
+  /// Whether the owner is asked about each plain client of another host. False: that it may be served is
+  /// enough, for owners who can ask nobody there.
   bool vouching = true;
   /// The most connections, all together and from one host. The process's own limit of open files is kept too.
   std::size_t most_connections = 16384;

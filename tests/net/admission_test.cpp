@@ -150,11 +150,21 @@ TEST(Vouching, AHostThatWasNotAdmittedIsNotServed) {
   EXPECT_EQ(server.counts().turned_away, 2U);
 }
 
-TEST(Vouching, IsNotNeededWhereEveryHostIsServed) {
-  ServerOptions options = far();
+TEST(Vouching, IsNotNeededWhereEveryHostIsServedWithoutAsking) {
+  ServerOptions options = far(false);
   options.every_host = true;
   Server server(listen_on_loopback(0), options);
   StoreClient({server.address()}, {}, soon()).ping(soon());
+}
+
+TEST(Vouching, IsAskedForOnEveryHostWhereTheOwnerWantsToKnow) {
+  ServerOptions options = far();
+  options.every_host = true;
+  Server server(listen_on_loopback(0), options);
+  const FileDescriptor client = connect_to({server.address()}, soon());
+  send_all(client.get(), greeting(1), soon());
+  ASSERT_TRUE(await_ready(server.events_descriptor(), POLLIN, soon()));
+  EXPECT_EQ(server.take_events().vouch_requests.size(), 1U);
 }
 
 TEST(Vouching, AProvenClientNeedsNone) {
@@ -202,6 +212,21 @@ TEST(Vouching, NothingIsExecutedBeforeTheAnswer) {
   receive_exactly(client.get(), nonce, sizeof nonce, soon());
   for (int i = 0; i < 4000 && !server.contains("k"); ++i) std::this_thread::sleep_for(Milliseconds(5));
   EXPECT_EQ(server.get("k"), "v");
+}
+
+TEST(Vouching, ClientsThatHaveGoneAreNotAskedAbout) {
+  Server server(listen_on_loopback(0), far());
+  server.admit(Address::loopback(0));
+  for (int i = 0; i < 20; ++i) {
+    const FileDescriptor client = connect_to({server.address()}, soon());
+    send_all(client.get(), greeting(1), soon());
+    ASSERT_TRUE(await_ready(server.events_descriptor(), POLLIN, soon()));
+    // Closing with an option that leaves nothing to wait for, as a crash does.
+    const linger at_once{1, 0};
+    setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+  for (int i = 0; i < 4000 && server.counts().open > 0; ++i) std::this_thread::sleep_for(Milliseconds(5));
+  EXPECT_TRUE(server.take_events().vouch_requests.empty());
 }
 
 TEST(Vouching, AnOwnerThatDoesNotAnswerRefuses) {

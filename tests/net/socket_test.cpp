@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
@@ -70,7 +71,9 @@ TEST(Socket, EverywhereTakesBothFamilies) {
 TEST(Socket, APortInUseNamesItsHolder) {
   const FileDescriptor listener = listen_on_loopback(0);
   const std::uint16_t port = local_address(listener.get()).port();
-  const std::string self = "process " + std::to_string(getpid()) + " (net_test)";
+  std::string name;
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  const std::string self = "process " + std::to_string(getpid()) + " (" + name + ")";
   EXPECT_EQ(port_holder(port), self);
   EXPECT_THROWS(listen_on_loopback(port), CommunicationError, "127.0.0.1:" + std::to_string(port), "in use",
                 self);
