@@ -37,9 +37,10 @@ int exit_status(const LaunchPlan& plan, int status) {
 }
 
 int launch(const LaunchPlan& plan, Environment environment) {
-  // Before any thread: the guardian is forked by it.
-  Supervision supervision(environment, plan.end_signals);
+  // Goes last: while it waits for a reader, signals act as on any program.
   Console console(environment);
+  // Before the first line, and so before any thread: the guardian is forked by it.
+  Supervision supervision(environment, plan.end_signals);
   if (plan.log_level <= LogLevel::warning) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }

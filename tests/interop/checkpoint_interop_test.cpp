@@ -50,8 +50,8 @@ void step(torch::nn::Linear& model, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-/// torch.optim does the next step from the checkpoint, and comes to the same bits.
-TEST_P(PythonGoesOn, WithTheSameBits) {
+/// torch.optim does the next step from the checkpoint, and comes to the same weights and the same state.
+TEST_P(PythonGoesOn, WhereTheOptimizerStood) {
   const TemporaryFolder folder;
   const Accelerator accelerator(World::single(), {.device = "cpu"});
   torch::manual_seed(5);

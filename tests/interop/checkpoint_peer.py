@@ -26,7 +26,8 @@ def optimizer_from(folder, parameters):
 
 
 def compare(what, mine, theirs):
-    if not torch.equal(mine, theirs):
+    # LibTorch's AdamW multiplies and adds where Python's interpolates: the last bit may differ.
+    if not torch.allclose(mine, theirs.to(mine.dtype), rtol=1e-6, atol=1e-7):
         print(f"{what} differs by up to {(mine - theirs).abs().max().item()}")
 
 

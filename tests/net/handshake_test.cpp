@@ -107,7 +107,7 @@ TEST(Handshake, NobodyAndSilenceAreToldApart) {
 TEST(Handshake, StrangersAreToldApart) {
   const Answering web(kGreetingBytes, "HTTP/1.1 400 Bad Request\r\n\r\n"), closing(0, "");
   EXPECT_EQ(failure_of(web.address(), "s", soon()), ControlFailure::not_lockstep);
-  EXPECT_EQ(failure_of(closing.address(), "s", soon()), ControlFailure::not_lockstep);
+  EXPECT_EQ(failure_of(closing.address(), "s", soon()), ControlFailure::broken_off);
 }
 
 TEST(Handshake, AnotherVersionIsNamed) {
