@@ -2,13 +2,18 @@
 
 Writes FOLDER/<restart>.<rank>.json with its environment, its arguments and how it was started, and then does ACTIONS,
 with commas between them: `say` (a line to each stream), `exit=N`, `kill=N` (a signal to itself), `wait` (until it is
-told to end), `rank=R:ACTION` (only that rank), `attempt=A:ACTION` (only at that restart), `raise` (under @record).
+told to end), `rank=R:ACTION` (only that rank), `attempt=A:ACTION` (only at that restart), `raise` (under @record),
+`meet` (waits until each rank of this start has noted what it found).
 """
 import json
 import os
 import signal
 import sys
 import time
+
+
+def note_path(folder, rank):
+    return os.path.join(folder, f"{os.environ['TORCHELASTIC_RESTART_COUNT']}.{rank}.json")
 
 
 def note(folder):
@@ -21,7 +26,7 @@ def note(folder):
         "signals_blocked": sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])),
         "directory": os.getcwd(),
     }
-    path = os.path.join(folder, f"{os.environ['TORCHELASTIC_RESTART_COUNT']}.{os.environ['RANK']}.json")
+    path = note_path(folder, os.environ["RANK"])
     with open(path + ".new", "w") as file:
         json.dump(found, file)
     os.rename(path + ".new", path)
@@ -42,6 +47,15 @@ def fail_with_record():
     main()
 
 
+def meet():
+    paths = [note_path(sys.argv[1], rank) for rank in range(int(os.environ["WORLD_SIZE"]))]
+    for _ in range(6000):
+        if all(map(os.path.exists, paths)):
+            return
+        time.sleep(0.02)
+    raise SystemExit("the other ranks did not come")
+
+
 def act(action):
     rank = os.environ["RANK"]
     if action == "say":
@@ -49,6 +63,8 @@ def act(action):
         print(f"err of {rank}", file=sys.stderr, flush=True)
     elif action == "read":
         print(f"read: {sys.stdin.readline()!r}", flush=True)
+    elif action == "meet":
+        meet()
     elif action == "raise":
         fail_with_record()
     elif action == "wait":
