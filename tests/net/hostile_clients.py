@@ -147,19 +147,17 @@ class Hostile(unittest.TestCase):
         self.check_service()
 
     def test_slow_half_sent_requests(self):
-        for number_of in range(500):
-            start = GREETING + bytes([SET]) + text(b"/slow/%d" % number_of) + number(8 * MEBIBYTE)
-            self.attack(start)
+        slow = [self.attack(GREETING + bytes([SET]) + text(b"/slow/%d" % number_of) + number(8 * MEBIBYTE))
+                for number_of in range(500)]
         for _ in range(3):
-            for connection in self.opened:
+            for connection in slow:
                 connection.sendall(b"x")
             self.check_service()
 
     def test_silent_strangers_make_room(self):
-        for _ in range(1000):
-            self.attack(b"\0\xce")
+        strangers = [self.attack(b"\0\xce") for _ in range(1000)]
         self.check_service()
-        self.assertTrue(is_closed(self.opened[0]))
+        self.assertTrue(is_closed(strangers[0]))
 
     def test_sets_beyond_the_cap(self):
         refused = 0
