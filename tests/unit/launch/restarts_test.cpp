@@ -44,8 +44,11 @@ TEST(Restarts, AThousandOfThemLeaveNothingBehind) {
   ASSERT_EQ(holdings.size(), 2U);
   const Holdings& early = holdings.at(50);
   const Holdings& late = holdings.at(999);
-  EXPECT_EQ(late.descriptors, early.descriptors);
-  EXPECT_EQ(late.threads, early.threads);
+  // A rank may look while its launcher is between two closes of starting it, so a few more or less say
+  // nothing; one left by each restart would be 949.
+  constexpr int kInPassing = 8;
+  EXPECT_LE(late.descriptors, early.descriptors + kInPassing);
+  EXPECT_LE(late.threads, early.threads + kInPassing);
   EXPECT_LE(late.kibibytes, early.kibibytes + 1024) << "memory grows with restarts";
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
 }
