@@ -13,6 +13,7 @@
 #include "process/supervision.hpp"
 #include "process/worker_process.hpp"
 #include "slurm/command.hpp"
+#include "trace/trace_command.hpp"
 #include "watch/stacks_command.hpp"
 
 namespace {
@@ -27,6 +28,7 @@ constexpr const char* kUsage =
     "commands:\n"
     "  run         Starts a program as several ranks on this host; see lockstep run --help.\n"
     "  stacks      Makes a running 'lockstep run' print where its ranks are; see lockstep stacks --help.\n"
+    "  trace       Tells from the ranks' traces who waits for whom; see lockstep trace --help.\n"
     "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
@@ -75,6 +77,7 @@ int dispatch(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words.front();
   if (command == "run") return run({words.begin() + 1, words.end()});
   if (command == "stacks") return stacks_command({words.begin() + 1, words.end()}, std::cout);
+  if (command == "trace") return trace_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "slurm") return slurm_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "--version") {
     std::cout << "lockstep " LOCKSTEP_VERSION "\n";

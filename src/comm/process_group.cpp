@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "observed_backend.hpp"
 #include "process_group_impl.hpp"
 
 namespace lockstep {
@@ -66,10 +68,15 @@ c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::str
   return comm::to_intrusive(store.with_prefix(name).c10d_store());
 }
 
+/// Puts a backend before this group's observer. `check`: its collectives are compared before they start.
+using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend> backend,
+                                                                comm::Ends ends, bool check)>;
+
 void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options) {
-  const auto gloo =
-      comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address());
+              const ProcessGroupOptions& options, const Observe& observe) {
+  const auto gloo = observe(
+      comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address()),
+      comm::Ends::by_future, true);
   group.setBackend(at::kCPU, BackendType::GLOO, gloo);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
     group.setBackend(at::kCUDA, BackendType::GLOO, gloo);
@@ -77,22 +84,23 @@ void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
 }
 
 void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options) {
-  const auto nccl = comm::cuda_plugin().make_nccl_backend(backend_store(store, "nccl"), rank, size,
-                                                          options.device.index(), options.timeout);
+              const ProcessGroupOptions& options, const Observe& observe) {
+  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(backend_store(store, "nccl"), rank, size,
+                                                                  options.device.index(), options.timeout),
+                            comm::Ends::unseen, false);
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
 std::shared_ptr<c10d::ProcessGroup> make_group(int rank, int size, const Store& store,
-                                               const ProcessGroupOptions& options) {
+                                               const ProcessGroupOptions& options, const Observe& observe) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
   const bool with_nccl = options.device.is_cuda() && options.backend != CommBackend::gloo;
   if (options.device.is_cuda()) {
     comm::cuda_plugin().set_device(options.device.index());
     group->setBoundDeviceId(options.device);
   }
-  if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options);
-  if (with_nccl) add_nccl(*group, rank, size, store, options);
+  if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options, observe);
+  if (with_nccl) add_nccl(*group, rank, size, store, options, observe);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : BackendType::GLOO);
   group->setGroupName("lockstep");
   return comm::to_shared(std::move(group));
@@ -122,19 +130,34 @@ CommBackend comm_backend_from(const std::string& name) {
   throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
 }
 
-ProcessGroup::Impl::Impl(const comm::Membership& group_members, const Store& origin, const Store& group_store,
-                         const ProcessGroupOptions& group_options)
-    : members(group_members), who(std::make_shared<std::string>(members.who)), options(group_options) {
+ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
+                         const Store& group_store, const ProcessGroupOptions& group_options,
+                         std::shared_ptr<comm::Diagnostics> diagnostics)
+    : members(group_members),
+      path(std::move(group_path)),
+      who(std::make_shared<std::string>(members.who)),
+      options(group_options),
+      is_outermost(diagnostics == nullptr) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
   check_in(group_store, members);
   comm::StoreBarrier join(group_store.with_prefix("join"), members);
   join.arrive_and_wait(options.join_timeout);
-  auto group =
-      comm::translated([&] { return make_group(members.rank, members.size(), group_store, options); },
-                       [&] { return *who + ": setting up the process group failed"; });
-  connections = std::make_unique<Connections>(
-      Connections{origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
+  if (is_outermost) {
+    diagnostics = comm::Diagnostics::make(
+        members, group_store.with_prefix("watch"),
+        options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
+  }
+  const Observe observe = [&](c10::intrusive_ptr<c10d::Backend> backend, comm::Ends ends, bool check) {
+    auto observer = comm::make_observer(diagnostics, {members, path, options.timeout},
+                                        backend->getBackendName(), group_store, check);
+    return comm::observed(std::move(backend), std::move(observer), ends);
+  };
+  auto group = comm::translated(
+      [&] { return make_group(members.rank, members.size(), group_store, options, observe); },
+      [&] { return *who + ": setting up the process group failed"; });
+  connections = std::make_unique<Connections>(Connections{
+      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
 }
@@ -143,7 +166,11 @@ ProcessGroup::Impl::~Impl() {
   // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
   // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
   // fail, and report it, before this rank has reported the cause.
-  if (std::uncaught_exceptions() > 0) static_cast<void>(connections.release());
+  if (std::uncaught_exceptions() > 0) {
+    static_cast<void>(connections.release());
+  } else if (is_outermost && connections && connections->diagnostics->watch) {
+    connections->diagnostics->watch->say_goodbye();
+  }
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
@@ -158,7 +185,7 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
   // waiting.
-  impl_ = std::make_shared<Impl>(comm::Membership::whole(rank, size), store,
+  impl_ = std::make_shared<Impl>(comm::Membership::whole(rank, size), "world", store,
                                  store.clone().with_prefix("group"), options);
 }
 
@@ -182,6 +209,10 @@ void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   impl_->connections->barrier.arrive_and_wait(timeout);
 }
 
+std::string ProcessGroup::write_trace(const std::string& folder) const {
+  return comm::TraceWriter::write_into(*impl_->connections->diagnostics->recorder, folder, "the program");
+}
+
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
   check_members(ranks, impl_->members.size());
   const std::string name = "sub/" + std::to_string(++impl_->groups);
@@ -194,8 +225,9 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
   if (place == ranks.end()) return std::nullopt;
   const int rank = static_cast<int>(place - ranks.begin());
-  return ProcessGroup(std::make_shared<Impl>(impl_->members.part(ranks, rank), impl_->connections->origin,
-                                             impl_->connections->store.with_prefix(name), impl_->options));
+  return ProcessGroup(std::make_shared<Impl>(
+      impl_->members.part(ranks, rank), impl_->path + "/" + name, impl_->connections->origin,
+      impl_->connections->store.with_prefix(name), impl_->options, impl_->connections->diagnostics));
 }
 
 }  // namespace lockstep
