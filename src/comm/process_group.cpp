@@ -68,6 +68,17 @@ c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::str
   return comm::to_intrusive(store.with_prefix(name).c10d_store());
 }
 
+bool has_nccl(const ProcessGroupOptions& options) {
+  return options.device.is_cuda() && options.backend != CommBackend::gloo;
+}
+
+/// NCCL's backend in `group`, or null.
+c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
+                                          const ProcessGroupOptions& options) {
+  if (!has_nccl(options)) return {};
+  return comm::unobserved(group.getBackend(BackendType::NCCL));
+}
+
 /// Puts a backend before this group's observer. `check`: its collectives are compared before they start.
 using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend> backend,
                                                                 comm::Ends ends, bool check)>;
@@ -84,26 +95,42 @@ void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
 }
 
 void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options, const Observe& observe) {
-  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(backend_store(store, "nccl"), rank, size,
-                                                                  options.device.index(), options.timeout),
-                            comm::Ends::unseen, false);
+              const ProcessGroupOptions& options, const Observe& observe, const NcclParent& parent) {
+  const comm::NcclRequest request{.store = backend_store(store, "nccl"),
+                                  .rank = rank,
+                                  .size = size,
+                                  .device_index = options.device.index(),
+                                  .timeout = options.timeout,
+                                  .high_priority_streams = options.nccl_high_priority_streams,
+                                  .parent = parent.backend,
+                                  .color = parent.color};
+  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(request), comm::Ends::unseen, false);
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
 std::shared_ptr<c10d::ProcessGroup> make_group(int rank, int size, const Store& store,
-                                               const ProcessGroupOptions& options, const Observe& observe) {
+                                               const ProcessGroupOptions& options, const Observe& observe,
+                                               const NcclParent& parent) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
-  const bool with_nccl = options.device.is_cuda() && options.backend != CommBackend::gloo;
+  const bool with_nccl = has_nccl(options);
   if (options.device.is_cuda()) {
     comm::cuda_plugin().set_device(options.device.index());
     group->setBoundDeviceId(options.device);
   }
   if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options, observe);
-  if (with_nccl) add_nccl(*group, rank, size, store, options, observe);
+  if (with_nccl) add_nccl(*group, rank, size, store, options, observe, parent);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : BackendType::GLOO);
   group->setGroupName("lockstep");
   return comm::to_shared(std::move(group));
+}
+
+/// Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
+void abort_nccl(const c10d::ProcessGroup& group, const ProcessGroupOptions& options) noexcept {
+  try {
+    if (const auto nccl = nccl_of(group, options)) nccl->abort();
+  } catch (const std::exception&) {
+    // An exception is under way already, and it is the one to report.
+  }
 }
 
 std::string describe(const std::vector<int>& ranks) {
@@ -132,7 +159,7 @@ CommBackend comm_backend_from(const std::string& name) {
 
 ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
                          const Store& group_store, const ProcessGroupOptions& group_options,
-                         std::shared_ptr<comm::Diagnostics> diagnostics)
+                         std::shared_ptr<comm::Diagnostics> diagnostics, const NcclParent& nccl_parent)
     : members(group_members),
       path(std::move(group_path)),
       who(std::make_shared<std::string>(members.who)),
@@ -154,7 +181,7 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
     return comm::observed(std::move(backend), std::move(observer), ends);
   };
   auto group = comm::translated(
-      [&] { return make_group(members.rank, members.size(), group_store, options, observe); },
+      [&] { return make_group(members.rank, members.size(), group_store, options, observe, nccl_parent); },
       [&] { return *who + ": setting up the process group failed"; });
   connections = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
@@ -167,6 +194,7 @@ ProcessGroup::Impl::~Impl() {
   // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
   // fail, and report it, before this rank has reported the cause.
   if (std::uncaught_exceptions() > 0) {
+    if (connections) abort_nccl(*connections->group, options);
     static_cast<void>(connections.release());
   } else if (is_outermost && connections && connections->diagnostics->watch) {
     connections->diagnostics->watch->say_goodbye();
@@ -215,7 +243,9 @@ std::string ProcessGroup::write_trace(const std::string& folder) const {
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
   check_members(ranks, impl_->members.size());
-  const std::string name = "sub/" + std::to_string(++impl_->groups);
+  const ProcessGroupOptions& options = impl_->options;
+  const int color = static_cast<int>(++impl_->groups);
+  const std::string name = "sub/" + std::to_string(color);
   const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
   if (agreed != describe(ranks)) {
     throw CommunicationError(*impl_->who + ": new_group" + describe(ranks) +
@@ -223,7 +253,13 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
                              ": every rank must pass the same list, in the same order of calls");
   }
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
-  if (place == ranks.end()) return std::nullopt;
+  // Not for groups of one, for which there is nothing to split.
+  NcclParent parent;
+  if (options.nccl_split && ranks.size() > 1) parent = {nccl_of(*impl_->connections->group, options), color};
+  if (place == ranks.end()) {
+    if (parent.backend) comm::cuda_plugin().sit_out_split(parent.backend, options.device.index());
+    return std::nullopt;
+  }
   const int rank = static_cast<int>(place - ranks.begin());
   return ProcessGroup(std::make_shared<Impl>(
       impl_->members.part(ranks, rank), impl_->path + "/" + name, impl_->connections->origin,

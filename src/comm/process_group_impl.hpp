@@ -22,12 +22,18 @@ struct Connections {
   std::shared_ptr<c10d::ProcessGroup> group;
 };
 
+/// What a part of a group splits its NCCL communicator from; no backend: it makes one of its own.
+struct NcclParent {
+  c10::intrusive_ptr<c10d::Backend> backend = {};
+  int color = 0;
+};
+
 struct ProcessGroup::Impl {
   /// `origin` is the store that the program gave, `group_store` this group's corner of it. A part of a group
   /// has its `diagnostics`; the outermost group makes them.
   Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
        const Store& group_store, const ProcessGroupOptions& group_options,
-       std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr);
+       std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

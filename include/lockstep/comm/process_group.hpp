@@ -46,6 +46,12 @@ struct ProcessGroupOptions {
   /// used alone.
   std::string network_interface = {};
 
+  /// NCCL's operations on streams of high priority, so that they need not queue behind computation.
+  bool nccl_high_priority_streams = false;
+
+  /// new_group() splits NCCL's communicator instead of making one anew: quicker, and with shared resources.
+  bool nccl_split = true;
+
   /// What the group watches about itself. Nothing: DiagnosticsOptions::from_environment(). All ranks must
   /// agree on `check`. Parts of a group have what the group has.
   std::optional<DiagnosticsOptions> diagnostics = {};

@@ -23,6 +23,7 @@ class Range {
  private:
   std::string name_;
   std::int64_t begin_;
+  bool in_nvtx_;
 };
 
 }  // namespace lockstep::trace
