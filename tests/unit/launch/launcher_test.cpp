@@ -198,6 +198,28 @@ TEST(Launcher, GrandchildrenEndWithTheJob) {
   }
 }
 
+/// A debugger that waits until a line of the rank has passed through the launcher.
+TEST(Launcher, ServesItsRanksWhileADebuggerLooksAtThem) {
+  const ScratchFolder folder;
+  const auto wait_for = [&](const std::string& name) {
+    return "while [ ! -e " + folder.file(name) + " ]; do sleep 0.01; done; ";
+  };
+  folder.write("eu-stack",
+               "#!/bin/sh\n: > " + folder.file("asked") + "\n" + wait_for("go") + "echo '#0 answered'\n",
+               true);
+  LauncherProcess launcher(
+      shell({"--tee=1"}, note_pid(folder.file("pid")) + wait_for("asked") + "echo line; exec sleep 100"),
+      {{"PATH", folder.path() + ":/usr/bin:/bin"}});
+  await_number(folder.file("pid"));
+  launcher.signal(SIGRTMIN + 4);
+  EXPECT_TRUE(eventually([&] { return lines_with(launcher.out(), "line") == 1; }));
+  folder.write("go", "");
+  EXPECT_TRUE(eventually([&] { return lines_with(launcher.err(), "stacks of rank 0") == 1; }));
+  launcher.signal(SIGTERM);
+  const Finished end = launcher.wait();
+  EXPECT_EQ(lines_with(end.err, "#0 answered"), 1) << end.err;
+}
+
 TEST(Launcher, ProgramsThatCannotStartAreNamed) {
   const Finished absent =
       launch({"run", "--nproc-per-node=2", "/no/such/program"}, {{"OMP_NUM_THREADS", "1"}});
