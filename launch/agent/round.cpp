@@ -52,7 +52,7 @@ Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt att
       attempt_(std::move(attempt)),
       relay_(relay),
       log_(log),
-      group_(signals, guardian) {}
+      group_(signals, guardian, plan.keep_daemons) {}
 
 void Round::start() {
   memory_kills_before_ = out_of_memory_kills();
