@@ -70,7 +70,7 @@ Ticket GroupObserver::begin(const OperationFacts& facts, bool starts_now) {
     check_->before(ticket, facts);
   } catch (const TimeoutError&) {
     finish(ticket, false);
-    time_is_up(record_of(ticket));
+    time_is_up(record_of(ticket), "");
   } catch (const Error& error) {
     finish(ticket, false);
     diagnostics_->watch->say_departure(std::string("stopped: ") + error.what());
@@ -91,18 +91,22 @@ OperationRecord GroupObserver::record_of(const Ticket& ticket) const {
 void GroupObserver::explain_and_rethrow(const Ticket& ticket) {
   finish(ticket, false);
   const OperationRecord record = record_of(ticket);
+  const std::string what = place_.members.who + ": " + record.text() + " failed";
   try {
-    rethrow_as_communication_error(place_.members.who + ": " + record.text() + " failed");
-  } catch (const TimeoutError&) {
-    time_is_up(record);
+    rethrow_as_communication_error(what);
+  } catch (const TimeoutError& error) {
+    const std::string text = error.what();
+    // A backend of ours has its own words; c10d's say nothing about ranks.
+    time_is_up(record, text.starts_with(what) ? "" : text);
   } catch (const CommunicationError& error) {
     connection_is_lost(record, error.what());
   }
 }
 
-void GroupObserver::time_is_up(const OperationRecord& record) {
-  const std::string what =
-      place_.members.who + ": " + record.text() + " timed out after " + duration_text(age_of(record));
+void GroupObserver::time_is_up(const OperationRecord& record, const std::string& text) {
+  std::string what = text;
+  if (text.empty())
+    what = place_.members.who + ": " + record.text() + " timed out after " + duration_text(age_of(record));
   diagnostics_->writer->write(what);
   if (!diagnostics_->watch) throw TimeoutError(what);
   const FlightRecorder& recorder = *diagnostics_->recorder;
@@ -113,7 +117,7 @@ void GroupObserver::time_is_up(const OperationRecord& record) {
 
 void GroupObserver::connection_is_lost(const OperationRecord& record, const std::string& text) {
   // Where one rank's time is up first, it closes connections, and the others' time is up by that.
-  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record);
+  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, "");
   diagnostics_->writer->write(text);
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const auto departed = diagnostics_->watch ? diagnostics_->watch->departed() : std::map<int, std::string>();

@@ -50,7 +50,8 @@ class GroupObserver {
   [[noreturn]] void explain_and_rethrow(const Ticket& ticket);
 
  private:
-  [[noreturn]] void time_is_up(const OperationRecord& record);
+  /// `text`: what the backend says, if that is better than "timed out".
+  [[noreturn]] void time_is_up(const OperationRecord& record, const std::string& text);
   [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text);
   OperationRecord record_of(const Ticket& ticket) const;
 

@@ -27,9 +27,19 @@ ObservedWork::ObservedWork(Pointer inner, std::shared_ptr<GroupObserver> observe
       observer_(std::move(observer)),
       ticket_(ticket),
       ends_are_seen_(ends != Ends::unseen) {
-  if (ends != Ends::by_future) return;
-  inner_->getFuture()->addCallback([watching = observer_, watched = ticket_](Future& ended) {
-    watching->finish(watched, !ended.hasError());
+  if (ends == Ends::by_future) finish_with_future();
+}
+
+/// Some of Gloo's operations have no future (those that reduce and scatter): their end shows by wait().
+void ObservedWork::finish_with_future() {
+  FuturePointer future;
+  try {
+    future = inner_->getFuture();
+  } catch (const c10::Error&) {
+    return;
+  }
+  future->addCallback([observer = observer_, ticket = ticket_](Future& ended) {
+    observer->finish(ticket, !ended.hasError());
   });
 }
 

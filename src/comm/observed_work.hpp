@@ -14,7 +14,7 @@ enum class Ends {
   unseen,
   /// By wait() and isCompleted() of its Work.
   by_wait,
-  /// By the future of its Work as well, at once. Messages have none.
+  /// By the future of its Work as well, at once, where it has one. Messages have none.
   by_future,
 };
 
@@ -43,6 +43,8 @@ class ObservedWork final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return ticket_.sequence; }
 
  private:
+  void finish_with_future();
+
   Pointer inner_;
   std::shared_ptr<GroupObserver> observer_;
   Ticket ticket_;

@@ -10,14 +10,15 @@
 #include <utility>
 
 #include "c10d_handles.hpp"
+#include "cpu_backend.hpp"
 #include "cuda_plugin.hpp"
 #include "errors.hpp"
-#include "gloo_backend.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "observed_backend.hpp"
 #include "process_group_impl.hpp"
+#include "shm_backend.hpp"
 
 namespace lockstep {
 namespace {
@@ -43,7 +44,11 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
   }
   if (options.backend == CommBackend::nccl && !options.device.is_cuda()) {
     throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " +
-                     options.device.str() + ": use the gloo backend (or 'auto') for the CPU");
+                     options.device.str() + ": use 'auto', 'shm' or 'gloo' for the CPU");
+  }
+  if (options.backend == CommBackend::shm && options.device.is_cuda()) {
+    throw UsageError("the shm backend carries CPU tensors only, and this group's device is " +
+                     options.device.str() + ": use 'auto', which takes it for the CPU tensors");
   }
 }
 
@@ -83,15 +88,17 @@ c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
 using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend> backend,
                                                                 comm::Ends ends, bool check)>;
 
-void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options, const Observe& observe) {
-  const auto gloo = observe(
-      comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address()),
-      comm::Ends::by_future, true);
-  group.setBackend(at::kCPU, BackendType::GLOO, gloo);
+BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
+                            const ProcessGroupOptions& options, const Observe& observe) {
+  const auto [type, carrier] = comm::make_cpu_backend(members, store, options);
+  // Ranks that share memory compare their operations by themselves.
+  const bool gloo = type == BackendType::GLOO;
+  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, gloo);
+  group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
-    group.setBackend(at::kCUDA, BackendType::GLOO, gloo);
+    group.setBackend(at::kCUDA, type, backend);
   }
+  return type;
 }
 
 void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
@@ -108,18 +115,21 @@ void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
-std::shared_ptr<c10d::ProcessGroup> make_group(int rank, int size, const Store& store,
+std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const Store& store,
                                                const ProcessGroupOptions& options, const Observe& observe,
                                                const NcclParent& parent) {
+  const int rank = members.rank;
+  const int size = members.size();
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
   const bool with_nccl = has_nccl(options);
   if (options.device.is_cuda()) {
     comm::cuda_plugin().set_device(options.device.index());
     group->setBoundDeviceId(options.device);
   }
-  if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options, observe);
+  auto type = BackendType::NCCL;
+  if (options.backend != CommBackend::nccl) type = add_cpu_backend(*group, members, store, options, observe);
   if (with_nccl) add_nccl(*group, rank, size, store, options, observe, parent);
-  group->setDefaultBackend(with_nccl ? BackendType::NCCL : BackendType::GLOO);
+  group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName("lockstep");
   return comm::to_shared(std::move(group));
 }
@@ -154,7 +164,8 @@ CommBackend comm_backend_from(const std::string& name) {
   if (name == "auto") return CommBackend::automatic;
   if (name == "gloo") return CommBackend::gloo;
   if (name == "nccl") return CommBackend::nccl;
-  throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
+  if (name == "shm") return CommBackend::shm;
+  throw UsageError("'" + name + "' is no communication backend: expected auto, shm, gloo or nccl");
 }
 
 ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
@@ -180,9 +191,9 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
                                         backend->getBackendName(), group_store, check);
     return comm::observed(std::move(backend), std::move(observer), ends);
   };
-  auto group = comm::translated(
-      [&] { return make_group(members.rank, members.size(), group_store, options, observe, nccl_parent); },
-      [&] { return *who + ": setting up the process group failed"; });
+  auto group =
+      comm::translated([&] { return make_group(members, group_store, options, observe, nccl_parent); },
+                       [&] { return *who + ": setting up the process group failed"; });
   connections = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
   // Nobody goes on, and perhaps away, before everybody is connected.
@@ -193,10 +204,13 @@ ProcessGroup::Impl::~Impl() {
   // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
   // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
   // fail, and report it, before this rank has reported the cause.
+  // Those who share memory with this rank are told without a closed connection.
+  if (!connections) return;
   if (std::uncaught_exceptions() > 0) {
-    if (connections) abort_nccl(*connections->group, options);
+    comm::leave_group(*connections->group);
+    abort_nccl(*connections->group, options);
     static_cast<void>(connections.release());
-  } else if (is_outermost && connections && connections->diagnostics->watch) {
+  } else if (is_outermost && connections->diagnostics->watch) {
     connections->diagnostics->watch->say_goodbye();
   }
 }
@@ -263,7 +277,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const int rank = static_cast<int>(place - ranks.begin());
   return ProcessGroup(std::make_shared<Impl>(
       impl_->members.part(ranks, rank), impl_->path + "/" + name, impl_->connections->origin,
-      impl_->connections->store.with_prefix(name), impl_->options, impl_->connections->diagnostics));
+      impl_->connections->store.with_prefix(name), options, impl_->connections->diagnostics, parent));
 }
 
 }  // namespace lockstep
