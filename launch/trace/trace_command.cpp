@@ -50,6 +50,10 @@ TraceWords parse(const std::vector<std::string>& words) {
 }
 
 int request(const fs::path& folder, std::ostream& out) {
+  // The ranks make it only when they write.
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message());
   AtomicFile file(folder / "request");
   file.commit();
   out << "asked; the traces are in " << folder.string() << " in about a second\n";

@@ -1,3 +1,5 @@
+#include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -41,6 +43,13 @@ TEST(ARankThatLeaves, IsNamedWithTheNumberOfItsOperations) {
   }
 }
 
+/// Whatever carries the tensors: shared memory says by itself who has not come, and the watch where it is.
+TEST(ARankThatSleeps, IsNamedOverSharedMemoryToo) {
+  const Finished job = run_probe(3, {"awaited", "sleeps", "shm"}, {"--shutdown-timeout=1"});
+  EXPECT_EQ(job.status, 1);
+  EXPECT_TRUE(contains_all(error_of_rank(job, 0), {"all_reduce #4", "rank 1 is in forward, step 0"}));
+}
+
 // ---- Ranks that do something else: an error on all of them, and no wrong number, signal or timeout
 
 class Disagreement : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
@@ -57,13 +66,13 @@ TEST_P(Disagreement, IsAnErrorThatNamesBothSides) {
   EXPECT_TRUE(contains_all(error_of_rank(job, 1), {"collective #4"}));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Disagreement,
-    ::testing::Values(std::pair("size", "all_reduce of sum, 8 x Float"), std::pair("dtype", "4 x Int"),
-                      std::pair("operation", "broadcast from 0"), std::pair("reduction", "all_reduce of max"),
-                      std::pair("root", "broadcast from 1"), std::pair("gather", "gather to 0, 3 x Float"),
-                      std::pair("all_gather", "all_gather, 3 x Float")),
-    [](const auto& value) { return value.param.first; });
+INSTANTIATE_TEST_SUITE_P(All, Disagreement,
+                         ::testing::Values(std::pair("size", "all_reduce of sum, 8 x Float"),
+                                           std::pair("dtype", "4 x Int"),
+                                           std::pair("operation", "broadcast from 0"),
+                                           std::pair("root", "broadcast from 1"),
+                                           std::pair("gather", "gather to 0, 3 x Float")),
+                         [](const auto& value) { return value.param.first; });
 
 /// Rank 1 has no reason to compare, and waits in its operation; it fails when the others are gone.
 TEST(ADisagreementWithAKnownOperation, IsFoundByAsking) {
@@ -109,6 +118,21 @@ TEST(Traces, AreWrittenWhenAnOperationFailsAndNameWhoIsMissing) {
   EXPECT_EQ(trace.at("entries").back().at("collective_seq_id"), 4);
   const Finished report = launch::launch({"trace", folder.file("traces")});
   EXPECT_TRUE(contains_all(report.out, {"rank 0 on ", "failed in all_reduce #4", "rank 1 wrote no trace"}));
+}
+
+TEST(Traces, AreWrittenOnRequest) {
+  const ScratchFolder folder;
+  const auto job =
+      start_job({LOCKSTEP_PROBE, "hangs", "2"}, 2, {}, {{"LOCKSTEP_TRACE_DIR", folder.file("traces")}});
+  ASSERT_TRUE(launch::eventually([&] { return job->out().find("rank 1 hangs") != std::string::npos; }));
+  EXPECT_EQ(launch::launch({"trace", "--request", folder.file("traces")}).status, 0);
+  for (const std::string rank : {"0", "1"}) {
+    const std::string file = folder.file("traces/trace-rank-" + rank + ".json");
+    EXPECT_TRUE(launch::eventually([&] { return std::filesystem::exists(file); }));
+  }
+  EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("traces")}).out, {"written for: a request"}));
+  job->signal(SIGINT);
+  EXPECT_EQ(job->wait().status, 128 + SIGINT);
 }
 
 TEST(TraceCommand, SaysWhatIsWrong) {

@@ -17,7 +17,6 @@ namespace probe {
 namespace {
 
 using lockstep::ProcessGroup;
-using lockstep::ReduceOp;
 
 /// Rank 1 does it, and the others something else.
 struct Disagreement {
@@ -35,26 +34,21 @@ const std::map<std::string, Disagreement> kDisagreements{
     {"operation",
      {[](const auto& group) { group.broadcast(torch::ones({4})); },
       [](const auto& group) { sum(group, 4); }}},
-    {"reduction",
-     {[](const auto& group) { group.all_reduce(torch::ones({4}), ReduceOp::max); },
-      [](const auto& group) { sum(group, 4); }}},
     {"root",
      {[](const auto& group) { group.broadcast(torch::ones({4}), 1); },
       [](const auto& group) { group.broadcast(torch::ones({4}), 0); }}},
     {"gather",
      {[](const auto& group) { group.gather(torch::ones({3})); },
       [](const auto& group) { group.gather(torch::ones({4})); }}},
-    {"all_gather",
-     {[](const auto& group) { group.all_gather(torch::ones({3})); },
-      [](const auto& group) { group.all_gather(torch::ones({4})); }}},
     // What rank 1 does it has done before, so that it compares nothing: the others have to ask.
     {"known", {[](const auto& group) { sum(group, 2); }, [](const auto& group) { sum(group, 4); }}},
 };
 
-ProcessGroup group_with(milliseconds timeout) {
-  return ProcessGroup::init(
-      lockstep::World::from_environment(),
-      {.backend = lockstep::CommBackend::gloo, .timeout = timeout, .join_timeout = std::chrono::seconds(40)});
+ProcessGroup group_with(milliseconds timeout, const std::string& backend = "gloo") {
+  return ProcessGroup::init(lockstep::World::from_environment(),
+                            {.backend = lockstep::comm_backend_from(backend),
+                             .timeout = timeout,
+                             .join_timeout = std::chrono::seconds(40)});
 }
 
 }  // namespace
@@ -70,7 +64,7 @@ int disagree(const Words& words) {
 /// After three collectives rank 1 does what the argument says instead of the fourth.
 int awaited(const Words& words) {
   const std::string how = argument(words, 0);
-  const ProcessGroup group = group_with(std::chrono::seconds(3));
+  const ProcessGroup group = group_with(std::chrono::seconds(3), words.size() > 1 ? words[1] : "gloo");
   for (int i = 0; i < 3; ++i) sum(group, 2);
   lockstep::process_heartbeat().working("forward");
   if (group.rank() == 1) {
