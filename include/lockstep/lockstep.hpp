@@ -17,8 +17,10 @@
 #include "lockstep/core/world.hpp"
 
 #include "lockstep/comm/cuda.hpp"
+#include "lockstep/comm/diagnostics.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/store.hpp"
+#include "lockstep/comm/trace.hpp"
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/collate.hpp"
