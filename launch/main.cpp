@@ -40,13 +40,14 @@ int launch(const LaunchPlan& plan, Environment environment) {
   // Goes last: while it waits for a reader, signals act as on any program.
   Console console(environment);
   // Before the first line, and so before any thread: the guardian is forked by it.
-  Supervision supervision(environment, plan.end_signals);
+  Supervision supervision(environment, plan.end_signals, plan.keep_daemons);
   if (plan.log_level <= LogLevel::warning) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }
   const JobSecret secret = secret_for(plan, environment);
   const auto leader = open_leader(plan, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
+  supervision.mark.add_to(environment);
   try {
     return exit_status(plan, Agent(plan, environment, supervision, *leader, console).run());
   } catch (const StartError& error) {
