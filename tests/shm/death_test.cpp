@@ -8,7 +8,7 @@
 #include <set>
 
 #include "shm/groups.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/folder_board.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::shm {
@@ -16,34 +16,8 @@ namespace {
 
 using namespace testing;
 using lockstep::testing::contains_all;
+using lockstep::testing::FolderBoard;
 namespace fs = std::filesystem;
-
-/// A board for ranks that are processes: a folder.
-class FolderBoard final : public Board {
- public:
-  explicit FolderBoard(fs::path folder) : folder_(std::move(folder)) {}
-  void post(const std::string& key, const std::string& value) override {
-    const fs::path path = file_of(key);
-    std::ofstream(path.string() + ".new") << value;
-    fs::rename(path.string() + ".new", path);
-  }
-  std::string read(const std::string& key, net::Deadline deadline) override {
-    while (net::Clock::now() < deadline) {
-      std::ifstream file(file_of(key));
-      if (file) return {std::istreambuf_iterator<char>(file), {}};
-      usleep(1000);
-    }
-    throw TimeoutError("nobody posted " + key);
-  }
-
- private:
-  fs::path file_of(std::string key) const {
-    std::replace(key.begin(), key.end(), '/', '_');
-    return folder_ / key;
-  }
-
-  fs::path folder_;
-};
 
 constexpr int kRanks = 3;
 constexpr std::size_t kCount = 3'000'000;
