@@ -16,6 +16,7 @@
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/program.hpp"
+#include "pin.hpp"
 
 namespace {
 
@@ -69,8 +70,9 @@ void report(const ProcessGroup& group, const char* transport, std::int64_t bytes
 }
 
 int measure() {
-  const ProcessGroup shared =
-      ProcessGroup::init(lockstep::World::from_environment(), {.backend = lockstep::CommBackend::shm});
+  const auto world = lockstep::World::from_environment();
+  lockstep::benchmarks::pin(world.rank, world.world_size);
+  const ProcessGroup shared = ProcessGroup::init(world, {.backend = lockstep::CommBackend::shm});
   const ProcessGroup gloo(shared.rank(), shared.size(), shared.new_namespace(),
                           {.backend = lockstep::CommBackend::gloo});
   for (std::int64_t bytes = 4 << 10; bytes <= (64 << 20); bytes *= 4) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "pin.hpp"
 #include "shm/groups.hpp"
 #include "support/folder_board.hpp"
 
@@ -41,6 +42,7 @@ double time_all_reduce(Group& group, float* data, std::size_t count) {
 }
 
 void measure(int rank, int ranks, const std::filesystem::path& folder) {
+  lockstep::benchmarks::pin(rank, ranks);
   lockstep::testing::FolderBoard board(folder);
   const auto joined = Group::join(lockstep::shm::testing::options_for(rank, ranks), board);
   if (!joined.group) throw lockstep::Error(joined.obstacle);
