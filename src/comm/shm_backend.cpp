@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "observed_backend.hpp"
 #include "operation_queue.hpp"
 #include "shm_receive.hpp"
 #include "shm_tensors.hpp"
@@ -316,7 +317,7 @@ WorkPointer ShmBackend::recvAnysource(Tensors& tensors, int tag) {
 /// Null for a group that carries no CPU tensors, or carries them by another backend.
 ShmBackend* shm_backend_of(c10d::ProcessGroup& group) noexcept {
   try {
-    return dynamic_cast<ShmBackend*>(group.getBackend(at::kCPU).get());
+    return dynamic_cast<ShmBackend*>(unobserved(group.getBackend(at::kCPU)).get());
   } catch (const c10::Error&) {
     return nullptr;
   }
