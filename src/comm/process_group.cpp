@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "c10d_handles.hpp"
+#include "cpu_backend.hpp"
 #include "cuda_plugin.hpp"
 #include "errors.hpp"
-#include "gloo_backend.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "process_group_impl.hpp"
+#include "shm_backend.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,7 +42,11 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
   }
   if (options.backend == CommBackend::nccl && !options.device.is_cuda()) {
     throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " +
-                     options.device.str() + ": use the gloo backend (or 'auto') for the CPU");
+                     options.device.str() + ": use 'auto', 'shm' or 'gloo' for the CPU");
+  }
+  if (options.backend == CommBackend::shm && options.device.is_cuda()) {
+    throw UsageError("the shm backend carries CPU tensors only, and this group's device is " +
+                     options.device.str() + ": use 'auto', which takes it for the CPU tensors");
   }
 }
 
@@ -66,14 +71,14 @@ c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::str
   return comm::to_intrusive(store.with_prefix(name).c10d_store());
 }
 
-void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options) {
-  const auto gloo =
-      comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address());
-  group.setBackend(at::kCPU, BackendType::GLOO, gloo);
+BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
+                            const ProcessGroupOptions& options) {
+  const auto [type, backend] = comm::make_cpu_backend(members, store, options);
+  group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
-    group.setBackend(at::kCUDA, BackendType::GLOO, gloo);
+    group.setBackend(at::kCUDA, type, backend);
   }
+  return type;
 }
 
 void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
@@ -83,17 +88,20 @@ void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
-std::shared_ptr<c10d::ProcessGroup> make_group(int rank, int size, const Store& store,
+std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const Store& store,
                                                const ProcessGroupOptions& options) {
+  const int rank = members.rank;
+  const int size = members.size();
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
   const bool with_nccl = options.device.is_cuda() && options.backend != CommBackend::gloo;
   if (options.device.is_cuda()) {
     comm::cuda_plugin().set_device(options.device.index());
     group->setBoundDeviceId(options.device);
   }
-  if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options);
+  auto type = BackendType::NCCL;
+  if (options.backend != CommBackend::nccl) type = add_cpu_backend(*group, members, store, options);
   if (with_nccl) add_nccl(*group, rank, size, store, options);
-  group->setDefaultBackend(with_nccl ? BackendType::NCCL : BackendType::GLOO);
+  group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName("lockstep");
   return comm::to_shared(std::move(group));
 }
@@ -119,7 +127,8 @@ CommBackend comm_backend_from(const std::string& name) {
   if (name == "auto") return CommBackend::automatic;
   if (name == "gloo") return CommBackend::gloo;
   if (name == "nccl") return CommBackend::nccl;
-  throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
+  if (name == "shm") return CommBackend::shm;
+  throw UsageError("'" + name + "' is no communication backend: expected auto, shm, gloo or nccl");
 }
 
 ProcessGroup::Impl::Impl(const comm::Membership& group_members, const Store& origin, const Store& group_store,
@@ -130,9 +139,8 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, const Store& ori
   check_in(group_store, members);
   comm::StoreBarrier join(group_store.with_prefix("join"), members);
   join.arrive_and_wait(options.join_timeout);
-  auto group =
-      comm::translated([&] { return make_group(members.rank, members.size(), group_store, options); },
-                       [&] { return *who + ": setting up the process group failed"; });
+  auto group = comm::translated([&] { return make_group(members, group_store, options); },
+                                [&] { return *who + ": setting up the process group failed"; });
   connections = std::make_unique<Connections>(
       Connections{origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
   // Nobody goes on, and perhaps away, before everybody is connected.
@@ -143,7 +151,10 @@ ProcessGroup::Impl::~Impl() {
   // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
   // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
   // fail, and report it, before this rank has reported the cause.
-  if (std::uncaught_exceptions() > 0) static_cast<void>(connections.release());
+  // Those who share memory with this rank are told without a closed connection.
+  if (std::uncaught_exceptions() == 0 || !connections) return;
+  comm::leave_group(*connections->group);
+  static_cast<void>(connections.release());
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {

@@ -21,11 +21,13 @@ class ProcessGroup;
 
 namespace lockstep {
 
-/// What carries the tensors. `automatic`: Gloo for CPU tensors and, when the group has a CUDA device, NCCL
-/// for CUDA tensors. `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA tensors only.
-enum class CommBackend { automatic, gloo, nccl };
+/// What carries the tensors. `automatic`: for CPU tensors shared memory where all ranks of the group share
+/// it, else Gloo; for CUDA tensors, when the group has a CUDA device, NCCL. `shm` insists on shared memory
+/// and carries CPU tensors only; `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA
+/// tensors only.
+enum class CommBackend { automatic, gloo, nccl, shm };
 
-/// "auto", "gloo" or "nccl" as a CommBackend; throws UsageError for anything else.
+/// "auto", "shm", "gloo" or "nccl" as a CommBackend; throws UsageError for anything else.
 CommBackend comm_backend_from(const std::string& name);
 
 struct ProcessGroupOptions {
