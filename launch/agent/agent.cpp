@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "coordination/channel.hpp"
+#include "coordination/rank_messages.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/host_name.hpp"
 #include "process/time_text.hpp"
@@ -19,6 +20,8 @@ namespace {
 
 /// How long a node that was told to end, and has ended its ranks, waits for the leader's farewell.
 constexpr std::chrono::seconds kFarewellTime{5};
+/// What other nodes get of the stacks of this one, in bytes.
+constexpr std::size_t kMostStacks = 256 << 10;
 
 std::string text_of(const Json& message) {
   const auto found = message.find("text");
@@ -89,15 +92,17 @@ void Agent::run_round(const Assignment& place) {
   events_.met();
   patience_.reset();
   attempt_ = attempt_for(place);
-  round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_);
+  round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_,
+                 leader_.judges_standstills());
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
   // The ranks' last words come before whatever is said of their end.
   relay_.flush();
-  while (round_->end_leftovers()) wait_for_event();
   held_stop_.reset();
+  stacks_first_ = false;
   if (const auto stacks = stacks_.finish()) pass_on_stacks(*stacks);
+  while (round_->end_leftovers()) wait_for_event();
   relay_.finish();
   events_.ended(attempt_, round_->workers());
   tell_ended();
@@ -158,9 +163,10 @@ void Agent::wait_for_event() {
 }
 
 void Agent::on_deadlines(TimePoint now) {
-  if (round_ && round_->deadline() && now >= *round_->deadline() && round_->on_deadline()) {
-    tell_failed();
-    stop_after_stacks();
+  if (round_ && round_->deadline() && now >= *round_->deadline()) {
+    if (round_->on_deadline()) end_standstill(plan_.heartbeat_timeout);
+    if (const auto news = round_->news_of_ranks())
+      leader_.send(still_message(attempt_.place.round, *news), now);
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (!patience_ || now < *patience_) return;
@@ -175,6 +181,7 @@ void Agent::on_signal(int number) {
     on_end_signal(number);
   } else if (number == stacks_request()) {
     ask_for_stacks(std::nullopt);
+    leader_.send({{"type", "stacks"}}, SignalQueue::Clock::now());
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -214,6 +221,10 @@ void Agent::on_message(const Json& message) {
     next_ = read_assignment(message);
   } else if (type == "stop") {
     on_stop(message);
+  } else if (type == "standstill") {
+    on_standstill(message);
+  } else if (type == "stacks") {
+    ask_for_stacks(message.value("for", NodeId{0}));
   } else if (type == "text") {
     say(text_of(message));
   } else if (type == "report") {
@@ -234,7 +245,7 @@ void Agent::on_stop(const Json& message) {
     return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalQueue::Clock::now());
   }
   if (!round_ || round != attempt_.place.round) return;
-  if (held_stop_) {
+  if (stacks_first_) {
     held_stop_ = message;
   } else {
     obey_stop(message);
@@ -249,8 +260,30 @@ void Agent::obey_stop(const Json& message) {
   }
 }
 
-void Agent::stop_after_stacks() {
+void Agent::on_standstill(const Json& message) {
+  if (!round_ || number_of(message, "round", 0) != attempt_.place.round || !round_->stands_still()) return;
+  if (message.value("ends", Json()) != true) {
+    log_ << standstill_notice(text_of(message)) << std::flush;
+    return;
+  }
+  const int rank = number_of(message, "rank", -1);
+  if (round_->has_rank(rank) && round_->blame(rank, text_of(message)))
+    return end_standstill(std::chrono::milliseconds(number_of(message, "limit", 0)));
+  const auto stuck = message.value("stuck", std::vector<int>());
+  const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
+  // Whether the job ends is for the others to say; but these ranks are looked at before they are stopped.
+  if (stuck.empty() || std::any_of(stuck.begin(), stuck.end(), is_here)) show_stacks_first();
+}
+
+void Agent::end_standstill(std::chrono::milliseconds limit) {
+  tell_failed();
+  say("the job stands still for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
+  show_stacks_first();
   held_stop_ = Json{{"at_once", true}};
+}
+
+void Agent::show_stacks_first() {
+  stacks_first_ = true;
   ask_for_stacks(std::nullopt);
 }
 
@@ -260,6 +293,12 @@ void Agent::ask_for_stacks(std::optional<NodeId> node) {
 
 void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
   if (stacks.here) log_ << stacks.text << std::flush;
+  const std::string text = "lockstep run: host " + host_name() + ":\n" + stacks.text;
+  for (const auto node : stacks.nodes) {
+    leader_.send({{"type", "stacks_of"}, {"for", node}, {"text", text.substr(0, kMostStacks)}},
+                 SignalQueue::Clock::now());
+  }
+  stacks_first_ = false;
   if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
 }
 
@@ -283,6 +322,10 @@ void Agent::tell_failed() {
 }
 
 void Agent::tell_ended() {
+  // Ranks that are gone may be those that others wait for.
+  const auto views = round_->views();
+  if (round_->succeeded() && !views.empty())
+    leader_.send(still_message(attempt_.place.round, views), SignalQueue::Clock::now());
   Json message = {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", round_->succeeded()}};
   if (round_->preempted()) message["preempted"] = true;
   if (const auto step = round_->best_step()) message["step"] = *step;

@@ -58,8 +58,11 @@ class Agent {
   void on_message(const Json& message);
   void on_stop(const Json& message);
   void obey_stop(const Json& message);
-  /// The ranks stand still: they are stopped when it is known where.
-  void stop_after_stacks();
+  void on_standstill(const Json& message);
+  /// A rank of this node has been blamed for a standstill: the job is ended when it is known where its ranks
+  /// are.
+  void end_standstill(std::chrono::milliseconds limit);
+  void show_stacks_first();
   /// `node`: who wants them; nothing: this one.
   void ask_for_stacks(std::optional<NodeId> node);
   void pass_on_stacks(const StackRequests::Answer& stacks);
@@ -79,7 +82,8 @@ class Agent {
   EventLog events_;
   std::optional<Round> round_;
   StackRequests stacks_;
-  /// The leader's word to stop, which waits for the stacks of ranks that stand still.
+  /// The ranks stand still: they are not stopped before it is known where. The word to stop waits meanwhile.
+  bool stacks_first_ = false;
   std::optional<Json> held_stop_;
   Attempt attempt_;
   /// The leader's word that was not acted upon yet.

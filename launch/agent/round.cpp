@@ -46,10 +46,12 @@ void make_stack_readable(Json& error) {
 }  // namespace
 
 Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt,
-             const SignalQueue& signals, const Guardian& guardian, OutputRelay& relay, std::ostream& log)
+             const SignalQueue& signals, const Guardian& guardian, OutputRelay& relay, std::ostream& log,
+             bool leader_judges)
     : plan_(plan),
       environment_(environment),
       attempt_(std::move(attempt)),
+      leader_judges_(leader_judges && attempt_.place.group_world_size > 1),
       relay_(relay),
       log_(log),
       group_(signals, guardian, plan.keep_daemons) {}
@@ -58,7 +60,7 @@ void Round::start() {
   memory_kills_before_ = out_of_memory_kills();
   const bool alone = attempt_.place.group_world_size == 1;
   watch_.emplace(attempt_.scratch, attempt_.place, plan_.local_world_size, alone ? "" : attempt_.host,
-                 WatchOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone});
+                 JudgeOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone}, leader_judges_);
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     make_folder(std::filesystem::path(error_file(attempt_, rank)).parent_path());
     const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
@@ -113,16 +115,30 @@ bool Round::on_deadline() {
 }
 
 bool Round::look_at_ranks() {
-  auto standstill = watch_->look(group_.workers(), log_);
-  if (!standstill || stage_ != Stage::running || first_failure_) return false;
-  standstill_ = std::move(standstill);
-  first_failure_ = standstill_->stuck.empty()
-                       ? 0
-                       : static_cast<std::size_t>(standstill_->stuck.front() - attempt_.place.first_rank);
-  log_ << "lockstep run: the job stands still for " + seconds_text(plan_.heartbeat_timeout) +
-              " (--heartbeat-timeout): it is ended\n"
-       << std::flush;
+  const auto standstill = watch_->look(group_.workers(), log_);
+  if (!standstill) return false;
+  return blame(standstill->stuck.empty() ? attempt_.place.first_rank : standstill->stuck.front(),
+               standstill->text);
+}
+
+bool Round::blame(int rank, const std::string& text) {
+  if (stage_ != Stage::running || first_failure_) return false;
+  standstill_ = text;
+  first_failure_ = static_cast<std::size_t>(rank - attempt_.place.first_rank);
   return true;
+}
+
+bool Round::has_rank(int rank) const {
+  return rank >= attempt_.place.first_rank &&
+         static_cast<std::size_t>(rank - attempt_.place.first_rank) < group_.workers().size();
+}
+
+bool Round::stands_still() const {
+  return leader_judges_ && stage_ == Stage::running && !watch_->told_is_outdated(group_.workers());
+}
+
+std::vector<RankView> Round::views() const {
+  return leader_judges_ ? watch_->views(group_.workers()) : std::vector<RankView>();
 }
 
 std::optional<std::uint64_t> Round::best_step() const { return watch_->best_step(); }
@@ -209,9 +225,9 @@ FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
   result.out_of_memory_kills = kills;
   result.peak_memory = worker.peak_memory;
   if (result.blames_another()) result.message += departures();
-  if (standstill_ && &worker == &group_.workers()[*first_failure_]) {
+  if (!standstill_.empty() && &worker == &group_.workers()[*first_failure_]) {
     result.stood_still = true;
-    result.message = standstill_->text;
+    result.message = standstill_;
   }
   const LastWords words = last_words(plan_, attempt_, worker.local_rank, relay_);
   result.log_file = words.file;

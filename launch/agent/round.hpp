@@ -27,9 +27,10 @@ class Round {
  public:
   using TimePoint = SignalQueue::Clock::time_point;
 
-  /// The arguments must outlive the round.
+  /// The references must outlive the round. `leader_judges`: of ranks that stand still, where there are
+  /// several nodes.
   Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt, const SignalQueue& signals,
-        const Guardian& guardian, OutputRelay& relay, std::ostream& log);
+        const Guardian& guardian, OutputRelay& relay, std::ostream& log, bool leader_judges);
 
   /// Starts the ranks. Throws StartError when the program cannot be started, and other exceptions when this
   /// host cannot (a full disk, too many open files); what was started ends with this object.
@@ -49,6 +50,18 @@ class Round {
   /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
   bool on_deadline();
   std::optional<TimePoint> deadline() const;
+  /// What the leader is to be told of the ranks after `on_deadline`; nothing: no news.
+  std::optional<std::vector<RankView>> news_of_ranks() { return watch_->take_news(); }
+  /// The ranks as they are now; none where the leader does not want to know.
+  std::vector<RankView> views() const;
+  /// The leader says that no rank of the job moves. Whether that is still so, as far as this node sees.
+  bool stands_still() const;
+  /// Whether the rank, by its number in the world, is one of this node's.
+  bool has_rank(int rank) const;
+  /// The job is ended in the name of this rank of this node: it has become the round's first failure. False
+  /// when there is one already, or the ranks are being stopped.
+  bool blame(int rank, const std::string& text);
+
   /// The ranks that run, for whoever wants their stacks.
   std::vector<StackTarget> stack_targets() const { return watch_->stack_targets(group_.workers()); }
   /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
@@ -83,6 +96,7 @@ class Round {
   const LaunchPlan& plan_;
   const Environment& environment_;
   const Attempt attempt_;
+  const bool leader_judges_;
   OutputRelay& relay_;
   std::ostream& log_;
   WorkerGroup group_;
@@ -90,7 +104,7 @@ class Round {
   std::optional<TimePoint> deadline_;
   std::optional<RankWatch> watch_;
   /// Why the round was ended though no rank had failed.
-  std::optional<Standstill> standstill_;
+  std::string standstill_;
   /// The rank that failed first.
   std::optional<std::size_t> first_failure_;
   /// The kernel's count when the round began.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "coordination/wall_clock.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/socket_owner.hpp"
 #include "process/time_text.hpp"
@@ -90,6 +91,10 @@ MasterAddress ChannelLeader::master() const {
   return {times_.master_host.empty() ? leader_.host() : times_.master_host, leader_.port()};
 }
 
-void ChannelLeader::send(const Json& message, Time) { channel_.send(message); }
+void ChannelLeader::send(const Json& message, Time) {
+  Json stamped = message;
+  if (type_of(message) == "hello") stamp_with_wall_clock(stamped);
+  channel_.send(stamped);
+}
 
 }  // namespace lockstep::launch

@@ -27,6 +27,7 @@ class ChannelLeader final : public LeaderLink {
   void send(const Json& message, Time now) override;
   MasterAddress master() const override;
   bool hosts_leader() const override { return false; }
+  bool judges_standstills() const override { return true; }
   bool finished() const override { return true; }
 
  private:

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "coordination/wall_clock.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {
@@ -97,7 +98,9 @@ void HostedLeader::hear(Peer& peer, const Json& message, Time now) {
       server_->answer(message.value("id", std::uint64_t{0}), message.value("ok", false));
     } else if (!peer.known) {
       peer.known = true;
-      leader_.join(peer.id, read_node_info(message), now);
+      NodeInfo info = read_node_info(message);
+      info.clock_ahead = clock_ahead(message);
+      leader_.join(peer.id, info, now);
     } else {
       leader_.hear(peer.id, message, now);
     }

@@ -30,6 +30,7 @@ class HostedLeader final : public LeaderLink, private LeaderOutbox {
   void send(const Json& message, Time now) override;
   MasterAddress master() const override { return master_; }
   bool hosts_leader() const override { return true; }
+  bool judges_standstills() const override { return true; }
   bool finished() const override { return leader_.finished(); }
 
  private:

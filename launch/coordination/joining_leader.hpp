@@ -39,6 +39,7 @@ class JoiningLeader final : public LeaderLink {
   void send(const Json& message, Time now) override;
   MasterAddress master() const override { return found_->master(); }
   bool hosts_leader() const override { return false; }
+  bool judges_standstills() const override { return found_->judges_standstills(); }
   bool finished() const override { return true; }
 
  private:

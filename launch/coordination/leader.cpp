@@ -48,6 +48,8 @@ Leader::Leader(LeaderOptions options, LeaderOutbox& outbox, Time now)
       outbox_(outbox),
       restarts_(options_.max_restarts, options_.restart_backoff),
       round_started_(now),
+      judge_(JudgeOptions()),
+      next_look_(now),
       gathering_since_(now),
       next_notice_(now + options_.notice_interval) {}
 
@@ -99,6 +101,7 @@ void Leader::join(NodeId id, const NodeInfo& info, Time now) {
   node.info = info;
   node.last_heard = now;
   nodes_.push_back(node);
+  tell_of_clock(node);
   if (full) {
     outbox_.send(id, {{"type", "text"},
                       {"text",
@@ -113,6 +116,15 @@ void Leader::join(NodeId id, const NodeInfo& info, Time now) {
   }
 }
 
+void Leader::tell_of_clock(const Node& node) {
+  constexpr std::chrono::seconds kMuch{5};
+  if (!node.info.clock_ahead || std::chrono::abs(*node.info.clock_ahead) <= kMuch) return;
+  const bool ahead = node.info.clock_ahead->count() > 0;
+  const auto by = std::chrono::round<std::chrono::seconds>(std::chrono::abs(*node.info.clock_ahead));
+  say("the wall clock of " + node.text() + " is " + seconds_text(by) + (ahead ? " ahead of" : " behind") +
+      " the leader's: so are the times in its logs; nothing else depends on it");
+}
+
 void Leader::hear(NodeId id, const Json& message, Time now) {
   Node* node = find(id);
   if (node == nullptr) return;
@@ -122,11 +134,21 @@ void Leader::hear(NodeId id, const Json& message, Time now) {
     outbox_.send(id, {{"type", "pong"}});
   } else if (type == "leaving") {
     hear_leaving(*node, read_int(message, "signal"), now);
-  } else if (phase_ != Phase::finishing && node->active && (type == "failed" || type == "ended")) {
-    if (read_int(message, "round") != round_) return;
-    if (type == "failed") hear_failed(*node, message, now);
-    if (type == "ended") hear_ended(*node, message, now);
+  } else if (type == "stacks") {
+    ask_for_stacks(*node);
+  } else if (type == "stacks_of") {
+    pass_on_stacks(*node, message);
+  } else if (phase_ != Phase::finishing && node->active) {
+    hear_of_ranks(*node, type, message, now);
   }
+}
+
+void Leader::hear_of_ranks(Node& node, const std::string& type, const Json& message, Time now) {
+  if (type != "failed" && type != "ended" && type != "still") return;
+  if (read_int(message, "round") != round_) return;
+  if (type == "failed") hear_failed(node, message, now);
+  if (type == "ended") hear_ended(node, message, now);
+  if (type == "still") hear_still(node, message, now);
 }
 
 void Leader::keep_record(const Json& record) {
@@ -337,6 +359,7 @@ void Leader::start(const std::vector<Node*>& order, Time now) {
   preempted_ = false;
   in_order_ = true;
   mute_deadline_.reset();
+  begin_watch(now);
   outbox_.begin_round(round_);
   if (order.size() > 1) say(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -371,6 +394,7 @@ void Leader::drop_silent(Time now) {
 
 void Leader::tick(Time now) {
   drop_silent(now);
+  look_at_ranks(now);
   if (phase_ == Phase::finishing && now >= *close_deadline_) {
     for (const auto& node : nodes_) outbox_.dismiss(node.id);
     nodes_.clear();
@@ -419,6 +443,7 @@ Leader::Time Leader::deadline() const {
   }
   if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
   if (phase_ == Phase::running && mute_deadline_) next = std::min(next, *mute_deadline_);
+  if (watches()) next = std::min(next, next_look_);
   if (phase_ != Phase::gathering) return next;
   if (pause_end_) next = std::min(next, *pause_end_);
   next = std::min(next, next_notice_);

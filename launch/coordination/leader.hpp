@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "coordination/messages.hpp"
+#include "coordination/rank_board.hpp"
 #include "coordination/restart_policy.hpp"
 #include "coordination/roster.hpp"
+#include "watch/standstill_judge.hpp"
 
 namespace lockstep::launch {
 
@@ -47,6 +49,8 @@ struct LeaderOptions {
   Milliseconds close_timeout = std::chrono::seconds(30);
   /// How long Python agents may work on when all other nodes have ended.
   Milliseconds exit_barrier_timeout = std::chrono::minutes(5);
+  /// When a standstill of all nodes' ranks ends the job; 0: never.
+  Milliseconds heartbeat_timeout{0};
   /// Between two lines about who is awaited.
   Milliseconds notice_interval = std::chrono::seconds(10);
   Judge judge;
@@ -101,11 +105,22 @@ class Leader {
 
   Node* find(NodeId id);
   std::string refusal(const NodeInfo& info) const;
+  void tell_of_clock(const Node& node);
+  void hear_of_ranks(Node& node, const std::string& type, const Json& message, Time now);
   void hear_failed(const Node& node, const Json& message, Time now);
   void hear_ended(Node& node, const Json& message, Time now);
   void hear_leaving(Node& node, int signal, Time now);
   void let_go(const Node& node);
   void keep_record(const Json& record);
+
+  void begin_watch(Time now);
+  void hear_still(const Node& node, const Json& message, Time now);
+  /// Whether no rank of the job moves, as far as nodes tell.
+  bool watches() const;
+  void look_at_ranks(Time now);
+  int rank_to_blame(const Standstill& standstill, const std::vector<RankView>& views) const;
+  void ask_for_stacks(Node& asking);
+  void pass_on_stacks(const Node& from, const Json& message);
 
   void gather(Time now);
   void try_start(Time now);
@@ -144,6 +159,9 @@ class Leader {
   std::optional<std::uint64_t> best_step_;
   /// No round begins before it.
   std::optional<Time> pause_end_;
+  RankBoard board_;
+  StandstillJudge judge_;
+  Time next_look_;
   /// What told the job to end.
   int end_signal_ = 0;
   /// The records of this round, those of ranks that failed by themselves first.

@@ -37,6 +37,8 @@ class LeaderLink {
   virtual MasterAddress master() const = 0;
   /// Whether the leader's own node is this one: it goes last.
   virtual bool hosts_leader() const = 0;
+  /// Whether the leader judges of ranks that stand still, on all nodes together.
+  virtual bool judges_standstills() const = 0;
   /// Whether all other nodes have gone.
   virtual bool finished() const = 0;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,9 +12,11 @@ using Json = nlohmann::json;
 
 /// What agents say to each other: JSON objects with a "type". A node's agent says `hello` once, then `failed`
 /// as soon as one of its ranks fails, `ended` when none of its processes is left, `leaving` when it is told
-/// to end, and `ping`. The leader says `start`, `stop`, `text` (a line for people), `report` (lines for
-/// people, as they are), `finish` and `pong`; it asks `vouch` for a connection from that host, which is
-/// answered `vouched`. Unknown keys and types are ignored, so that a later version may add some.
+/// to end, `still` when none of its ranks moves, and `ping`. The leader says `start`, `stop`, `standstill`
+/// (no rank of the job moves), `text` (a line for people), `report` (lines for people, as they are), `finish`
+/// and `pong`; it asks `vouch` for a connection from that host, which is answered `vouched`. `stacks` asks
+/// the leader for those of all other nodes, and by the leader for a node's own, which come as `stacks_of`.
+/// Unknown keys and types are ignored, so that a later version may add some.
 constexpr int kProtocolVersion = 1;
 
 /// What an agent tells of its node when it joins.
@@ -31,6 +34,8 @@ struct NodeInfo {
   /// It hears its first start and nothing else, and says when it has ended and nothing else: a Python agent.
   /// Not part of messages.
   bool mute = false;
+  /// By how much its wall clock is ahead of the leader's, where that is known. Not part of messages either.
+  std::optional<std::chrono::milliseconds> clock_ahead = {};
 };
 
 /// A node's place in one round: one start of all ranks of the job.

@@ -103,6 +103,7 @@ LeaderOptions leader_options(const LaunchPlan& plan) {
   options.last_call_timeout = plan.times.last_call_timeout;
   options.lease = lease_of(plan);
   options.close_timeout = plan.times.close_timeout;
+  options.heartbeat_timeout = plan.heartbeat_timeout;
   options.judge = judge_records;
   return options;
 }

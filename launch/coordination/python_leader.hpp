@@ -46,6 +46,7 @@ class PythonLeader final : public LeaderLink {
   void send(const Json& message, Time now) override;
   MasterAddress master() const override { return options_.master; }
   bool hosts_leader() const override { return false; }
+  bool judges_standstills() const override { return false; }
   bool finished() const override { return true; }
 
  private:

@@ -26,6 +26,8 @@ struct Node {
   /// The signal that told its launcher to end; 0: none did.
   int leave_signal = 0;
   std::chrono::steady_clock::time_point last_heard;
+  /// Bytes of other nodes' stacks that it got since it last asked for them.
+  std::size_t stacks_passed = 0;
 
   std::string text() const { return describe(info, active ? group_rank : info.node_rank); }
 };

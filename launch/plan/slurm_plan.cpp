@@ -1,6 +1,7 @@
 #include "plan/slurm_plan.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -32,13 +33,26 @@ void take_nodes(const SlurmStep& step, LaunchPlan& plan) {
   }
 }
 
+/// Ranks for all tasks on the one node of the job are what was meant.
+bool runs_all_tasks(const Environment& environment, const LaunchPlan& plan) {
+  const auto number = [&](const char* name) {
+    return std::atoi(find_variable(environment, name).value_or("0").c_str());
+  };
+  return number("SLURM_JOB_NUM_NODES") == 1 && number("SLURM_NTASKS") <= plan.local_world_size;
+}
+
+void warn_of_lonely_launcher(const Environment& environment, LaunchPlan& plan) {
+  const auto warning = lonely_process_warning(environment);
+  if (warning && !runs_all_tasks(environment, plan)) plan.notices.push_back(*warning);
+}
+
 }  // namespace
 
 void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment,
                          LaunchPlan& plan) {
   if (plan.backend != Backend::slurm && !says_nothing_of_nodes(parsed)) return;
   const auto step = slurm_step(environment);
-  if (!step && plan.backend != Backend::slurm) return;
+  if (!step && plan.backend != Backend::slurm) return warn_of_lonely_launcher(environment, plan);
   if (!step) {
     throw UsageError(
         "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun "

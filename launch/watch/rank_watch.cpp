@@ -22,19 +22,31 @@ milliseconds since(std::int64_t beat_time) {
   return milliseconds(std::max<std::int64_t>(passed, 0) / 1'000'000);
 }
 
+/// In time for the leader to hear of all nodes before a standstill is one.
+milliseconds told_after(const JudgeOptions& options) {
+  const bool ends = options.timeout.count() > 0;
+  return (ends ? std::min(options.timeout, options.notice_after) : options.notice_after) / 2;
+}
+
 }  // namespace
+
+std::string standstill_notice(const std::string& text) {
+  return "lockstep run: the job stands still: " + text + ". 'lockstep stacks " + std::to_string(getpid()) +
+         "' shows where in the program\n";
+}
 
 std::string heartbeat_file(const std::string& folder, int round, int local_rank) {
   return folder + "/heartbeats_" + std::to_string(round) + "/" + std::to_string(local_rank);
 }
 
 RankWatch::RankWatch(const std::string& folder, const Assignment& place, int ranks, const std::string& node,
-                     const WatchOptions& options)
+                     const JudgeOptions& options, bool leader_judges)
     : first_rank_(place.first_rank),
       node_(node),
-      options_(options),
-      next_look_(Clock::now() + kInterval),
-      next_notice_(options.notice_after) {
+      leader_judges_(leader_judges),
+      judge_(options),
+      report_(told_after(options)),
+      next_look_(Clock::now() + kInterval) {
   for (int rank = 0; rank < ranks; ++rank) {
     files_.push_back(heartbeat_file(folder, place.round, rank));
     std::error_code ignored;  // The file says it better.
@@ -80,30 +92,15 @@ std::vector<RankView> RankWatch::views(const std::vector<Worker>& workers) const
 std::optional<Standstill> RankWatch::look(const std::vector<Worker>& workers, std::ostream& log) {
   next_look_ = Clock::now() + kInterval;
   const auto now = views(workers);
-  const bool times_out = options_.timeout.count() > 0 && !ended_;
-  if (auto ending = times_out ? standstill(now, options_.timeout) : std::nullopt) {
-    ended_ = true;
-    return ending;
+  if (leader_judges_) {
+    if (auto news = report_.news(now)) news_ = std::move(news);
+    return std::nullopt;
   }
-  const auto found = standstill(now, next_notice_);
-  if (found && found->somebody_waits) {
-    tell(*found, log);
-  } else if (!standstill(now, options_.notice_after)) {
-    next_notice_ = options_.notice_after;
-  }
+  auto found = judge_.look(now);
+  if (!found) return std::nullopt;
+  if (found->ends_job) return std::move(found->standstill);
+  log << standstill_notice(found->standstill.text) << std::flush;
   return std::nullopt;
-}
-
-std::optional<Standstill> RankWatch::standstill(const std::vector<RankView>& now, milliseconds limit) const {
-  auto found = find_standstill(now, limit);
-  return found && (options_.sees_all_ranks || found->is_certain) ? found : std::nullopt;
-}
-
-void RankWatch::tell(const Standstill& standstill, std::ostream& log) {
-  next_notice_ *= 2;
-  log << "lockstep run: the job stands still: " + standstill.text + ". 'lockstep stacks " +
-             std::to_string(getpid()) + "' shows where in the program\n"
-      << std::flush;
 }
 
 std::optional<std::uint64_t> RankWatch::best_step() const {

@@ -4,12 +4,14 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordination/messages.hpp"
 #include "process/worker_group.hpp"
 #include "watch/stack_dump.hpp"
-#include "watch/standstill.hpp"
+#include "watch/standstill_judge.hpp"
+#include "watch/still_report.hpp"
 
 namespace lockstep::launch {
 
@@ -17,15 +19,8 @@ namespace lockstep::launch {
 /// may lie on a network file system): `<folder>/heartbeats_<round>/<local rank>`.
 std::string heartbeat_file(const std::string& folder, int round, int local_rank);
 
-struct WatchOptions {
-  /// When a standstill is told for the first time; then after twice the time, and so on.
-  std::chrono::milliseconds notice_after = std::chrono::seconds(30);
-  /// When it ends the job; 0: never.
-  std::chrono::milliseconds timeout{0};
-  /// Whether these are all ranks of the job. Otherwise ranks that all wait prove nothing: the one that they
-  /// wait for may be on another node.
-  bool sees_all_ranks = true;
-};
+/// What people read of a standstill that ends nothing.
+std::string standstill_notice(const std::string& text);
 
 /// Looks at the heartbeats of one attempt's ranks, about once a second. For the launcher's thread.
 class RankWatch {
@@ -33,9 +28,10 @@ class RankWatch {
   using Clock = std::chrono::steady_clock;
 
   /// Makes the heartbeat files. `first_rank` is the number in the world of local rank 0, `node` a name for
-  /// messages, empty where there is one node. Throws lockstep::Error.
+  /// messages, empty where there is one node. `leader_judges`: what is seen is for the leader. Throws
+  /// lockstep::Error.
   RankWatch(const std::string& folder, const Assignment& place, int ranks, const std::string& node,
-            const WatchOptions& options);
+            const JudgeOptions& options, bool leader_judges = false);
   /// Removes them.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
@@ -48,8 +44,16 @@ class RankWatch {
   /// When to look next.
   Clock::time_point next_look() const noexcept { return next_look_; }
 
-  /// Looks. Notices go to `log`; returned is a standstill that has lasted for the timeout, once.
+  /// Looks. Notices go to `log`; returned is a standstill that has lasted for the timeout, once. Nothing of
+  /// that where the leader judges.
   std::optional<Standstill> look(const std::vector<Worker>& workers, std::ostream& log);
+
+  /// Where the leader judges: what it is to be told after a look (StillReport::news).
+  std::optional<std::vector<RankView>> take_news() { return std::exchange(news_, std::nullopt); }
+  /// Whether a rank has done something since the leader was told that none does.
+  bool told_is_outdated(const std::vector<Worker>& workers) const {
+    return report_.is_outdated(views(workers));
+  }
 
   /// The ranks as they are now.
   std::vector<RankView> views(const std::vector<Worker>& workers) const;
@@ -61,17 +65,14 @@ class RankWatch {
   std::optional<std::uint64_t> best_step() const;
 
  private:
-  std::optional<Standstill> standstill(const std::vector<RankView>& now,
-                                       std::chrono::milliseconds limit) const;
-  void tell(const Standstill& standstill, std::ostream& log);
-
   std::vector<std::string> files_;
   int first_rank_;
   std::string node_;
-  WatchOptions options_;
+  bool leader_judges_;
+  StandstillJudge judge_;
+  StillReport report_;
+  std::optional<std::vector<RankView>> news_;
   Clock::time_point next_look_;
-  std::chrono::milliseconds next_notice_;
-  bool ended_ = false;
 };
 
 }  // namespace lockstep::launch

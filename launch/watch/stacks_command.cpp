@@ -18,9 +18,9 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: lockstep stacks PID\n\n"
-    "Makes a running 'lockstep run' print, on its own standard error, the stacks of all threads of its "
-    "ranks. PID is\n"
-    "its process id, which its messages name.\n";
+    "Makes a running 'lockstep run' print, on its own standard error, the stacks of all threads of the "
+    "job's\n"
+    "ranks, on all nodes. PID is its process id, which its messages name.\n";
 
 pid_t process_in(const std::string& word) {
   pid_t process = 0;

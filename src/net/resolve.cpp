@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 #include "net/quiet_thread.hpp"
@@ -36,12 +39,37 @@ Lookup look_up(const std::string& host, std::uint16_t port) {
   return result;
 }
 
-/// A look-up under way. The thread owns what it needs, so that nobody has to wait for it.
-std::future<Lookup> start_look_up(const std::string& host, std::uint16_t port) {
-  auto task = std::make_shared<std::packaged_task<Lookup()>>([host, port] { return look_up(host, port); });
-  auto result = task->get_future();
-  quiet_thread([task] { (*task)(); }).detach();
-  return result;
+/// The look-ups under way: one for a name at a time, whoever asks how often, so that a name server that does
+/// not answer costs one thread and not one for each try. Threads own what they need, so that nobody has to
+/// wait for them.
+class Lookups {
+ public:
+  std::shared_future<Lookup> find_or_start(const std::string& host, std::uint16_t port) {
+    const Name name{host, port};
+    const std::lock_guard lock(mutex_);
+    if (const auto pending = pending_.find(name); pending != pending_.end()) return pending->second;
+    auto task = std::make_shared<std::packaged_task<Lookup()>>([host, port] { return look_up(host, port); });
+    const auto result = task->get_future().share();
+    quiet_thread([this, task, name] {
+      (*task)();
+      const std::lock_guard end(mutex_);
+      pending_.erase(name);
+    }).detach();
+    pending_.emplace(name, result);
+    return result;
+  }
+
+ private:
+  using Name = std::pair<std::string, std::uint16_t>;
+
+  std::mutex mutex_;
+  std::map<Name, std::shared_future<Lookup>> pending_;
+};
+
+/// Never destroyed: a thread may come back when the process is ending.
+Lookups& lookups() {
+  static auto& all = *new Lookups();
+  return all;
 }
 
 [[noreturn]] void fail(const std::string& host, int failure) {
@@ -75,7 +103,7 @@ std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadli
   if (const auto numeric = Address::numeric(host, port)) return {*numeric};
   constexpr Milliseconds kPause{200};
   for (;;) {
-    auto pending = start_look_up(host, port);
+    const auto pending = lookups().find_or_start(host, port);
     if (pending.wait_until(deadline) != std::future_status::ready) fail_late(host);
     const Lookup answer = pending.get();
     if (answer.failure == 0) return answer.addresses;

@@ -11,9 +11,9 @@ namespace lockstep::net {
 
 /// The addresses of a host, at least one. A numeric address is returned as it is, without asking anybody. A
 /// name is looked up in a thread of its own, which is left to its fate at the deadline: a name server that
-/// does not answer holds nobody up. Answers that may change ("try again") are asked for again until the
-/// deadline. Throws CommunicationError "cannot resolve 'x'" for a name that does not exist, TimeoutError at
-/// the deadline. *Local*; any thread.
+/// does not answer holds nobody up. Whoever asks for the same name meanwhile gets that thread's answer.
+/// Answers that may change ("try again") are asked for again until the deadline. Throws CommunicationError
+/// "cannot resolve 'x'" for a name that does not exist, TimeoutError at the deadline. *Local*; any thread.
 std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadline deadline);
 std::vector<Address> resolve(const Endpoint& endpoint, Deadline deadline);
 

@@ -81,13 +81,19 @@ void Mailbox::send(int destination, int tag, const void* data, Elements elements
   ring(control(destination).mail);
 }
 
-Letter* Mailbox::oldest(int source, int tag) const {
+Letter* Mailbox::find(int source, int tag) const {
   Letter* found = nullptr;
   for (Letter& letter : channel(source, exchange_.rank()).letters) {
     if (letter.state.load() != Delivery::posted || letter.tag != tag) continue;
     if (found == nullptr || letter.number < found->number) found = &letter;
   }
   return found;
+}
+
+/// Looks twice: while the first look goes on, an older letter may be posted behind it and a younger one
+/// before it. Of a letter that was seen, all older ones are seen by the next look.
+Letter* Mailbox::oldest(int source, int tag) const {
+  return find(source, tag) == nullptr ? nullptr : find(source, tag);
 }
 
 std::optional<int> Mailbox::try_receive(int source, int tag, void* data, Elements elements) {

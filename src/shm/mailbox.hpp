@@ -37,6 +37,7 @@ class Mailbox {
   std::vector<int> others(int source) const;
   void reclaim(int destination);
   bool post(int destination, int tag, const void* data, Elements elements);
+  Letter* find(int source, int tag) const;
   Letter* oldest(int source, int tag) const;
   Control& control(int member) const;
   Channel& channel(int from, int to) const;

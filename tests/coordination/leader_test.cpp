@@ -301,6 +301,26 @@ TEST(Leader, SaysWhoIsAwaitedAndGivesUp) {
   EXPECT_NE(job.words(0).find("join_timeout"), std::string::npos);
 }
 
+TEST(Leader, TellsOnceOfAWallClockThatIsFarOff) {
+  const auto words = [](std::optional<std::chrono::milliseconds> ahead) {
+    Job job(nodes(2, 2), 1);
+    NodeInfo second = job.info("b", job.options);
+    second.clock_ahead = ahead;
+    job.leader.join(1, second, job.now);
+    EXPECT_EQ(job.starts(0), 1) << "no effect";
+    const std::string text = job.words(0);
+    EXPECT_EQ(text, job.words(1));
+    const auto at = text.find("the wall clock");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(words(60s),
+            "the wall clock of a node (host b, process 1) is 60 s ahead of the leader's: so are the times in "
+            "its logs; nothing else depends on it");
+  EXPECT_NE(words(-6s).find(" is 6 s behind the leader's"), std::string::npos);
+  EXPECT_EQ(words(5s), "");
+  EXPECT_EQ(words(std::nullopt), "");
+}
+
 TEST(Leader, RefusesNodesThatContradictTheJob) {
   const LeaderOptions options = nodes(2, 2);
   const auto refused = [&](const auto& change) {

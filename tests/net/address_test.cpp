@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 
 #include "lockstep/core/error.hpp"
 #include "net/resolve.hpp"
@@ -89,6 +91,21 @@ TEST(Resolve, HoldsToItsDeadline) {
   const auto start = Clock::now();
   EXPECT_THROWS(resolve("no-such-host.invalid", 1, in(0)), CommunicationError, "cannot resolve");
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
+}
+
+int threads_here() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+/// Each of the calls is over before its look-up is.
+TEST(Resolve, AsksForANameOnceAtATime) {
+  const int before = threads_here();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_THROWS(resolve("no-such-host.invalid", 1, in(0)), CommunicationError, "cannot resolve");
+    // One that is done may still be leaving while the next one begins.
+    EXPECT_LE(threads_here(), before + 2) << i;
+  }
 }
 
 TEST(Local, KnowsThisHostsAddresses) {

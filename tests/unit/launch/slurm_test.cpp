@@ -98,6 +98,25 @@ TEST(SlurmTemplates, EachKeepsItsSecretInTheEnvironmentAndTakesAProgram) {
   }
 }
 
+TEST(LauncherInABatchScript, SaysThatItIsAlone) {
+  const auto words_of = [](const Words& flags, const Environment& variables) {
+    Words words{"run"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.push_back("true");
+    Environment all{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"OMP_NUM_THREADS", "1"}};
+    for (const auto& [name, value] : variables) all[name] = value;
+    const Finished end = launch(words, all);
+    EXPECT_EQ(end.status, 0) << end.err;
+    return end.err;
+  };
+  const std::string alone = "lockstep run: Slurm job 7 has 4 tasks, but this program was not started by srun";
+  EXPECT_EQ(words_of({}, {}).find(alone), 0U);
+  EXPECT_EQ(words_of({"--nproc-per-node=4"}, {{"SLURM_JOB_NUM_NODES", "2"}}).find(alone), 0U);
+  EXPECT_EQ(words_of({"--nproc-per-node=4"}, {{"SLURM_JOB_NUM_NODES", "1"}}), "") << "a rank for each task";
+  EXPECT_EQ(words_of({"--standalone"}, {}), "") << "it was asked for";
+  EXPECT_EQ(words_of({}, {{"SLURM_NTASKS", "1"}}), "");
+}
+
 TEST(SlurmCommand, SubmitsTheScriptThatItPrints) {
   const ScratchFolder folder;
   folder.write("sbatch", "#!/bin/sh\ncat >\"$SEEN\"\necho \"$*\" >>\"$SEEN\"\necho 4711\nexit 3\n", true);

@@ -14,6 +14,8 @@
 #include "watch/rank_watch.hpp"
 #include "watch/stack_tool.hpp"
 #include "watch/standstill.hpp"
+#include "watch/standstill_judge.hpp"
+#include "watch/still_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -117,6 +119,57 @@ TEST(EarlyLeavers, AreNamedWithWhatTheOthersDid) {
             "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61");
   EXPECT_EQ(early_leavers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}), "");
   EXPECT_EQ(early_leavers({ended(working(0, "forward", 1), 256), ended(working(1, "x", 1), 0)}), "");
+}
+
+TEST(StandstillJudge, EndsTheJobOnceUnlessSomebodyMoves) {
+  StandstillJudge judge({.timeout = seconds(20)});
+  const auto look = [&](int still) {
+    const auto found = judge.look({waiting(0, "barrier", 1, still), working(1, "forward", still)});
+    return !found ? "" : found->ends_job ? "end" : "notice";
+  };
+  EXPECT_STREQ(look(19), "");
+  EXPECT_STREQ(look(20), "end");
+  EXPECT_STREQ(look(21), "");
+  EXPECT_STREQ(look(30), "notice");
+  EXPECT_STREQ(look(59), "") << "the next notice is after twice the time";
+  EXPECT_STREQ(look(1), "");
+  EXPECT_STREQ(look(20), "end") << "they had moved";
+}
+
+TEST(StandstillJudge, WhereOtherRanksAreNotSeenActsOnlyOnWhatIsCertain) {
+  StandstillJudge judge({.timeout = seconds(20), .sees_all_ranks = false});
+  EXPECT_FALSE(judge.look({waiting(0, "barrier", 1, 99), waiting(1, "barrier", 1, 99)}));
+  EXPECT_TRUE(judge.look({waiting(0, "barrier", 1, 99), working(1, "forward", 99)}));
+}
+
+/// How many ranks the leader is told of; -1: nothing is told.
+int told(StillReport& report, const std::vector<RankView>& now) {
+  const auto news = report.news(now);
+  return news ? static_cast<int>(news->size()) : -1;
+}
+
+TEST(StillReport, TellsWhatIsNewOnce) {
+  StillReport report(seconds(15));
+  std::vector<RankView> ranks{waiting(0, "barrier", 1, 14), working(1, "forward", 20)};
+  EXPECT_EQ(told(report, ranks), -1) << "one has moved lately";
+  ranks[0].still = seconds(15);
+  EXPECT_EQ(told(report, ranks), 2);
+  ranks[0].still = seconds(16);
+  EXPECT_EQ(told(report, ranks), -1) << "time alone is no news";
+  EXPECT_FALSE(report.is_outdated(ranks));
+  ranks[1].status = 0;
+  EXPECT_TRUE(report.is_outdated(ranks));
+  EXPECT_EQ(told(report, ranks), 2) << "one has left";
+  ranks[0].beat->beat_time = 77;
+  ranks[0].still = seconds(0);
+  EXPECT_EQ(told(report, ranks), 0) << "they move again";
+  EXPECT_EQ(told(report, ranks), -1);
+}
+
+TEST(StillReport, NeverOfRanksThatDoNotBeat) {
+  StillReport report(seconds(15));
+  RankView silent;
+  EXPECT_EQ(told(report, {silent, waiting(1, "barrier", 1, 99)}), -1);
 }
 
 RestartPolicy::Decision fails(RestartPolicy& policy, int lived, std::optional<std::uint64_t> step) {

@@ -1,0 +1,80 @@
+// Ranks of several hosts that stand still, and their stacks.
+
+#include <csignal>
+
+#include "hosts_test.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+class Watch : public Hosts {
+ protected:
+  /// Two ranks on each of two hosts, which wait for the one with that number.
+  Words job(const std::string& stuck, const Words& flags) const {
+    return c10d("2", "2") + flags + Words{LOCKSTEP_BEATING_RANK, stuck, folder().path()};
+  }
+  void start_job(const std::string& stuck, const Words& flags = {}) {
+    make_hosts(2);
+    first_ = start(0, job(stuck, flags));
+    second_ = start(1, job(stuck, flags));
+    for (int rank = 0; rank < 4; ++rank) await_number(folder().file(std::to_string(rank)));
+  }
+
+  std::unique_ptr<LauncherProcess> first_;
+  std::unique_ptr<LauncherProcess> second_;
+};
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+/// The rank works, so its own launcher alone could not tell that others wait for it; and they, on both hosts,
+/// could not tell whom they wait for.
+TEST_F(Watch, ARankThatHangsOnTheOtherNodeIsNamedOnBoth) {
+  start_job("3", {"--heartbeat-timeout", "3"});
+  const Finished a = first_->wait();
+  const Finished b = second_->wait();
+  for (const Finished& end : {a, b}) {
+    EXPECT_EQ(end.status, 124) << end.err;
+    EXPECT_TRUE(has(end.err, "FAILED: rank 3 (node 1, host node1, local rank 1, pid "));
+    EXPECT_TRUE(has(end.err, "made no progress (--heartbeat-timeout)"));
+    EXPECT_TRUE(has(end.err, "last seen in evaluation, step 0; ranks 0, 1, 2 wait in all_reduce #412"));
+  }
+  EXPECT_TRUE(has(b.err, "stacks of rank 3"));
+  EXPECT_TRUE(has(b.err, "hang_for_ever()")) << "the function that it hangs in";
+  EXPECT_EQ(count(a.err, "stacks of rank"), 0) << "nothing to be seen on the node where all wait";
+}
+
+TEST_F(Watch, ARankThatLeftItsNodeIsNamedByThoseThatWait) {
+  make_hosts(2);
+  // Node 1's only rank beats once and leaves; it is told of when its node has ended.
+  const Words flags{"--heartbeat-timeout", "3"};
+  first_ = start(0, c10d("2") + flags + Words{LOCKSTEP_BEATING_RANK, "1", folder().path()});
+  second_ = start(1, c10d("2") + flags + Words{LOCKSTEP_BEATING_RANK, "leave", folder().path()});
+  const Finished a = first_->wait();
+  EXPECT_EQ(a.status, 124) << a.err;
+  EXPECT_TRUE(has(a.err, "FAILED: rank 0 (node 0, host node0, local rank 0, pid "));
+  EXPECT_TRUE(has(a.err, "left at step 0 (exit code 0); rank 0 waits in all_reduce #412"));
+  EXPECT_EQ(second_->wait().status, 124);
+}
+
+TEST_F(Watch, StacksOfAllNodesComeToTheLauncherThatWasAsked) {
+  start_job("0");
+  for (LauncherProcess* asked : {first_.get(), second_.get()}) {
+    EXPECT_EQ(launch({"stacks", std::to_string(asked->pid())}).status, 0);
+    EXPECT_TRUE(eventually([&] { return count(asked->err(), "stacks of rank") == 4; })) << asked->err();
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(count(asked->err(), "stacks of rank " + std::to_string(rank) + " "), 1);
+  }
+  EXPECT_EQ(count(first_->err(), "stacks of rank"), 4) << "only who asks gets them";
+  EXPECT_TRUE(has(first_->err(), "lockstep run: host node1:"));
+  EXPECT_TRUE(has(second_->err(), "lockstep run: host node0:"));
+  first_->signal(SIGTERM);
+  EXPECT_EQ(first_->wait().status, 128 + SIGTERM);
+  EXPECT_EQ(second_->wait().status, 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
