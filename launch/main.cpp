@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/agent.hpp"
+#include "bench/bench_command.hpp"
 #include "coordination/open_leader.hpp"
 #include "lockstep/core/error.hpp"
 #include "plan/dry_run.hpp"
@@ -13,6 +14,7 @@
 #include "process/supervision.hpp"
 #include "process/worker_process.hpp"
 #include "slurm/command.hpp"
+#include "trace/trace_command.hpp"
 #include "watch/stacks_command.hpp"
 
 namespace {
@@ -27,6 +29,8 @@ constexpr const char* kUsage =
     "commands:\n"
     "  run         Starts a program as several ranks on this host; see lockstep run --help.\n"
     "  stacks      Makes a running 'lockstep run' print where its ranks are; see lockstep stacks --help.\n"
+    "  trace       Tells from the ranks' traces who waits for whom; see lockstep trace --help.\n"
+    "  bench       Measures the collectives of a job's ranks: lockstep bench comm --nproc-per-node 2.\n"
     "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
@@ -40,13 +44,14 @@ int launch(const LaunchPlan& plan, Environment environment) {
   // Goes last: while it waits for a reader, signals act as on any program.
   Console console(environment);
   // Before the first line, and so before any thread: the guardian is forked by it.
-  Supervision supervision(environment, plan.end_signals);
+  Supervision supervision(environment, plan.end_signals, plan.keep_daemons);
   if (plan.log_level <= LogLevel::warning) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }
   const JobSecret secret = secret_for(plan, environment);
   const auto leader = open_leader(plan, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
+  supervision.mark.add_to(environment);
   try {
     return exit_status(plan, Agent(plan, environment, supervision, *leader, console).run());
   } catch (const StartError& error) {
@@ -75,6 +80,8 @@ int dispatch(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words.front();
   if (command == "run") return run({words.begin() + 1, words.end()});
   if (command == "stacks") return stacks_command({words.begin() + 1, words.end()}, std::cout);
+  if (command == "trace") return trace_command({words.begin() + 1, words.end()}, std::cout);
+  if (command == "bench") return run(bench_words({words.begin() + 1, words.end()}));
   if (command == "slurm") return slurm_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "--version") {
     std::cout << "lockstep " LOCKSTEP_VERSION "\n";

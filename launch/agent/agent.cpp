@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <exception>
 #include <ostream>
+#include <utility>
 
 #include "coordination/channel.hpp"
 #include "lockstep/core/error.hpp"
@@ -18,12 +19,6 @@ namespace {
 
 /// How long a node that was told to end, and has ended its ranks, waits for the leader's farewell.
 constexpr std::chrono::seconds kFarewellTime{5};
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
-}
 
 std::string text_of(const Json& message) {
   const auto found = message.find("text");
@@ -101,6 +96,8 @@ void Agent::run_round(const Assignment& place) {
   // The ranks' last words come before whatever is said of their end.
   relay_.flush();
   while (round_->end_leftovers()) wait_for_event();
+  held_stop_.reset();
+  if (const auto stacks = stacks_.finish()) pass_on_stacks(*stacks);
   relay_.finish();
   events_.ended(attempt_, round_->workers());
   tell_ended();
@@ -115,10 +112,11 @@ bool Agent::start_ranks() {
     round_->start();
     events_.started(attempt_, round_->workers());
     return true;
-  } catch (const StartError& error) {
+  } catch (const std::exception& error) {
     if (plan_.max_nodes == 1) throw;
-    FailureRecord record = round_->not_started(error);
+    const FailureRecord record = round_->not_started(error);
     round_.reset();
+    relay_.finish();
     leader_.send(
         {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
         SignalQueue::Clock::now());
@@ -135,9 +133,6 @@ Attempt Agent::attempt_for(const Assignment& place) {
   attempt.master = leader_.master();
   attempt.folder = plan_.log_dir.empty() ? supervision_.folder.path() : plan_.log_dir;
   attempt.scratch = supervision_.folder.path();
-  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
-    make_folder(std::filesystem::path(error_file(attempt, rank)).parent_path());
-  }
   return attempt;
 }
 
@@ -146,7 +141,7 @@ void Agent::await_others() {
 }
 
 Agent::TimePoint Agent::next_deadline() const {
-  TimePoint next = leader_.deadline();
+  TimePoint next = std::min(leader_.deadline(), stacks_.deadline());
   if (round_ && round_->deadline()) next = std::min(next, *round_->deadline());
   return patience_ ? std::min(next, *patience_) : next;
 }
@@ -165,8 +160,9 @@ void Agent::wait_for_event() {
 void Agent::on_deadlines(TimePoint now) {
   if (round_ && round_->deadline() && now >= *round_->deadline() && round_->on_deadline()) {
     tell_failed();
-    round_->stop(SIGTERM);
+    stop_after_stacks();
   }
+  if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (!patience_ || now < *patience_) return;
   patience_.reset();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
@@ -178,7 +174,7 @@ void Agent::on_signal(int number) {
   } else if (supervision_.signals.ends_job(number)) {
     on_end_signal(number);
   } else if (number == stacks_request()) {
-    if (round_) round_->print_stacks();
+    ask_for_stacks(std::nullopt);
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -238,11 +234,33 @@ void Agent::on_stop(const Json& message) {
     return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalQueue::Clock::now());
   }
   if (!round_ || round != attempt_.place.round) return;
+  if (held_stop_) {
+    held_stop_ = message;
+  } else {
+    obey_stop(message);
+  }
+}
+
+void Agent::obey_stop(const Json& message) {
   if (message.value("at_once", Json()) == true) {
     round_->stop_at_once();
   } else {
     round_->stop(number_of(message, "signal", SIGTERM));
   }
+}
+
+void Agent::stop_after_stacks() {
+  held_stop_ = Json{{"at_once", true}};
+  ask_for_stacks(std::nullopt);
+}
+
+void Agent::ask_for_stacks(std::optional<NodeId> node) {
+  if (round_) stacks_.ask(round_->stack_targets(), environment_, node, SignalQueue::Clock::now());
+}
+
+void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
+  if (stacks.here) log_ << stacks.text << std::flush;
+  if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
 }
 
 void Agent::on_finish(const Json& message) {

@@ -5,7 +5,9 @@
 #include <string>
 
 #include "agent/round.hpp"
+#include "agent/stack_requests.hpp"
 #include "coordination/leader_link.hpp"
+#include "coordination/roster.hpp"
 #include "lockstep/core/environment.hpp"
 #include "output/output_relay.hpp"
 #include "plan/launch_plan.hpp"
@@ -31,7 +33,7 @@ class Agent {
         Console& console);
 
   /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
-  /// Throws StartError when the program cannot be started; nothing runs then.
+  /// Throws StartError when the program cannot be started in a job of one node; nothing runs then.
   int run();
 
  private:
@@ -40,8 +42,8 @@ class Agent {
   /// Waits until the leader starts a round; nothing when the job is over instead.
   std::optional<Assignment> await_round();
   void run_round(const Assignment& place);
-  /// False when the program cannot be started here, which the leader is told; a job of one node throws
-  /// instead.
+  /// False when the ranks cannot be started here, for whatever reason, which the leader is told; a job of one
+  /// node throws instead.
   bool start_ranks();
   Attempt attempt_for(const Assignment& place);
   /// The leader's own node stays until all others have gone.
@@ -55,6 +57,12 @@ class Agent {
   void on_deadlines(TimePoint now);
   void on_message(const Json& message);
   void on_stop(const Json& message);
+  void obey_stop(const Json& message);
+  /// The ranks stand still: they are stopped when it is known where.
+  void stop_after_stacks();
+  /// `node`: who wants them; nothing: this one.
+  void ask_for_stacks(std::optional<NodeId> node);
+  void pass_on_stacks(const StackRequests::Answer& stacks);
   void on_finish(const Json& message);
   void on_lost(const Json& message);
   void tell_failed();
@@ -70,6 +78,9 @@ class Agent {
   OutputRelay relay_;
   EventLog events_;
   std::optional<Round> round_;
+  StackRequests stacks_;
+  /// The leader's word to stop, which waits for the stacks of ranks that stand still.
+  std::optional<Json> held_stop_;
   Attempt attempt_;
   /// The leader's word that was not acted upon yet.
   std::optional<Assignment> next_;

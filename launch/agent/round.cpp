@@ -30,6 +30,12 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
   return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
+}
+
 /// A crash that wrote its own last words could not look up how its functions are called in the source.
 void make_stack_readable(Json& error) {
   const auto stack = nlohmann::json::json_pointer("/message/extraInfo/py_callstack");
@@ -46,7 +52,7 @@ Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt att
       attempt_(std::move(attempt)),
       relay_(relay),
       log_(log),
-      group_(signals, guardian) {}
+      group_(signals, guardian, plan.keep_daemons) {}
 
 void Round::start() {
   memory_kills_before_ = out_of_memory_kills();
@@ -54,6 +60,7 @@ void Round::start() {
   watch_.emplace(attempt_.scratch, attempt_.place, plan_.local_world_size, alone ? "" : attempt_.host,
                  WatchOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone});
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    make_folder(std::filesystem::path(error_file(attempt_, rank)).parent_path());
     const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
                                                      : plan_.bindings[static_cast<std::size_t>(rank)]);
     Environment environment = worker_environment(plan_, attempt_, rank, environment_);
@@ -115,12 +122,7 @@ bool Round::look_at_ranks() {
   log_ << "lockstep run: the job stands still for " + seconds_text(plan_.heartbeat_timeout) +
               " (--heartbeat-timeout): it is ended\n"
        << std::flush;
-  print_stacks();
   return true;
-}
-
-void Round::print_stacks() {
-  log_ << stacks_report(dump_stacks(watch_->stack_targets(group_.workers()), environment_)) << std::flush;
 }
 
 std::optional<std::uint64_t> Round::best_step() const { return watch_->best_step(); }
@@ -185,10 +187,11 @@ FailureRecord Round::record_for(int local_rank) const {
   return result;
 }
 
-FailureRecord Round::not_started(const StartError& error) const {
-  FailureRecord result = record_for(0);
+FailureRecord Round::not_started(const std::exception& error) const {
+  FailureRecord result = record_for(static_cast<int>(group_.workers().size()));
+  const auto* of_program = dynamic_cast<const StartError*>(&error);
   result.message = error.what();
-  result.status = error.exit_code() << 8;
+  result.status = (of_program == nullptr ? 1 : of_program->exit_code()) << 8;
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -30,7 +31,8 @@ class Round {
   Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt, const SignalQueue& signals,
         const Guardian& guardian, OutputRelay& relay, std::ostream& log);
 
-  /// Starts the ranks. Throws StartError when the program cannot be started; nothing runs then.
+  /// Starts the ranks. Throws StartError when the program cannot be started, and other exceptions when this
+  /// host cannot (a full disk, too many open files); what was started ends with this object.
   void start();
 
   /// Takes note of processes that have ended. Returns whether that tells of the round's first failure.
@@ -47,8 +49,8 @@ class Round {
   /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
   bool on_deadline();
   std::optional<TimePoint> deadline() const;
-  /// Prints the stacks of the ranks that run.
-  void print_stacks();
+  /// The ranks that run, for whoever wants their stacks.
+  std::vector<StackTarget> stack_targets() const { return watch_->stack_targets(group_.workers()); }
   /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
   std::optional<std::uint64_t> best_step() const;
 
@@ -62,8 +64,8 @@ class Round {
   /// The record of the rank that failed first. There must be one.
   FailureRecord first_failure() const;
   std::vector<FailureRecord> records() const;
-  /// The record of this node where the program could not be started.
-  FailureRecord not_started(const StartError& error) const;
+  /// After `start` has thrown: the record of the rank that could not be started.
+  FailureRecord not_started(const std::exception& error) const;
   const Attempt& attempt() const noexcept { return attempt_; }
   const std::vector<Worker>& workers() const noexcept { return group_.workers(); }
 

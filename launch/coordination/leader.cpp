@@ -277,7 +277,7 @@ void Leader::after_failure(Time now) {
   if (verdict.preempted || !decision.again || restart_count_ >= options_.max_restarts || has_mute_nodes())
     return finish(verdict.exit_code, verdict.error, now);
   pause_end_ = now + decision.pause;
-  restart(decision.pause.count() == 0 ? "" : ", after a pause of " + seconds_text(decision.pause), now);
+  restart(pause_text(decision.pause), now);
 }
 
 void Leader::after_loss(Time now) {
@@ -304,8 +304,9 @@ void Leader::restart(const std::string& why, Time now) {
 void Leader::gather(Time now) {
   phase_ = Phase::gathering;
   reason_ = Reason::membership;
-  gathering_since_ = now;
-  next_notice_ = now + options_.notice_interval;
+  // Nobody is awaited before the pause is over.
+  gathering_since_ = pause_end_.value_or(now);
+  next_notice_ = gathering_since_ + options_.notice_interval;
   for (auto& node : nodes_) node.active = node.ended = false;
   try_start(now);
 }

@@ -19,11 +19,11 @@ constexpr int kProtocolVersion = 1;
 /// What an agent tells of its node when it joins.
 struct NodeInfo {
   int version = kProtocolVersion;
-  std::string run_id;
-  std::string host;
+  std::string run_id = {};
+  std::string host = {};
   std::int64_t pid = 0;
   /// Only when the user gave one.
-  std::optional<int> node_rank;
+  std::optional<int> node_rank = {};
   int min_nodes = 1;
   int max_nodes = 1;
   int local_world_size = 1;

@@ -126,6 +126,7 @@ PythonLeader::Options python_options(const LaunchPlan& plan) {
   options.node_rank = plan.node_rank.value_or(0);
   options.max_nodes = plan.max_nodes;
   options.max_restarts = plan.max_restarts;
+  options.restart_backoff = plan.restart_backoff;
   options.timeout = plan.times.timeout;
   options.master = {plan.endpoint_host, plan.endpoint_port.value_or(0)};
   return options;

@@ -1,6 +1,7 @@
 #include "coordination/python_leader.hpp"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,6 +9,7 @@
 
 #include "agent/judge.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/control.hpp"
 #include "net/quiet_thread.hpp"
 #include "process/time_text.hpp"
 
@@ -20,6 +22,8 @@ using namespace std::chrono_literals;
 /// Between two looks at a store that is waited for: how soon a signal or the loss of the store is noticed.
 constexpr auto kSlice = 200ms;
 constexpr auto kAnswerTime = 30s;
+/// One try to connect: how long the end of this object may wait for it.
+constexpr auto kTryTime = 2s;
 
 Clock::time_point answer_deadline() { return Clock::now() + kAnswerTime; }
 
@@ -42,7 +46,8 @@ std::vector<std::int64_t> read_numbers(const std::string& text) {
 PythonLeader::PythonLeader(Options options, const std::vector<net::Address>& store)
     : options_(std::move(options)),
       prefix_(options_.run_id + "/torchelastic/"),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      restarts_(options_.max_restarts, options_.restart_backoff) {
   if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
   thread_ = net::quiet_thread([this, store] { run(store); });
 }
@@ -51,6 +56,7 @@ PythonLeader::~PythonLeader() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    if (connection_) shutdown(connection_.get(), SHUT_RDWR);
   }
   changed_.notify_all();
   thread_.join();
@@ -63,29 +69,41 @@ void PythonLeader::tell(Json message) {
   while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
-std::vector<Json> PythonLeader::work(Time) {
+std::vector<Json> PythonLeader::work(Time now) {
+  if (pause_end_ && now >= *pause_end_) start_ranks(now);
   std::uint64_t count = 0;
   while (read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) continue;
   const std::lock_guard lock(mutex_);
+  // The first start is the thread's.
+  if (!messages_.empty() && type_of(messages_.back()) == "start") round_started_ = now;
   return std::exchange(messages_, {});
 }
 
-void PythonLeader::send(const Json& message, Time) {
+void PythonLeader::send(const Json& message, Time now) {
   const std::string type = type_of(message);
   if (type == "hello") {
     const std::lock_guard lock(mutex_);
     hello_ = message;
     changed_.notify_all();
   } else if (type == "ended") {
-    hear_ended(message);
+    hear_ended(message, now);
   } else if (type == "leaving") {
-    leave_signal_ = message.value("signal", SIGTERM);
+    hear_leaving(message.value("signal", SIGTERM));
   }
 }
 
-void PythonLeader::hear_ended(const Json& message) {
-  if (leave_signal_ != 0)
-    return tell({{"type", "finish"}, {"exit_code", 128 + leave_signal_}, {"error", nullptr}});
+void PythonLeader::hear_leaving(int signal) {
+  leave_signal_ = signal;
+  // Nothing runs that could end.
+  if (std::exchange(pause_end_, std::nullopt)) finish(128 + signal, nullptr);
+}
+
+void PythonLeader::finish(int exit_code, const Json& error) {
+  tell({{"type", "finish"}, {"exit_code", exit_code}, {"error", error}});
+}
+
+void PythonLeader::hear_ended(const Json& message, Time now) {
+  if (leave_signal_ != 0) return finish(128 + leave_signal_, nullptr);
   if (message.value("ok", false)) {
     const std::lock_guard lock(mutex_);
     succeeded_ = true;
@@ -94,26 +112,66 @@ void PythonLeader::hear_ended(const Json& message) {
   }
   const Verdict verdict = judge_records(message.value("records", std::vector<Json>()));
   tell({{"type", "report"}, {"text", verdict.report}});
-  if (verdict.preempted || place_.restart_count >= options_.max_restarts)
-    return tell({{"type", "finish"}, {"exit_code", verdict.exit_code}, {"error", verdict.error}});
+  FailedAttempt attempt{std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_), {}};
+  if (message.contains("step")) attempt.step = message["step"].get<std::uint64_t>();
+  const auto decision = restarts_.after(attempt);
+  if (!verdict.preempted && !decision.reason.empty()) tell({{"type", "text"}, {"text", decision.reason}});
+  if (verdict.preempted || !decision.again) return finish(verdict.exit_code, verdict.error);
+  pause_end_ = now + decision.pause;
+  restart(pause_text(decision.pause));
+  if (decision.pause.count() == 0) start_ranks(now);
+}
+
+void PythonLeader::restart(const std::string& why) {
   ++place_.restart_count;
   ++place_.round;
   tell({{"type", "text"},
         {"text", "restart " + std::to_string(place_.restart_count) + " of " +
-                     std::to_string(options_.max_restarts)}});
+                     std::to_string(options_.max_restarts) + why}});
+}
+
+void PythonLeader::start_ranks(Time now) {
+  pause_end_.reset();
+  round_started_ = now;
   tell(to_message(place_));
 }
 
 void PythonLeader::run(const std::vector<net::Address>& store) {
   try {
-    net::StoreClient client(store, {}, answer_deadline());
+    net::StoreClient client = connect(store);
     take_place(client);
     if (await_success(client)) pass_barrier(client);
   } catch (const Stopped&) {
     return;
   } catch (const std::exception& error) {
+    // Of no matter where it was broken off: nobody listens.
     tell({{"type", "lost"}, {"text", std::string("the store of torchrun's agent: ") + error.what()}});
   }
+}
+
+net::StoreClient PythonLeader::connect(const std::vector<net::Address>& store) {
+  const auto deadline = answer_deadline();
+  for (;;) {
+    const auto now = Clock::now();
+    try {
+      net::StoreClient client(store, {}, std::min(deadline, now + kTryTime));
+      keep_for_end(client);
+      return client;
+    } catch (const TimeoutError&) {
+      if (now + kTryTime >= deadline) throw;
+    } catch (const net::ControlError& error) {
+      if (error.failure() != net::ControlFailure::silent || now + kTryTime >= deadline) throw;
+    }
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Stopped();
+  }
+}
+
+void PythonLeader::keep_for_end(const net::StoreClient& client) {
+  auto connection = client.duplicate();
+  const std::lock_guard lock(mutex_);
+  if (stop_) throw Stopped();
+  connection_ = std::move(connection);
 }
 
 void PythonLeader::take_place(net::StoreClient& client) {
@@ -179,12 +237,11 @@ void PythonLeader::pass_barrier(net::StoreClient& client) {
   const std::string name = prefix_ + "agent/terminal_state/";
   const auto members = client.add(name + "num_members", 1, answer_deadline());
   if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
-  if (others_have_ended(client, name + "last_member"))
-    return tell({{"type", "finish"}, {"exit_code", 0}, {"error", nullptr}});
+  if (others_have_ended(client, name + "last_member")) return finish(0, nullptr);
   tell({{"type", "report"},
         {"text", "lockstep run: FAILED: the other nodes have not ended " +
                      seconds_text(options_.exit_barrier_timeout) + " after this one\n"}});
-  tell({{"type", "finish"}, {"exit_code", 1}, {"error", nullptr}});
+  finish(1, nullptr);
 }
 
 }  // namespace lockstep::launch

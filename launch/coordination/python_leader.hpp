@@ -3,11 +3,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "coordination/leader_link.hpp"
+#include "coordination/restart_policy.hpp"
 #include "net/address.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/store_client.hpp"
@@ -16,9 +18,10 @@ namespace lockstep::launch {
 
 /// A torchrun agent that hosts the store of a static rendezvous, in which this node takes part as another
 /// torchrun would: through the keys that python_followers.hpp describes. There is nobody to talk to: restarts
-/// are this node's own, counted here, and the failure of another node shows in the ranks that lose it.
+/// are this node's own, decided here, and the failure of another node shows in the ranks that lose it.
 ///
-/// A thread of its own waits for keys.
+/// A thread of its own waits for keys. It ends with the object, within a second or two: a call that waits for
+/// a store which does not answer is broken off.
 class PythonLeader final : public LeaderLink {
  public:
   struct Options {
@@ -26,6 +29,8 @@ class PythonLeader final : public LeaderLink {
     int node_rank = 0;
     int max_nodes = 1;
     int max_restarts = 0;
+    /// The first pause before a restart; see RestartPolicy.
+    std::chrono::milliseconds restart_backoff{0};
     std::chrono::milliseconds timeout = std::chrono::minutes(15);
     std::chrono::milliseconds exit_barrier_timeout = std::chrono::minutes(5);
     /// As the user has written it: what the ranks get.
@@ -36,7 +41,7 @@ class PythonLeader final : public LeaderLink {
   ~PythonLeader() override;
 
   int descriptor() const override { return event_.get(); }
-  Time deadline() const override { return Time::max(); }
+  Time deadline() const override { return pause_end_.value_or(Time::max()); }
   std::vector<Json> work(Time now) override;
   void send(const Json& message, Time now) override;
   MasterAddress master() const override { return options_.master; }
@@ -45,11 +50,18 @@ class PythonLeader final : public LeaderLink {
 
  private:
   // The agent's part.
-  void hear_ended(const Json& message);
+  void hear_ended(const Json& message, Time now);
+  void hear_leaving(int signal);
+  void restart(const std::string& why);
+  void start_ranks(Time now);
+  void finish(int exit_code, const Json& error);
   void tell(Json message);
 
   // The thread's part.
   void run(const std::vector<net::Address>& store);
+  net::StoreClient connect(const std::vector<net::Address>& store);
+  /// The connection is what the object breaks off when it goes. Throws when it already does.
+  void keep_for_end(const net::StoreClient& client);
   void take_place(net::StoreClient& client);
   void pass_barrier(net::StoreClient& client);
   bool others_have_ended(net::StoreClient& client, const std::string& key);
@@ -68,8 +80,15 @@ class PythonLeader final : public LeaderLink {
   std::vector<Json> messages_;
   bool succeeded_ = false;
   bool stop_ = false;
-  /// The agent's own: the signal that told it to end.
+  /// The thread's connection to the store.
+  net::FileDescriptor connection_;
+  // The agent's own:
+  /// The signal that told it to end.
   int leave_signal_ = 0;
+  RestartPolicy restarts_;
+  Time round_started_{};
+  /// When the ranks are started anew.
+  std::optional<Time> pause_end_;
   std::thread thread_;
 };
 

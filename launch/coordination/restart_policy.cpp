@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "process/time_text.hpp"
+
 namespace lockstep::launch {
 namespace {
 
@@ -13,6 +15,10 @@ constexpr milliseconds kLongestPause = std::chrono::seconds(30);
 constexpr int kMostFruitless = 3;
 
 }  // namespace
+
+std::string pause_text(milliseconds pause) {
+  return pause.count() == 0 ? "" : ", after a pause of " + seconds_text(pause);
+}
 
 RestartPolicy::RestartPolicy(int max_restarts, milliseconds backoff)
     : left_(max_restarts), backoff_(backoff), next_pause_(backoff) {}

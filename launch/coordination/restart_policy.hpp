@@ -14,6 +14,9 @@ struct FailedAttempt {
   std::optional<std::uint64_t> step;
 };
 
+/// ", after a pause of 2 s" behind the words that tell of a restart; empty for none.
+std::string pause_text(std::chrono::milliseconds pause);
+
 /// Whether and when a job that failed is started anew. Attempts that lived less than 10 s are followed by a
 /// pause that doubles, up to 30 s. After three attempts in a row without progress it is given up though
 /// restarts are left: progress is a step beyond all earlier ones, or a life of more than a minute. Programs

@@ -61,6 +61,7 @@ LaunchPlan make_plan(const OptionTable<RunOptions>::Parsed& parsed, const Enviro
   plan.restart_backoff = std::chrono::milliseconds(static_cast<std::int64_t>(options.restart_backoff * 1000));
   plan.signals_to_handle = options.signals_to_handle;
   plan.end_signals = parse_signals(options.signals_to_handle, plan.notices);
+  plan.keep_daemons = options.keep_daemons;
   plan.torchrun_exit_codes = options.torchrun_exit_codes;
   plan.virtual_local_rank = options.virtual_local_rank;
   plan.events = options.event_log_handler == "console";

@@ -41,6 +41,8 @@ struct LaunchPlan : RendezvousPlan, OutputPlan {
   std::string signals_to_handle;
   /// Every failure gives exit status 1.
   bool torchrun_exit_codes = false;
+  /// What ranks put into a session of its own outlives them.
+  bool keep_daemons = false;
   /// Each rank finds LOCAL_RANK=0 and one GPU.
   bool virtual_local_rank = false;
   /// Events go to standard error, as lines of JSON.

@@ -88,6 +88,11 @@ void add_supervision_options(Table& table) {
       .add("torchrun-exit-codes", &RunOptions::torchrun_exit_codes,
            "Ends with 1 after every failure, as torchrun does, instead of with the code of the first one.",
            full_name_only())
+      .add(
+          "keep-daemons", &RunOptions::keep_daemons,
+          "Leaves alone what ranks have put into a session of its own (setsid), as daemons do. Without it no "
+          "process of a job outlives it.",
+          full_name_only())
       .add("event-log-handler", &RunOptions::event_log_handler,
            "Where the events of the job go: 'console' writes them as lines of JSON to standard error, in "
            "torchrun's form; 'null' and 'dynamic_rendezvous' nowhere.",

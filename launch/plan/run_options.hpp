@@ -49,6 +49,8 @@ struct RunOptions {
   /// Names with commas between them.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool torchrun_exit_codes = false;
+  /// What ranks put into a session of its own, as daemons do, outlives them.
+  bool keep_daemons = false;
   /// Where events go: "null", "console" or "dynamic_rendezvous".
   std::string event_log_handler = "null";
   /// A folder for the output and error files of ranks, in a folder of its own for each run; none: no files

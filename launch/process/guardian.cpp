@@ -7,18 +7,23 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "lockstep/core/error.hpp"
+#include "process/job_mark.hpp"
 
 namespace lockstep::launch {
 namespace {
 
 /// Ends the guardian's duty; no process group has this number.
 constexpr pid_t kFarewell = 0;
+
+/// What starts processes faster than they are killed for so long is left to others.
+constexpr std::chrono::seconds kSweepTime{10};
 
 /// The next message; `false` at the end of the pipe, when the launcher is dead.
 bool read_message(int descriptor, pid_t& message) {
@@ -30,12 +35,12 @@ bool read_message(int descriptor, pid_t& message) {
 }
 
 /// The life of the guardian. Never returns.
-[[noreturn]] void guard(int descriptor, const std::string& folder) {
+[[noreturn]] void guard(int descriptor, const std::string& folder, const std::string& word) {
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setsid();
-  prctl(PR_SET_NAME, "lockstep-guard");
+  prctl(PR_SET_NAME, kGuardianName);
   std::set<pid_t> groups;
   for (pid_t message = 0; read_message(descriptor, message);) {
     if (message == kFarewell) _exit(0);
@@ -46,6 +51,7 @@ bool read_message(int descriptor, pid_t& message) {
     }
   }
   for (const pid_t group : groups) killpg(group, SIGKILL);
+  if (!word.empty()) kill_marked(word, kSweepTime);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   _exit(0);
@@ -53,7 +59,7 @@ bool read_message(int descriptor, pid_t& message) {
 
 }  // namespace
 
-Guardian::Guardian(const std::string& folder) {
+Guardian::Guardian(const std::string& folder, const std::string& word) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw Error(std::string("cannot open a pipe: ") + std::strerror(errno) + ".");
@@ -62,7 +68,7 @@ Guardian::Guardian(const std::string& folder) {
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL));
   if (pid_ == 0) {
     close(ends[1]);
-    guard(ends[0], folder);
+    guard(ends[0], folder, word);
   }
   const int failure = errno;
   close(ends[0]);

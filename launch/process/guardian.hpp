@@ -6,16 +6,20 @@
 
 namespace lockstep::launch {
 
+/// How the process is called.
+inline constexpr const char* kGuardianName = "lockstep-guard";
+
 /// A small process that outlives the launcher by a moment. Should the launcher be killed (SIGKILL, out of
-/// memory), the kernel kills the ranks; the guardian kills what they have started, and removes the temporary
-/// folder. It learns of the launcher's end from a pipe, so it costs nothing until then. Children that made a
-/// session of their own are out of its reach.
+/// memory), the kernel kills the ranks; the guardian kills what they have started, wherever that is, and
+/// removes the temporary folder. It learns of the launcher's end from a pipe, so it costs nothing until then.
 ///
 /// It is a child without an end signal: waiting for "any child" does not see it. One object a process.
 class Guardian {
  public:
-  /// `folder`: removed when the launcher dies without a farewell. Throws lockstep::Error.
-  explicit Guardian(const std::string& folder);
+  /// `folder`: removed when the launcher dies without a farewell. `word`: processes with this mark
+  /// (job_mark.hpp) die with the launcher; empty: only those of the process groups that are watched. Throws
+  /// lockstep::Error.
+  Guardian(const std::string& folder, const std::string& word);
   /// Says farewell: the guardian ends and touches nothing.
   ~Guardian();
   Guardian(const Guardian&) = delete;

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,8 +14,8 @@
 
 namespace lockstep::launch {
 
-WorkerGroup::WorkerGroup(const SignalQueue& signals, const Guardian& guardian)
-    : signals_(signals), guardian_(guardian) {
+WorkerGroup::WorkerGroup(const SignalQueue& signals, const Guardian& guardian, bool keep_daemons)
+    : signals_(signals), guardian_(guardian), keep_daemons_(keep_daemons) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -88,18 +89,29 @@ int WorkerGroup::running() const {
 }
 
 bool WorkerGroup::has_children() const {
+  if (keep_daemons_) return running() > 0 || !leftovers().empty();
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 std::vector<pid_t> WorkerGroup::leftovers() const {
   std::vector<pid_t> result = child_processes();
-  std::erase_if(result, [&](pid_t pid) {
-    if (pid == guardian_.pid()) return true;
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [&](const Worker& worker) { return worker.pid == pid && !worker.status; });
+  std::erase_if(result, [this](pid_t pid) {
+    return pid == guardian_.pid() || is_running_rank(pid) || (keep_daemons_ && is_daemon(pid));
   });
   return result;
+}
+
+bool WorkerGroup::is_running_rank(pid_t process) const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [&](const Worker& worker) { return worker.pid == process && !worker.status; });
+}
+
+/// Ranks lead sessions of their own, and what they start is in them unless it leaves.
+bool WorkerGroup::is_daemon(pid_t process) const {
+  const pid_t session = getsid(process);
+  return std::none_of(workers_.begin(), workers_.end(),
+                      [&](const Worker& worker) { return worker.pid == session; });
 }
 
 void WorkerGroup::terminate_leftovers() {

@@ -43,8 +43,8 @@ struct Worker {
 /// every descendant whose parent is gone becomes its child, and none can hide.
 class WorkerGroup {
  public:
-  /// Both must outlive the group.
-  WorkerGroup(const SignalQueue& signals, const Guardian& guardian);
+  /// Both must outlive the group. `keep_daemons`: what is in a session that is no rank's belongs to nobody.
+  WorkerGroup(const SignalQueue& signals, const Guardian& guardian, bool keep_daemons);
   /// Kills what still runs.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
@@ -67,7 +67,7 @@ class WorkerGroup {
   int running() const;
   /// Processes that ranks left behind and that still run. Costs a look at every process of the host.
   std::vector<pid_t> leftovers() const;
-  /// Whether any child is left, without that cost.
+  /// Whether any child is left: without that cost, but where daemons are kept.
   bool has_children() const;
   /// Sends SIGTERM to the leftovers that have not had it yet.
   void terminate_leftovers();
@@ -77,8 +77,12 @@ class WorkerGroup {
   const std::vector<Worker>& workers() const noexcept { return workers_; }
 
  private:
+  bool is_running_rank(pid_t process) const;
+  bool is_daemon(pid_t process) const;
+
   const SignalQueue& signals_;
   const Guardian& guardian_;
+  const bool keep_daemons_;
   std::vector<Worker> workers_;
   std::set<pid_t> asked_;
 };

@@ -89,8 +89,8 @@ struct Pipe {
 };
 
 /// The parent of a process; nothing when it is gone.
-std::optional<pid_t> parent_of(const std::string& folder) {
-  std::ifstream file(folder + "/stat");
+std::optional<pid_t> parent_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text, '\0');
   // "pid (name) state parent ...": the name may hold anything, its last ')' ends it.
@@ -129,7 +129,7 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   throw start_error(command.front(), *error);
 }
 
-std::vector<pid_t> child_processes() {
+std::vector<pid_t> all_processes() {
   std::vector<pid_t> result;
   std::error_code failure;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", failure)) {
@@ -137,8 +137,14 @@ std::vector<pid_t> child_processes() {
     pid_t process = 0;
     const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
     if (error != std::errc() || stop != name.data() + name.size()) continue;
-    if (parent_of(entry.path()) == getpid()) result.push_back(process);
+    result.push_back(process);
   }
+  return result;
+}
+
+std::vector<pid_t> child_processes() {
+  std::vector<pid_t> result = all_processes();
+  std::erase_if(result, [](pid_t process) { return parent_of(process) != getpid(); });
   return result;
 }
 

@@ -29,6 +29,9 @@ class StartError : public Error {
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
                     const std::function<void()>& in_child);
 
+/// The processes of the host, as far as they are seen from here. *Local*.
+std::vector<pid_t> all_processes();
+
 /// The living and dead-but-unreaped children of this process. *Local*.
 std::vector<pid_t> child_processes();
 

@@ -35,8 +35,8 @@ std::string quoted(std::string message, const std::string& indent = "  ") {
 
 std::string named(const FailureRecord& record) {
   return "rank " + std::to_string(record.rank) + " (" + (record.node.empty() ? "" : record.node + ", ") +
-         "local rank " + std::to_string(record.local_rank) + ", pid " + std::to_string(record.pid) + ", " +
-         record.program + ") ";
+         "local rank " + std::to_string(record.local_rank) +
+         (record.pid == 0 ? "" : ", pid " + std::to_string(record.pid)) + ", " + record.program + ") ";
 }
 
 /// " (this one had 2.5 GiB)", or nothing where that is not known.
@@ -108,6 +108,7 @@ std::string other_line(const FailureRecord& record) {
 
 std::string how_it_failed(const FailureRecord& record) {
   if (record.stood_still) return "made no progress (--heartbeat-timeout)";
+  if (record.pid == 0) return "could not be started";
   return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
 }
 

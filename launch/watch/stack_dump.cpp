@@ -9,6 +9,8 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/core/heartbeat.hpp"
 #include "process/worker_process.hpp"
@@ -19,9 +21,10 @@
 namespace lockstep::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::seconds kPatience{10};
+/// SIGTERM lets a debugger leave the process that it has stopped.
+constexpr std::chrono::seconds kGrace{1};
+constexpr std::chrono::milliseconds kInterval{10};
 /// More than this is no stack.
 constexpr std::streamsize kLongest = 1 << 20;
 
@@ -39,8 +42,29 @@ std::string content(const std::string& path) {
   return text;
 }
 
+/// Whether the file ends as one that its rank has written to the end.
+bool is_complete(const std::string& path) {
+  const std::string_view end = kEndOfStacks;
+  std::string tail(end.size(), '\0');
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return false;
+  const bool read_all = lseek(file, -static_cast<off_t>(tail.size()), SEEK_END) >= 0 &&
+                        read(file, tail.data(), tail.size()) == static_cast<ssize_t>(tail.size());
+  close(file);
+  return read_all && tail == end;
+}
+
+std::string indented(const std::string& text) {
+  std::istringstream lines(text);
+  std::string result;
+  for (std::string line; std::getline(lines, line);) result += "  " + line + "\n";
+  return result;
+}
+
+}  // namespace
+
 /// One rank that has been asked.
-class Request {
+class StackDump::Request {
  public:
   Request(const StackTarget& target, const Environment& environment)
       : target_(target), file_(stacks_file(target.heartbeat_file)) {
@@ -49,8 +73,13 @@ class Request {
   }
 
   bool is_answered() {
-    if (asked_ == Asked::rank) return content(file_).ends_with(kEndOfStacks);
+    if (asked_ == Asked::rank) return is_complete(file_);
     return !tool_ || tool_->has_ended();
+  }
+
+  bool has_tool() const { return tool_ != nullptr; }
+  void end_tool() {
+    if (tool_) tool_->ask_to_end();
   }
 
   RankStacks result() {
@@ -60,9 +89,11 @@ class Request {
     if (asked_ == Asked::rank && !text.ends_with(kEndOfStacks)) {
       text += "the rank did not answer in time; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
     }
-    if (text.empty())
-      text = "no debugger is installed (eu-stack, gdb, py-spy); by what the kernel tells:\n" +
-             threads_in_kernel(target_.pid);
+    if (text.empty()) {
+      text = std::string(asked_ == Asked::tool ? "the debugger has told nothing"
+                                               : "no debugger is installed (eu-stack, gdb, py-spy)") +
+             "; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
+    }
     if (text.ends_with(kEndOfStacks)) text.resize(text.size() - std::string(kEndOfStacks).size());
     return {target_.rank, target_.pid, readable_stack(text)};
   }
@@ -100,23 +131,27 @@ class Request {
   std::unique_ptr<StackTool> tool_;
 };
 
-std::string indented(const std::string& text) {
-  std::istringstream lines(text);
-  std::string result;
-  for (std::string line; std::getline(lines, line);) result += "  " + line + "\n";
-  return result;
+StackDump::StackDump(const std::vector<StackTarget>& targets, const Environment& environment, Time now)
+    : next_look_(now + kInterval), patience_end_(now + kPatience), grace_end_(patience_end_ + kGrace) {
+  for (const auto& target : targets) requests_.push_back(std::make_unique<Request>(target, environment));
 }
 
-}  // namespace
+StackDump::~StackDump() = default;
 
-std::vector<RankStacks> dump_stacks(const std::vector<StackTarget>& targets, const Environment& environment) {
-  std::vector<std::unique_ptr<Request>> requests;
-  for (const auto& target : targets) requests.push_back(std::make_unique<Request>(target, environment));
-  const auto deadline = Clock::now() + kPatience;
+bool StackDump::work(Time now) {
+  next_look_ = now + kInterval;
   const auto answered = [](const auto& request) { return request->is_answered(); };
-  while (!std::all_of(requests.begin(), requests.end(), answered) && Clock::now() < deadline) usleep(5000);
+  if (std::all_of(requests_.begin(), requests_.end(), answered) || now >= grace_end_) return true;
+  if (now < patience_end_ || std::exchange(told_to_end_, true)) return false;
+  for (const auto& request : requests_) request->end_tool();
+  // Ranks have no grace: only debuggers are awaited.
+  return std::none_of(requests_.begin(), requests_.end(),
+                      [](const auto& request) { return request->has_tool(); });
+}
+
+std::vector<RankStacks> StackDump::take() {
   std::vector<RankStacks> result;
-  for (const auto& request : requests) result.push_back(request->result());
+  for (const auto& request : requests_) result.push_back(request->result());
   return result;
 }
 

@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,11 +25,37 @@ struct RankStacks {
   std::string text;
 };
 
-/// Asks all ranks at once. A rank of the library writes its stacks itself, on a signal that is sent only
-/// where the process has a handler for it; of other programs a debugger tells them (py-spy, eu-stack or gdb,
-/// where one is installed), else /proc where they wait in the kernel. Takes up to 10 s. `environment` is for
-/// the debugger. *Local*.
-std::vector<RankStacks> dump_stacks(const std::vector<StackTarget>& targets, const Environment& environment);
+/// Asks all ranks at once for their stacks. A rank of the library writes them itself, on a signal that is
+/// sent only where the process has a handler for it; of other programs a debugger tells them (py-spy,
+/// eu-stack or gdb, where one is installed), else /proc where they wait in the kernel. They have 10 s;
+/// nothing here waits for them: `work` is to be called at `next_look()`. For the launcher's thread. *Local*.
+class StackDump {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// `environment` is for the debugger.
+  StackDump(const std::vector<StackTarget>& targets, const Environment& environment, Time now);
+  /// Ends debuggers that still run, for which it waits a second at most.
+  ~StackDump();
+  StackDump(const StackDump&) = delete;
+  StackDump& operator=(const StackDump&) = delete;
+
+  Time next_look() const noexcept { return next_look_; }
+  /// Whether all have answered, or their time is over.
+  bool work(Time now);
+  /// What there is by now.
+  std::vector<RankStacks> take();
+
+ private:
+  class Request;
+
+  std::vector<std::unique_ptr<Request>> requests_;
+  Time next_look_;
+  Time patience_end_;
+  /// When debuggers that were told to end must have done so.
+  Time grace_end_;
+  bool told_to_end_ = false;
+};
 
 /// As the launcher prints them.
 std::string stacks_report(const std::vector<RankStacks>& stacks);

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <sstream>
+#include <utility>
 
 #include "process/worker_process.hpp"
 #include "watch/process_facts.hpp"
@@ -65,12 +66,23 @@ StackTool::StackTool(const std::vector<std::string>& command, const Environment&
 
 StackTool::~StackTool() {
   if (has_ended()) return;
-  // SIGTERM lets a debugger leave the process that it has stopped.
-  ::kill(pid_, SIGTERM);
-  for (int i = 0; i < 200 && !has_ended(); ++i) usleep(5000);
-  if (pid_ == 0) return;
+  if (!std::exchange(asked_, true)) {
+    ::kill(pid_, SIGTERM);
+    await_end();
+  }
+  if (has_ended()) return;
   ::kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  // One that hangs in the kernel is left to whoever reaps children.
+  await_end();
+}
+
+void StackTool::await_end() {
+  for (int i = 0; i < 200 && !has_ended(); ++i) usleep(5000);
+}
+
+void StackTool::ask_to_end() {
+  asked_ = true;
+  if (!has_ended()) ::kill(pid_, SIGTERM);
 }
 
 bool StackTool::has_ended() {

@@ -20,15 +20,21 @@ class StackTool {
 
   /// Starts the tool with its output in `file`. Throws StartError.
   StackTool(const std::vector<std::string>& command, const Environment& environment, const std::string& file);
-  /// Ends it.
+  /// Ends it. Waits for a second where it was not asked to end, and for another one where it has to be
+  /// killed.
   ~StackTool();
   StackTool(const StackTool&) = delete;
   StackTool& operator=(const StackTool&) = delete;
 
   bool has_ended();
+  /// SIGTERM: a debugger leaves the process that it has stopped.
+  void ask_to_end();
 
  private:
+  void await_end();
+
   pid_t pid_ = 0;
+  bool asked_ = false;
 };
 
 }  // namespace lockstep::launch

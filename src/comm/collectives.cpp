@@ -80,8 +80,9 @@ Tensors like(const at::Tensor& input, int count) {
 template <class Start>
 Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, Start&& start,
                                 std::function<void()> finish) {
-  Operation operation{.name = name, .number = ++operations, .who = who, .tensor = tensor};
+  Operation operation{.name = name, .number = 0, .who = who, .tensor = tensor};
   auto work = comm::translated(std::forward<Start>(start), [&] { return operation.describe(); });
+  operation.number = static_cast<std::int64_t>(work->getSequencenumber());
   return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
 }
 

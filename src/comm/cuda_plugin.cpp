@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace comm {
 namespace {
 
 constexpr const char* kLibrary = "liblockstep_cuda.so";
+std::atomic<const CudaPlugin*> loaded{nullptr};
 
 /// The folder of the library that this code is in.
 std::filesystem::path own_folder() {
@@ -45,9 +47,15 @@ const CudaPlugin* load() {
 }  // namespace
 
 const CudaPlugin& cuda_plugin() {
-  static const CudaPlugin* const plugin = load();
+  static const CudaPlugin* const plugin = [] {
+    const CudaPlugin* const fresh = load();
+    loaded = fresh;
+    return fresh;
+  }();
   return *plugin;
 }
+
+const CudaPlugin* loaded_cuda_plugin() noexcept { return loaded; }
 
 }  // namespace comm
 
@@ -57,5 +65,7 @@ int cuda_device_count() {
   if (!std::filesystem::exists(comm::own_folder() / comm::kLibrary)) return 0;
   return comm::cuda_plugin().device_count();
 }
+
+std::string nccl_version() { return cuda_device_count() == 0 ? "" : comm::cuda_plugin().nccl_version(); }
 
 }  // namespace lockstep

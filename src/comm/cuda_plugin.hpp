@@ -3,10 +3,25 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace lockstep::comm {
+
+/// What an NCCL communicator is made of.
+struct NcclRequest {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;
+  int size = 1;
+  int device_index = 0;
+  std::chrono::milliseconds timeout{0};
+  bool high_priority_streams = false;
+  /// A communicator that this one is split from (ncclCommSplit), in which all members of this one are and
+  /// whose other ranks call sit_out_split(); null: one of its own. `color`: the same for all members.
+  c10::intrusive_ptr<c10d::Backend> parent = {};
+  int color = 0;
+};
 
 /// What the CUDA library gives to the core, as plain functions: the core links nothing of CUDA.
 struct CudaPlugin {
@@ -14,16 +29,23 @@ struct CudaPlugin {
   int (*device_count)();
   void (*set_device)(int index);
   void (*synchronize)(int index);
-  c10::intrusive_ptr<c10d::Backend> (*make_nccl_backend)(const c10::intrusive_ptr<c10d::Store>& store,
-                                                         int rank, int size, int device_index,
-                                                         std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Backend> (*make_nccl_backend)(const NcclRequest& request);
+  /// For a rank of `parent` that is not in the group that others split from it.
+  void (*sit_out_split)(const c10::intrusive_ptr<c10d::Backend>& parent, int device_index);
+  /// "2.28.9".
+  std::string (*nccl_version)();
+  void (*begin_range)(const char* name);
+  void (*end_range)();
 };
 
-constexpr int kCudaPluginVersion = 1;
+constexpr int kCudaPluginVersion = 2;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Loads liblockstep_cuda.so (beside liblockstep.so) on the first call and keeps it.
 /// Throws UsageError saying what is missing when it cannot be loaded. Any thread.
 const CudaPlugin& cuda_plugin();
+
+/// The library where it has been loaded already, else null. Any thread.
+const CudaPlugin* loaded_cuda_plugin() noexcept;
 
 }  // namespace lockstep::comm

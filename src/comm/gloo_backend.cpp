@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -124,11 +125,22 @@ std::string chosen_interfaces(const ProcessGroupOptions& options, int size) {
   return find_variable(process_environment(), "GLOO_SOCKET_IFNAME").value_or("");
 }
 
+/// Gloo takes the certificates, and then opens connections that use none of them.
+void refuse_false_encryption() {
+  const auto transport = find_variable(process_environment(), "GLOO_DEVICE_TRANSPORT");
+  if (!transport || *transport != "TCP_TLS") return;
+  throw UsageError(
+      "GLOO_DEVICE_TRANSPORT=TCP_TLS does not encrypt: LibTorch's Gloo sends plain text all the same. Unset "
+      "it, "
+      "and use a network that others do not reach, or an encrypted one (WireGuard, IPsec)");
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int size, const ProcessGroupOptions& options,
                                                     const std::string& address) {
+  refuse_false_encryption();
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo->devices = make_devices(chosen_interfaces(options, size), address);
   return c10::make_intrusive<GuardedGloo>(store, rank, size, gloo);

@@ -4,18 +4,21 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "c10d_handles.hpp"
+#include "cpu_backend.hpp"
 #include "cuda_plugin.hpp"
 #include "errors.hpp"
-#include "gloo_backend.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "observed_backend.hpp"
 #include "process_group_impl.hpp"
+#include "shm_backend.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,7 +44,11 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
   }
   if (options.backend == CommBackend::nccl && !options.device.is_cuda()) {
     throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " +
-                     options.device.str() + ": use the gloo backend (or 'auto') for the CPU");
+                     options.device.str() + ": use 'auto', 'shm' or 'gloo' for the CPU");
+  }
+  if (options.backend == CommBackend::shm && options.device.is_cuda()) {
+    throw UsageError("the shm backend carries CPU tensors only, and this group's device is " +
+                     options.device.str() + ": use 'auto', which takes it for the CPU tensors");
   }
 }
 
@@ -66,36 +73,74 @@ c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::str
   return comm::to_intrusive(store.with_prefix(name).c10d_store());
 }
 
-void add_gloo(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options) {
-  const auto gloo =
-      comm::make_gloo_backend(backend_store(store, "gloo"), rank, size, options, store.local_address());
-  group.setBackend(at::kCPU, BackendType::GLOO, gloo);
+bool has_nccl(const ProcessGroupOptions& options) {
+  return options.device.is_cuda() && options.backend != CommBackend::gloo;
+}
+
+/// NCCL's backend in `group`, or null.
+c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
+                                          const ProcessGroupOptions& options) {
+  if (!has_nccl(options)) return {};
+  return comm::unobserved(group.getBackend(BackendType::NCCL));
+}
+
+/// Puts a backend before this group's observer. `check`: its collectives are compared before they start.
+using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend> backend,
+                                                                comm::Ends ends, bool check)>;
+
+BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
+                            const ProcessGroupOptions& options, const Observe& observe) {
+  const auto [type, carrier] = comm::make_cpu_backend(members, store, options);
+  // Ranks that share memory compare their operations by themselves.
+  const bool gloo = type == BackendType::GLOO;
+  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, gloo);
+  group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
-    group.setBackend(at::kCUDA, BackendType::GLOO, gloo);
+    group.setBackend(at::kCUDA, type, backend);
   }
+  return type;
 }
 
 void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options) {
-  const auto nccl = comm::cuda_plugin().make_nccl_backend(backend_store(store, "nccl"), rank, size,
-                                                          options.device.index(), options.timeout);
+              const ProcessGroupOptions& options, const Observe& observe, const NcclParent& parent) {
+  const comm::NcclRequest request{.store = backend_store(store, "nccl"),
+                                  .rank = rank,
+                                  .size = size,
+                                  .device_index = options.device.index(),
+                                  .timeout = options.timeout,
+                                  .high_priority_streams = options.nccl_high_priority_streams,
+                                  .parent = parent.backend,
+                                  .color = parent.color};
+  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(request), comm::Ends::unseen, false);
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
-std::shared_ptr<c10d::ProcessGroup> make_group(int rank, int size, const Store& store,
-                                               const ProcessGroupOptions& options) {
+std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const Store& store,
+                                               const ProcessGroupOptions& options, const Observe& observe,
+                                               const NcclParent& parent) {
+  const int rank = members.rank;
+  const int size = members.size();
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
-  const bool with_nccl = options.device.is_cuda() && options.backend != CommBackend::gloo;
+  const bool with_nccl = has_nccl(options);
   if (options.device.is_cuda()) {
     comm::cuda_plugin().set_device(options.device.index());
     group->setBoundDeviceId(options.device);
   }
-  if (options.backend != CommBackend::nccl) add_gloo(*group, rank, size, store, options);
-  if (with_nccl) add_nccl(*group, rank, size, store, options);
-  group->setDefaultBackend(with_nccl ? BackendType::NCCL : BackendType::GLOO);
+  auto type = BackendType::NCCL;
+  if (options.backend != CommBackend::nccl) type = add_cpu_backend(*group, members, store, options, observe);
+  if (with_nccl) add_nccl(*group, rank, size, store, options, observe, parent);
+  group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName("lockstep");
   return comm::to_shared(std::move(group));
+}
+
+/// Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
+void abort_nccl(const c10d::ProcessGroup& group, const ProcessGroupOptions& options) noexcept {
+  try {
+    if (const auto nccl = nccl_of(group, options)) nccl->abort();
+  } catch (const std::exception&) {
+    // An exception is under way already, and it is the one to report.
+  }
 }
 
 std::string describe(const std::vector<int>& ranks) {
@@ -119,22 +164,38 @@ CommBackend comm_backend_from(const std::string& name) {
   if (name == "auto") return CommBackend::automatic;
   if (name == "gloo") return CommBackend::gloo;
   if (name == "nccl") return CommBackend::nccl;
-  throw UsageError("'" + name + "' is no communication backend: expected auto, gloo or nccl");
+  if (name == "shm") return CommBackend::shm;
+  throw UsageError("'" + name + "' is no communication backend: expected auto, shm, gloo or nccl");
 }
 
-ProcessGroup::Impl::Impl(const comm::Membership& group_members, const Store& origin, const Store& group_store,
-                         const ProcessGroupOptions& group_options)
-    : members(group_members), who(std::make_shared<std::string>(members.who)), options(group_options) {
+ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
+                         const Store& group_store, const ProcessGroupOptions& group_options,
+                         std::shared_ptr<comm::Diagnostics> diagnostics, const NcclParent& nccl_parent)
+    : members(group_members),
+      path(std::move(group_path)),
+      who(std::make_shared<std::string>(members.who)),
+      options(group_options),
+      is_outermost(diagnostics == nullptr) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
   check_in(group_store, members);
   comm::StoreBarrier join(group_store.with_prefix("join"), members);
   join.arrive_and_wait(options.join_timeout);
+  if (is_outermost) {
+    diagnostics = comm::Diagnostics::make(
+        members, group_store.with_prefix("watch"),
+        options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
+  }
+  const Observe observe = [&](c10::intrusive_ptr<c10d::Backend> backend, comm::Ends ends, bool check) {
+    auto observer = comm::make_observer(diagnostics, {members, path, options.timeout},
+                                        backend->getBackendName(), group_store, check);
+    return comm::observed(std::move(backend), std::move(observer), ends);
+  };
   auto group =
-      comm::translated([&] { return make_group(members.rank, members.size(), group_store, options); },
+      comm::translated([&] { return make_group(members, group_store, options, observe, nccl_parent); },
                        [&] { return *who + ": setting up the process group failed"; });
-  connections = std::make_unique<Connections>(
-      Connections{origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
+  connections = std::make_unique<Connections>(Connections{
+      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
 }
@@ -143,7 +204,15 @@ ProcessGroup::Impl::~Impl() {
   // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
   // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
   // fail, and report it, before this rank has reported the cause.
-  if (std::uncaught_exceptions() > 0) static_cast<void>(connections.release());
+  // Those who share memory with this rank are told without a closed connection.
+  if (!connections) return;
+  if (std::uncaught_exceptions() > 0) {
+    comm::leave_group(*connections->group);
+    abort_nccl(*connections->group, options);
+    static_cast<void>(connections.release());
+  } else if (is_outermost && connections->diagnostics->watch) {
+    connections->diagnostics->watch->say_goodbye();
+  }
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
@@ -158,7 +227,7 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
   // waiting.
-  impl_ = std::make_shared<Impl>(comm::Membership::whole(rank, size), store,
+  impl_ = std::make_shared<Impl>(comm::Membership::whole(rank, size), "world", store,
                                  store.clone().with_prefix("group"), options);
 }
 
@@ -182,9 +251,15 @@ void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   impl_->connections->barrier.arrive_and_wait(timeout);
 }
 
+std::string ProcessGroup::write_trace(const std::string& folder) const {
+  return comm::TraceWriter::write_into(*impl_->connections->diagnostics->recorder, folder, "the program");
+}
+
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
   check_members(ranks, impl_->members.size());
-  const std::string name = "sub/" + std::to_string(++impl_->groups);
+  const ProcessGroupOptions& options = impl_->options;
+  const int color = static_cast<int>(++impl_->groups);
+  const std::string name = "sub/" + std::to_string(color);
   const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
   if (agreed != describe(ranks)) {
     throw CommunicationError(*impl_->who + ": new_group" + describe(ranks) +
@@ -192,10 +267,17 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
                              ": every rank must pass the same list, in the same order of calls");
   }
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
-  if (place == ranks.end()) return std::nullopt;
+  // Not for groups of one, for which there is nothing to split.
+  NcclParent parent;
+  if (options.nccl_split && ranks.size() > 1) parent = {nccl_of(*impl_->connections->group, options), color};
+  if (place == ranks.end()) {
+    if (parent.backend) comm::cuda_plugin().sit_out_split(parent.backend, options.device.index());
+    return std::nullopt;
+  }
   const int rank = static_cast<int>(place - ranks.begin());
-  return ProcessGroup(std::make_shared<Impl>(impl_->members.part(ranks, rank), impl_->connections->origin,
-                                             impl_->connections->store.with_prefix(name), impl_->options));
+  return ProcessGroup(std::make_shared<Impl>(
+      impl_->members.part(ranks, rank), impl_->path + "/" + name, impl_->connections->origin,
+      impl_->connections->store.with_prefix(name), options, impl_->connections->diagnostics, parent));
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "group_observer.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "store_barrier.hpp"
 #include "work_impl.hpp"
@@ -14,21 +15,30 @@ namespace lockstep {
 
 /// What other ranks can see of this one.
 struct Connections {
-  Store origin;  // On rank 0 it may be the server, which a clone is not.
-  Store store;   // The group's corner of it.
+  std::shared_ptr<comm::Diagnostics> diagnostics;  // Goes last: it says that this rank leaves.
+  Store origin;                                    // On rank 0 it may be the server, which a clone is not.
+  Store store;                                     // The group's corner of it.
   comm::StoreBarrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;
 };
 
+/// What a part of a group splits its NCCL communicator from; no backend: it makes one of its own.
+struct NcclParent {
+  c10::intrusive_ptr<c10d::Backend> backend = {};
+  int color = 0;
+};
+
 struct ProcessGroup::Impl {
-  /// `origin` is the store that the program gave, `group_store` this group's corner of it.
-  Impl(const comm::Membership& group_members, const Store& origin, const Store& group_store,
-       const ProcessGroupOptions& group_options);
+  /// `origin` is the store that the program gave, `group_store` this group's corner of it. A part of a group
+  /// has its `diagnostics`; the outermost group makes them.
+  Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
+       const Store& group_store, const ProcessGroupOptions& group_options,
+       std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Numbers and starts an operation; `finish` runs when it has succeeded.
+  /// Starts an operation; `finish` runs when it has succeeded.
   template <class Start>
   Work launch(const char* name, const at::Tensor& tensor, Start&& start,
               std::function<void()> finish = nullptr);
@@ -41,10 +51,11 @@ struct ProcessGroup::Impl {
   at::Device object_device() const;
 
   comm::Membership members;
+  std::string path;                        // "world", "world/1": the same on all ranks, and no other group's.
   std::shared_ptr<const std::string> who;  // For operations, which may outlive the group.
   ProcessGroupOptions options;
+  bool is_outermost;
   std::unique_ptr<Connections> connections;
-  std::atomic<std::int64_t> operations{0};
   std::atomic<std::int64_t> groups{0};
   std::atomic<std::int64_t> namespaces{0};
 };

@@ -11,7 +11,8 @@ namespace lockstep {
 
 std::string Operation::describe() const {
   std::ostringstream text;
-  text << *who << ": " << name << " #" << number;
+  text << *who << ": " << name;
+  if (number > 0) text << " #" << number;
   if (tensor.defined())
     text << " (" << tensor.scalar_type() << ' ' << tensor.sizes() << ", " << tensor.device() << ')';
   text << " failed";

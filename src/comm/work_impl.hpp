@@ -16,8 +16,9 @@ namespace lockstep {
 /// Which operation a Work is, kept small because it is only put into words when the operation fails.
 struct Operation {
   const char* name;
-  std::int64_t
-      number;  // Counts the group's operations from 1; equal on all ranks that call in the same order.
+  /// Counts the group's collectives, or messages, from 1; equal on all ranks that call in the same order. 0:
+  /// not started yet.
+  std::int64_t number;
   std::shared_ptr<const std::string> who;
   at::Tensor tensor;
 

@@ -51,12 +51,20 @@ bool take(Heartbeat::Page& page) noexcept {
 
 }  // namespace
 
-Heartbeat::Heartbeat(const std::string& path) noexcept : page_(map_page(path)) {
+Heartbeat::Heartbeat(const std::string& path) noexcept : page_(map_page(path)), in_file_(true) {
   const bool usable = page_ != nullptr &&
                       std::memcmp(page_->magic, kHeartbeatMagic, sizeof kHeartbeatMagic) == 0 && take(*page_);
   if (usable || page_ == nullptr) return;
   munmap(page_, sizeof(Page));
   page_ = nullptr;
+}
+
+Heartbeat::Heartbeat(InMemory) noexcept {
+  void* const address =
+      mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return;
+  page_ = static_cast<Page*>(address);
+  page_->pid = getpid();
 }
 
 Heartbeat::~Heartbeat() {
@@ -123,9 +131,15 @@ Heartbeat& process_heartbeat() noexcept {
   // Never destroyed: threads may beat until the process is gone.
   static Heartbeat* const heartbeat = [] {
     const auto path = find_variable(process_environment(), "LOCKSTEP_HEARTBEAT_FILE");
-    auto* const opened = path ? new Heartbeat(*path) : new Heartbeat();
-    if (opened->is_watched()) opened->accepts_stack_signal(write_stacks_on_signal(stacks_file(*path)));
-    return opened;
+    if (path) {
+      auto* const opened = new Heartbeat(*path);
+      if (opened->is_watched()) {
+        opened->accepts_stack_signal(write_stacks_on_signal(stacks_file(*path)));
+        return opened;
+      }
+      delete opened;
+    }
+    return new Heartbeat(Heartbeat::InMemory{});
   }();
   return *heartbeat;
 }

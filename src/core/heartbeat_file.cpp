@@ -70,6 +70,14 @@ std::string HeartbeatRecord::text() const {
   return activity == Activity::waiting ? result : result + ", step " + std::to_string(step);
 }
 
+std::optional<HeartbeatRecord> Heartbeat::last() const {
+  if (page_ == nullptr) return std::nullopt;
+  Snapshot seen;
+  std::memcpy(seen.bytes, static_cast<const void*>(page_), sizeof seen.bytes);
+  HeartbeatRecord record = record_of(seen);
+  return record.beat_time > 0 ? std::optional(std::move(record)) : std::nullopt;
+}
+
 std::string stacks_file(const std::string& heartbeat_file) { return heartbeat_file + ".stacks"; }
 
 void make_heartbeat_file(const std::string& path) {

@@ -37,6 +37,7 @@ struct StackSignal {
   std::atomic<pid_t> wanted{0};
   std::atomic<bool> done{false};
   std::atomic<int> file{-1};
+  std::atomic<unsigned> requests{0};
 };
 StackSignal stack_signal;
 
@@ -141,6 +142,7 @@ void answer(const void* context) noexcept {
     write_interrupted_stack(stack_signal.file, context);
     stack_signal.done = true;
   } else if (!stack_signal.busy.exchange(true)) {
+    ++stack_signal.requests;
     write_stacks(context);
     stack_signal.busy = false;
   }
@@ -180,6 +182,8 @@ void write_interrupted_stack(int descriptor, const void* context) noexcept {
   const auto skipped = first == frames + count ? 0 : static_cast<int>(first - frames);
   backtrace_symbols_fd(frames + skipped, count - skipped, descriptor);
 }
+
+unsigned stack_requests() noexcept { return stack_signal.requests; }
 
 int write_stacks_on_signal(const std::string& path) noexcept {
   static const int installed = [&]() noexcept {

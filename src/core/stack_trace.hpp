@@ -18,4 +18,7 @@ void write_interrupted_stack(int descriptor, const void* context) noexcept;
 /// number and keep the path.
 int write_stacks_on_signal(const std::string& path) noexcept;
 
+/// How often this process has been asked for its stacks by that signal. Any thread.
+unsigned stack_requests() noexcept;
+
 }  // namespace lockstep

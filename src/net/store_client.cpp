@@ -1,7 +1,10 @@
 #include "net/store_client.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -98,6 +101,14 @@ StoreClient::StoreClient(const std::vector<Address>& addresses, StoreClientOptio
   } else {
     proven_ = prove(socket_.get(), options, deadline);
   }
+}
+
+FileDescriptor StoreClient::duplicate() const {
+  check_open();
+  FileDescriptor copy(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+  if (copy) return copy;
+  throw CommunicationError(std::string("cannot keep the connection to the store: ") + std::strerror(errno) +
+                           ". Raise the limit on open files (ulimit -n).");
 }
 
 void StoreClient::check_open() const {

@@ -71,6 +71,10 @@ class StoreClient {
   std::int64_t announce(Deadline deadline);
   void ping(Deadline deadline);
 
+  /// The connection once more. Shutting it down from another thread ends the call under way, and all later
+  /// ones, with a CommunicationError. Throws CommunicationError where there are no descriptors left.
+  FileDescriptor duplicate() const;
+
   /// The two ends of the connection.
   Address local() const { return local_address(socket_.get()); }
   Address remote() const { return remote_address(socket_.get()); }

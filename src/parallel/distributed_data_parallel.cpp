@@ -13,6 +13,7 @@
 
 #include "../comm/c10d_handles.hpp"
 #include "../comm/errors.hpp"
+#include "../comm/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "module_agreement.hpp"
@@ -142,6 +143,7 @@ BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
 std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<NamedTensor>& parameters, BucketLayout buckets,
                                             const ProcessGroup& group,
                                             const DistributedDataParallelOptions& options) {
+  const comm::SharedAllocation buckets_are_shared(group);
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
   return std::make_shared<c10d::Reducer>(tensors_of(parameters), std::move(buckets), c10d_group(group),
@@ -305,6 +307,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
 BucketLayout DistributedDataParallelBase::bucket_layout() {
   if (state_->reducer == nullptr) return {};
   try {
+    const comm::SharedAllocation buckets_are_shared(state_->group);
     state_->reducer->rebuild_buckets();  // As the next forward would.
   } catch (const std::exception&) {
     explain(*state_);
@@ -336,6 +339,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   process_heartbeat().working("forward");
   if (state_->reducer == nullptr) return;
   try {
+    const comm::SharedAllocation buckets_are_shared(state_->group);
     if (state_->synchronises()) state_->reducer->prepare_for_forward();
     if (at::GradMode::is_enabled()) state_->reducer->rebuild_buckets();
   } catch (const std::exception&) {

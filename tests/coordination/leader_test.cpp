@@ -103,6 +103,22 @@ TEST(Leader, RestartsAreCountedOnceForTheWholeJob) {
   EXPECT_EQ(job.exit_code(0), 3);
 }
 
+TEST(Leader, PauseBeforeARestartTakesNothingFromTheTimeToJoin) {
+  LeaderOptions options = nodes(2, 2, 1);
+  options.restart_backoff = 30s;
+  options.join_timeout = 10s;
+  Job job(options, 2);
+  job.failed(1, 1, 2);
+  job.ended(1, 1, false);
+  job.ended(0, 1, false);
+  job.leader.lose(1, "closed its connection", job.now);
+  for (int i = 0; i < 39; ++i) job.pass(1s);
+  EXPECT_EQ(job.exit_code(0), -1) << job.words(0);
+  EXPECT_EQ(job.leader.deadline(), job.now + 1s);
+  job.pass(1s);
+  EXPECT_EQ(job.exit_code(0), 1);
+}
+
 TEST(Leader, NextRoundWaitsUntilNothingOfTheOldOneIsLeft) {
   Job job(nodes(2, 2, 1), 2);
   job.failed(0, 1, 0);

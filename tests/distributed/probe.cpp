@@ -53,6 +53,9 @@ const std::map<std::string, Scenario> kScenarios{
     {"always_fails", always_fails},
     {"train", train},
     {"mismatch", mismatch},
+    {"disagree", disagree},
+    {"awaited", awaited},
+    {"traced", traced},
 };
 
 int run(const Words& words) {

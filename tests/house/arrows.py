@@ -54,7 +54,7 @@ def arrow_problems(root, path, text):
         target = target_of(root, path, include, quoted)
         if not allowed(source, target):
             yield f"{path}:{line}: {source} must not include {target} ({include})"
-        if source in ("core", "net", "launch") and re.match(r"(torch|ATen|c10|caffe2)/", include):
+        if source in ("core", "net", "shm", "launch") and re.match(r"(torch|ATen|c10|caffe2)/", include):
             yield f"{path}:{line}: {source} must not include LibTorch ({include})"
 
 

@@ -3,7 +3,7 @@ import os
 import re
 import sys
 
-FOLDERS = ["core", "net", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
+FOLDERS = ["core", "net", "shm", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
 OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(

@@ -5,6 +5,7 @@ import signal
 ALWAYS = {
     "TORCHELASTIC_ERROR_FILE": "folders of each launcher's own; how it ends is compared",
     "LOCKSTEP_JOB_TOKEN": "the secret of a job of ours, by which its ranks and nodes know each other",
+    "LOCKSTEP_LAUNCHERS": "the mark by which what is left of a killed launcher's job is found",
     "LOCKSTEP_HEARTBEAT_FILE": "where our ranks show their progress",
     "LOCKSTEP_STACK_FILE": "where our ranks write their stacks when they are asked to",
 }

@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <csignal>
 
 #include "hosts_test.hpp"
@@ -167,6 +169,26 @@ TEST_F(Elastic, AFrozenLauncherIsLost) {
   EXPECT_EQ(second->wait().status, 1);
   first->signal(SIGINT);
   EXPECT_EQ(first->wait().status, 128 + SIGINT);
+}
+
+/// Each rank has two pipes for --tee: a few ranks start, and then there are no descriptors left.
+TEST_F(Elastic, ANodeThatCannotStartItsRanksTellsTheOthersWhichAndWhy) {
+  make_hosts(2);
+  const Words flags = c10d("2", "40") + Words{"--tee", "3"};
+  auto first = start(0, flags + ranks());
+  auto second = start(1, flags + ranks(), {}, [] {
+    const rlimit few{50, 50};
+    setrlimit(RLIMIT_NOFILE, &few);
+  });
+  const Finished a = first->wait();
+  const Finished b = second->wait();
+  for (const Finished& end : {a, b}) {
+    EXPECT_EQ(end.status, 1);
+    EXPECT_TRUE(has(end.err, "(node 1, host node1, local rank "));
+    EXPECT_TRUE(has(end.err, ") could not be started\n"));
+    EXPECT_TRUE(has(end.err, "Too many open files"));
+    EXPECT_EQ(end.err.find("local rank 0, sh) could not"), std::string::npos) << end.err;
+  }
 }
 
 TEST_F(Elastic, SignalsReachAllNodesOfAFixedJob) {

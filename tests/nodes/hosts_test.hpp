@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,11 +27,15 @@ class Hosts : public ::testing::Test {
   const Network& network() const { return *network_; }
 
   /// A launcher on that host; `words` are its arguments after "run". Its home is the test's own, so that no
-  /// key of the user's is touched.
-  std::unique_ptr<LauncherProcess> start(int host, Words words, Environment variables = {}) {
+  /// key of the user's is touched. `in_child` runs there before it begins.
+  std::unique_ptr<LauncherProcess> start(int host, Words words, Environment variables = {},
+                                         const std::function<void()>& in_child = {}) {
     words.insert(words.begin(), "run");
     variables.emplace("HOME", folder_.path());
-    return std::make_unique<LauncherProcess>(words, variables, network_->enter(host));
+    return std::make_unique<LauncherProcess>(words, variables, [&] {
+      network_->enter(host)();
+      if (in_child) in_child();
+    });
   }
 
   /// The options of a job of `nodes` ("2", "1:2") that meets on host 0.

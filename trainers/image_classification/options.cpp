@@ -33,7 +33,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("machine")
           .add("device", &Options::device, "auto, cpu, cuda, or one device as in cuda:0.")
           .add("backend", &Options::backend, "What carries gradients between ranks.",
-               one_of({"auto", "gloo", "nccl"}))
+               one_of({"auto", "shm", "gloo", "nccl"}))
           .add("timeout", &Options::timeout, "Seconds after which a rank that waits for another gives up.",
                at_least(1))
           .section("output")

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 namespace lockstep {
 
 /// How many CUDA devices this process can use: 0 on a machine without NVIDIA's driver, or where Lockstep's
@@ -7,5 +9,9 @@ namespace lockstep {
 /// thread. Throws UsageError when both are there and the library cannot be loaded: a GPU must not be passed
 /// over in silence.
 int cuda_device_count();
+
+/// The version of NCCL, "2.28.9"; empty where there is no CUDA device. *Local*, any thread. Throws as
+/// cuda_device_count().
+std::string nccl_version();
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/diagnostics.hpp"
 #include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/comm/store.hpp"
 #include "lockstep/comm/work.hpp"
@@ -21,11 +22,13 @@ class ProcessGroup;
 
 namespace lockstep {
 
-/// What carries the tensors. `automatic`: Gloo for CPU tensors and, when the group has a CUDA device, NCCL
-/// for CUDA tensors. `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA tensors only.
-enum class CommBackend { automatic, gloo, nccl };
+/// What carries the tensors. `automatic`: for CPU tensors shared memory where all ranks of the group share
+/// it, else Gloo; for CUDA tensors, when the group has a CUDA device, NCCL. `shm` insists on shared memory
+/// and carries CPU tensors only; `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA
+/// tensors only.
+enum class CommBackend { automatic, gloo, nccl, shm };
 
-/// "auto", "gloo" or "nccl" as a CommBackend; throws UsageError for anything else.
+/// "auto", "shm", "gloo" or "nccl" as a CommBackend; throws UsageError for anything else.
 CommBackend comm_backend_from(const std::string& name);
 
 struct ProcessGroupOptions {
@@ -44,6 +47,16 @@ struct ProcessGroupOptions {
   /// the interface by which the store's host is reached; loopback when the store is on this host alone. Not
   /// used alone.
   std::string network_interface = {};
+
+  /// NCCL's operations on streams of high priority, so that they need not queue behind computation.
+  bool nccl_high_priority_streams = false;
+
+  /// new_group() splits NCCL's communicator instead of making one anew: quicker, and with shared resources.
+  bool nccl_split = true;
+
+  /// What the group watches about itself. Nothing: DiagnosticsOptions::from_environment(). All ranks must
+  /// agree on `check`. Parts of a group have what the group has.
+  std::optional<DiagnosticsOptions> diagnostics = {};
 };
 
 /// A group of ranks that exchange tensors: torch.distributed's process group. A cheap handle; copies are the
@@ -183,6 +196,11 @@ class ProcessGroup {
 
   /// A corner of the store that nobody else uses: the same one for all ranks that ask equally often. *Local*.
   Store new_namespace() const;
+
+  /// Writes the last operations of this rank, in all groups made of the outermost one, as
+  /// `folder/trace-rank-N.json`, and returns that path. `lockstep trace FOLDER` reads it. *Local*; any
+  /// thread. Throws Error.
+  std::string write_trace(const std::string& folder) const;
 
   /// The c10d object, for the library's own use and for programs that speak c10d.
   const std::shared_ptr<c10d::ProcessGroup>& c10d_process_group() const;

@@ -42,8 +42,8 @@ struct HeartbeatRecord {
 /// (LOCKSTEP_HEARTBEAT_FILE), so that a hanging job can be told which rank hangs.
 ///
 /// Beats cost some tens of nanoseconds, never wait and never fail; any thread may beat. Without a launcher
-/// that asks for them they go nowhere. The library beats by itself in collectives, barriers, forward,
-/// backward and optimizer steps; a program beats where it works long without them:
+/// that asks for them only this process sees them. The library beats by itself in collectives, barriers,
+/// forward, backward and optimizer steps; a program beats where it works long without them:
 /// `process_heartbeat().working("tokenizing")`. All members are *Local*.
 class Heartbeat {
  public:
@@ -52,12 +52,18 @@ class Heartbeat {
   /// Beats into `path`, a file that make_heartbeat_file made. A file that cannot be used, or that another
   /// living process beats into already (a parent whose environment this process has), is as none.
   explicit Heartbeat(const std::string& path) noexcept;
+  /// Beats into memory of this process: for last() alone.
+  struct InMemory {};
+  explicit Heartbeat(InMemory) noexcept;
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Whether somebody looks at the beats.
-  bool is_watched() const noexcept { return page_ != nullptr; }
+  /// Whether somebody else looks at the beats.
+  bool is_watched() const noexcept { return page_ != nullptr && in_file_; }
+
+  /// What was beaten last; nothing before the first beat, and in a heartbeat that beats into nothing.
+  std::optional<HeartbeatRecord> last() const;
 
   void working(std::string_view what, std::uint64_t number = 0) noexcept;
   void perhaps_waiting(std::string_view what, std::uint64_t number = 0) noexcept;
@@ -95,9 +101,11 @@ class Heartbeat {
   void beat(Activity activity, std::string_view what, std::uint64_t number) noexcept;
 
   Page* page_ = nullptr;
+  bool in_file_ = false;
 };
 
-/// This process's heartbeat: that of LOCKSTEP_HEARTBEAT_FILE. Opened at the first call, never closed.
+/// This process's heartbeat: that of LOCKSTEP_HEARTBEAT_FILE, else one in memory. Opened at the first call,
+/// never closed.
 Heartbeat& process_heartbeat() noexcept;
 
 /// For a launcher: makes the file of one rank, readable by this user only. Throws lockstep::Error naming it.

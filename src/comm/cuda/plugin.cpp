@@ -4,6 +4,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <nvtx3/nvToolsExt.h>
+#include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "../cuda_plugin.hpp"
@@ -20,19 +22,41 @@ void synchronize(int index) {
   c10::cuda::device_synchronize();
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                                    int size, int device_index,
-                                                    std::chrono::milliseconds timeout) {
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
-  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+c10d::ProcessGroupNCCL& nccl(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return dynamic_cast<c10d::ProcessGroupNCCL&>(*backend);
+}
+
+/// Everything else is NCCL's and c10d's own choice: their variables (NCCL_*, TORCH_NCCL_*) act as in PyTorch.
+c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest& request) {
+  auto options = c10d::ProcessGroupNCCL::Options::create(request.high_priority_streams);
+  options->timeout = request.timeout;
+  if (request.parent) {
+    options->split_from =
+        c10::intrusive_ptr<c10d::ProcessGroupNCCL>::unsafe_reclaim_from_nonowning(&nccl(request.parent));
+    options->split_color = request.color;
+  }
+  return options;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const NcclRequest& request) {
+  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size,
+                                                             options_of(request));
   // Bound to its device, the communicator is made now, and a failure shows here and not in the first
   // collective.
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(device_index));
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(request.device_index));
   backend->setBoundDeviceId(device);
   backend->eagerConnectSingleDevice(device);
   return backend;
 }
+
+void sit_out_split(const c10::intrusive_ptr<c10d::Backend>& parent, int device_index) {
+  nccl(parent).performNocolorSplit(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_index)));
+}
+
+std::string nccl_version() { return c10d::getNcclVersion(); }
+
+void begin_range(const char* name) { nvtxRangePushA(name); }
+void end_range() { nvtxRangePop(); }
 
 }  // namespace
 }  // namespace lockstep::comm
@@ -43,6 +67,10 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .device_count = &device_count,
                                  .set_device = &set_device,
                                  .synchronize = &synchronize,
-                                 .make_nccl_backend = &make_nccl_backend};
+                                 .make_nccl_backend = &make_nccl_backend,
+                                 .sit_out_split = &sit_out_split,
+                                 .nccl_version = &nccl_version,
+                                 .begin_range = &begin_range,
+                                 .end_range = &end_range};
   return &plugin;
 }

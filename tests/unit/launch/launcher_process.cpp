@@ -20,12 +20,6 @@ void redirect(int descriptor, const std::string& path) {
   if (file < 0 || dup2(file, descriptor) < 0) _exit(99);
 }
 
-bool is_gone(pid_t process) {
-  const std::string stat = read_file("/proc/" + std::to_string(process) + "/stat");
-  const auto name_end = stat.rfind(") ");
-  return name_end == std::string::npos || stat[name_end + 2] == 'Z';
-}
-
 }  // namespace
 
 ScratchFolder::ScratchFolder() : path_(std::filesystem::temp_directory_path() / "lockstep_test_XXXXXX") {
@@ -123,6 +117,12 @@ pid_t await_number(const std::string& path) {
     return 0;
   }
   return std::atoi(read_file(path).c_str());
+}
+
+bool is_gone(pid_t process) {
+  const std::string stat = read_file("/proc/" + std::to_string(process) + "/stat");
+  const auto name_end = stat.rfind(") ");
+  return name_end == std::string::npos || stat[name_end + 2] == 'Z';
 }
 
 bool await_end(pid_t process) {

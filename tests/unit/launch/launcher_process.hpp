@@ -76,7 +76,10 @@ std::string read_file(const std::string& path);
 /// comes. The writer renames the file into place, so that it is never seen half written.
 pid_t await_number(const std::string& path);
 
-/// Whether the process is gone (or a zombie), awaited for up to 60 s.
+/// Whether the process is gone, or a zombie.
+bool is_gone(pid_t process);
+
+/// The same, awaited for up to 60 s.
 bool await_end(pid_t process);
 
 }  // namespace lockstep::launch

@@ -30,6 +30,11 @@ long folders_in(const std::string& path) {
   return std::count_if(begin(entries), end(entries), [](const auto& entry) { return entry.is_directory(); });
 }
 
+/// When the guardian of a killed launcher has done its work.
+void expect_no_folders(const ScratchFolder& folder) {
+  EXPECT_TRUE(eventually([&] { return folders_in(folder.path()) == 0; })) << "its temporary folder is left";
+}
+
 int lines_with(const std::string& text, const std::string& part) {
   int count = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
@@ -166,8 +171,7 @@ TEST(Launcher, ItsDeathLeavesNothing) {
   EXPECT_EQ(launcher.wait().status, -SIGKILL);
   EXPECT_TRUE(await_end(first));
   EXPECT_TRUE(await_end(second));
-  EXPECT_TRUE(eventually([&] { return folders_in(folder.path()) == 0; }))
-      << "its temporary folder goes as well";
+  expect_no_folders(folder);
 }
 
 /// Starts a process that outlives its parent, in the rank's process group or (`setsid`) in a session of its
@@ -178,24 +182,109 @@ std::string left_behind(const ScratchFolder& folder, const std::string& prefix) 
          " ]; do sleep 0.01; done; ";
 }
 
-TEST(Launcher, ItsDeathLeavesNoGrandchild) {
+/// "setsid -f" forks: its child has lost its parent by the time it begins.
+class Grandchildren : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Grandchildren, EndWithTheLauncher) {
   const ScratchFolder folder;
-  LauncherProcess launcher(shell({}, left_behind(folder, "") + "wait"), {{"TMPDIR", folder.path()}});
+  LauncherProcess launcher(shell({}, left_behind(folder, GetParam()) + "wait; exec sleep 1000"),
+                           {{"TMPDIR", folder.path()}});
   const pid_t grandchild = await_number(folder.file("child"));
   launcher.signal(SIGKILL);
   EXPECT_EQ(launcher.wait().status, -SIGKILL);
   EXPECT_TRUE(await_end(grandchild));
+  expect_no_folders(folder);
 }
 
-TEST(Launcher, GrandchildrenEndWithTheJob) {
-  for (const auto* prefix : {"", "setsid"}) {
-    for (const int code : {0, 4}) {
-      const ScratchFolder folder;
-      const Finished result = launch(shell({}, left_behind(folder, prefix) + "exit " + std::to_string(code)));
-      EXPECT_EQ(result.status, code) << result.err;
-      EXPECT_TRUE(await_end(await_number(folder.file("child")))) << prefix;
-    }
+TEST_P(Grandchildren, OfALauncherWithinARankEndWithTheOuterOne) {
+  const ScratchFolder folder;
+  const std::string inner = folder.write("inner", left_behind(folder, GetParam()) + "exec sleep 1000");
+  LauncherProcess launcher({"run", LOCKSTEP_LAUNCHER, "run", "sh", inner}, {{"TMPDIR", folder.path()}});
+  const pid_t grandchild = await_number(folder.file("child"));
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait().status, -SIGKILL);
+  EXPECT_TRUE(await_end(grandchild));
+  expect_no_folders(folder);
+}
+
+TEST_P(Grandchildren, EndWithTheJob) {
+  for (const int code : {0, 4}) {
+    const ScratchFolder folder;
+    const Finished result =
+        launch(shell({}, left_behind(folder, GetParam()) + "exit " + std::to_string(code)));
+    EXPECT_EQ(result.status, code) << result.err;
+    EXPECT_TRUE(is_gone(await_number(folder.file("child"))));
   }
+}
+
+TEST_P(Grandchildren, EndBeforeARestart) {
+  const ScratchFolder folder;
+  const Finished result =
+      launch(shell({"--max-restarts=1", "--restart-backoff=0"},
+                   "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then ! kill -0 $(cat " + folder.file("child") +
+                       "); exit; fi; " + left_behind(folder, GetParam()) + "exit 4"));
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Grandchildren,
+                         ::testing::Values("", "setsid", "setsid -f", "setsid -f setsid -f"));
+
+/// A process that the test ends.
+struct Daemon {
+  explicit Daemon(const ScratchFolder& folder) : pid(await_number(folder.file("child"))) {}
+  ~Daemon() { kill(pid, SIGKILL); }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+  bool lives() const { return !is_gone(pid); }
+  const pid_t pid;
+};
+
+TEST(Launcher, LeavesDaemonsAloneWhereItIsToldTo) {
+  const ScratchFolder folder;
+  const Finished end = launch(shell({"--keep-daemons"}, left_behind(folder, "setsid -f") + "exit 4"));
+  const Daemon daemon(folder);
+  EXPECT_EQ(end.status, 4);
+  EXPECT_TRUE(daemon.lives());
+}
+
+TEST(Launcher, OthersThanDaemonsEndAnyway) {
+  const ScratchFolder folder;
+  launch(shell({"--keep-daemons"}, left_behind(folder, "") + "exit 4"));
+  EXPECT_FALSE(Daemon(folder).lives());
+}
+
+TEST(Launcher, ItsDeathLeavesDaemonsAloneWhereItIsToldTo) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(
+      shell({"--keep-daemons"}, left_behind(folder, "setsid -f") + "wait; exec sleep 1000"),
+      {{"TMPDIR", folder.path()}});
+  const Daemon daemon(folder);
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait().status, -SIGKILL);
+  expect_no_folders(folder);
+  EXPECT_TRUE(daemon.lives());
+}
+
+/// A debugger that waits until a line of the rank has passed through the launcher.
+TEST(Launcher, ServesItsRanksWhileADebuggerLooksAtThem) {
+  const ScratchFolder folder;
+  const auto wait_for = [&](const std::string& name) {
+    return "while [ ! -e " + folder.file(name) + " ]; do sleep 0.01; done; ";
+  };
+  folder.write("eu-stack",
+               "#!/bin/sh\n: > " + folder.file("asked") + "\n" + wait_for("go") + "echo '#0 answered'\n",
+               true);
+  LauncherProcess launcher(
+      shell({"--tee=1"}, note_pid(folder.file("pid")) + wait_for("asked") + "echo line; exec sleep 100"),
+      {{"PATH", folder.path() + ":/usr/bin:/bin"}});
+  await_number(folder.file("pid"));
+  launcher.signal(SIGRTMIN + 4);
+  EXPECT_TRUE(eventually([&] { return lines_with(launcher.out(), "line") == 1; }));
+  folder.write("go", "");
+  EXPECT_TRUE(eventually([&] { return lines_with(launcher.err(), "stacks of rank 0") == 1; }));
+  launcher.signal(SIGTERM);
+  const Finished end = launcher.wait();
+  EXPECT_EQ(lines_with(end.err, "#0 answered"), 1) << end.err;
 }
 
 TEST(Launcher, ProgramsThatCannotStartAreNamed) {

@@ -205,17 +205,46 @@ class ForeignRank : public ::testing::Test {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
+  StackDump asked(const std::string& search_path) const {
+    return {{{4, pid_, folder_.file("heartbeat")}}, {{"PATH", search_path}}, start_};
+  }
   std::string stacks(const std::string& search_path) const {
-    return dump_stacks({{4, pid_, folder_.file("heartbeat")}}, {{"PATH", search_path}}).front().text;
+    StackDump dump = asked(search_path);
+    EXPECT_TRUE(eventually([&] { return dump.work(start_); }));
+    return dump.take().front().text;
   }
 
   ScratchFolder folder_;
+  const StackDump::Time start_{};
   pid_t pid_;
 };
 
 TEST_F(ForeignRank, IsLookedAtWithADebugger) {
   folder_.write("eu-stack", "#!/bin/sh\necho \"#0 of $2\"\n", true);
   EXPECT_EQ(stacks(folder_.path() + ":/usr/bin:/bin"), "#0 of " + std::to_string(pid_) + "\n");
+}
+
+TEST_F(ForeignRank, IsNotHeldByADebuggerThatHangs) {
+  folder_.write("eu-stack",
+                "#!/bin/sh\ntrap 'echo went; exit' TERM\n: > " + folder_.file("ready") +
+                    "\nwhile :; do sleep 0.01; done\n",
+                true);
+  StackDump dump = asked(folder_.path() + ":/usr/bin:/bin");
+  EXPECT_FALSE(dump.work(start_ + seconds(9)));
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder_.file("ready")); }));
+  EXPECT_FALSE(dump.work(start_ + seconds(10))) << "it is told to end";
+  EXPECT_TRUE(eventually([&] { return dump.work(start_ + seconds(10)); }));
+  EXPECT_EQ(dump.take().front().text, "went\n");
+}
+
+TEST_F(ForeignRank, IsLookedAtInTheKernelWhereADebuggerIsKilled) {
+  folder_.write("eu-stack", "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.01; done\n", true);
+  StackDump dump = asked(folder_.path() + ":/usr/bin:/bin");
+  dump.work(start_ + seconds(10));
+  EXPECT_TRUE(dump.work(start_ + seconds(11)));
+  const std::string text = dump.take().front().text;
+  EXPECT_NE(text.find("the debugger has told nothing"), std::string::npos) << text;
+  EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
 }
 
 TEST_F(ForeignRank, IsLookedAtInTheKernelWithoutOne) {

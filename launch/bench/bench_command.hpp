@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::launch {
+
+/// The words of `lockstep bench comm ...` as those of a `lockstep run` that starts lockstep-bench, which lies
+/// beside the launcher: the benchmark's options go to it, all others are the run's. Throws UsageError.
+std::vector<std::string> bench_words(const std::vector<std::string>& words);
+
+}  // namespace lockstep::launch

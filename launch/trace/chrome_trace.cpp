@@ -1,0 +1,118 @@
+#include "trace/chrome_trace.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep::launch {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kWaitLane = 1;
+constexpr int kFirstCommunicationLane = 100;
+constexpr std::size_t kMostLanes = 16;
+
+/// Chrome's times are microseconds; they begin with the first event.
+class Events {
+ public:
+  explicit Events(std::int64_t origin) : origin_(origin) {}
+
+  void name(int rank, long lane, const std::string& kind, const std::string& text) {
+    list_.push_back({{"ph", "M"}, {"pid", rank}, {"tid", lane}, {"name", kind}, {"args", {{"name", text}}}});
+  }
+  void add(int rank, long lane, const std::string& text, std::int64_t begin, std::int64_t end, json facts) {
+    list_.push_back({{"ph", "X"},
+                     {"pid", rank},
+                     {"tid", lane},
+                     {"name", text},
+                     {"ts", static_cast<double>(begin - origin_) / 1e3},
+                     {"dur", static_cast<double>(end - begin) / 1e3},
+                     {"args", std::move(facts)}});
+  }
+  json take() { return std::move(list_); }
+
+ private:
+  std::int64_t origin_;
+  json list_ = json::array();
+};
+
+std::int64_t origin_of(const std::vector<RankTrace>& traces) {
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  for (const auto& trace : traces) {
+    for (const auto& operation : trace.operations) first = std::min(first, operation.begin);
+    for (const auto& span : trace.spans) first = std::min(first, span.begin);
+  }
+  return first;
+}
+
+/// The last time that is known: what has not ended is drawn up to it.
+std::int64_t end_of(const RankTrace& trace) {
+  std::int64_t last = 0;
+  for (const auto& operation : trace.operations) last = std::max({last, operation.begin, operation.end});
+  for (const auto& span : trace.spans) last = std::max(last, span.end);
+  return last;
+}
+
+/// The first lane that is free at `begin`.
+std::size_t lane_for(std::vector<std::int64_t>& lanes, std::int64_t begin, std::int64_t end) {
+  const auto free =
+      std::find_if(lanes.begin(), lanes.end(), [&](auto busy_until) { return busy_until <= begin; });
+  const auto lane = static_cast<std::size_t>(free - lanes.begin());
+  if (lane == lanes.size() && lane < kMostLanes) lanes.push_back(0);
+  const std::size_t taken = std::min(lane, lanes.size() - 1);
+  lanes[taken] = end;
+  return taken;
+}
+
+void add_operations(Events& events, const RankTrace& trace) {
+  std::vector<std::int64_t> lanes;
+  const std::int64_t last = end_of(trace);
+  for (const auto& operation : trace.operations) {
+    const std::int64_t end = operation.end == 0 ? last : operation.end;
+    const auto lane = kFirstCommunicationLane + static_cast<int>(lane_for(lanes, operation.begin, end));
+    events.add(trace.rank, lane, operation.text(), operation.begin, end,
+               {{"group", operation.group}, {"state", operation.state}, {"what", operation.claim}});
+  }
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+    events.name(trace.rank, kFirstCommunicationLane + static_cast<int>(lane), "thread_name", "communication");
+}
+
+void add_spans(Events& events, const RankTrace& trace) {
+  std::set<long> threads;
+  for (const auto& span : trace.spans) {
+    events.add(trace.rank, span.thread, span.name, span.begin, span.end, json::object());
+    threads.insert(span.thread);
+  }
+  for (const long thread : threads)
+    events.name(trace.rank, thread, "thread_name", "compute, thread " + std::to_string(thread));
+}
+
+void add_waits(Events& events, const std::vector<MergedCollective>& merged) {
+  for (const auto& collective : merged) {
+    if (!collective.is_complete()) continue;
+    const std::int64_t last = collective.last_arrival();
+    for (const auto& [rank, operation] : collective.by_rank) {
+      if (operation->begin < last)
+        events.add(rank, kWaitLane, "wait for the last rank", operation->begin, last,
+                   {{"operation", operation->text()}});
+    }
+  }
+}
+
+}  // namespace
+
+json chrome_trace(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged) {
+  Events events(origin_of(traces));
+  for (const auto& trace : traces) {
+    events.name(trace.rank, 0, "process_name", "rank " + std::to_string(trace.rank) + " on " + trace.host);
+    events.name(trace.rank, kWaitLane, "thread_name", "wait");
+    add_operations(events, trace);
+    add_spans(events, trace);
+  }
+  add_waits(events, merged);
+  return {{"traceEvents", events.take()}, {"displayTimeUnit", "ms"}};
+}
+
+}  // namespace lockstep::launch

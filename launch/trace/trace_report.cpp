@@ -1,0 +1,139 @@
+#include "trace/trace_report.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kLongestWaits = 5;
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f ms", seconds * 1e3);
+  return text;
+}
+
+/// The rank's last operation, and what has become of it.
+std::string last_of(const RankTrace& trace) {
+  if (trace.operations.empty()) return "has done nothing";
+  const TracedOperation& last = trace.operations.back();
+  const char* state = last.state == "completed" ? "ended" : last.state == "failed" ? "failed in" : "is in";
+  return std::string(state) + " " + last.text() + " of " + last.group;
+}
+
+std::string ranks_text(const std::vector<RankTrace>& traces) {
+  std::string text;
+  std::set<int> silent;
+  for (int rank = 0; rank < traces.front().world_size; ++rank) silent.insert(rank);
+  for (const auto& trace : traces) {
+    silent.erase(trace.rank);
+    text += "rank " + std::to_string(trace.rank) + " on " + trace.host + ": " + last_of(trace) +
+            " (written for: " + trace.reason + ")\n";
+  }
+  if (silent.empty()) return text;
+  return text + list({silent.begin(), silent.end()}) +
+         " wrote no trace: killed, stopped, or on another folder\n";
+}
+
+std::string claims_of(const MergedCollective& collective) {
+  std::map<std::string, std::vector<int>> by_claim;
+  for (const auto& [rank, operation] : collective.by_rank) by_claim[operation->claim].push_back(rank);
+  std::string text;
+  for (const auto& [claim, ranks] : by_claim) text += (text.empty() ? "" : "; ") + list(ranks) + ": " + claim;
+  return text;
+}
+
+std::vector<int> arrived_at(const MergedCollective& collective) {
+  std::vector<int> ranks;
+  for (const auto& [rank, operation] : collective.by_rank) ranks.push_back(rank);
+  return ranks;
+}
+
+/// The first place where a group's ranks part; "" where they do not.
+std::string first_trouble(const MergedCollective& collective) {
+  const std::string number = " collective #" + std::to_string(collective.number) + ": ";
+  if (collective.is_mismatch()) return "  the ranks differ in" + number + claims_of(collective) + "\n";
+  if (collective.is_complete()) return "";
+  return "  never arrived at" + number + list(collective.missing) + "; in " +
+         collective.by_rank.begin()->second->text() + ": " + list(arrived_at(collective)) + "\n";
+}
+
+std::string group_text(const std::string& name, const std::vector<const MergedCollective*>& collectives) {
+  const MergedCollective* last = nullptr;
+  std::string trouble;
+  for (const auto* collective : collectives) {
+    if (trouble.empty()) trouble = first_trouble(*collective);
+    if (collective->is_complete() && collective->has_ended()) last = collective;
+  }
+  std::string text = "group " + name + ": ";
+  text += last == nullptr
+              ? "no collective that all have ended\n"
+              : "the last collective that all have ended is " + last->by_rank.begin()->second->text() + "\n";
+  return text + trouble;
+}
+
+std::string groups_text(const std::vector<MergedCollective>& merged) {
+  std::map<std::string, std::vector<const MergedCollective*>> groups;
+  for (const auto& collective : merged) groups[collective.group].push_back(&collective);
+  std::string text;
+  for (const auto& [name, collectives] : groups) text += group_text(name, collectives);
+  return text;
+}
+
+double wait_of(const MergedCollective& collective) {
+  return static_cast<double>(collective.last_arrival() - collective.first_arrival()) / 1e9;
+}
+
+std::vector<int> last_ranks(const MergedCollective& collective) {
+  std::vector<int> ranks;
+  for (const auto& [rank, operation] : collective.by_rank) {
+    if (operation->begin == collective.last_arrival()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string longest_waits(const std::vector<MergedCollective>& merged) {
+  std::vector<const MergedCollective*> order;
+  for (const auto& collective : merged) {
+    if (collective.is_complete() && collective.by_rank.size() > 1) order.push_back(&collective);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return wait_of(*a) > wait_of(*b); });
+  order.resize(std::min(order.size(), kLongestWaits));
+  std::string text = order.empty() ? "" : "longest waits:\n";
+  for (const auto* collective : order) {
+    text += "  " + milliseconds(wait_of(*collective)) + " in " + collective->by_rank.begin()->second->text() +
+            " of " + collective->group + " for " + list(last_ranks(*collective)) + "\n";
+  }
+  return text;
+}
+
+std::string lateness_text(const std::vector<Lateness>& all) {
+  std::string text = "  rank  collectives  came last   mean lateness      mean wait\n";
+  for (const auto& rank : all) {
+    char line[128];
+    const double count = std::max(rank.collectives, 1);
+    std::snprintf(line, sizeof line, "%6d  %11d  %9d  %14s %14s\n", rank.rank, rank.collectives, rank.last,
+                  milliseconds(rank.late / count).c_str(), milliseconds(rank.waited / count).c_str());
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string trace_report(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged) {
+  return ranks_text(traces) + groups_text(merged) + longest_waits(merged) +
+         lateness_text(lateness_of(traces, merged));
+}
+
+}  // namespace lockstep::launch

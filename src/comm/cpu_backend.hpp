@@ -1,0 +1,22 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "lockstep/comm/process_group.hpp"
+#include "membership.hpp"
+
+namespace lockstep::comm {
+
+/// What carries a group's CPU tensors.
+struct CpuBackend {
+  c10d::ProcessGroup::BackendType type;
+  c10::intrusive_ptr<c10d::Backend> backend;
+};
+
+/// Shared memory where all ranks of the group share it, else Gloo; or what the options ask for. `store` is a
+/// corner that nobody else uses. *Collective*. Throws CommunicationError when shared memory is asked for and
+/// the ranks do not share any, or when there is too little of it.
+CpuBackend make_cpu_backend(const Membership& members, const Store& store,
+                            const ProcessGroupOptions& options);
+
+}  // namespace lockstep::comm

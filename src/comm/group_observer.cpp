@@ -1,0 +1,128 @@
+#include "group_observer.hpp"
+
+#include <iostream>
+#include <utility>
+
+#include "errors.hpp"
+#include "lockstep/core/error.hpp"
+#include "waiting_text.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// How long a rank that gives up waits for the others' answers.
+constexpr Milliseconds kAnswerTime{2000};
+
+std::int64_t age_of(const OperationRecord& record) { return (monotonic_now() - record.created) / 1'000'000; }
+
+void warn(const FlightRecorder& recorder, const OperationRecord& record, Milliseconds waited,
+          const Whereabouts& whereabouts) {
+  const auto waiting = waiting_for(record, recorder.group(record.ticket.group), recorder.rank(), whereabouts);
+  // All have started it: it is slow, or done and nobody has looked yet.
+  if (waiting.missing.empty()) return;
+  std::cerr << "lockstep: rank " + std::to_string(recorder.rank()) + " waits in " + record.text() +
+                   " since " + duration_text(waited.count()) + ": " + waiting.text + "\n"
+            << std::flush;
+}
+
+}  // namespace
+
+std::shared_ptr<Diagnostics> Diagnostics::make(const Membership& members, const Store& store,
+                                               const DiagnosticsOptions& options) {
+  auto result = std::make_shared<Diagnostics>();
+  result->options = options;
+  result->recorder = std::make_shared<FlightRecorder>(members.rank, members.size(), options.trace_entries);
+  result->writer = std::make_shared<TraceWriter>(result->recorder, options.trace_dir);
+  if (members.size() == 1) return result;
+  result->watch = std::make_shared<Watch>(
+      store, result->recorder, options.warn_after,
+      [recorder = result->recorder](const OperationRecord& record, Milliseconds waited,
+                                    const Whereabouts& whereabouts) {
+        warn(*recorder, record, waited, whereabouts);
+      });
+  return result;
+}
+
+GroupObserver::GroupObserver(std::shared_ptr<Diagnostics> diagnostics, Place place,
+                             const std::string& backend, const Store* check_store)
+    : diagnostics_(std::move(diagnostics)),
+      place_(std::move(place)),
+      group_(diagnostics_->recorder->add_group({place_.group_name, place_.members.names, backend})) {
+  const auto level = diagnostics_->options.check;
+  if (check_store == nullptr || level == CollectiveCheckLevel::off || place_.members.size() == 1) return;
+  check_ = std::make_unique<CollectiveCheck>(*check_store, place_.members, place_.group_name, level,
+                                             place_.timeout, diagnostics_->watch);
+}
+
+std::shared_ptr<GroupObserver> make_observer(const std::shared_ptr<Diagnostics>& diagnostics,
+                                             GroupObserver::Place place, const std::string& backend,
+                                             const Store& store, bool check) {
+  const Store corner = store.with_prefix("check/" + backend);
+  return std::make_shared<GroupObserver>(diagnostics, std::move(place), backend, check ? &corner : nullptr);
+}
+
+Ticket GroupObserver::begin(const OperationFacts& facts, bool starts_now) {
+  const Ticket ticket = diagnostics_->recorder->begin(group_, facts, starts_now);
+  if (!check_ || facts.is_message) return ticket;
+  try {
+    check_->before(ticket, facts);
+  } catch (const TimeoutError&) {
+    finish(ticket, false);
+    time_is_up(record_of(ticket), "");
+  } catch (const Error& error) {
+    finish(ticket, false);
+    diagnostics_->watch->say_departure(std::string("stopped: ") + error.what());
+    diagnostics_->writer->write(error.what());
+    throw;
+  }
+  return ticket;
+}
+
+OperationRecord GroupObserver::record_of(const Ticket& ticket) const {
+  if (auto record = diagnostics_->recorder->find(ticket)) return *std::move(record);
+  OperationRecord forgotten;
+  forgotten.ticket = ticket;
+  forgotten.facts.name = "an operation";
+  return forgotten;
+}
+
+void GroupObserver::explain_and_rethrow(const Ticket& ticket) {
+  finish(ticket, false);
+  const OperationRecord record = record_of(ticket);
+  const std::string what = place_.members.who + ": " + record.text() + " failed";
+  try {
+    rethrow_as_communication_error(what);
+  } catch (const TimeoutError& error) {
+    const std::string text = error.what();
+    // A backend of ours has its own words; c10d's say nothing about ranks.
+    time_is_up(record, text.starts_with(what) ? "" : text);
+  } catch (const CommunicationError& error) {
+    connection_is_lost(record, error.what());
+  }
+}
+
+void GroupObserver::time_is_up(const OperationRecord& record, const std::string& text) {
+  std::string what = text;
+  if (text.empty())
+    what = place_.members.who + ": " + record.text() + " timed out after " + duration_text(age_of(record));
+  diagnostics_->writer->write(what);
+  if (!diagnostics_->watch) throw TimeoutError(what);
+  const FlightRecorder& recorder = *diagnostics_->recorder;
+  const auto waiting =
+      waiting_for(record, recorder.group(group_), recorder.rank(), diagnostics_->watch->ask(kAnswerTime));
+  throw TimeoutError(what + ": " + waiting.text, waiting.missing);
+}
+
+void GroupObserver::connection_is_lost(const OperationRecord& record, const std::string& text) {
+  // Where one rank's time is up first, it closes connections, and the others' time is up by that.
+  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, "");
+  diagnostics_->writer->write(text);
+  const FlightRecorder& recorder = *diagnostics_->recorder;
+  const auto departed = diagnostics_->watch ? diagnostics_->watch->departed() : std::map<int, std::string>();
+  const std::string gone = departed_text(departed, recorder.group(group_), recorder.rank());
+  throw CommunicationError(gone.empty() ? text : text + "; " + gone);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,75 @@
+#include "operation_facts.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace lockstep::comm {
+namespace {
+
+LabelText& current_label() noexcept {
+  thread_local LabelText label;
+  return label;
+}
+
+/// "from 1", "to 2": how the operation's other side is spoken of.
+std::string peer_text(const OperationFacts& facts) {
+  if (facts.peer < 0) return "";
+  const std::string_view name = facts.name;
+  const bool from = name == "broadcast" || name == "scatter" || name == "recv";
+  return (from ? " from " : " to ") + std::to_string(facts.peer);
+}
+
+std::string headline(const OperationFacts& facts) {
+  std::string result = facts.name;
+  if (*facts.reduce_op != '\0') result += std::string(" of ") + facts.reduce_op;
+  return result + peer_text(facts);
+}
+
+}  // namespace
+
+LabelText::LabelText(std::string_view text) noexcept
+    : length_(static_cast<std::uint8_t>(std::min(text.size(), letters_.size()))) {
+  std::memcpy(letters_.data(), text.data(), length_);
+}
+
+OperationLabel::OperationLabel(std::string_view text) noexcept : before_(current_label()) {
+  current_label() = LabelText(text);
+}
+
+OperationLabel::~OperationLabel() { current_label() = before_; }
+
+const LabelText& OperationLabel::current() noexcept { return current_label(); }
+
+std::string sizes_text(const OperationFacts& facts) {
+  const auto shown = std::min<std::size_t>(static_cast<std::size_t>(facts.dimensions), facts.sizes.size());
+  std::string text = "[";
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(facts.sizes[i]);
+  return text + (static_cast<std::size_t>(facts.dimensions) > shown ? ", ...]" : "]");
+}
+
+std::string OperationFacts::claim() const {
+  std::string result = headline(*this);
+  if (*dtype == '\0') return result;
+  return result + ", " + (sizes_may_differ ? "" : std::to_string(elements) + " x ") + dtype;
+}
+
+std::string OperationFacts::text() const {
+  std::string result = headline(*this);
+  if (*dtype == '\0') return result;
+  result += std::string(", ") + dtype + " " + sizes_text(*this);
+  return tensors > 1 ? result + " and more: " + std::to_string(tensors) + " tensors" : result;
+}
+
+std::string size_text(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto number = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; number >= 1024 && unit + 1 < std::size(kUnits); ++unit) number /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %s", number < 10 && number != static_cast<int>(number) ? 1 : 0,
+                number, kUnits[unit]);
+  return text;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,342 @@
+#include "shm_backend.hpp"
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "observed_backend.hpp"
+#include "operation_queue.hpp"
+#include "shm_receive.hpp"
+#include "shm_tensors.hpp"
+#include "shm_work.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using c10d::OpType;
+using shm::Elements;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<Tensors>;
+
+constexpr std::size_t kUrgentBytes =
+    256U << 10;  // Worth waking the worker, so that the caller computes beside it.
+
+shm::Reduction reduction_of(const c10d::ReduceOp& op) {
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      return shm::Reduction::sum;
+    case c10d::ReduceOp::AVG:
+      return shm::Reduction::avg;
+    case c10d::ReduceOp::PRODUCT:
+      return shm::Reduction::product;
+    case c10d::ReduceOp::MIN:
+      return shm::Reduction::min;
+    case c10d::ReduceOp::MAX:
+      return shm::Reduction::max;
+    case c10d::ReduceOp::BAND:
+      return shm::Reduction::bit_and;
+    case c10d::ReduceOp::BOR:
+      return shm::Reduction::bit_or;
+    case c10d::ReduceOp::BXOR:
+      return shm::Reduction::bit_xor;
+    default:
+      throw UsageError("this reduction cannot be done over shared memory");
+  }
+}
+
+shm::ConstBuffers constant(const std::vector<void*>& buffers) { return {buffers.data(), buffers.size()}; }
+
+class ShmBackend final : public c10d::Backend {
+ public:
+  ShmBackend(std::unique_ptr<shm::Group> group, std::function<BackendPointer()> fallback)
+      : c10d::Backend(group->exchange().rank(), group->exchange().size()),
+        group_(std::move(group)),
+        fallback_maker_(std::move(fallback)),
+        receives_(std::make_shared<Receives>(group_)) {}
+  ~ShmBackend() override { queue_->close(); }
+
+  const std::string getBackendName() const override { return "shm"; }
+  shm::Group& group() { return *group_; }
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                            std::vector<std::int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  WorkPointer send(Tensors& tensors, int destination, int tag) override;
+  WorkPointer recv(Tensors& tensors, int source, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return queued_.load(); }
+
+ private:
+  /// Every rank comes here in the same operation, so that the other backend can be made then.
+  c10d::Backend& fallback() {
+    if (!fallback_) fallback_ = fallback_maker_();
+    return *fallback_;
+  }
+  /// Queues `body(group)`; the tensors that it uses live as long as it does.
+  template <class Body>
+  WorkPointer queue(OpType type, std::size_t bytes, Tensors outputs, Body body);
+  WorkPointer receive(OpType type, const at::Tensor& tensor, int source, int tag);
+  std::function<void(shm::Group&)> gather_into(const at::Tensor& output, const at::Tensor& input) const;
+  std::function<void(shm::Group&)> reduce_into(const at::Tensor& output, const at::Tensor& input,
+                                               const c10d::ReduceOp& op) const;
+  template <class Make>
+  WorkPointer queue_each(const Tensors& outputs, const Tensors& inputs, const Make& make);
+
+  std::shared_ptr<shm::Group> group_;
+  std::function<BackendPointer()> fallback_maker_;
+  BackendPointer fallback_;
+  std::shared_ptr<Receives> receives_;
+  std::shared_ptr<OperationQueue> queue_ = std::make_shared<OperationQueue>();
+  std::atomic<std::uint64_t> queued_{0};
+};
+
+template <class Body>
+WorkPointer ShmBackend::queue(OpType type, std::size_t bytes, Tensors outputs, Body body) {
+  ++queued_;
+  auto entry = queue_->add([group = group_, run = std::move(body)] { run(*group); }, bytes > kUrgentBytes);
+  return c10::make_intrusive<ShmWork>(type, queue_, std::move(entry), std::move(outputs));
+}
+
+WorkPointer ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const at::Tensor& tensor = single("all_reduce", tensors);
+  if (tensor.layout() == at::kSparse) return fallback().allreduce(tensors, options);
+  const Elements elements = elements_of("all_reduce", tensor);
+  const auto reduction = reduction_of(options.reduceOp);
+  return queue(OpType::ALLREDUCE, elements.bytes(), tensors, [=](shm::Group& group) {
+    shm::all_reduce(group.exchange(), *group.heap(), tensor.data_ptr(), elements, reduction);
+  });
+}
+
+WorkPointer ShmBackend::allreduce_coalesced(Tensors& tensors,
+                                            const c10d::AllreduceCoalescedOptions& options) {
+  std::vector<Elements> all;
+  for (const auto& tensor : tensors) all.push_back(elements_of("all_reduce", tensor));
+  const auto reduction = reduction_of(options.reduceOp);
+  return queue(OpType::ALLREDUCE_COALESCED, kUrgentBytes, tensors,
+               [list = tensors, all, reduction](shm::Group& group) {
+                 for (std::size_t i = 0; i < list.size(); ++i) {
+                   shm::all_reduce(group.exchange(), *group.heap(), list[i].data_ptr(), all[i], reduction);
+                 }
+               });
+}
+
+WorkPointer ShmBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor& tensor = single("broadcast", tensors);
+  const Elements elements = elements_of("broadcast", tensor);
+  const int root = static_cast<int>(options.rootRank);
+  return queue(OpType::BROADCAST, elements.bytes(), tensors, [=](shm::Group& group) {
+    shm::broadcast(group.exchange(), tensor.data_ptr(), elements, root);
+  });
+}
+
+WorkPointer ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const at::Tensor& tensor = single("reduce", tensors);
+  const Elements elements = elements_of("reduce", tensor);
+  const auto reduction = reduction_of(options.reduceOp);
+  const int root = static_cast<int>(options.rootRank);
+  return queue(OpType::REDUCE, elements.bytes(), tensors, [=](shm::Group& group) {
+    shm::reduce(group.exchange(), tensor.data_ptr(), elements, reduction, root);
+  });
+}
+
+WorkPointer ShmBackend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+  const at::Tensor& input = single("all_gather", inputs);
+  const Elements elements = elements_of("all_gather", input);
+  const Tensors& list = outputs.at(0);
+  const auto buffers = memory_of("all_gather", list, elements);
+  return queue(OpType::ALLGATHER, elements.bytes(), list, [=](shm::Group& group) {
+    shm::all_gather(group.exchange(), input.data_ptr(), buffers, elements);
+    static_cast<void>(list);
+  });
+}
+
+std::function<void(shm::Group&)> ShmBackend::gather_into(const at::Tensor& output,
+                                                         const at::Tensor& input) const {
+  const Elements elements = elements_of("all_gather_into_tensor", input);
+  const auto whole = elements_of("all_gather_into_tensor", output);
+  if (whole.dtype != elements.dtype || whole.count != elements.count * static_cast<std::size_t>(getSize())) {
+    throw UsageError(
+        "all_gather_into_tensor: the output must be of the input's dtype and as large as all inputs");
+  }
+  return [=, size = getSize()](shm::Group& group) {
+    shm::all_gather(group.exchange(), input.data_ptr(), pieces_of(output, elements, size), elements);
+  };
+}
+
+WorkPointer ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                        const c10d::AllgatherOptions&) {
+  return queue(OpType::_ALLGATHER_BASE, output.nbytes(), {output}, gather_into(output, input));
+}
+
+template <class Make>
+WorkPointer ShmBackend::queue_each(const Tensors& outputs, const Tensors& inputs, const Make& make) {
+  if (outputs.size() != inputs.size()) throw UsageError("expected as many output as input tensors");
+  std::vector<std::function<void(shm::Group&)>> bodies;
+  for (std::size_t i = 0; i < inputs.size(); ++i) bodies.push_back(make(outputs[i], inputs[i]));
+  return queue(OpType::COALESCED, kUrgentBytes, outputs, [bodies](shm::Group& group) {
+    for (const auto& body : bodies) body(group);
+  });
+}
+
+WorkPointer ShmBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::AllgatherOptions&) {
+  return queue_each(outputs, inputs, [&](const at::Tensor& output, const at::Tensor& input) {
+    return gather_into(output, input);
+  });
+}
+
+WorkPointer ShmBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  const at::Tensor& input = single("gather", inputs);
+  const Elements elements = elements_of("gather", input);
+  const Tensors list = outputs.empty() ? Tensors{} : outputs.at(0);
+  const auto buffers = memory_of("gather", list, elements);
+  const int root = static_cast<int>(options.rootRank);
+  return queue(OpType::GATHER, elements.bytes(), list, [=](shm::Group& group) {
+    shm::gather(group.exchange(), input.data_ptr(), buffers, elements, root);
+    static_cast<void>(list);
+  });
+}
+
+WorkPointer ShmBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+  const at::Tensor& output = single("scatter", outputs);
+  const Elements elements = elements_of("scatter", output);
+  const Tensors list = inputs.empty() ? Tensors{} : inputs.at(0);
+  const auto buffers = memory_of("scatter", list, elements);
+  const int root = static_cast<int>(options.rootRank);
+  return queue(OpType::SCATTER, elements.bytes(), outputs, [=](shm::Group& group) {
+    shm::scatter(group.exchange(), constant(buffers), output.data_ptr(), elements, root);
+    static_cast<void>(list);
+  });
+}
+
+WorkPointer ShmBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                       const c10d::ReduceScatterOptions& options) {
+  const at::Tensor& output = single("reduce_scatter", outputs);
+  const Elements elements = elements_of("reduce_scatter", output);
+  const Tensors& list = inputs.at(0);
+  const auto buffers = memory_of("reduce_scatter", list, elements);
+  const auto reduction = reduction_of(options.reduceOp);
+  return queue(OpType::REDUCE_SCATTER, elements.bytes(), outputs, [=](shm::Group& group) {
+    shm::reduce_scatter(group.exchange(), constant(buffers), output.data_ptr(), elements, reduction);
+    static_cast<void>(list);
+  });
+}
+
+std::function<void(shm::Group&)> ShmBackend::reduce_into(const at::Tensor& output, const at::Tensor& input,
+                                                         const c10d::ReduceOp& op) const {
+  const Elements elements = elements_of("reduce_scatter_tensor", output);
+  const auto whole = elements_of("reduce_scatter_tensor", input);
+  if (whole.dtype != elements.dtype || whole.count != elements.count * static_cast<std::size_t>(getSize())) {
+    throw UsageError(
+        "reduce_scatter_tensor: the input must be of the output's dtype and as large as all outputs");
+  }
+  return [=, reduction = reduction_of(op), size = getSize()](shm::Group& group) {
+    const auto buffers = pieces_of(input, elements, size);
+    shm::reduce_scatter(group.exchange(), constant(buffers), output.data_ptr(), elements, reduction);
+  };
+}
+
+WorkPointer ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                             const c10d::ReduceScatterOptions& options) {
+  return queue(OpType::_REDUCE_SCATTER_BASE, input.nbytes(), {output},
+               reduce_into(output, input, options.reduceOp));
+}
+
+WorkPointer ShmBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::ReduceScatterOptions& options) {
+  return queue_each(outputs, inputs, [&](const at::Tensor& output, const at::Tensor& input) {
+    return reduce_into(output, input, options.reduceOp);
+  });
+}
+
+WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                      std::vector<std::int64_t>& output_splits,
+                                      std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) {
+  const auto dtype = elements_of("all_to_all", input).dtype;
+  if (input.scalar_type() != output.scalar_type()) {
+    throw UsageError("all_to_all: the output must be of the input's dtype");
+  }
+  const auto outputs = parts_of(output, output_splits, getSize());
+  const auto inputs = parts_of(input, input_splits, getSize());
+  return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output},
+               [=, held = input, held_too = output](shm::Group& group) {
+                 shm::all_to_all(group.exchange(), inputs, outputs, dtype);
+                 static_cast<void>(held), static_cast<void>(held_too);
+               });
+}
+
+WorkPointer ShmBackend::barrier(const c10d::BarrierOptions&) {
+  return queue(OpType::BARRIER, 0, {}, [](shm::Group& group) { shm::barrier(group.exchange()); });
+}
+
+/// Done at once: the message is copied to where the receiver finds it.
+WorkPointer ShmBackend::send(Tensors& tensors, int destination, int tag) {
+  const at::Tensor& tensor = single("send", tensors);
+  group_->mailbox().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  future->markCompleted(c10::IValue(tensors));
+  return c10d::Work::create_from_future(future);
+}
+
+WorkPointer ShmBackend::receive(OpType type, const at::Tensor& tensor, int source, int tag) {
+  auto request = receives_->add(tensor, elements_of("recv", tensor), source, tag);
+  return c10::make_intrusive<ReceiveWork>(type, receives_, std::move(request));
+}
+
+WorkPointer ShmBackend::recv(Tensors& tensors, int source, int tag) {
+  return receive(OpType::RECV, single("recv", tensors), source, tag);
+}
+
+WorkPointer ShmBackend::recvAnysource(Tensors& tensors, int tag) {
+  return receive(OpType::RECVANYSOURCE, single("recv", tensors), shm::Mailbox::kAnySource, tag);
+}
+
+/// Null for a group that carries no CPU tensors, or carries them by another backend.
+ShmBackend* shm_backend_of(c10d::ProcessGroup& group) noexcept {
+  try {
+    return dynamic_cast<ShmBackend*>(unobserved(group.getBackend(at::kCPU)).get());
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+BackendPointer make_shm_backend(std::unique_ptr<shm::Group> group, std::function<BackendPointer()> fallback) {
+  return c10::make_intrusive<ShmBackend>(std::move(group), std::move(fallback));
+}
+
+std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {
+  ShmBackend* const shared = shm_backend_of(group);
+  return shared == nullptr ? nullptr : shared->group().heap();
+}
+
+void leave_group(c10d::ProcessGroup& group) noexcept {
+  ShmBackend* const shared = shm_backend_of(group);
+  if (shared != nullptr) shared->group().exchange().leave(true);
+}
+
+}  // namespace lockstep::comm

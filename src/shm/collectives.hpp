@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "shm/exchange.hpp"
+#include "shm/heap.hpp"
+
+namespace lockstep::shm {
+
+// The collectives on raw memory, as steps of an Exchange. Counts are elements. The results of reductions have
+// the same bits on every rank and in every run: values are combined in the order of ranks.
+
+using Buffers = std::span<void* const>;
+using ConstBuffers = std::span<const void* const>;
+
+struct Elements {
+  std::size_t count;
+  Dtype dtype;
+
+  std::size_t bytes() const { return count * size_of(dtype); }
+};
+
+/// In place. Where the buffers of all ranks lie in their heaps, they are read and written directly.
+void all_reduce(Exchange& exchange, const Heap& heap, void* data, Elements elements, Reduction reduction);
+/// In place; the buffers of other ranks stay as they are.
+void reduce(Exchange& exchange, void* data, Elements elements, Reduction reduction, int root);
+/// `inputs` has one buffer of `elements` for each rank; `output` may be this rank's own of them.
+void reduce_scatter(Exchange& exchange, ConstBuffers inputs, void* output, Elements elements,
+                    Reduction reduction);
+
+void broadcast(Exchange& exchange, void* data, Elements elements, int root);
+/// `outputs` has one buffer for each rank; `input` may be this rank's own of them.
+void all_gather(Exchange& exchange, const void* input, Buffers outputs, Elements elements);
+/// `outputs` is empty but at the root.
+void gather(Exchange& exchange, const void* input, Buffers outputs, Elements elements, int root);
+/// `inputs` is empty but at the root.
+void scatter(Exchange& exchange, ConstBuffers inputs, void* output, Elements elements, int root);
+void barrier(Exchange& exchange);
+
+/// A part of an all_to_all: memory and elements.
+struct Part {
+  void* data;
+  std::size_t count;
+};
+/// Sends inputs[r] to rank r and receives outputs[r] from it. Both sides of a pair must agree on the count.
+void all_to_all(Exchange& exchange, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype);
+
+}  // namespace lockstep::shm

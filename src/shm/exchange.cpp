@@ -1,0 +1,128 @@
+#include "shm/exchange.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "shm/watch.hpp"
+
+namespace lockstep::shm {
+
+std::string describe(const Call& call) {
+  std::string text = std::string(name_of(call.operation)) + " #" + std::to_string(call.sequence);
+  if (call.operation == Operation::barrier) return text;
+  text += std::string(" (") + name_of(call.dtype);
+  if (call.operation != Operation::all_to_all) text += ", " + std::to_string(call.count) + " elements";
+  if (call.reduction != Reduction::none) text += std::string(", ") + name_of(call.reduction);
+  if (call.root >= 0) text += ", root " + std::to_string(call.root);
+  return text + ")";
+}
+
+Exchange::Exchange(const Members& members, const Layout& layout, Meeting meeting, net::Milliseconds timeout)
+    : members_(members),
+      layout_(layout),
+      meeting_(std::move(meeting)),
+      timeout_(timeout),
+      spinner_(meeting_.a_cpu_each) {
+  for (const auto& peer : meeting_.peers) controls_.push_back(&control_of(*peer.segment));
+}
+
+std::byte* Exchange::area(int member, std::uint64_t step) const noexcept {
+  const auto& peer = meeting_.peers[static_cast<std::size_t>(member)];
+  return peer.segment->base() + layout_.staging + (step % 2) * layout_.staging_bytes;
+}
+
+Slot& Exchange::slot(int member, std::uint64_t step) const noexcept {
+  return control(member).slots[step % 2];
+}
+
+std::string Exchange::describe_own_call() const { return describe(call_); }
+
+void Exchange::begin(Call call, std::int64_t heap_offset) {
+  if (broken_) std::rethrow_exception(broken_);
+  call.sequence = ++sequence_;
+  call_ = call;
+  slot(rank(), step_ + 1) = {call, heap_offset};
+  control(rank()).begun.store(sequence_, std::memory_order_relaxed);
+  compared_ = false;
+}
+
+/// Ranks only come, so that those found once are not looked at again.
+bool Exchange::all_have_come() {
+  for (; first_missing_ < size(); ++first_missing_) {
+    if (control(first_missing_).step.load() < step_ + 1) return false;
+  }
+  return true;
+}
+
+std::vector<int> Exchange::missing() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r) {
+    if (control(r).step.load() < step_ + 1) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+void Exchange::wait_for_all() {
+  Bell& bell = control(0).steps;
+  first_missing_ = 0;
+  // Only who finds everybody there has anybody to wake: in the order of all stores somebody is the last.
+  if (all_have_come()) return ring(bell);
+  Watch watch(members_, meeting_.peers, timeout_);
+  wait_on(
+      bell, spinner_, [&] { return all_have_come(); },
+      [&] {
+        // Who came in the meantime, perhaps with its last breath, is missed no more.
+        if (const auto ranks = missing(); !ranks.empty()) {
+          watch.check(ranks, [&] { return describe_own_call(); });
+        }
+      });
+}
+
+void Exchange::step() {
+  try {
+    control(rank()).step.store(step_ + 1);
+    wait_for_all();
+    ++step_;
+    if (!compared_) compare_calls();
+    compared_ = true;
+  } catch (const std::exception& error) {
+    broken_ = std::current_exception();
+    break_group(error.what());
+    throw;
+  }
+}
+
+void Exchange::compare_calls() {
+  const Call& first = call_of(0);
+  for (int r = 1; r < size(); ++r) {
+    const Call& other = call_of(r);
+    if (other == first) continue;
+    throw CommunicationError(members_.who + ": the ranks do not call the same: " + members_.called(0) +
+                             " calls " + describe(first) + ", " + members_.called(r) + " calls " +
+                             describe(other) + ". Every rank must make the same calls in the same order");
+  }
+}
+
+void Exchange::fail(const std::string& text) {
+  broken_ = std::make_exception_ptr(CommunicationError(members_.who + ": " + describe(call_) + ": " + text));
+  break_group(text.c_str());
+  std::rethrow_exception(broken_);
+}
+
+void Exchange::break_group(const char* last_words) noexcept {
+  Control& own = control(rank());
+  std::strncpy(own.last_words, last_words, sizeof(own.last_words) - 1);
+  own.presence.store(Presence::failed);
+  ring(control(0).steps);
+}
+
+void Exchange::leave(bool quietly) noexcept {
+  auto here = Presence::here;
+  control(rank()).presence.compare_exchange_strong(here, Presence::left);
+  if (quietly) return;
+  ring(control(0).steps);
+  for (int r = 0; r < size(); ++r) ring(control(r).mail);
+}
+
+}  // namespace lockstep::shm

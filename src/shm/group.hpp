@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "shm/board.hpp"
+#include "shm/collectives.hpp"
+#include "shm/exchange.hpp"
+#include "shm/heap.hpp"
+#include "shm/mailbox.hpp"
+
+namespace lockstep::shm {
+
+struct GroupOptions {
+  Members members;
+
+  /// After this long an operation fails instead of waiting on.
+  net::Milliseconds timeout = std::chrono::minutes(30);
+
+  /// How long the ranks may take to find each other.
+  net::Milliseconds join_timeout = std::chrono::minutes(5);
+
+  /// Of each of a rank's two staging areas. A chunk should fit the second-level cache beside the user's data.
+  std::size_t staging_bytes = 1U << 20;
+
+  /// Address space for a rank's heap; memory is taken only as it is used. 0: the host's memory, shared
+  /// fairly.
+  std::size_t heap_bytes = 0;
+};
+
+/// Ranks of one host that share memory. Ranks may be threads of one process.
+///
+/// Collectives: one thread of a rank at a time, every rank the same ones in the same order. They throw
+/// CommunicationError when a peer died, left or gave up (noticed within a fraction of a second), or when the
+/// ranks do not call the same; TimeoutError after the timeout. After an error the group is unusable.
+/// The mailbox may be used by any thread beside them.
+class Group {
+ public:
+  struct Joined {
+    std::unique_ptr<Group> group;  // Null when the ranks do not share memory.
+    std::string obstacle;          // Why; the same on every rank.
+  };
+
+  /// *Collective*. Throws as meet() does.
+  static Joined join(const GroupOptions& options, Board& board);
+
+  Group(const Members& members, const Layout& layout, Meeting meeting, net::Milliseconds timeout);
+  /// Leaves the group: a rank that waits for this one fails, with words that say so.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  Exchange& exchange() noexcept { return exchange_; }
+  Mailbox& mailbox() noexcept { return mailbox_; }
+  /// Memory allocated there may outlive the group.
+  const std::shared_ptr<Heap>& heap() const noexcept { return heap_; }
+
+ private:
+  Exchange exchange_;
+  std::shared_ptr<Heap> heap_;
+  Mailbox mailbox_;
+};
+
+}  // namespace lockstep::shm

@@ -1,0 +1,38 @@
+#include "shm/kernels.hpp"
+
+#include <string>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::shm {
+
+KernelList usable_kernels() {
+  KernelList list{{&kPortableKernels, nullptr, nullptr}, 1};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  // Every CPU with AVX2 has F16C, but a hypervisor may hide either.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (avx2) list.sets[list.count++] = &kAvx2Kernels;
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    list.sets[list.count++] = &kAvx512Kernels;
+  }
+#endif
+  return list;
+}
+
+const Kernels& kernels() {
+  static const KernelList list = usable_kernels();
+  return *list.sets[list.count - 1];
+}
+
+Reducer reducer_for(Dtype dtype, Reduction reduction) {
+  const auto row = static_cast<int>(dtype);
+  const auto column = static_cast<int>(reduction);
+  const Reducer found = row < kDtypes && column < kReductions ? kernels().reducers[row][column] : nullptr;
+  if (found != nullptr) return found;
+  throw UsageError(std::string("the reduction '") + name_of(reduction) + "' is not defined for " +
+                   name_of(dtype));
+}
+
+}  // namespace lockstep::shm

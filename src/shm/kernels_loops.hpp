@@ -1,0 +1,226 @@
+// The loops of the reductions, compiled once for each instruction set: see kernels_*.cpp. Everything is in an
+// anonymous namespace, and nothing of the standard library that could be emitted out of line is called:
+// the linker would keep one copy of it, perhaps one with instructions that this CPU does not have.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "shm/kernels_half.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+// A destination that is one of the sources is so at the same elements: no iteration touches another's.
+#if defined(__clang__)
+#define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/// Integers are added and multiplied in an unsigned type at least as wide as int, where wrapping is defined.
+template <class T, bool = std::is_integral_v<T>>
+struct Arithmetic {
+  using Type = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
+};
+template <class T>
+struct Arithmetic<T, false> {
+  using Type = T;
+};
+
+struct Sum {
+  template <class T>
+  static T combine(T a, T b) {
+    using Wide = typename Arithmetic<T>::Type;
+    return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+  }
+};
+struct Product {
+  template <class T>
+  static T combine(T a, T b) {
+    using Wide = typename Arithmetic<T>::Type;
+    return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+  }
+};
+struct Min {
+  template <class T>
+  static T combine(T a, T b) {
+    return (b < a || b != b) ? b : a;  // b != b: a NaN wins.
+  }
+};
+struct Max {
+  template <class T>
+  static T combine(T a, T b) {
+    return (b > a || b != b) ? b : a;
+  }
+};
+struct And {
+  template <class T>
+  static T combine(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct Or {
+  template <class T>
+  static T combine(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct Xor {
+  template <class T>
+  static T combine(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+constexpr std::size_t kBlock = 1024;
+
+template <class T>
+void divide(T* values, T divisor, std::size_t count) {
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) values[i] = values[i] / divisor;
+}
+
+template <class T, class Op>
+void combine(T* to, const T* a, const T* b, std::size_t count) {
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) to[i] = Op::combine(a[i], b[i]);
+}
+
+template <class T, class Op>
+void combine_twice(T* to, T* also, const T* a, const T* b, std::size_t count) {
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    const T value = Op::combine(a[i], b[i]);
+    to[i] = value;
+    also[i] = value;
+  }
+}
+
+template <class T>
+const T* part(const void* whole, std::size_t start) {
+  return static_cast<const T*>(whole) + start;
+}
+template <class T>
+T* part(void* whole, std::size_t start) {
+  return static_cast<T*>(whole) + start;
+}
+
+/// `values` may be the first destination itself.
+template <class T>
+void copy_out(const T* values, void* const* destinations, int first, int count, std::size_t start,
+              std::size_t length) {
+  for (int d = first; d < count; ++d)
+    std::memcpy(part<T>(destinations[d], start), values, length * sizeof(T));
+}
+
+/// The sources may be destinations, so that nothing is written before the last source is read.
+template <class T, class Op, bool kAverage>
+void reduce_block(const void* const* sources, int source_count, void* const* destinations,
+                  int destination_count, std::size_t start, std::size_t length) {
+  alignas(64) T sum[kBlock];
+  const T* last = part<T>(sources[source_count - 1], start);
+  const T* before = part<T>(sources[0], start);
+  for (int s = 1; s + 1 < source_count; ++s) {
+    combine<T, Op>(sum, before, part<T>(sources[s], start), length);
+    before = sum;
+  }
+  combine<T, Op>(sum, before, last, length);
+  if constexpr (kAverage) divide<T>(sum, static_cast<T>(source_count), length);
+  copy_out<T>(sum, destinations, 0, destination_count, start, length);
+}
+
+template <class T, class Op, bool kAverage>
+void reduce_plain(const void* const* sources, int source_count, void* const* destinations,
+                  int destination_count, std::size_t elements) {
+  if (source_count == 1)
+    return copy_out<T>(part<T>(sources[0], 0), destinations, 0, destination_count, 0, elements);
+  if (source_count == 2 && !kAverage && destination_count <= 2) {
+    const T* a = part<T>(sources[0], 0);
+    const T* b = part<T>(sources[1], 0);
+    T* to = part<T>(destinations[0], 0);
+    if (destination_count == 1) return combine<T, Op>(to, a, b, elements);
+    return combine_twice<T, Op>(to, part<T>(destinations[1], 0), a, b, elements);
+  }
+  for (std::size_t start = 0; start < elements; start += kBlock) {
+    const std::size_t length = elements - start < kBlock ? elements - start : kBlock;
+    reduce_block<T, Op, kAverage>(sources, source_count, destinations, destination_count, start, length);
+  }
+}
+
+/// Half precision: added up as floats, rounded once.
+template <class Half, class Op, bool kAverage>
+void reduce_half(const void* const* sources, int source_count, void* const* destinations,
+                 int destination_count, std::size_t elements) {
+  using Bits = std::uint16_t;
+  alignas(64) float sum[kBlock], next[kBlock];
+  alignas(64) Bits rounded[kBlock];
+  for (std::size_t start = 0; start < elements; start += kBlock) {
+    const std::size_t length = elements - start < kBlock ? elements - start : kBlock;
+    Half::widen(sum, part<Bits>(sources[0], start), length);
+    for (int s = 1; s < source_count; ++s) {
+      Half::widen(next, part<Bits>(sources[s], start), length);
+      combine<float, Op>(sum, sum, next, length);
+    }
+    if constexpr (kAverage) divide<float>(sum, static_cast<float>(source_count), length);
+    Half::narrow(rounded, sum, length);
+    copy_out<Bits>(rounded, destinations, 0, destination_count, start, length);
+  }
+}
+
+// The order of the columns is that of the enumeration Reduction.
+template <class T>
+constexpr void fill_integers(Reducer (&row)[kReductions]) {
+  row[0] = &reduce_plain<T, Sum, false>;
+  row[2] = &reduce_plain<T, Product, false>;
+  row[3] = &reduce_plain<T, Min, false>;
+  row[4] = &reduce_plain<T, Max, false>;
+  row[5] = &reduce_plain<T, And, false>;
+  row[6] = &reduce_plain<T, Or, false>;
+  row[7] = &reduce_plain<T, Xor, false>;
+}
+
+template <class T>
+constexpr void fill_floats(Reducer (&row)[kReductions]) {
+  row[0] = &reduce_plain<T, Sum, false>;
+  row[1] = &reduce_plain<T, Sum, true>;
+  row[2] = &reduce_plain<T, Product, false>;
+  row[3] = &reduce_plain<T, Min, false>;
+  row[4] = &reduce_plain<T, Max, false>;
+}
+
+template <class Half>
+constexpr void fill_halves(Reducer (&row)[kReductions]) {
+  row[0] = &reduce_half<Half, Sum, false>;
+  row[1] = &reduce_half<Half, Sum, true>;
+  row[2] = &reduce_half<Half, Product, false>;
+  row[3] = &reduce_half<Half, Min, false>;
+  row[4] = &reduce_half<Half, Max, false>;
+}
+
+/// Bytes of 0 and 1, which stay 0 and 1.
+constexpr void fill_booleans(Reducer (&row)[kReductions]) {
+  row[0] = row[4] = row[6] = &reduce_plain<std::uint8_t, Or, false>;
+  row[2] = row[3] = row[5] = &reduce_plain<std::uint8_t, And, false>;
+  row[7] = &reduce_plain<std::uint8_t, Xor, false>;
+}
+
+constexpr Kernels make_kernels(const char* name) {
+  Kernels set{name, {}};
+  fill_integers<std::uint8_t>(set.reducers[0]);
+  fill_integers<std::int8_t>(set.reducers[1]);
+  fill_integers<std::int16_t>(set.reducers[2]);
+  fill_integers<std::int32_t>(set.reducers[3]);
+  fill_integers<std::int64_t>(set.reducers[4]);
+  fill_halves<Float16>(set.reducers[5]);
+  fill_halves<BFloat16>(set.reducers[6]);
+  fill_floats<float>(set.reducers[7]);
+  fill_floats<double>(set.reducers[8]);
+  fill_booleans(set.reducers[9]);
+  return set;
+}
+
+}  // namespace
+}  // namespace lockstep::shm

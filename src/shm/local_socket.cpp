@@ -1,0 +1,133 @@
+#include "shm/local_socket.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+constexpr int kKind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;  // A greeting is one packet.
+constexpr int kBacklog = 4096;  // Every higher rank connects before anybody accepts.
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw CommunicationError(what + ": " + std::system_category().message(errno));
+}
+
+struct LocalName {
+  sockaddr_un address{};
+  socklen_t length = 0;
+
+  explicit LocalName(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    // A zero in front makes the name abstract.
+    std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof(address.sun_path) - 1));
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+net::FileDescriptor make_socket() {
+  net::FileDescriptor made(socket(AF_UNIX, kKind, 0));
+  if (!made) refuse("cannot make a local socket");
+  return made;
+}
+
+void await(int socket, short events, net::Deadline deadline, const char* what) {
+  if (!net::await_ready(socket, events, deadline)) throw TimeoutError(std::string(what) + " took too long");
+}
+
+/// Room for one descriptor beside a packet.
+union Ancillary {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+msghdr message_of(iovec& payload, Ancillary& ancillary) {
+  msghdr message{};
+  message.msg_iov = &payload;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.bytes;
+  message.msg_controllen = sizeof(ancillary.bytes);
+  return message;
+}
+
+}  // namespace
+
+net::FileDescriptor listen_locally(const std::string& name) {
+  auto listener = make_socket();
+  const LocalName address(name);
+  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), kBacklog) != 0) {
+    refuse("cannot listen on a local socket");
+  }
+  return listener;
+}
+
+net::FileDescriptor connect_locally(const std::string& name, net::Deadline deadline) {
+  auto socket = make_socket();
+  const LocalName address(name);
+  for (;;) {
+    if (connect(socket.get(), address.get(), address.length) == 0) return socket;
+    // A full backlog empties as the other rank accepts; net.core.somaxconn may have made it short.
+    if (errno != EAGAIN && errno != EINTR) refuse("cannot reach its local socket");
+    if (net::left_until(deadline) == net::Milliseconds(0)) throw TimeoutError("its local socket is busy");
+    poll(nullptr, 0, 1);
+  }
+}
+
+net::FileDescriptor accept_locally(int listener, net::Deadline deadline) {
+  await(listener, POLLIN, deadline, "the connection of another rank");
+  net::FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) refuse("cannot accept a local connection");
+  return socket;
+}
+
+PeerProcess process_at(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    refuse("cannot see who is at the other end of a local socket");
+  }
+  return {credentials.pid, credentials.uid};
+}
+
+void send_greeting(int socket, const Greeting& greeting, int descriptor) {
+  iovec payload{const_cast<Greeting*>(&greeting), sizeof(greeting)};
+  Ancillary ancillary{};
+  msghdr message = message_of(payload, ancillary);
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
+  // The first packet on a connection: there is room for it.
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(greeting))) {
+    refuse("cannot hand shared memory to another rank");
+  }
+}
+
+Received receive_greeting(int socket, net::Deadline deadline) {
+  await(socket, POLLIN, deadline, "the greeting of another rank");
+  Received received{};
+  iovec payload{&received.greeting, sizeof(received.greeting)};
+  Ancillary ancillary{};
+  msghdr message = message_of(payload, ancillary);
+  const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* part = CMSG_FIRSTHDR(&message);
+  if (count > 0 && part != nullptr && part->cmsg_type == SCM_RIGHTS) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(part), sizeof(int));
+    received.descriptor = net::FileDescriptor(descriptor);
+  }
+  if (count != static_cast<ssize_t>(sizeof(received.greeting)) || !received.descriptor) {
+    throw CommunicationError("another rank closed its local socket, or sent no greeting");
+  }
+  return received;
+}
+
+}  // namespace lockstep::shm

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "net/file_descriptor.hpp"
+
+namespace lockstep::shm {
+
+/// One rank's shared memory, mapped into this process. It has no name: it lives as long as somebody maps it
+/// or holds its descriptor, so nothing is left of it after any death, and a small /dev/shm does not limit it.
+///
+/// Its size is fixed and sealed, so that no peer can shrink it under a reader. Most of it is only address
+/// space; memory is taken by reserve(), which fails with an error and not with a signal at the first touch.
+class Segment {
+ public:
+  /// Makes this rank's own. Throws CommunicationError when the system refuses.
+  static std::shared_ptr<Segment> create(std::size_t size);
+
+  /// Maps a peer's. Throws CommunicationError unless it has the size that the peer says and is sealed.
+  static std::shared_ptr<Segment> open(net::FileDescriptor descriptor, std::size_t size);
+
+  /// The segment that a rank of this very process made, found by its token: ranks that are threads see it at
+  /// one address. Null where there is none.
+  static std::shared_ptr<Segment> of_this_process(std::uint64_t token);
+
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::byte* base() const noexcept { return base_; }
+  std::size_t size() const noexcept { return size_; }
+  int descriptor() const noexcept { return descriptor_.get(); }
+  std::uint64_t token() const noexcept { return token_; }
+
+  /// Takes memory for these bytes; afterwards touching them cannot fail. Throws CommunicationError saying how
+  /// much was asked for. Owner only; any thread.
+  void reserve(std::size_t offset, std::size_t bytes) const;
+
+  /// Gives the memory of whole pages in this range back; they read as zeros then. Owner only; any thread.
+  void release(std::size_t offset, std::size_t bytes) const noexcept;
+
+ private:
+  Segment(net::FileDescriptor descriptor, std::size_t size, std::uint64_t token);
+
+  net::FileDescriptor descriptor_;  // Kept by the owner only.
+  std::size_t size_;
+  std::uint64_t token_;  // 0: a peer's.
+  std::byte* base_;
+};
+
+/// `bytes` rounded up to whole pages.
+std::size_t whole_pages(std::size_t bytes);
+
+/// Bytes that nobody can guess.
+void fill_random(void* bytes, std::size_t count);
+
+}  // namespace lockstep::shm

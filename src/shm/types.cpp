@@ -1,0 +1,44 @@
+#include "shm/types.hpp"
+
+#include <array>
+
+namespace lockstep::shm {
+namespace {
+
+struct DtypeFacts {
+  const char* name;
+  std::size_t size;
+};
+
+constexpr std::array<DtypeFacts, kDtypes> kFacts{{{"uint8", 1},
+                                                  {"int8", 1},
+                                                  {"int16", 2},
+                                                  {"int32", 4},
+                                                  {"int64", 8},
+                                                  {"float16", 2},
+                                                  {"bfloat16", 2},
+                                                  {"float32", 4},
+                                                  {"float64", 8},
+                                                  {"bool", 1},
+                                                  {"bytes", 1}}};
+constexpr std::array<const char*, 9> kReductionNames{"sum",     "avg",    "product", "min", "max",
+                                                     "bit_and", "bit_or", "bit_xor", "none"};
+constexpr std::array<const char*, 11> kOperationNames{
+    "all_reduce",     "broadcast",  "reduce",  "all_gather", "gather", "scatter",
+    "reduce_scatter", "all_to_all", "barrier", "send",       "recv"};
+
+/// What another process wrote is not trusted to be in range.
+template <class Table, class Value>
+std::size_t place_in(const Table& table, Value value) {
+  const auto place = static_cast<std::size_t>(value);
+  return place < table.size() ? place : table.size() - 1;
+}
+
+}  // namespace
+
+std::size_t size_of(Dtype dtype) { return kFacts[place_in(kFacts, dtype)].size; }
+const char* name_of(Dtype dtype) { return kFacts[place_in(kFacts, dtype)].name; }
+const char* name_of(Reduction reduction) { return kReductionNames[place_in(kReductionNames, reduction)]; }
+const char* name_of(Operation operation) { return kOperationNames[place_in(kOperationNames, operation)]; }
+
+}  // namespace lockstep::shm

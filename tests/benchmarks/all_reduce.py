@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""All-reduce of 4 KiB to 64 MiB over shared memory, Gloo and, where there is one, Open MPI, side by side: medians in
+microseconds, and how many times faster than the others shared memory is.
+
+Usage: all_reduce.py BUILD_FOLDER [RANKS ...]      ranks are 2 and 4 unless given
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COLUMNS = ["core_staged", "core_direct", "staged", "direct", "gloo", "mpi", "memcpy"]
+
+
+def times_of(command):
+    """{(transport, bytes): microseconds} from a program's lines."""
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
+    rows = [line.split() for line in output.splitlines()]
+    return {(row[0], int(row[1])): float(row[2]) for row in rows if len(row) == 3 and row[0] in COLUMNS}
+
+
+def mpi_times(ranks):
+    if not (shutil.which("mpicc") and shutil.which("mpirun")):
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "all_reduce_mpi")
+        subprocess.run(["mpicc", "-O2", "-o", program, os.path.join(HERE, "all_reduce_mpi.c")], check=True)
+        return times_of(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), program])
+
+
+def ratio(times, size, ours):
+    others = [f"{times[(name, size)] / times[(ours, size)]:.1f}" if (name, size) in times else "-" for name in ("gloo", "mpi")]
+    return "/".join(others)
+
+
+def print_table(ranks, times):
+    print(f"{ranks} ranks, median us" + "".join(f"{name:>13}" for name in COLUMNS) + "   gloo/mpi to staged, to direct")
+    for size in sorted({size for _, size in times}):
+        cells = [f"{times[(name, size)]:13.1f}" if (name, size) in times else f"{'-':>13}" for name in COLUMNS]
+        print(f"{size:>18}" + "".join(cells), " ", ratio(times, size, "staged"), " ", ratio(times, size, "direct"), flush=True)
+
+
+def main():
+    build = sys.argv[1]
+    for ranks in [int(word) for word in sys.argv[2:]] or [2, 4]:
+        times = times_of([os.path.join(build, "bin", "lockstep"), "run", "--nproc-per-node", str(ranks),
+                          os.path.join(build, "tests", "all_reduce_benchmark")])
+        times.update(times_of([os.path.join(build, "tests", "all_reduce_core_benchmark"), str(ranks)]))
+        times.update(mpi_times(ranks))
+        print_table(ranks, times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "job.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+// ---- Ranks that do not come: in the errors of those who wait, and before that in a warning
+
+const Environment kWarnSoon{{"LOCKSTEP_WARN_AFTER", "1"}};
+
+TEST(ARankThatSleeps, IsNamedWithItsPlaceByAWarningAndByTheTimeout) {
+  const Finished job = run_probe(3, {"awaited", "sleeps"}, {"--shutdown-timeout=1"}, kWarnSoon);
+  EXPECT_EQ(job.status, 1);
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(contains_all(error_of_rank(job, rank),
+                             {"all_reduce #4 (Float [2], 8 bytes) timed out after ",
+                              rank == 0 ? "rank 2 has arrived; rank 1 is in forward, step 0"
+                                        : "rank 0 has arrived; rank 1 is in forward, step 0"}));
+  }
+  EXPECT_EQ(count_lines_with(job.err, "lockstep: rank 0 waits in all_reduce #4 (Float [2], 8 bytes) since 1"),
+            1)
+      << job.err;
+}
+
+TEST(ARankThatIsStopped, IsNamedAsOneThatDoesNotAnswer) {
+  const Finished job = run_probe(3, {"awaited", "stops"}, {"--shutdown-timeout=1"});
+  EXPECT_EQ(job.status, 1);
+  EXPECT_TRUE(contains_all(
+      error_of_rank(job, 0),
+      {"all_reduce #4", "timed out", "rank 2 has arrived; rank 1 does not answer: stopped, or gone"}));
+}
+
+/// The operations of a rank are counted, so that the place where it left can be found.
+TEST(ARankThatLeaves, IsNamedWithTheNumberOfItsOperations) {
+  for (const std::string how : {"exits", "returns"}) {
+    const Finished job = run_probe(3, {"awaited", how}, {"--shutdown-timeout=10"});
+    EXPECT_EQ(job.status, 1);
+    EXPECT_TRUE(contains_all(job.err, {"all_reduce #4", "rank 1 left the group after 3 operations"}));
+  }
+}
+
+/// Whatever carries the tensors: shared memory says by itself who has not come, and the watch where it is.
+TEST(ARankThatSleeps, IsNamedOverSharedMemoryToo) {
+  const Finished job = run_probe(3, {"awaited", "sleeps", "shm"}, {"--shutdown-timeout=1"});
+  EXPECT_EQ(job.status, 1);
+  EXPECT_TRUE(contains_all(error_of_rank(job, 0), {"all_reduce #4", "rank 1 is in forward, step 0"}));
+}
+
+// ---- Ranks that do something else: an error on all of them, and no wrong number, signal or timeout
+
+class Disagreement : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(Disagreement, IsAnErrorThatNamesBothSides) {
+  const auto [what, claim] = GetParam();
+  const Finished job = run_probe(3, {"disagree", what}, {"--shutdown-timeout=10"});
+  EXPECT_EQ(job.status, 1) << job.err;
+  EXPECT_TRUE(is_readable(job));
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(contains_all(error_of_rank(job, rank),
+                             {"the ranks do different things in collective #4", "but rank 1 does", claim}));
+  }
+  EXPECT_TRUE(contains_all(error_of_rank(job, 1), {"collective #4"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Disagreement,
+                         ::testing::Values(std::pair("size", "all_reduce of sum, 8 x Float"),
+                                           std::pair("dtype", "4 x Int"),
+                                           std::pair("operation", "broadcast from 0"),
+                                           std::pair("root", "broadcast from 1"),
+                                           std::pair("gather", "gather to 0, 3 x Float")),
+                         [](const auto& value) { return value.param.first; });
+
+/// Rank 1 has no reason to compare, and waits in its operation; it fails when the others are gone.
+TEST(ADisagreementWithAKnownOperation, IsFoundByAsking) {
+  const Finished job = run_probe(3, {"disagree", "known"}, {"--shutdown-timeout=10"});
+  EXPECT_EQ(job.status, 1);
+  EXPECT_TRUE(contains_all(job.err, {"collective #4", "but rank 1 does all_reduce of sum, 2 x Float"}));
+}
+
+TEST(DetailedChecks, CompareShapesToo) {
+  const Finished off =
+      run_probe(2, {"disagree", "dtype"}, {"--shutdown-timeout=1"}, {{"LOCKSTEP_DEBUG", "detail"}});
+  EXPECT_TRUE(contains_all(error_of_rank(off, 0), {"all_reduce of sum, Float [4] here", "Int [4]"}));
+}
+
+// ---- Traces
+
+TEST(Traces, TellWhoComesLate) {
+  const ScratchFolder folder;
+  const Finished job = run_probe(3, {"traced", folder.file("traces")});
+  ASSERT_EQ(job.status, 0) << job.err;
+  const Finished report =
+      launch::launch({"trace", folder.file("traces"), "--chrome", folder.file("chrome.json")});
+  EXPECT_EQ(report.status, 0) << report.err;
+  EXPECT_TRUE(
+      contains_all(report.out, {"group world: the last collective that all have ended is all_reduce #5",
+                                "group world/sub/1", "for rank 1\n", "came last"}));
+  const auto chrome = nlohmann::json::parse(launch::read_file(folder.file("chrome.json")));
+  std::set<std::string> names;
+  for (const auto& event : chrome.at("traceEvents")) names.insert(event.at("name").get<std::string>());
+  for (const char* name : {"all_reduce #5", "step 4", "wait for the last rank", "process_name"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(Traces, AreWrittenWhenAnOperationFailsAndNameWhoIsMissing) {
+  const ScratchFolder folder;
+  const Finished job = run_probe(2, {"awaited", "sleeps"}, {"--shutdown-timeout=1"},
+                                 {{"LOCKSTEP_TRACE_DIR", folder.file("traces")}});
+  EXPECT_EQ(job.status, 1);
+  const auto trace = nlohmann::json::parse(launch::read_file(folder.file("traces/trace-rank-0.json")));
+  EXPECT_EQ(trace.at("entries").size(), 4U);
+  EXPECT_EQ(trace.at("entries").back().at("state"), "failed");
+  EXPECT_EQ(trace.at("entries").back().at("profiling_name"), "gloo:all_reduce");
+  EXPECT_EQ(trace.at("entries").back().at("collective_seq_id"), 4);
+  const Finished report = launch::launch({"trace", folder.file("traces")});
+  EXPECT_TRUE(contains_all(report.out, {"rank 0 on ", "failed in all_reduce #4", "rank 1 wrote no trace"}));
+}
+
+TEST(Traces, AreWrittenOnRequest) {
+  const ScratchFolder folder;
+  const auto job =
+      start_job({LOCKSTEP_PROBE, "hangs", "2"}, 2, {}, {{"LOCKSTEP_TRACE_DIR", folder.file("traces")}});
+  ASSERT_TRUE(launch::eventually([&] { return job->out().find("rank 1 hangs") != std::string::npos; }));
+  EXPECT_EQ(launch::launch({"trace", "--request", folder.file("traces")}).status, 0);
+  for (const std::string rank : {"0", "1"}) {
+    const std::string file = folder.file("traces/trace-rank-" + rank + ".json");
+    EXPECT_TRUE(launch::eventually([&] { return std::filesystem::exists(file); }));
+  }
+  EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("traces")}).out, {"written for: a request"}));
+  job->signal(SIGINT);
+  EXPECT_EQ(job->wait().status, 128 + SIGINT);
+}
+
+TEST(TraceCommand, SaysWhatIsWrong) {
+  const ScratchFolder folder;
+  EXPECT_EQ(launch::launch({"trace"}).status, 2);
+  EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("")}).err, {"holds no trace-rank-N.json"}));
+  folder.write("trace-rank-0.json", "{}");
+  EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("")}).err, {"is no trace of a rank"}));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,69 @@
+#include "bench_options.hpp"
+
+#include <charconv>
+
+#include "collectives.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace bench {
+namespace {
+
+std::vector<std::string> collective_choices() {
+  auto names = collective_names();
+  names.push_back("all");
+  return names;
+}
+
+}  // namespace
+
+const lockstep::OptionTable<Options>& option_table() {
+  using namespace lockstep;
+  static const auto table =
+      OptionTable<Options>("lockstep-bench",
+                           "Measures collectives between the ranks of a job, in the manner of nccl-tests: "
+                           "every size is timed, and its result checked.")
+          .add("collective", &Options::collective, "What is measured.", one_of(collective_choices()))
+          .add("min-bytes", &Options::min_bytes, "The first size: bytes, or with K, M or G behind.",
+               metavar("SIZE"))
+          .add("max-bytes", &Options::max_bytes, "The last size.", metavar("SIZE"))
+          .add("step-factor", &Options::step_factor, "How much larger each size is than the one before.",
+               at_least(2))
+          .add("dtype", &Options::dtype, "Of the elements.", one_of(dtype_names()))
+          .add("op", &Options::op, "How reductions combine.", one_of({"sum", "avg", "product", "min", "max"}))
+          .add("backend", &Options::backend, "What carries the tensors, as in ProcessGroupOptions.",
+               not_empty())
+          .add("device", &Options::device, "cpu, cuda, or auto.", one_of({"cpu", "cuda", "auto"}))
+          .add("iterations", &Options::iterations, "Timed rounds of each size.", at_least(1))
+          .add("warmup", &Options::warmup, "Rounds before those.", at_least(0))
+          .add("check", &Options::check, "Compare the result of each size with what it must be.")
+          .add("timeout", &Options::timeout, "Seconds after which a rank gives up.", at_least(1))
+          .add("json", &Options::json, "Also write the table into this file, as JSON.", metavar("FILE"));
+  return table;
+}
+
+std::int64_t bytes_from(const std::string& text, const std::string& option) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  const std::string unit(stop, end);
+  const std::size_t power = std::string("KMG").find(unit.empty() ? ' ' : unit[0]);
+  constexpr std::int64_t kMost = std::int64_t{1} << 36;
+  const int shift = unit.empty() ? 0 : 10 * (static_cast<int>(power) + 1);
+  const bool known = unit.empty() || (unit.size() == 1 && power != std::string::npos);
+  if (failure == std::errc() && known && number >= 1 && number <= (kMost >> shift)) return number << shift;
+  throw lockstep::UsageError("--" + option + " '" + text +
+                             "': expected bytes, as in 8, 4K, 128M or 1G, up to 64G");
+}
+
+std::vector<std::int64_t> sizes_of(const Options& options) {
+  const std::int64_t most = bytes_from(options.max_bytes, "max-bytes");
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = bytes_from(options.min_bytes, "min-bytes"); size <= most;
+       size *= options.step_factor)
+    sizes.push_back(size);
+  if (!sizes.empty()) return sizes;
+  throw lockstep::UsageError("--min-bytes " + options.min_bytes + " is more than --max-bytes " +
+                             options.max_bytes);
+}
+
+}  // namespace bench

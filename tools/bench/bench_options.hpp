@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/options.hpp"
+
+namespace bench {
+
+struct Options {
+  std::string collective = "all_reduce";
+  std::string min_bytes = "8";
+  std::string max_bytes = "128M";
+  int step_factor = 2;
+  std::string dtype = "float";
+  std::string op = "sum";
+  std::string backend = "auto";
+  std::string device = "cpu";
+  int iterations = 20;
+  int warmup = 5;
+  bool check = true;
+  int timeout = 120;
+  std::string json;
+};
+
+const lockstep::OptionTable<Options>& option_table();
+
+/// "8", "4K", "128M", "1G" as bytes; throws UsageError naming the option.
+std::int64_t bytes_from(const std::string& text, const std::string& option);
+
+/// From --min-bytes to --max-bytes by --step-factor. Throws UsageError.
+std::vector<std::int64_t> sizes_of(const Options& options);
+
+}  // namespace bench
