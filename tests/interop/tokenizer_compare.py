@@ -124,12 +124,11 @@ def long_enough(comparison, texts, pairs, strategy):
     return [pair for pair, (a, b), other in zip(zip(texts, pairs), lengths, short) if good(a, b) and other < 4]
 
 
-def compare(peer, name, path, texts):
-    theirs = tokenizers.Tokenizer.from_file(path)
+def compare(peer, name, theirs, request, texts):
     comparison = Comparison(peer, name, theirs)
-    size, = peer.ask({"load": path})
+    size, = peer.ask(request)
     if size != theirs.get_vocab_size():
-        comparison.differ("size", path, size, theirs.get_vocab_size())
+        comparison.differ("size", request, size, theirs.get_vocab_size())
     comparison.settings(None, None)
     pairs = texts[1:] + texts[:1]
     ids = []
@@ -157,16 +156,34 @@ def compare(peer, name, path, texts):
     return comparison.differences
 
 
+def from_vocabularies(paths, folder):
+    """(name, their tokenizer, our request) of what is made of a vocab.txt, and of a vocab.json with a merges.txt."""
+    load = tokenizers.Tokenizer.from_file
+    vocab, = load(paths["bert"]).model.save(folder, "bert")
+    for lowercase in (True, False):
+        made = tokenizers.BertWordPieceTokenizer(vocab, lowercase=lowercase)
+        yield f"vocab.txt, lowercase {lowercase}", made._tokenizer, {"load": vocab, "lowercase": lowercase}
+    vocab, merges = load(paths["gpt2"]).model.save(folder, "gpt2")
+    for prefix, trim in ((False, False), (True, True)):
+        made = tokenizers.ByteLevelBPETokenizer(vocab, merges, add_prefix_space=prefix, trim_offsets=trim)
+        yield f"vocab.json, prefix {prefix}", made._tokenizer, {"load": vocab, "merges": merges, "prefix": prefix, "trim": trim}
+
+
+def cases(lines, files, folder):
+    paths = tokenizer_kinds.save_all(lines, folder)
+    for name, path in [*paths.items(), *((path, path) for path in files)]:
+        yield name, tokenizers.Tokenizer.from_file(path), {"load": path}
+    yield from from_vocabularies(paths, folder)
+
+
 def main():
     peer, count = Peer(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 300
     with open(os.path.join(HERE, "tokenizer_training.txt"), encoding="utf-8") as file:
         lines = file.read().splitlines()
     words = sorted({word for line in lines for word in line.split()})
     with tempfile.TemporaryDirectory() as folder:
-        paths = tokenizer_kinds.save_all(lines, folder)
-        paths.update({os.path.basename(os.path.dirname(path)): path for path in sys.argv[3:]})
-        differences = sum(compare(peer, name, path, tokenizer_texts.texts(count, seed, words))
-                          for seed, (name, path) in enumerate(paths.items()))
+        differences = sum(compare(peer, name, theirs, request, tokenizer_texts.texts(count, seed, words))
+                          for seed, (name, theirs, request) in enumerate(cases(lines, sys.argv[3:], folder)))
     status = peer.end()
     print(f"{differences} differences in all; the peer ended with {status}")
     sys.exit(1 if differences or status else 0)
