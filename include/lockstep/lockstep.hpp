@@ -28,6 +28,7 @@
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/idx.hpp"
 #include "lockstep/data/sampler.hpp"
+#include "lockstep/data/tokenizer.hpp"
 #include "lockstep/data/torch_dataset.hpp"
 
 #include "lockstep/parallel/distributed_data_parallel.hpp"

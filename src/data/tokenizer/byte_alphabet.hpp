@@ -1,0 +1,19 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep::tokenizer {
+
+// Byte-level vocabularies write each byte as a character that can be seen: printable ones as they are, and
+// the others, in their order, as the characters from U+0100 on.
+
+/// The character of each byte.
+const std::array<char32_t, 256>& byte_characters();
+
+/// The bytes that a token of such characters stands for; nothing when it has another character.
+std::optional<std::string> bytes_of_token(std::string_view token);
+
+}  // namespace lockstep::tokenizer

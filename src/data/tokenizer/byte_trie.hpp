@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::tokenizer {
+
+/// Byte strings with a number each, for finding the longest one that a text begins with. The edges of all
+/// nodes lie in one hash table. Filled once.
+class ByteTrie {
+ public:
+  static constexpr std::uint32_t kNothing = ~std::uint32_t{0};
+  struct Match {
+    std::size_t length = 0;
+    std::uint32_t value = kNothing;
+  };
+
+  ByteTrie() { rehash(kFirstCapacity); }
+
+  /// Adds a string that is not empty; the first number of a string stays.
+  void add(std::string_view text, std::uint32_t value) {
+    std::uint32_t node = 0;
+    for (const char byte : text) node = grow(node, byte);
+    if (values_[node] == kNothing) values_[node] = value;
+  }
+
+  /// The longest string that the text begins with; length 0 when there is none.
+  Match longest(std::string_view text) const noexcept {
+    Match match;
+    std::uint32_t node = 0;
+    for (std::size_t place = 0; place < text.size(); ++place) {
+      node = edges_[slot(key(node, text[place]))].child;
+      if (node == 0) break;
+      if (values_[node] != kNothing) match = {place + 1, values_[node]};
+    }
+    return match;
+  }
+
+ private:
+  static constexpr std::size_t kFirstCapacity = 1024;
+  struct Edge {
+    std::uint64_t key = 0;
+    /// 0, the root, is nobody's child: no edge.
+    std::uint32_t child = 0;
+  };
+
+  static std::uint64_t key(std::uint32_t node, char byte) {
+    return (std::uint64_t{node} << 8 | static_cast<unsigned char>(byte)) + 1;
+  }
+
+  /// Where the edge is, or where it would be.
+  std::size_t slot(std::uint64_t key) const noexcept {
+    auto place = (key * 0x9E3779B97F4A7C15ULL) >> shift_;
+    while (edges_[place].child != 0 && edges_[place].key != key) place = (place + 1) & (edges_.size() - 1);
+    return place;
+  }
+
+  std::uint32_t grow(std::uint32_t node, char byte) {
+    if (2 * values_.size() > edges_.size()) rehash(2 * edges_.size());
+    auto& edge = edges_[slot(key(node, byte))];
+    if (edge.child == 0) {
+      edge = {key(node, byte), static_cast<std::uint32_t>(values_.size())};
+      values_.push_back(kNothing);
+    }
+    return edge.child;
+  }
+
+  void rehash(std::size_t capacity) {
+    std::vector<Edge> old(capacity);
+    old.swap(edges_);
+    shift_ = 64;
+    for (auto rest = capacity; rest > 1; rest /= 2) --shift_;
+    for (const auto& edge : old) {
+      if (edge.child != 0) edges_[slot(edge.key)] = edge;
+    }
+  }
+
+  std::vector<Edge> edges_;
+  unsigned shift_ = 0;
+  std::vector<std::uint32_t> values_{kNothing};
+};
+
+}  // namespace lockstep::tokenizer

@@ -1,0 +1,171 @@
+#include "pipeline.hpp"
+
+#include <limits>
+
+#include "lockstep/core/error.hpp"
+#include "unicode.hpp"
+
+namespace lockstep::tokenizer {
+namespace {
+
+/// The blank as byte-level vocabularies write it.
+constexpr char32_t kWrittenBlank = 0x120;
+
+bool is_blank(char32_t code) { return code == kWrittenBlank || Unicode::get().is(code, kIsSpace); }
+
+std::uint16_t capped(std::size_t count) {
+  return static_cast<std::uint16_t>(std::min<std::size_t>(count, std::numeric_limits<std::uint16_t>::max()));
+}
+
+/// The blanks that a token's text begins and ends with.
+Draft::Blanks blanks_of(std::string_view text) {
+  std::size_t leading = 0;
+  for (std::size_t place = 0; place < text.size() && is_blank(next_character(text, place));) ++leading;
+  std::size_t trailing = 0;
+  for (std::size_t place = text.size(); place > 0 && is_blank(previous_character(text, place));) ++trailing;
+  return {capped(leading), capped(trailing)};
+}
+
+std::size_t checked_characters(std::string_view text) {
+  if (text.size() > std::numeric_limits<std::int32_t>::max()) {
+    throw DataError("a text of " + std::to_string(text.size()) +
+                    " bytes is too long to be encoded: 2^31 - 1 is the limit. Cut it up.");
+  }
+  return require_utf8(text, "the text");
+}
+
+/// One text's way through the parts.
+class Run {
+ public:
+  Run(const Pipeline& pipeline, Workspace& workspace, Draft& draft)
+      : pipeline_(pipeline), workspace_(workspace), draft_(draft), trims_(pipeline.post_processor.trims()) {}
+
+  void encode(std::string_view text) {
+    const bool ascii = checked_characters(text) == text.size();
+    reserve(text.size());
+    if (!ascii) number_characters(text);
+    Stretch whole{.text = text, .begins = ascii ? nullptr : workspace_.characters.data()};
+    if (pipeline_.added.raw.empty()) return normalize(whole);
+    pipeline_.added.raw.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+      const auto part = whole.part(begin, end);
+      token == nullptr ? normalize(part) : put(*token, part);
+    });
+  }
+
+ private:
+  void reserve(std::size_t bytes) {
+    auto& encoding = draft_.encoding;
+    const auto tokens = bytes / 4 + 8;
+    encoding.ids.reserve(tokens);
+    encoding.offsets.reserve(tokens);
+    encoding.word_ids.reserve(tokens);
+  }
+
+  void number_characters(std::string_view text) {
+    auto& characters = workspace_.characters;
+    characters.resize(text.size());
+    std::uint32_t number = 0;
+    for (std::size_t place = 0; place < text.size(); ++place) {
+      if (place > 0 && !is_tail(text[place])) ++number;
+      characters[place] = number;
+    }
+  }
+
+  void normalize(const Stretch& part) {
+    if (pipeline_.normalizer == nullptr) return find_normalized(part);
+    const auto first = part.begins == nullptr ? part.first : part.begins[0];
+    pipeline_.normalizer->normalize(part.text, first, workspace_.normalized);
+    find_normalized(workspace_.normalized.stretch());
+  }
+
+  void find_normalized(const Stretch& part) {
+    if (pipeline_.added.normalized.empty()) return split(part);
+    pipeline_.added.normalized.split(part.text,
+                                     [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+                                       const auto piece = part.part(begin, end);
+                                       token == nullptr ? split(piece) : put(*token, piece);
+                                     });
+  }
+
+  void split(const Stretch& part) {
+    if (part.text.empty()) return;
+    pipeline_.pre_tokenizer.split(part.text, workspace_.words, workspace_.spare);
+    for (const auto& word : workspace_.words) {
+      if (pipeline_.pre_tokenizer.adds_prefix_space()) {
+        split_prefixed(part.part(word.begin, word.end));
+      } else {
+        tokenize(part, word);
+      }
+    }
+  }
+
+  void split_prefixed(Stretch part) {
+    if (part.text.front() != ' ') {
+      workspace_.prefixed.assign(1, ' ');
+      workspace_.prefixed += part.text;
+      part.text = workspace_.prefixed;
+      part.has_prefix = true;
+    }
+    workspace_.prefixed_words.clear();
+    pipeline_.pre_tokenizer.split_prefixed(part.text, workspace_.prefixed_words);
+    for (const auto& word : workspace_.prefixed_words) tokenize(part, word);
+  }
+
+  void tokenize(const Stretch& part, const Word& word) {
+    const auto text = part.text.substr(word.begin, word.end - word.begin);
+    std::uint32_t begin = 0;
+    for (const auto& token : tokens_of(text)) {
+      put(token.id, part.offsets(word.begin + begin, word.begin + token.end));
+      if (trims_) draft_.blanks.push_back(blanks_of(*pipeline_.model->vocabulary().token(token.id)));
+      begin = token.end;
+    }
+    ++word_;
+  }
+
+  std::span<const Token> tokens_of(std::string_view word) {
+    if (!WordCache::fits(word)) {
+      pipeline_.model->tokenize(word, workspace_.tokens);
+      return workspace_.tokens;
+    }
+    const auto key = WordCache::key(word);
+    if (const auto known = workspace_.cache.find(key); !known.empty()) return known;
+    pipeline_.model->tokenize(word, workspace_.tokens);
+    workspace_.cache.keep(key, workspace_.tokens);
+    return workspace_.tokens;
+  }
+
+  void put(const AddedToken& token, const Stretch& part) {
+    put(token.id, part.offsets(0, part.text.size()));
+    if (trims_) draft_.blanks.push_back(blanks_of(part.text));
+    ++word_;
+  }
+
+  void put(std::uint32_t id, const Offsets& offsets) {
+    auto& encoding = draft_.encoding;
+    encoding.ids.push_back(id);
+    encoding.offsets.push_back(offsets);
+    encoding.word_ids.push_back(word_);
+  }
+
+  const Pipeline& pipeline_;
+  Workspace& workspace_;
+  Draft& draft_;
+  bool trims_;
+  std::int32_t word_ = 0;
+};
+
+}  // namespace
+
+Draft Pipeline::encode(std::string_view text, int sequence, Workspace& workspace) const {
+  Draft draft;
+  Run(*this, workspace, draft).encode(text);
+  auto& encoding = draft.encoding;
+  const auto count = encoding.ids.size();
+  encoding.type_ids.assign(count, sequence);
+  encoding.sequence_ids.assign(count, sequence);
+  encoding.attention_mask.assign(count, 1);
+  encoding.special_tokens_mask.assign(count, 0);
+  return draft;
+}
+
+}  // namespace lockstep::tokenizer

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+
+#include "added_tokens.hpp"
+#include "decoder.hpp"
+#include "encoding.hpp"
+#include "model.hpp"
+#include "normalizer.hpp"
+#include "post_processor.hpp"
+#include "pre_tokenizer.hpp"
+#include "workspace.hpp"
+
+namespace lockstep::tokenizer {
+
+/// The parts of a tokenizer, and a text's way through them up to the post-processor. Immutable.
+struct Pipeline {
+  std::unique_ptr<const Normalizer> normalizer;
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<const Model> model;
+  AddedTokens added;
+  PostProcessor post_processor;
+  std::unique_ptr<const Decoder> decoder = make_plain_decoder();
+
+  /// The tokens of a text, the first (0) or the second (1) of a pair. Throws DataError for text that is no
+  /// UTF-8.
+  Draft encode(std::string_view text, int sequence, Workspace& workspace) const;
+};
+
+}  // namespace lockstep::tokenizer

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "encoding.hpp"
+#include "json_file.hpp"
+
+namespace lockstep::tokenizer {
+
+/// Puts the special tokens around texts, and takes blanks out of offsets.
+class PostProcessor {
+ public:
+  /// Puts a pair together and adds nothing.
+  PostProcessor() = default;
+  /// What a file's field "post_processor" describes. Throws DataError for one that is not supported, or for a
+  /// template that uses a token that it does not define.
+  explicit PostProcessor(const Node& node);
+  /// BERT's, and ByteLevel's.
+  static PostProcessor bert(std::int64_t cls, std::int64_t sep);
+  static PostProcessor byte_level(bool add_prefix_space, bool trim_offsets);
+
+  /// How many special tokens it adds.
+  std::size_t added(bool is_pair) const noexcept;
+  /// Whether drafts need the blanks of their tokens.
+  bool trims() const noexcept { return !trims_.empty(); }
+
+  /// Puts the texts together; takes the drafts apart.
+  Encoding process(Draft& text, Draft* pair, bool add_special_tokens) const;
+
+ private:
+  /// A piece of a template: a text, or tokens.
+  struct Piece {
+    /// 0 or 1 for a text, else the tokens.
+    int sequence = -1;
+    std::vector<std::int64_t> ids;
+    /// What the tokens get for their type; a text without one keeps what it has.
+    std::optional<std::int64_t> type_id;
+    /// Whether the text's overflow gets it too.
+    bool overflow_type = false;
+  };
+  using Template = std::vector<Piece>;
+  /// For one text and for a pair.
+  using Templates = std::array<Template, 2>;
+
+  static Piece sequence(int number) { return {.sequence = number, .ids = {}, .type_id = {}}; }
+  static Piece special(std::int64_t id, std::int64_t type_id) { return {.ids = {id}, .type_id = type_id}; }
+
+  void add(const Node& node);
+  void add_trim(const Node& node);
+  void add_roberta(const Node& node);
+  void add_template(const Node& node);
+  void set_bert(std::int64_t cls, std::int64_t sep);
+  void claim(const Node& node);
+  static Piece read_piece(const Node& piece, const Node& tokens, int texts);
+
+  /// One for each processor that trims: whether the pre-tokenizer added a first blank.
+  std::vector<bool> trims_;
+  bool has_template_ = false;
+  /// With special tokens, and without them.
+  Templates full_ = {Template{sequence(0)}, Template{sequence(0), sequence(1)}};
+  Templates bare_ = full_;
+};
+
+}  // namespace lockstep::tokenizer

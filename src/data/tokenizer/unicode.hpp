@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep::tokenizer {
+
+/// What the parts of a tokenizer ask about a code point. Each is the answer of the part of the Python package
+/// that asks it: they stand on Unicode tables of different ages.
+enum Property : std::uint16_t {
+  kIsSpace = 1 << 0,
+  /// Removed by BertNormalizer's clean_text.
+  kIsBertControl = 1 << 1,
+  /// Set apart by BertNormalizer's handle_chinese_chars.
+  kIsBertIdeograph = 1 << 2,
+  /// Removed by BertNormalizer's strip_accents.
+  kIsBertAccent = 1 << 3,
+  /// Removed by the normalizer StripAccents.
+  kIsCombiningMark = 1 << 4,
+  kIsBertPunctuation = 1 << 5,
+  /// \w of the pre-tokenizer Whitespace and of added tokens that are single words.
+  kIsWord = 1 << 6,
+  /// \p{L} and \p{N} of the patterns of byte-level BPE.
+  kIsLetter = 1 << 7,
+  kIsNumber = 1 << 8,
+  kHasLowerCase = 1 << 9,
+  kDecomposes = 1 << 10,
+  /// A mark that canonical order may move.
+  kIsOrdered = 1 << 11,
+};
+
+/// Up to two code points; `second` is 0 where there is one.
+struct CodePair {
+  char32_t first = 0;
+  char32_t second = 0;
+};
+
+/// The tables, laid out for look-ups. Immutable: any thread may ask.
+class Unicode {
+ public:
+  /// Built when it is asked for first, in a few milliseconds.
+  static const Unicode& get();
+
+  std::uint16_t properties(char32_t code) const noexcept {
+    return blocks_[index_[code >> kBlockBits] + (code & kBlockMask)];
+  }
+  bool is(char32_t code, Property property) const noexcept { return (properties(code) & property) != 0; }
+
+  /// For a code point that kHasLowerCase.
+  CodePair lower_case(char32_t code) const { return lower_case_.find(code)->second; }
+  /// One step of canonical decomposition, for a code point that kDecomposes.
+  CodePair decomposition(char32_t code) const;
+  /// 0 for what canonical order leaves in place.
+  std::uint8_t combining_class(char32_t code) const;
+  /// The primary composite of the two, or 0.
+  char32_t composition(char32_t first, char32_t second) const;
+
+ private:
+  static constexpr unsigned kBlockBits = 7;
+  static constexpr char32_t kBlockMask = (1U << kBlockBits) - 1;
+
+  Unicode();
+  void fill_forms(std::vector<std::uint16_t>& flat);
+  void fill_case(std::vector<std::uint16_t>& flat);
+  void fold(const std::vector<std::uint16_t>& flat);
+
+  std::array<std::uint32_t, (0x110000U >> kBlockBits)> index_{};
+  std::vector<std::uint16_t> blocks_;
+  std::unordered_map<char32_t, CodePair> lower_case_;
+  std::unordered_map<char32_t, CodePair> decompositions_;
+  std::unordered_map<char32_t, std::uint8_t> classes_;
+  std::unordered_map<std::uint64_t, char32_t> compositions_;
+};
+
+}  // namespace lockstep::tokenizer

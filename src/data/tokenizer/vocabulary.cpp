@@ -1,0 +1,80 @@
+#include "vocabulary.hpp"
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::tokenizer {
+namespace {
+
+/// Vocabularies with holes exist; one with eight holes for each token does not.
+constexpr std::size_t kHolesPerToken = 8;
+constexpr std::size_t kSmallTable = 100'000;
+
+std::string in_quotes(std::string_view token) { return "'" + std::string(token.substr(0, 100)) + "'"; }
+
+}  // namespace
+
+std::optional<std::string> Vocabulary::add(std::string token, std::uint32_t id, std::size_t expected_tokens) {
+  if (id >= kSmallTable + kHolesPerToken * expected_tokens) {
+    return "the token " + in_quotes(token) + " has the id " + std::to_string(id) + ", but there are only " +
+           std::to_string(expected_tokens) + " tokens";
+  }
+  if (const auto* other = this->token(id); other != nullptr) {
+    return "the tokens " + in_quotes(*other) + " and " + in_quotes(token) + " have the same id " +
+           std::to_string(id);
+  }
+  const auto [place, is_new] = ids_.emplace(std::move(token), id);
+  if (!is_new) {
+    return "the token " + in_quotes(place->first) + " has two ids, " + std::to_string(place->second) +
+           " and " + std::to_string(id);
+  }
+  if (id >= tokens_.size()) tokens_.resize(id + std::size_t{1});
+  tokens_[id] = &place->first;
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> Vocabulary::id(std::string_view token) const {
+  const auto found = ids_.find(token);
+  if (found == ids_.end()) return std::nullopt;
+  return found->second;
+}
+
+const std::string* Vocabulary::token(std::uint32_t id) const noexcept {
+  return id < tokens_.size() ? tokens_[id] : nullptr;
+}
+
+Vocabulary read_vocabulary(const Node& node) {
+  Vocabulary vocabulary;
+  const auto& object = node.object();
+  for (const auto& [token, id] : object.items()) {
+    if (const auto wrong = vocabulary.add(token, node.value(id, token).number(), object.size()))
+      node.fail(*wrong);
+  }
+  return vocabulary;
+}
+
+Vocabulary read_vocabulary_lines(std::string_view text, const std::string& file) {
+  Vocabulary vocabulary;
+  const auto lines = lines_of(text);
+  for (std::size_t number = 0; number < lines.size(); ++number) {
+    const auto wrong =
+        vocabulary.add(std::string(lines[number]), static_cast<std::uint32_t>(number), lines.size());
+    if (wrong) {
+      throw DataError("'" + file + "' is no valid vocabulary: line " + std::to_string(number + 1) + ": " +
+                      *wrong + ".");
+    }
+  }
+  return vocabulary;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace lockstep::tokenizer
