@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python package's tokenizers and ours on the same texts: tokenizer_compare.py PEER [COUNT [FILE...]]
 
-PEER is the program tokenizer_peer. COUNT random texts (300 by default) and the written ones are encoded alone and as
+PEER is the program tokenizer_peer. COUNT random texts (150 by default) and the written ones are encoded alone and as
 pairs, with and without special tokens, truncated and padded in many ways, and decoded. Each FILE, a tokenizer.json, is
 compared as well. Needs a Python with `tokenizers`; ends with 77 where there is none. The vocabularies are trained on
 this folder's own texts.
@@ -177,7 +177,7 @@ def cases(lines, files, folder):
 
 
 def main():
-    peer, count = Peer(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 300
+    peer, count = Peer(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 150
     with open(os.path.join(HERE, "tokenizer_training.txt"), encoding="utf-8") as file:
         lines = file.read().splitlines()
     words = sorted({word for line in lines for word in line.split()})
