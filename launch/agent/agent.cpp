@@ -114,7 +114,10 @@ void Agent::run_round(const Assignment& place) {
 
 bool Agent::start_ranks() {
   try {
-    round_->start();
+    round_->prepare();
+    // The leader's lease does not wait until all of many ranks have started. Signals do: a rank that fails
+    // finds all others begun, and so does one that is told to end.
+    while (round_->start_next()) hear_leader(SignalQueue::Clock::now());
     events_.started(attempt_, round_->workers());
     return true;
   } catch (const std::exception& error) {
@@ -159,6 +162,10 @@ void Agent::wait_for_event() {
   if (event.wakeup == SignalQueue::Wakeup::input) relay_.pump();
   const TimePoint now = SignalQueue::Clock::now();
   on_deadlines(now);
+  hear_leader(now);
+}
+
+void Agent::hear_leader(TimePoint now) {
   for (const auto& message : leader_.work(now)) on_message(message);
 }
 

@@ -50,6 +50,7 @@ class Agent {
   void await_others();
 
   void wait_for_event();
+  void hear_leader(TimePoint now);
   TimePoint next_deadline() const;
   void on_signal(int number);
   void on_end_signal(int number);

@@ -56,19 +56,23 @@ Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt att
       log_(log),
       group_(signals, guardian, plan.keep_daemons) {}
 
-void Round::start() {
+void Round::prepare() {
   memory_kills_before_ = out_of_memory_kills();
   const bool alone = attempt_.place.group_world_size == 1;
   watch_.emplace(attempt_.scratch, attempt_.place, plan_.local_world_size, alone ? "" : attempt_.host,
                  JudgeOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone}, leader_judges_);
-  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
-    make_folder(std::filesystem::path(error_file(attempt_, rank)).parent_path());
-    const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
-                                                     : plan_.bindings[static_cast<std::size_t>(rank)]);
-    Environment environment = worker_environment(plan_, attempt_, rank, environment_);
-    watch_->add_to(environment, rank);
-    group_.start(rank, worker_command(plan_, rank), environment, open_output(plan_, attempt_, rank, relay_));
-  }
+}
+
+bool Round::start_next() {
+  const int rank = static_cast<int>(group_.workers().size());
+  if (rank == plan_.local_world_size || stage_ != Stage::running) return false;
+  make_folder(std::filesystem::path(error_file(attempt_, rank)).parent_path());
+  const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
+                                                   : plan_.bindings[static_cast<std::size_t>(rank)]);
+  Environment environment = worker_environment(plan_, attempt_, rank, environment_);
+  watch_->add_to(environment, rank);
+  group_.start(rank, worker_command(plan_, rank), environment, open_output(plan_, attempt_, rank, relay_));
+  return true;
 }
 
 bool Round::reap() {

@@ -32,9 +32,12 @@ class Round {
   Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt, const SignalQueue& signals,
         const Guardian& guardian, OutputRelay& relay, std::ostream& log, bool leader_judges);
 
-  /// Starts the ranks. Throws StartError when the program cannot be started, and other exceptions when this
-  /// host cannot (a full disk, too many open files); what was started ends with this object.
-  void start();
+  /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk).
+  void prepare();
+  /// Starts the next rank; false when there is none, or the ranks are being stopped. Throws StartError when
+  /// the program cannot be started, and other exceptions when this host cannot (too many open files); what
+  /// was started ends with this object.
+  bool start_next();
 
   /// Takes note of processes that have ended. Returns whether that tells of the round's first failure.
   bool reap();
@@ -77,7 +80,7 @@ class Round {
   /// The record of the rank that failed first. There must be one.
   FailureRecord first_failure() const;
   std::vector<FailureRecord> records() const;
-  /// After `start` has thrown: the record of the rank that could not be started.
+  /// After one of those has thrown: the record of the rank that could not be started.
   FailureRecord not_started(const std::exception& error) const;
   const Attempt& attempt() const noexcept { return attempt_; }
   const std::vector<Worker>& workers() const noexcept { return group_.workers(); }

@@ -34,11 +34,11 @@ bool can_shift_monotonic_clock() {
 
 class Clocks : public Hosts {
  protected:
-  static constexpr int kLease = 3;  // Seconds: that of Hosts::c10d.
+  static constexpr int kLease = 3;  // Seconds: three signs of life.
 
   Words job() const {
     // Longer than a lease, with signs of life that must be heard in time.
-    return c10d("2") + Words{"sh", "-c", "sleep " + std::to_string(kLease + 2)};
+    return c10d("2", "1", 1) + Words{"sh", "-c", "sleep " + std::to_string(kLease + 2)};
   }
   void expect_success(LauncherProcess& node) const {
     const Finished end = node.wait();
@@ -88,8 +88,8 @@ TEST_F(Clocks, MonotonicClocksThatDifferHaveNoEffect) {
 TEST_F(Clocks, LossIsNoticedUnderAnotherMonotonicClock) {
   if (!can_shift_monotonic_clock()) GTEST_SKIP() << "no time namespaces here (Linux 5.6, CAP_SYS_ADMIN)";
   make_hosts(2);
-  auto first = start(0, c10d("2") + sleeper("100"));
-  auto second = start(1, c10d("2") + sleeper("100"), {}, [] {
+  auto first = start(0, c10d("2", "1", 1) + sleeper("100"));
+  auto second = start(1, c10d("2", "1", 1) + sleeper("100"), {}, [] {
     if (!shift_monotonic_clock(100'000)) _exit(98);
   });
   await_number(folder().file("pid"));

@@ -87,6 +87,8 @@ TEST_F(Elastic, ALostNodeIsReplacedByAnother) {
   const pid_t orphan = rank(1, 2);
   second->signal(SIGKILL);
   EXPECT_TRUE(await_end(orphan)) << "a rank outlived its launcher";
+  // One that came before the loss is known would be a spare, which takes the place without a restart.
+  EXPECT_TRUE(eventually([&] { return first->err().find("restart 1 of 1") != std::string::npos; }));
   auto third = start(2, c10d("2") + Words{"--max-restarts", "1"} + ranks());
   rank(0, 2, 1);
   rank(1, 2, 1);
@@ -143,8 +145,8 @@ TEST_F(Elastic, AKilledLeaderEndsAllNodes) {
 
 TEST_F(Elastic, BothSidesOfACutNetworkEndWithAMessage) {
   make_hosts(2);
-  auto first = start(0, c10d("2") + ranks());
-  auto second = start(1, c10d("2") + ranks());
+  auto first = start(0, c10d("2", "1", 1) + ranks());
+  auto second = start(1, c10d("2", "1", 1) + ranks());
   rank(0, 2);
   rank(1, 2);
   network().cut(1);
@@ -160,8 +162,8 @@ TEST_F(Elastic, BothSidesOfACutNetworkEndWithAMessage) {
 
 TEST_F(Elastic, AFrozenLauncherIsLost) {
   make_hosts(2);
-  auto first = start(0, c10d("1:2") + ranks());
-  auto second = start(1, c10d("1:2") + ranks());
+  auto first = start(0, c10d("1:2", "1", 1) + ranks());
+  auto second = start(1, c10d("1:2", "1", 1) + ranks());
   rank(1, 2);
   second->signal(SIGSTOP);
   rank(0, 1);
@@ -174,7 +176,7 @@ TEST_F(Elastic, AFrozenLauncherIsLost) {
 /// Each rank has two pipes for --tee: a few ranks start, and then there are no descriptors left.
 TEST_F(Elastic, ANodeThatCannotStartItsRanksTellsTheOthersWhichAndWhy) {
   make_hosts(2);
-  const Words flags = c10d("2", "40") + Words{"--tee", "3"};
+  const Words flags = c10d("2", "30") + Words{"--tee", "3"};
   auto first = start(0, flags + ranks());
   auto second = start(1, flags + ranks(), {}, [] {
     const rlimit few{50, 50};

@@ -38,13 +38,19 @@ class Hosts : public ::testing::Test {
     });
   }
 
-  /// The options of a job of `nodes` ("2", "1:2") that meets on host 0.
-  Words c10d(const std::string& nodes, const std::string& ranks = "1") const {
-    return {"--nnodes",         nodes,
-            "--nproc-per-node", ranks,
-            "--rdzv-backend",   "c10d",
-            "--rdzv-endpoint",  "node0:29400",
-            "--rdzv-conf",      "last_call_timeout=1,keep_alive_interval=1,join_timeout=30"};
+  /// The options of a job of `nodes` ("2", "1:2") that meets on host 0. `sign_of_life`: the seconds between
+  /// two; three missing ones are a loss. Short ones are for tests that wait for a loss.
+  Words c10d(const std::string& nodes, const std::string& ranks = "1", int sign_of_life = 5) const {
+    return {"--nnodes",
+            nodes,
+            "--nproc-per-node",
+            ranks,
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "node0:29400",
+            "--rdzv-conf",
+            "last_call_timeout=1,join_timeout=30,keep_alive_interval=" + std::to_string(sign_of_life)};
   }
   Words static_job(int node, const std::string& nodes = "2", const std::string& ranks = "1") const {
     return {"--nnodes",           nodes,           "--nproc-per-node", ranks, "--node-rank",

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 
 #include "host_tree.hpp"
@@ -23,10 +24,15 @@ Texts texts(const std::vector<CpuSet>& sets) {
   return result;
 }
 
-Topology topology_of(const MadeUpHost& host) {
+/// Each host is written once: it has hundreds of files.
+const Topology& topology_of(const MadeUpHost& host) {
+  static std::map<std::vector<int>, Topology> known;
+  const std::vector<int> key{host.packages, host.nodes_per_package, host.caches_per_node,
+                             host.cores_per_cache, host.threads_per_core};
+  if (const auto found = known.find(key); found != known.end()) return found->second;
   const ScratchFolder folder;
   host.write(folder.path());
-  return read_topology(folder.file("sys"));
+  return known[key] = read_topology(folder.file("sys"));
 }
 
 Texts blocks(const MadeUpHost& host, int ranks, const std::string& allowed = "") {

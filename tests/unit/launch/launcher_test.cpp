@@ -114,8 +114,9 @@ class LauncherSignals : public ::testing::TestWithParam<int> {};
 
 TEST_P(LauncherSignals, ArePassedOnAndEndTheJob) {
   const ScratchFolder folder;
-  LauncherProcess launcher(shell({}, "trap 'echo got; exit 0' TERM INT HUP QUIT; " +
-                                         note_pid(folder.file("pid")) + "while :; do sleep 0.01; done"));
+  // Nothing is forked while signals come: a child of the shell has its trap until it becomes another program.
+  LauncherProcess launcher(shell({}, "trap 'echo got; exit 0' TERM INT HUP QUIT; sleep 1000 & " +
+                                         note_pid(folder.file("pid")) + "wait"));
   const pid_t worker = await_number(folder.file("pid"));
   launcher.signal(GetParam());
   const Finished result = launcher.wait();
