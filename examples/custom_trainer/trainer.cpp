@@ -3,7 +3,6 @@
 #include <lockstep/lockstep.hpp>
 
 #include <torch/nn.h>
-#include <torch/optim/adamw.h>
 
 #include <cmath>
 #include <iostream>
@@ -38,7 +37,7 @@ int train(int argc, char** argv) {
   torch::manual_seed(0);
   torch::nn::Sequential model(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64),
                               torch::nn::ReLU(), torch::nn::Linear(64, 2));
-  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
+  lockstep::optim::AdamW optimizer(model->parameters(), {.lr = 1e-2});
   lockstep::DataLoader loader(std::make_shared<Spirals>(),
                               {.batch_size = 64, .shuffle = true, .num_workers = 1});
   auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);

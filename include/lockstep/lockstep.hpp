@@ -10,6 +10,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/hostlist.hpp"
+#include "lockstep/core/memory.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
@@ -31,8 +32,14 @@
 #include "lockstep/data/tokenizer.hpp"
 #include "lockstep/data/torch_dataset.hpp"
 
+#include "lockstep/parallel/comm_hooks.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/parallel/local_sgd.hpp"
+#include "lockstep/parallel/power_sgd.hpp"
 
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "lockstep/optim/step_in_backward.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 
 #include "lockstep/checkpoint/checkpoint_folder.hpp"

@@ -8,12 +8,17 @@
 
 #include <typeinfo>
 
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/sgd.hpp"
+
 namespace lockstep::optimizer_fields {
 
-// The fields of LibTorch's optimizers under torch.optim's names: one table for writing, checking and reading.
+// The fields of LibTorch's optimizers and of ours under torch.optim's names: one table for writing, checking
+// and reading.
 // visit_options(options, f) calls f(name, field&) for each option, a number, a bool or a
 // tuple; visit_state(state, f) for what is kept for
-// each parameter: an std::int64_t or a tensor, which is undefined where the options need none.
+// each parameter: an std::int64_t or a tensor, which is undefined where the options need none. An option that
+// LibTorch's class lacks has a third argument, what a file without it means: files go both ways.
 
 template <class Options, class Visit>
 void visit_adam_options(Options& options, const Visit& visit) {
@@ -106,6 +111,39 @@ struct Adagrad {
   }
 };
 
+/// One of ours: named and kept as LibTorch's, with a plain struct of options.
+template <class Class, class Fields, class Libtorch>
+struct Fused : Libtorch {
+  using Optimizer = Class;
+  using Options = optim::GroupOptions<Fields>;
+  static void visit_adam(auto& values, const auto& visit) {
+    visit("betas", values.betas);
+    visit("eps", values.eps);
+    visit("amsgrad", values.amsgrad);
+  }
+  static void visit_sgd(auto& values, const auto& visit) {
+    visit("momentum", values.momentum);
+    visit("dampening", values.dampening);
+    visit("nesterov", values.nesterov);
+  }
+  static void visit_options(auto& options, const auto& visit) {
+    auto& values = options.values;
+    visit("lr", values.lr);
+    visit("weight_decay", values.weight_decay);
+    visit("maximize", values.maximize, false);
+    if constexpr (std::is_same_v<Fields, optim::SgdOptions>) {
+      visit_sgd(values, visit);
+    } else {
+      visit_adam(values, visit);
+    }
+  }
+};
+struct FusedAdamW : Fused<optim::AdamW, optim::AdamWOptions, AdamW> {
+  using State = torch::optim::AdamParamState;
+};
+using FusedAdam = Fused<optim::Adam, optim::AdamOptions, Adam>;
+using FusedSgd = Fused<optim::SGD, optim::SgdOptions, Sgd>;
+
 /// Calls `action(Kind{})` for the optimizer's kind; false when it is none of these, or derived from one.
 template <class Action>
 bool with_kind(const torch::optim::Optimizer& optimizer, const Action& action) {
@@ -114,8 +152,8 @@ bool with_kind(const torch::optim::Optimizer& optimizer, const Action& action) {
     action(kind);
     return true;
   };
-  return try_kind(AdamW{}) || try_kind(Adam{}) || try_kind(Sgd{}) || try_kind(RmsProp{}) ||
-         try_kind(Adagrad{});
+  return try_kind(FusedAdamW{}) || try_kind(FusedAdam{}) || try_kind(FusedSgd{}) || try_kind(AdamW{}) ||
+         try_kind(Adam{}) || try_kind(Sgd{}) || try_kind(RmsProp{}) || try_kind(Adagrad{});
 }
 
 }  // namespace lockstep::optimizer_fields

@@ -53,8 +53,8 @@ void require_kind(const Optimizer& optimizer, const Action& action) {
   if (optimizer_fields::with_kind(optimizer, action)) return;
   throw UsageError(
       "the state of this optimizer cannot be written or read: Lockstep knows torch::optim's SGD, Adam, "
-      "AdamW, "
-      "RMSprop and Adagrad, and no classes derived from them. Register an object of your own for it with "
+      "AdamW, RMSprop and Adagrad, its own fused ones, and no classes derived from them. Register an object "
+      "of your own for it with "
       "register_for_checkpointing.");
 }
 
@@ -64,7 +64,7 @@ json describe(Kind, const Optimizer& optimizer, const Groups& groups) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const auto& options = static_cast<const typename Kind::Options&>(optimizer.param_groups()[g].options());
     json entry{{"params", names_of(groups[g])}};
-    Kind::visit_options(options, [&](const char* name, const auto& value) { entry[name] = value; });
+    Kind::visit_options(options, [&](const char* name, const auto& value, auto...) { entry[name] = value; });
     list.push_back(std::move(entry));
   }
   return {{"optimizer", Kind::kName}, {"param_groups", std::move(list)}};
@@ -147,7 +147,13 @@ void check_tensors(Kind, const TensorMap& tensors, const Groups& groups, const s
 /// What the options say, into options of their kind. A value of another kind throws what JSON throws.
 template <class Kind>
 void read_options(Kind, const json& group, typename Kind::Options& options) {
-  Kind::visit_options(options, [&](const char* name, auto& value) { group.at(name).get_to(value); });
+  Kind::visit_options(options, [&](const char* name, auto& value, auto... otherwise) {
+    if (sizeof...(otherwise) > 0 && !group.contains(name)) {
+      ((value = otherwise), ...);
+    } else {
+      group.at(name).get_to(value);
+    }
+  });
 }
 
 template <class Kind>
@@ -156,7 +162,7 @@ void check(Kind kind, const Groups& groups, const OptimizerState& state, const s
     const json description = json::parse(state.options);
     check_options(kind, description, groups, where);
     for (const auto& group : description.at("param_groups")) {
-      typename Kind::Options scratch{0.0};
+      typename Kind::Options scratch(0.0);
       read_options(kind, group, scratch);
     }
   } catch (const json::exception& error) {

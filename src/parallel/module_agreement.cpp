@@ -111,4 +111,14 @@ void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
   throw CommunicationError("rank " + std::to_string(group.rank()) + ": " + text);
 }
 
+void check_same_hook(const ProcessGroup& group, const std::string& name) {
+  const auto names = group.all_gather_object(name);
+  for (std::size_t rank = 1; rank < names.size(); ++rank) {
+    if (names[rank] == names[0]) continue;
+    throw CommunicationError("rank " + std::to_string(group.rank()) +
+                             ": the ranks register different communication hooks: rank 0 has '" + names[0] +
+                             "'; rank " + std::to_string(rank) + " has '" + names[rank] + "'");
+  }
+}
+
 }  // namespace lockstep::parallel

@@ -23,4 +23,8 @@ struct Proposal {
 /// throw CommunicationError, naming each differing tensor and who has what. *Collective*.
 void check_agreement(const ProcessGroup& group, const Proposal& proposal);
 
+/// Throws CommunicationError on every rank unless all ranks register a communication hook of this name.
+/// *Collective*.
+void check_same_hook(const ProcessGroup& group, const std::string& name);
+
 }  // namespace lockstep::parallel

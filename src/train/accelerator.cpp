@@ -15,6 +15,7 @@
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/memory.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep {
@@ -37,6 +38,12 @@ int device_number(const World& world, const std::string& device) {
   const bool open = device == "auto" || device == "cuda";
   if (!open || !world.own_devices || cuda_device_count() == 0) return world.local_rank;
   return world.local_rank % cuda_device_count();
+}
+
+/// Before the first large tensors are made.
+const World& with_memory_kept(const World& world, const AcceleratorOptions& options) {
+  if (options.keep_memory) keep_memory(process_environment());
+  return world;
 }
 
 World world_or_warning() {
@@ -108,7 +115,8 @@ at::Device choose_device(const std::string& name, int local_rank) {
 Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(world_or_warning(), options) {}
 
 Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
-    : Accelerator(world, ProcessGroup::init(world, group_options(world, options)), options) {}
+    : Accelerator(world, ProcessGroup::init(with_memory_kept(world, options), group_options(world, options)),
+                  options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
     : state_(std::make_shared<State>(world, group, options)) {

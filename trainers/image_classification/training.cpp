@@ -1,7 +1,6 @@
 #include "training.hpp"
 
 #include <torch/nn/functional/loss.h>
-#include <torch/optim/adamw.h>
 
 #include <cmath>
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/models/small_conv_net.hpp"
+#include "lockstep/optim/adam.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "tally.hpp"
 
@@ -130,9 +130,8 @@ int train_and_test(const Accelerator& accelerator, const Images& images, const O
   torch::manual_seed(options.seed);
   SmallConvNet model(lockstep::models::SmallConvNetOptions{
       .height = images.height, .width = images.width, .classes = images.classes});
-  torch::optim::AdamW optimizer(
-      model->parameters(),
-      torch::optim::AdamWOptions(options.learning_rate).weight_decay(options.weight_decay));
+  lockstep::optim::AdamW optimizer(model->parameters(),
+                                   {.lr = options.learning_rate, .weight_decay = options.weight_decay});
   DataLoader loader(images.train, {.batch_size = options.batch_size,
                                    .shuffle = true,
                                    .num_workers = options.num_workers,

@@ -3,15 +3,26 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
+#include "lockstep/parallel/comm_hook.hpp"
+#include "lockstep/parallel/ddp_statistics.hpp"
 #include "lockstep/parallel/module_tensors.hpp"
 
 namespace lockstep {
+
+/// What happens when a rank's gradients hold NaN or infinity.
+enum class NonFiniteGradients {
+  ignore,  ///< Nothing: they spread to all ranks.
+  warn,    ///< Rank 0 names the rank and the parameter on standard error.
+  skip,    ///< Also drops all gradients on all ranks, so that the optimizer's step changes nothing.
+  error,   ///< Backward throws Error on every rank, with the rank and the parameter.
+};
 
 /// Names, defaults and meaning as in torch.nn.parallel.DistributedDataParallel.
 struct DistributedDataParallelOptions {
@@ -36,7 +47,25 @@ struct DistributedDataParallelOptions {
 
   /// Names of parameters whose gradients are sparse (weights of `sparse` embeddings).
   std::vector<std::string> sparse_parameters = {};
+
+  /// Looks at every gradient before it is sent: one pass over the buckets. Not with sparse_parameters.
+  NonFiniteGradients non_finite_gradients = NonFiniteGradients::ignore;
+
+  /// When rank 0 names ranks that keep the others waiting. On CPUs only.
+  StragglerOptions stragglers = {};
 };
+
+/// For DistributedDataParallel::join. Names, defaults and meaning as there in PyTorch.
+struct JoinOptions {
+  /// Divide gradients by the number of ranks, and not by the number of those that still have batches.
+  bool divide_by_initial_world_size = true;
+  /// As soon as one rank has no more batches, all ranks throw Error.
+  bool throw_on_early_termination = false;
+};
+
+/// Takes parameters and their averaged gradients.
+using ApplyGradients =
+    std::function<void(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& gradients)>;
 
 /// Clears the gradient of one parameter: drops it, or fills it with zeros in place. Works on views into
 /// buckets, which torch::optim's zero_grad does not. *Local*.
@@ -75,6 +104,20 @@ class DistributedDataParallelBase {
   const ProcessGroup& process_group() const;
   const DistributedDataParallelOptions& options() const;
 
+  /// From the next forward on, `hook` averages the gradients in place of a plain all-reduce; another one
+  /// replaces it. Does nothing in a group of one. *Collective*, between a backward and the next forward.
+  /// Throws UsageError without a hook, and with sparse_parameters; CommunicationError on every rank when the
+  /// ranks' hooks have different names.
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
+
+  /// From now on backward gives each bucket's averaged gradients to `apply` as soon as they are there, while
+  /// others are on their way, and leaves none in `.grad`. For step_in_backward(), which see. *Local*, but
+  /// every rank must do the same. Does nothing in a group of one.
+  void apply_in_backward(ApplyGradients apply);
+
+  /// What has been measured on this rank so far; empty in a group of one. *Local*.
+  DdpStatistics statistics() const;
+
   /// How the next backward groups the gradients, as numbers of parameters(). The first backward of a wrapper
   /// groups them in another way than the later ones, and with three ranks or more the order in which the
   /// ranks' values are added depends on it: whoever goes on from a checkpoint with the same bits needs this
@@ -90,6 +133,10 @@ class DistributedDataParallelBase {
   ~DistributedDataParallelBase() = default;
   DistributedDataParallelBase(const DistributedDataParallelBase&) = default;
   DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = default;
+
+  void join_after(const std::function<void()>& body, const JoinOptions& options,
+                  const std::function<std::vector<NamedTensor>()>& buffers,
+                  const std::function<std::vector<NamedTensor>()>& parameters);
 
   /// Whether the next forward copies buffers from rank 0.
   bool sends_buffers() const;
@@ -133,6 +180,18 @@ class DistributedDataParallel : public DistributedDataParallelBase {
     auto output = run(std::forward<Inputs>(inputs)...);
     pass_on(output);
     return output;
+  }
+
+  /// Runs `body`, a loop over this rank's batches, where ranks may have different numbers of them: a rank
+  /// that is through takes part in what the others still send, with gradients of zero, until all are. Then
+  /// all ranks get the parameters and buffers of the one that was last. The body must do nothing collective
+  /// but forward and backward of this wrapper. *Collective*. Throws UsageError with sparse_parameters and
+  /// with gradients that are applied in backward.
+  template <class Body>
+  void join(Body&& body, const JoinOptions& options = {}) {
+    join_after(
+        std::forward<Body>(body), options, [this] { return parallel::named_buffers_of(module_); },
+        [this] { return parallel::named_parameters_of(module_); });
   }
 
   template <class... Inputs>

@@ -39,6 +39,9 @@ struct AcceleratorOptions {
   /// How long the processes may take to find each other at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
 
+  /// Keep large blocks of memory for the next step: see keep_memory().
+  bool keep_memory = true;
+
   /// For the models that prepare() wraps.
   DistributedDataParallelOptions ddp = {};
 };

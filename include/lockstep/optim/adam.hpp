@@ -1,0 +1,58 @@
+#pragma once
+
+#include <tuple>
+
+#include "lockstep/optim/fused_optimizer.hpp"
+
+namespace lockstep::optim {
+
+/// Names, defaults and meaning as in torch.optim.Adam.
+struct AdamOptions {
+  double lr = 1e-3;
+  std::tuple<double, double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  /// Added to the gradient (AdamW shrinks the weights instead).
+  double weight_decay = 0;
+  bool amsgrad = false;
+  bool maximize = false;
+};
+
+/// Names, defaults and meaning as in torch.optim.AdamW.
+struct AdamWOptions {
+  double lr = 1e-3;
+  std::tuple<double, double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool amsgrad = false;
+  bool maximize = false;
+};
+
+/// torch.optim.Adam(fused=True). See FusedOptimizer.
+///
+///     lockstep::optim::Adam optimizer(model->parameters(), {.lr = 1e-3});
+class Adam : public FusedOptimizer {
+ public:
+  /// Throws UsageError for options out of range.
+  explicit Adam(std::vector<at::Tensor> parameters, const AdamOptions& options = {});
+  explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
+
+ private:
+  void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
+              const Tensors& gradients) override;
+};
+
+/// torch.optim.AdamW(fused=True). See FusedOptimizer.
+///
+///     lockstep::optim::AdamW optimizer(model->parameters(), {.lr = 1e-3});
+class AdamW : public FusedOptimizer {
+ public:
+  /// Throws UsageError for options out of range.
+  explicit AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options = {});
+  explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
+
+ private:
+  void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
+              const Tensors& gradients) override;
+};
+
+}  // namespace lockstep::optim

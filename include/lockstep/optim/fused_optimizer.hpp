@@ -1,0 +1,71 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+/// Parameters with options of their own.
+template <class Options>
+struct ParameterGroup {
+  std::vector<at::Tensor> parameters;
+  Options options = {};
+};
+
+/// A plain struct of options as LibTorch's optimizers keep it with a group. `values` may be changed at any
+/// time; learning rate schedulers do so.
+template <class Fields>
+struct GroupOptions : torch::optim::OptimizerCloneableOptions<GroupOptions<Fields>> {
+  explicit GroupOptions(const Fields& fields) : values(fields) {}
+  explicit GroupOptions(double learning_rate) { values.lr = learning_rate; }
+  double get_lr() const override { return values.lr; }
+  void set_lr(const double learning_rate) override { values.lr = learning_rate; }
+
+  Fields values;
+};
+
+/// What the optimizers of this library have in common: all parameters of a group are updated by one call of
+/// PyTorch's fused kernels, with the bits of `torch.optim`'s classes under `fused=True`. Wherever LibTorch
+/// takes a torch::optim::Optimizer, they fit; Lockstep's checkpoints keep their state, LibTorch's archives do
+/// not. Gradients must be dense.
+class FusedOptimizer : public torch::optim::Optimizer {
+ public:
+  /// One step of all parameters that have a gradient. `closure`, if any, computes the loss again first, and
+  /// what it returns is returned. *Local*. Throws UsageError for a sparse gradient and for a parameter that
+  /// is not dense in memory.
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  /// One step of some of a group's parameters with these gradients, whatever their `.grad` is. *Local*.
+  void step_with(torch::optim::OptimizerParamGroup& group, const std::vector<at::Tensor>& parameters,
+                 const std::vector<at::Tensor>& gradients);
+
+ protected:
+  using Tensors = std::vector<at::Tensor>;
+  using Optimizer::Optimizer;
+
+  /// Updates parameters of one group, device and dtype.
+  virtual void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
+                      const Tensors& gradients) = 0;
+
+  /// The state of a parameter; `made` tells whether it is new.
+  template <class State>
+  State& state_of(const at::Tensor& parameter, bool& made) {
+    auto& place = state_[parameter.unsafeGetTensorImpl()];
+    made = place == nullptr;
+    if (made) place = std::make_unique<State>();
+    return static_cast<State&>(*place);
+  }
+};
+
+/// The constructors that the optimizers share.
+template <class Fields>
+std::vector<torch::optim::OptimizerParamGroup> as_groups(std::vector<ParameterGroup<Fields>> groups) {
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  for (auto& group : groups)
+    result.emplace_back(std::move(group.parameters), std::make_unique<GroupOptions<Fields>>(group.options));
+  return result;
+}
+
+}  // namespace lockstep::optim

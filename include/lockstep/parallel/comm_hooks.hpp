@@ -1,0 +1,88 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "lockstep/parallel/comm_hook.hpp"
+
+namespace lockstep {
+
+/// The plain average: the same gradients as without a hook, as torch.distributed's allreduce_hook.
+class AllReduceHook : public CommHook {
+ public:
+  std::string name() const override { return "all_reduce"; }
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
+};
+
+/// Sends the gradients as half-wide numbers: half the bytes, as fp16_compress_hook and bf16_compress_hook.
+/// Each rank's share is divided before it is sent, so sums of many ranks do not overflow.
+class CompressHook : public CommHook {
+ public:
+  /// Throws UsageError for other types than at::kHalf and at::kBFloat16.
+  explicit CompressHook(at::ScalarType type);
+  std::string name() const override;
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
+
+ private:
+  at::ScalarType type_;
+};
+
+/// Another hook on half-wide gradients, as fp16_compress_wrapper and bf16_compress_wrapper.
+class CompressWrapper : public CommHook {
+ public:
+  /// Throws UsageError for other types than at::kHalf and at::kBFloat16, and without a hook.
+  CompressWrapper(at::ScalarType type, std::shared_ptr<CommHook> inner);
+  std::string name() const override;
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
+  void buckets_changed() override { inner_->buckets_changed(); }
+
+ private:
+  at::ScalarType type_;
+  std::shared_ptr<CommHook> inner_;
+};
+
+struct QuantizationOptions {
+  /// So many gradients share one scale; 0: all of a bucket.
+  std::int64_t channel = 0;
+};
+
+/// Each rank sends its gradients as bytes, with a scale and a zero point, to every other rank, which adds
+/// them up: as torch.distributed's quantization_pertensor_hook, and with `channel` (512 there) as
+/// quantization_perchannel_hook. Pays for few ranks only: what a rank receives grows with their number.
+class QuantizationHook : public CommHook {
+ public:
+  explicit QuantizationHook(const QuantizationOptions& options = {});
+  std::string name() const override;
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
+
+ private:
+  QuantizationOptions options_;
+};
+
+struct TopKOptions {
+  /// The share of a bucket's gradients that is sent, at least one: those of the largest magnitude.
+  double fraction = 0.01;
+  /// Backwards that average plainly first. At least 1: buckets change after the first one.
+  std::int64_t start_iteration = 2;
+};
+
+/// Sends the largest gradients only, and keeps the others for the next time (error feedback): what a rank
+/// did not send is added to its next gradients.
+class TopKHook : public CommHook {
+ public:
+  explicit TopKHook(const TopKOptions& options = {});
+  std::string name() const override;
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
+  void buckets_changed() override { kept_.clear(); }
+
+ private:
+  TopKOptions options_;
+  std::int64_t iteration_ = 0;
+  std::map<std::size_t, at::Tensor> kept_;
+};
+
+}  // namespace lockstep

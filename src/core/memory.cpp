@@ -1,0 +1,41 @@
+#include "lockstep/core/memory.hpp"
+
+#include <malloc.h>
+
+#include <limits>
+
+#include "variables.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What the user has set for the C library itself.
+bool is_tuned_already(const Environment& environment) {
+  const auto tunables = find_variable(environment, "GLIBC_TUNABLES");
+  if (tunables && tunables->find("glibc.malloc") != std::string::npos) return true;
+  for (const auto* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"}) {
+    if (variables::has(environment, name)) return true;
+  }
+  return false;
+}
+
+bool set_limits() {
+#ifdef __GLIBC__
+  // The largest block that comes from the heap: anything above would be mapped, cleared and unmapped.
+  constexpr int kNoLimit = std::numeric_limits<int>::max();
+  constexpr int kGrowth = 64 << 20;  // Bytes by which the heap grows at least.
+  return ::mallopt(M_MMAP_THRESHOLD, kNoLimit) == 1 && ::mallopt(M_TRIM_THRESHOLD, kNoLimit) == 1 &&
+         ::mallopt(M_TOP_PAD, kGrowth) == 1;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+bool keep_memory(const Environment& environment) {
+  if (find_variable(environment, "LOCKSTEP_KEEP_MEMORY") == "0") return false;
+  return !is_tuned_already(environment) && set_limits();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "lockstep/optim/sgd.hpp"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/optim/sgd.h>
+
+#include "check_options.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Parameters that are in the same step of their lives.
+struct Lists {
+  Tensors parameters, gradients, momenta;
+};
+
+/// The same step in single operations, as torch.optim.SGD without fused=True.
+void step_plainly(const SgdOptions& options, const at::Tensor& parameter, const at::Tensor& gradient,
+                  const at::Tensor& momentum, bool is_first_step) {
+  at::Tensor change = options.maximize ? gradient.neg() : gradient;
+  if (options.weight_decay != 0) change = change.add(parameter, options.weight_decay);
+  if (momentum.defined()) {
+    if (is_first_step) {
+      momentum.copy_(change);
+    } else {
+      // As a tensor: as a number it would be rounded to the tensor's width first.
+      momentum.mul_(at::native::wrapped_scalar_tensor(options.momentum)).add_(change, 1 - options.dampening);
+    }
+    change = options.nesterov ? change.add(momentum, options.momentum) : momentum;
+  }
+  parameter.add_(change, -options.lr);
+}
+
+/// PyTorch 2.11's kernel for CPUs computes wrong weights for half-wide numbers.
+bool kernel_is_right_for(const at::Tensor& parameter) {
+  return !(parameter.is_cpu() && c10::isReducedFloatingType(parameter.scalar_type()));
+}
+
+void run(const SgdOptions& options, const Lists& lists, bool is_first_step) {
+  if (lists.parameters.empty()) return;
+  if (!kernel_is_right_for(lists.parameters.front())) {
+    for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
+      const at::Tensor momentum = lists.momenta.empty() ? at::Tensor() : lists.momenta[i];
+      step_plainly(options, lists.parameters[i], lists.gradients[i], momentum, is_first_step);
+    }
+    return;
+  }
+  at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay, options.momentum,
+                  options.lr, options.dampening, options.nesterov, options.maximize, is_first_step);
+}
+
+void check(const SgdOptions& options) {
+  require(options.lr >= 0, "SGD", "lr must not be negative", options.lr);
+  require(options.momentum >= 0, "SGD", "momentum must not be negative", options.momentum);
+  require(options.weight_decay >= 0, "SGD", "weight_decay must not be negative", options.weight_decay);
+  require(!options.nesterov || options.momentum > 0, "SGD", "nesterov needs momentum", options.momentum);
+  require(!options.nesterov || options.dampening == 0, "SGD", "nesterov needs zero dampening",
+          options.dampening);
+}
+
+std::vector<ParameterGroup<SgdOptions>> checked(std::vector<ParameterGroup<SgdOptions>> groups) {
+  for (const auto& group : groups) check(group.options);
+  return groups;
+}
+
+}  // namespace
+
+SGD::SGD(std::vector<at::Tensor> parameters, const SgdOptions& options)
+    : SGD(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}) {}
+
+SGD::SGD(std::vector<ParameterGroup<SgdOptions>> groups)
+    : FusedOptimizer(as_groups(checked(std::move(groups))),
+                     std::make_unique<GroupOptions<SgdOptions>>(SgdOptions{})) {}
+
+void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
+                 const Tensors& gradients) {
+  const SgdOptions& fields = static_cast<const GroupOptions<SgdOptions>&>(options).values;
+  if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false);
+  Lists first, later;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    bool made = false;
+    auto& state = state_of<torch::optim::SGDParamState>(parameters[i], made);
+    const bool is_first = !state.momentum_buffer().defined();
+    if (is_first) state.momentum_buffer(at::empty_like(parameters[i]));
+    Lists& lists = is_first ? first : later;
+    lists.parameters.push_back(parameters[i]);
+    lists.gradients.push_back(gradients[i]);
+    lists.momenta.push_back(state.momentum_buffer());
+  }
+  run(fields, first, true);
+  run(fields, later, false);
+}
+
+}  // namespace lockstep::optim

@@ -1,0 +1,110 @@
+#include "bucket_pipeline.hpp"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <sstream>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+GradientBucket bucket_of(c10d::GradBucket& bucket) {
+  return {.index = bucket.getIndex(),
+          .is_last = bucket.isLast(),
+          .buffer = bucket.getBuffer(),
+          .gradients = bucket.getGradients(),
+          .parameters = bucket.getParameters()};
+}
+
+void check_result(const at::Tensor& result, const GradientBucket& bucket, const CommHook& hook) {
+  if (result.defined() && result.numel() == bucket.buffer.numel() &&
+      result.device() == bucket.buffer.device()) {
+    return;
+  }
+  std::ostringstream text;
+  text << "communication hook '" << hook.name() << "': expected " << bucket.buffer.numel()
+       << " gradients back for bucket " << bucket.index << ", but got ";
+  if (result.defined()) {
+    text << result.numel() << " on " << result.device();
+  } else {
+    text << "an undefined tensor";
+  }
+  throw UsageError(text.str());
+}
+
+/// The reducer gets a future that is complete at once and asks for the gradients when backward has ended: so
+/// that both halves of a hook run in the thread of backward, in the same order on every rank.
+class ReducerHook : public c10d::CommHookInterface {
+ public:
+  explicit ReducerHook(std::shared_ptr<BucketPipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const GradientBucket ours = bucket_of(bucket);
+    pipeline_->start(ours);
+    if (ours.is_last) last_ = ours.index;
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    future->markCompleted(static_cast<std::int64_t>(ours.index));
+    return future;
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    const auto index = static_cast<std::size_t>(result.toInt());
+    at::Tensor gradients = pipeline_->finish(index);
+    if (index == last_) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [pipeline = pipeline_] { pipeline->after_backward(); });
+    }
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<BucketPipeline> pipeline_;
+  std::size_t last_ = 0;
+};
+
+/// The gradients in `averaged`, laid out in memory as the reducer does it: as their parameters.
+std::vector<at::Tensor> split(const at::Tensor& averaged, const GradientBucket& bucket) {
+  std::vector<at::Tensor> parts;
+  std::int64_t offset = averaged.storage_offset();
+  for (const auto& parameter : bucket.parameters) {
+    const bool dense = parameter.is_non_overlapping_and_dense();
+    parts.push_back(averaged.as_strided(
+        parameter.sizes(), dense ? parameter.strides() : parameter.contiguous().strides(), offset));
+    offset += parameter.numel();
+  }
+  return parts;
+}
+
+}  // namespace
+
+BucketPipeline::BucketPipeline(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
+                               const std::vector<NamedTensor>& parameters)
+    : group_(group), hook_(std::move(hook)), parameters_(parameters) {}
+
+void BucketPipeline::start(const GradientBucket& bucket) {
+  const at::NoGradGuard no_grad;
+  if (check_ != nullptr) check_->look(bucket);
+  pending_.insert_or_assign(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
+}
+
+at::Tensor BucketPipeline::finish(std::size_t index) {
+  const at::NoGradGuard no_grad;
+  const auto pending = std::move(pending_.extract(index).mapped());
+  at::Tensor result = pending.finish();
+  check_result(result, pending.bucket, *hook_);
+  if (apply_) apply_(pending.bucket.parameters, split(result.view(-1), pending.bucket));
+  return result;
+}
+
+void BucketPipeline::after_backward() {
+  const bool dropped = check_ != nullptr && check_->conclude();
+  if (!dropped && !apply_) return;
+  for (const auto& entry : parameters_) clear_gradient(entry.tensor);
+}
+
+std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<BucketPipeline> pipeline) {
+  return std::make_unique<ReducerHook>(std::move(pipeline));
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <vector>
+
+#include "bucket_pipeline.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "plain_mean.hpp"
+#include "reducer_setup.hpp"
+#include "step_watch.hpp"
+
+namespace lockstep {
+
+/// While a join() runs.
+struct JoinState {
+  JoinOptions options;
+  /// Whose buffers count: the last rank that still has batches.
+  int authority = 0;
+};
+
+struct DdpState {
+  DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
+           const DistributedDataParallelOptions& ddp_options);
+
+  void install_reducer(BucketLayout buckets);
+  /// The pipeline, which from now on stands between the reducer and the other ranks.
+  parallel::BucketPipeline& need_pipeline();
+  void rebuild_buckets();
+  /// Copies values of `root` to the other ranks. *Collective*.
+  void broadcast(const std::vector<NamedTensor>& named, int root);
+
+  bool synchronises() const { return reducer != nullptr && synchronise && at::GradMode::is_enabled(); }
+
+  std::vector<NamedTensor> parameters;
+  ProcessGroup group;
+  DistributedDataParallelOptions options;
+  std::shared_ptr<parallel::TimedReducer> reducer;  // Null in a group of one.
+  // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
+  std::shared_ptr<c10d::Logger> logger;
+  std::shared_ptr<parallel::BucketPipeline> pipeline;  // Null where the reducer averages by itself.
+  std::shared_ptr<parallel::PlainMean> mean;           // What the pipeline does without a hook.
+  parallel::StepWatch watch;
+  std::optional<JoinState> join;
+  bool applies_in_backward = false;
+  bool has_buffers = false;
+  bool synchronise = true;      // Off inside no_sync().
+  bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.
+  bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
+};
+
+/// "rank 1 of 2: DistributedDataParallel".
+std::string describe(const ProcessGroup& group);
+
+/// Keeps the first name of each tensor: tied weights are trained once.
+std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors);
+
+}  // namespace lockstep

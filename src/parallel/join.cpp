@@ -1,0 +1,148 @@
+#include "join.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+
+#include "../comm/c10d_handles.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What a rank is about to do; more is compared with less.
+enum Presence : std::int64_t { kThrough, kForwardOnly, kBackwardAlone, kBackward };
+
+/// Of every rank, in rank order. *Collective*.
+std::vector<std::int64_t> exchange(const ProcessGroup& group, std::int64_t mine) {
+  const auto numbers = at::TensorOptions(group.object_device()).dtype(at::kLong);
+  at::Tensor all = at::empty({group.size()}, numbers);
+  group.all_gather_into_tensor(all, at::full({1}, mine, numbers));
+  all = all.to(at::kCPU);
+  return {all.const_data_ptr<std::int64_t>(), all.const_data_ptr<std::int64_t>() + all.numel()};
+}
+
+/// The last rank for which the exchanged number is not 0; -1 when it is for all.
+int last_of(const std::vector<std::int64_t>& presences) {
+  const auto found =
+      std::find_if(presences.rbegin(), presences.rend(), [](auto presence) { return presence != 0; });
+  return static_cast<int>(presences.rend() - found) - 1;
+}
+
+void check_termination(const DdpState& state, const std::vector<std::int64_t>& presences) {
+  if (!state.join->options.throw_on_early_termination) return;
+  std::string through;
+  for (std::size_t rank = 0; rank < presences.size(); ++rank) {
+    if (presences[rank] == kThrough) through += (through.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (through.empty()) return;
+  throw Error(describe(state.group) + ": these ranks have no more batches while others have: " + through);
+}
+
+/// The number of ranks that still have batches, as the reducer asks for it.
+class CountWork : public c10d::Work {
+ public:
+  explicit CountWork(int count)
+      : future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+    future_->markCompleted(std::vector<at::Tensor>{at::full({1}, count, at::kInt)});
+  }
+  bool isCompleted() override { return true; }
+  bool wait(std::chrono::milliseconds) override { return true; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+void set_divisor(DdpState& state, const std::vector<std::int64_t>& presences) {
+  if (state.join->options.divide_by_initial_world_size) return;
+  const auto active =
+      presences.size() - static_cast<std::size_t>(std::count(presences.begin(), presences.end(), kThrough));
+  state.mean->set_divisor(static_cast<int>(active));
+  state.reducer->set_forward_pass_work_handle(c10::make_intrusive<CountWork>(static_cast<int>(active)),
+                                              /*useStaticWorldSize=*/false);
+}
+
+/// What the others' backward sends, with zeros, in the same order.
+void shadow_backward(DdpState& state) {
+  auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> sent;
+  for (auto& bucket : buckets) sent.push_back(state.reducer->run_comm_hook(bucket));
+  if (state.options.find_unused_parameters && !state.options.static_graph) {
+    std::vector<at::Tensor> map{state.reducer->get_local_used_map_on_device()};
+    sent.push_back(comm::to_intrusive(state.group.c10d_process_group())->allreduce(map)->getFuture());
+  }
+  for (auto& future : sent) future->wait();
+  if (state.pipeline != nullptr) {
+    for (std::size_t index = 0; index < buckets.size(); ++index) state.pipeline->finish(index);
+    state.pipeline->after_backward();
+  }
+  state.reducer->push_rebuilt_params_for_all_indices();
+}
+
+/// Takes part in one step of the others; false when there are none left.
+bool shadow_step(DdpState& state, const std::function<std::vector<NamedTensor>()>& buffers) {
+  const auto presences = exchange(state.group, kThrough);
+  const std::int64_t most = *std::max_element(presences.begin(), presences.end());
+  if (most == kThrough) return false;
+  check_termination(state, presences);
+  if (most >= kBackwardAlone) state.rebuild_buckets();
+  if (state.has_buffers && state.options.broadcast_buffers && state.buffers_are_due)
+    state.broadcast(without_repeats(buffers()), last_of(presences));
+  state.buffers_are_due = most == kBackward;
+  if (most == kBackward) {
+    state.watch.step(std::nullopt, /*compares=*/false);
+    shadow_backward(state);
+  }
+  return true;
+}
+
+void check_joinable(const DdpState& state) {
+  if (!state.options.sparse_parameters.empty())
+    throw UsageError(
+        "join: gradients of zero can stand for dense ones only, and there are sparse_parameters");
+  if (state.applies_in_backward)
+    throw UsageError(
+        "join: a rank without batches must not step, so gradients cannot be applied in backward");
+}
+
+/// Ends the join also when the body throws.
+struct JoinScope {
+  JoinScope(DdpState& ddp, const JoinOptions& options) : state(ddp) { state.join = JoinState{options, 0}; }
+  ~JoinScope() {
+    state.join.reset();
+    state.mean->set_divisor(state.group.size());
+    state.reducer->set_forward_pass_work_handle(nullptr, /*useStaticWorldSize=*/true);
+  }
+  JoinScope(const JoinScope&) = delete;
+  JoinScope& operator=(const JoinScope&) = delete;
+  DdpState& state;
+};
+
+}  // namespace
+
+void parallel::meet_joined_ranks(DdpState& state) {
+  const bool backward = at::GradMode::is_enabled();
+  const Presence mine = state.synchronises() ? kBackward : backward ? kBackwardAlone : kForwardOnly;
+  const auto presences = exchange(state.group, mine);
+  check_termination(state, presences);
+  state.join->authority = last_of(presences);
+  set_divisor(state, presences);
+}
+
+void DistributedDataParallelBase::join_after(const std::function<void()>& body, const JoinOptions& options,
+                                             const std::function<std::vector<NamedTensor>()>& buffers,
+                                             const std::function<std::vector<NamedTensor>()>& parameters) {
+  if (state_->reducer == nullptr) return body();
+  check_joinable(*state_);
+  const JoinScope scope(*state_, options);
+  body();
+  std::int64_t shadowed = 0;
+  while (shadow_step(*state_, buffers)) ++shadowed;
+  const int last = last_of(exchange(state_->group, shadowed == 0 ? 1 : 0));
+  state_->broadcast(without_repeats(parameters()), last);
+  if (state_->options.broadcast_buffers) state_->broadcast(without_repeats(buffers()), last);
+}
+
+}  // namespace lockstep

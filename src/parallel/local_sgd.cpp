@@ -1,0 +1,61 @@
+#include "lockstep/parallel/local_sgd.hpp"
+
+#include <ATen/ops/cat.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/parallel/comm_hooks.hpp"
+
+namespace lockstep {
+namespace {
+
+void average(const ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> rows;
+  for (const auto& parameter : parameters) rows.push_back(parameter.detach().reshape(-1));
+  if (rows.empty()) return;
+  const at::Tensor flat = at::cat(rows).div_(group.size());
+  group.all_reduce(flat);
+  std::int64_t offset = 0;
+  for (const auto& parameter : parameters) {
+    parameter.detach().copy_(flat.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+    offset += parameter.numel();
+  }
+}
+
+}  // namespace
+
+PostLocalSgdHook::PostLocalSgdHook(const PostLocalSgdOptions& options) : options_(options) {
+  if (options.start_iteration < 0) throw UsageError("PostLocalSgdHook: start_iteration must not be negative");
+}
+
+std::string PostLocalSgdHook::name() const {
+  return "post-local SGD: start_iteration " + std::to_string(options_.start_iteration) + ", subgroup of " +
+         std::to_string(options_.subgroup ? options_.subgroup->size() : 1);
+}
+
+FinishBucket PostLocalSgdHook::start(const GradientBucket& bucket, const ProcessGroup& group) {
+  const bool over_all = iteration_ < options_.start_iteration;
+  if (bucket.is_last) ++iteration_;
+  if (over_all) return AllReduceHook{}.start(bucket, group);
+  if (options_.subgroup) return AllReduceHook{}.start(bucket, *options_.subgroup);
+  return [buffer = bucket.buffer] { return buffer; };
+}
+
+PeriodicModelAverager::PeriodicModelAverager(const ProcessGroup& group,
+                                             const PeriodicModelAveragerOptions& options)
+    : group_(group), options_(options) {
+  if (options.period < 1) throw UsageError("PeriodicModelAverager: period must be at least 1");
+  if (options.warmup_steps < 0) throw UsageError("PeriodicModelAverager: warmup_steps must not be negative");
+}
+
+void PeriodicModelAverager::average_parameters(const std::vector<at::Tensor>& parameters) {
+  const std::int64_t step = step_++;
+  if (step < options_.warmup_steps || (step - options_.warmup_steps) % options_.period != 0) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> trained;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) trained.push_back(parameter);
+  }
+  average(group_, trained);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,144 @@
+#include "reducer_setup.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "../comm/c10d_handles.hpp"
+#include "../comm/shared_allocation.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> result;
+  for (const auto& entry : named) result.push_back(entry.tensor);
+  return result;
+}
+
+bool names_one_of(const std::vector<NamedTensor>& parameters, const std::string& name) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const NamedTensor& entry) { return entry.name == name; });
+}
+
+std::vector<bool> sparse_flags(const std::vector<NamedTensor>& parameters,
+                               const std::vector<std::string>& sparse) {
+  std::vector<bool> flags;
+  for (const auto& entry : parameters) {
+    flags.push_back(std::find(sparse.begin(), sparse.end(), entry.name) != sparse.end());
+  }
+  return flags;
+}
+
+std::int64_t cap_of(const DistributedDataParallelOptions& options) {
+  return std::max(std::int64_t{1}, static_cast<std::int64_t>(options.bucket_cap_mb * 1024 * 1024));
+}
+
+bool has_default_cap(const DistributedDataParallelOptions& options) {
+  return options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb;
+}
+
+std::int64_t first_cap_of(const DistributedDataParallelOptions& options) {
+  return has_default_cap(options) ? std::int64_t{c10d::kDefaultFirstBucketBytes} : cap_of(options);
+}
+
+}  // namespace
+
+std::string complaint_about(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+                            const DistributedDataParallelOptions& options) {
+  if (parameters.empty()) {
+    return "DistributedDataParallel is not needed for a module without a parameter that requires a gradient";
+  }
+  if (!(options.bucket_cap_mb > 0)) return "bucket_cap_mb must be more than 0";
+  for (const auto& entry : parameters) {
+    if (entry.tensor.device() == group.device()) continue;
+    return "parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
+           ", but the process group was made for " + group.device().str() +
+           ": move the module to that device before wrapping it";
+  }
+  for (const auto& name : options.sparse_parameters) {
+    if (!names_one_of(parameters, name)) {
+      return "sparse_parameters names '" + name + "', which is no trained parameter of the module";
+    }
+  }
+  if (!options.sparse_parameters.empty() && options.non_finite_gradients != NonFiniteGradients::ignore)
+    return "non_finite_gradients looks at dense gradients only, and there are sparse_parameters";
+  return "";
+}
+
+std::string complaint_about_applying(const DistributedDataParallelOptions& options) {
+  if (!options.sparse_parameters.empty()) return "there are sparse_parameters";
+  if (options.find_unused_parameters || options.static_graph) {
+    return "find_unused_parameters and static_graph allow parameters without a gradient, which would be "
+           "stepped with a gradient of zero";
+  }
+  if (options.non_finite_gradients == NonFiniteGradients::skip) {
+    return "whether a step is skipped is known when backward has ended, after the first parameters have been "
+           "stepped";
+  }
+  return "";
+}
+
+std::string summary_of(const DistributedDataParallelOptions& options) {
+  std::ostringstream text;
+  text << "bucket_cap_mb " << options.bucket_cap_mb << ", broadcast_buffers " << options.broadcast_buffers
+       << ", find_unused_parameters " << options.find_unused_parameters << ", static_graph "
+       << options.static_graph << ", non_finite_gradients " << static_cast<int>(options.non_finite_gradients)
+       << ", stragglers.every " << options.stragglers.every;
+  return text.str();
+}
+
+BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
+                           const DistributedDataParallelOptions& options) {
+  const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
+  std::vector<std::size_t> limits{static_cast<std::size_t>(cap_of(options))};
+  if (rebuilt_later) {
+    limits = {static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())};
+  } else if (has_default_cap(options)) {
+    limits.insert(limits.begin(), static_cast<std::size_t>(first_cap_of(options)));
+  }
+  const auto sparse = sparse_flags(parameters, options.sparse_parameters);
+  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(tensors_of(parameters), limits, sparse));
+  std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+std::optional<StepTimes> TimedReducer::times() const {
+  using Event = c10d::Timer::Event;
+  if (timer_ == nullptr || !params_.front().is_cpu()) return std::nullopt;
+  const auto forward = timer_->measureDifference(Event::kForwardStart, Event::kBackwardComputeStart);
+  const auto backward = timer_->measureDifference(Event::kBackwardComputeStart, Event::kBackwardComputeEnd);
+  const auto sent = timer_->measureDifference(Event::kBackwardCommStart, Event::kBackwardCommEnd);
+  const auto hidden = timer_->measureDifference(Event::kBackwardCommStart, Event::kBackwardComputeEnd);
+  if (!forward || !backward || !sent || !hidden) return std::nullopt;
+  return StepTimes{*forward, *backward, *sent, std::min(*hidden, *sent)};
+}
+
+std::shared_ptr<TimedReducer> make_reducer(const std::vector<NamedTensor>& parameters, BucketLayout buckets,
+                                           const ProcessGroup& group,
+                                           const DistributedDataParallelOptions& options) {
+  const comm::SharedAllocation buckets_are_shared(group);
+  std::unordered_map<std::size_t, std::string> names;
+  for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
+  auto reducer = std::make_shared<TimedReducer>(
+      tensors_of(parameters), std::move(buckets), comm::to_intrusive(group.c10d_process_group()),
+      sparse_flags(parameters, options.sparse_parameters), cap_of(options), options.find_unused_parameters,
+      options.gradient_as_bucket_view, std::move(names), first_cap_of(options), false, false,
+      std::vector<std::int64_t>{});
+  reducer->set_ddp_runtime_logging_sample_rate(1);  // Five looks at the clock in each step.
+  return reducer;
+}
+
+void check_layout(const BucketLayout& layout, std::size_t parameters) {
+  std::vector<std::size_t> numbers;
+  for (const auto& bucket : layout) numbers.insert(numbers.end(), bucket.begin(), bucket.end());
+  std::sort(numbers.begin(), numbers.end());
+  bool each_once = numbers.size() == parameters;
+  for (std::size_t i = 0; each_once && i < parameters; ++i) each_once = numbers[i] == i;
+  if (each_once) return;
+  throw UsageError("set_bucket_layout: the layout must name each of the " + std::to_string(parameters) +
+                   " trained parameters once");
+}
+
+}  // namespace lockstep::parallel

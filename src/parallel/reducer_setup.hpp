@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <vector>
+
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "step_watch.hpp"
+
+namespace lockstep::parallel {
+
+/// A reducer that tells what it has measured.
+class TimedReducer : public c10d::Reducer {
+ public:
+  using Reducer::Reducer;
+
+  /// Of the last synchronised step; nothing when it was not completed, and on GPUs, where asking would wait.
+  std::optional<StepTimes> times() const;
+  bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
+};
+
+/// What keeps these parameters from being trained, or "".
+std::string complaint_about(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
+                            const DistributedDataParallelOptions& options);
+
+/// Why gradients cannot be applied in backward with these options, or "".
+std::string complaint_about_applying(const DistributedDataParallelOptions& options);
+
+/// The options on which all ranks must agree, in words.
+std::string summary_of(const DistributedDataParallelOptions& options);
+
+/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be
+/// rebuilt after the first iteration, one bucket for all; else buckets in reverse order of registration.
+BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
+                           const DistributedDataParallelOptions& options);
+
+/// Throws UsageError unless each of so many parameters is in the layout once.
+void check_layout(const BucketLayout& layout, std::size_t parameters);
+
+std::shared_ptr<TimedReducer> make_reducer(const std::vector<NamedTensor>& parameters, BucketLayout buckets,
+                                           const ProcessGroup& group,
+                                           const DistributedDataParallelOptions& options);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Times a training step of 2 ranks, one thread each, with AdamW: Lockstep and PyTorch's DDP over Gloo in turns, and prints
+medians and ratios for an MLP, a ResNet-18 and a small GPT.
+
+Usage: ddp_step.py LAUNCHER DDP_STEP [MODEL ...]      run it with a Python that has torch
+ROUNDS=n and STEPS=n in the environment: rounds of all variants (3), and steps timed in each (15)
+"""
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+PEER = str(pathlib.Path(__file__).parent / "ddp_peer.py")
+ROUNDS, STEPS, WARMUP = int(os.environ.get("ROUNDS", "3")), os.environ.get("STEPS", "15"), "4"
+
+
+def lockstep(program, *flags):
+    return lambda model: [program, "--model", model, "--steps", STEPS, "--warmup", WARMUP, *flags]
+
+
+def python(optimizer, sync):
+    return lambda model: [PEER, model, STEPS, WARMUP, optimizer, sync]
+
+
+def variants(program):
+    """The first one is what the ratios are to."""
+    return {
+        "Python DDP, gloo": python("default", "sync"),
+        "Python DDP, gloo, fused AdamW": python("fused", "sync"),
+        "Python no_sync, fused AdamW": python("fused", "alone"),
+        "Lockstep, gloo": lockstep(program, "--backend", "gloo"),
+        "Lockstep, gloo, bucket views": lockstep(program, "--backend", "gloo", "--view"),
+        "Lockstep, gloo, all_reduce hook": lockstep(program, "--backend", "gloo", "--hook", "all_reduce"),
+        "Lockstep, gloo, torch::optim::AdamW": lockstep(program, "--backend", "gloo", "--optimizer", "torch"),
+        "Lockstep, default backend": lockstep(program),
+        "Lockstep no_sync": lockstep(program, "--no-sync"),
+    }
+
+
+def times(launcher, command):
+    """Milliseconds of each step, as rank 0 prints them."""
+    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable}
+    result = subprocess.run([launcher, "run", "--nproc-per-node", "2", *command], env=settings, text=True,
+                            stdout=subprocess.PIPE, check=True, timeout=600)
+    return [float(line) for line in result.stdout.splitlines()]
+
+
+def main(launcher, program, *models):
+    for model in models or ("mlp", "resnet", "gpt"):
+        medians = {name: [] for name in variants(program)}
+        for _ in range(ROUNDS):
+            for name, command in variants(program).items():
+                medians[name].append(statistics.median(times(launcher, command(model))))
+        first = statistics.median(next(iter(medians.values())))
+        print(f"\n{model:38}  ms  of Python's   rounds")
+        for name, values in medians.items():
+            middle = statistics.median(values)
+            print(f"{name:36} {middle:7.2f} {middle / first:9.2f}   {' '.join(f'{value:.1f}' for value in values)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,156 @@
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/parallel/comm_hooks.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/parallel/local_sgd.hpp"
+#include "lockstep/parallel/power_sgd.hpp"
+#include "support/ranks.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::message_of;
+using testing::run_group;
+
+/// Adds up without dividing, and keeps a record.
+struct SumHook : CommHook {
+  std::string name() const override { return "sum"; }
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override {
+    record += bucket.is_last ? "L" : "s";
+    EXPECT_EQ(bucket.gradients.size(), bucket.parameters.size());
+    EXPECT_TRUE(bucket.gradients.front().is_alias_of(bucket.buffer));
+    return [this, buffer = bucket.buffer, work = group.all_reduce_async(bucket.buffer)]() mutable {
+      work.wait();
+      record += "f";
+      return buffer.clone();
+    };
+  }
+  void buckets_changed() override { record += "c"; }
+  std::string record;
+};
+
+at::Tensor rows(int rank) { return torch::full({2, 6}, rank + 1.0); }
+
+TEST(CommHook, OnesOwnSeesEveryBucketInOrder) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Sequential net(torch::nn::Linear(6, 6), torch::nn::Linear(6, 1));
+    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 1e-6});
+    const auto hook = std::make_shared<SumHook>();
+    ddp.register_comm_hook(hook);
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      ddp(rows(group.rank())).sum().backward();
+    }
+    EXPECT_EQ(hook->record,
+              "Lfc"
+              "sssLffffsssLffff");
+    EXPECT_TRUE((net->parameters().back().grad() == 4).all().item<bool>());  // 2 rows on each of 2 ranks.
+  });
+}
+
+TEST(CommHook, AnotherOneReplacesIt) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(6, 1);
+    DistributedDataParallel ddp(net, group, {.gradient_as_bucket_view = true});
+    ddp.register_comm_hook(std::make_shared<SumHook>());
+    ddp(rows(group.rank())).sum().backward();
+    EXPECT_TRUE((net->weight.grad() == 6).all().item<bool>());
+    ddp.zero_grad();
+    ddp.register_comm_hook(std::make_shared<AllReduceHook>());
+    ddp(rows(group.rank())).sum().backward();
+    EXPECT_TRUE((net->weight.grad() == 3).all().item<bool>());
+  });
+}
+
+TEST(CommHook, ItsExceptionsComeOutOfBackward) {
+  struct Refusing : SumHook {
+    FinishBucket start(const GradientBucket&, const ProcessGroup&) override { throw DataError("no"); }
+  };
+  struct Shrinking : SumHook {
+    FinishBucket start(const GradientBucket& bucket, const ProcessGroup&) override {
+      return [bucket] { return bucket.buffer.narrow(0, 0, 1); };
+    }
+  };
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(6, 1), other(6, 1);
+    DistributedDataParallel ddp(net, group), second(other, group);
+    ddp.register_comm_hook(std::make_shared<Refusing>());
+    EXPECT_THROWS(ddp(rows(0)).sum().backward(), DataError, "no");
+    second.register_comm_hook(std::make_shared<Shrinking>());
+    EXPECT_THROWS(second(rows(0)).sum().backward(), UsageError, "expected 7 gradients back for bucket 0",
+                  "but got 1 on cpu");
+  });
+}
+
+TEST(CommHook, EveryRankMustRegisterTheSame) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(6, 1);
+    DistributedDataParallel ddp(net, group);
+    const auto type = group.rank() == 0 ? at::kHalf : at::kBFloat16;
+    EXPECT_THROWS(ddp.register_comm_hook(std::make_shared<CompressHook>(type)), CommunicationError,
+                  "rank 0 has 'compress to Half'; rank 1 has 'compress to BFloat16'");
+    EXPECT_THROWS(ddp.register_comm_hook(nullptr), UsageError, "expected a hook");
+  });
+}
+
+TEST(CommHook, WrongOptionsAreRefused) {
+  EXPECT_THROWS(CompressHook(at::kFloat), UsageError, "expected Half or BFloat16", "but got Float");
+  EXPECT_THROWS(PowerSgdHook({.start_iteration = 1}), UsageError, "start_iteration must be more than 1");
+  EXPECT_THROWS(PowerSgdHook({.matrix_approximation_rank = 0}), UsageError, "must be at least 1");
+  EXPECT_THROWS(TopKHook({.fraction = 0}), UsageError, "fraction must be more than 0");
+  EXPECT_THROWS(TopKHook({.start_iteration = 0}), UsageError, "start_iteration must be at least 1");
+  EXPECT_THROWS(QuantizationHook({.channel = -1}), UsageError, "channel must be 0");
+}
+
+/// With a gradient that stays the same, whatever is not sent comes later: over time, the sum of what was sent
+/// and of what is still kept is the sum of all gradients.
+TEST(TopKHook, SendsTheLargestAndKeepsTheRest) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(torch::nn::LinearOptions(4, 1).bias(false));
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook(std::make_shared<TopKHook>(TopKOptions{.fraction = 0.25, .start_iteration = 1}));
+    const at::Tensor gradient = group.rank() == 0 ? torch::tensor({{8.0F, 1.0F, 6.0F, 0.0F}})
+                                                  : torch::tensor({{0.0F, 1.0F, 2.0F, 10.0F}});
+    const std::vector<std::vector<float>> expected{
+        {4, 1, 4, 5}, {4, 0, 0, 5}, {0, 0, 6, 5}, {8, 0, 0, 5}};  // Rank 0 sends 8, then 6 + 6, then 8 + 8.
+    for (const auto& means : expected) {
+      ddp.zero_grad();
+      ddp(gradient).sum().backward();
+      EXPECT_TRUE(torch::equal(net->weight.grad(), torch::tensor(means).view({1, 4}))) << net->weight.grad();
+    }
+  });
+}
+
+TEST(PowerSgdHook, CountsWhatItSpares) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(32, 32);
+    DistributedDataParallel ddp(net, group);
+    const auto hook = std::make_shared<PowerSgdHook>(PowerSgdOptions{.start_iteration = 2});
+    ddp.register_comm_hook(hook);
+    for (int step = 0; step < 3; ++step) ddp(torch::randn({4, 32})).square().sum().backward();
+    EXPECT_EQ(hook->statistics().before, 32 * 32 + 32);
+    EXPECT_EQ(hook->statistics().after, 32 + 32 + 32);
+    EXPECT_DOUBLE_EQ(hook->statistics().rate(), 11.0);
+  });
+}
+
+TEST(PostLocalSgd, SubgroupsAverageWithinThemselves) {
+  run_group(4, [&](const ProcessGroup& group) {
+    auto low = group.new_group({0, 1}), high = group.new_group({2, 3});
+    torch::nn::Linear net(torch::nn::LinearOptions(6, 1).bias(false));
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook(std::make_shared<PostLocalSgdHook>(
+        PostLocalSgdOptions{.start_iteration = 1, .subgroup = low ? low : high}));
+    ddp(rows(group.rank())).sum().backward();
+    EXPECT_TRUE((net->weight.grad() == 5).all().item<bool>());  // 2 rows of 1, 2, 3 and 4.
+    ddp.zero_grad();
+    ddp(rows(group.rank())).sum().backward();
+    EXPECT_TRUE((net->weight.grad() == (group.rank() < 2 ? 3 : 7)).all().item<bool>());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
