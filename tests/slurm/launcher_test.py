@@ -44,7 +44,9 @@ class LauncherTest(jobs.JobTest):
         job = self.cluster.submit(self.template("many-nodes-by-launcher"), *self.saver, self.folder("usr1"))
         self.cluster.until_output(job, "waits", times=4)
         self.cluster.call("scancel", "--signal=USR1", job)
-        self.assertEqual(self.completed(job).count("saves after USR1"), 4)
+        # Slurm may send a signal twice, and a rank may begin to save again before its first save has ended it.
+        output = self.completed(job)
+        self.assertEqual(set(re.findall(r"rank (\d) saves after USR1", output)), {"0", "1", "2", "3"}, output)
 
     def test_z_a_lost_node_does_not_end_an_elastic_job(self):
         if self.cluster.flat:
