@@ -9,7 +9,18 @@ WorkerPool::WorkerPool(const std::vector<Worker>& workers, Body body)
 
 WorkerPool::~WorkerPool() {
   stop_ = true;
-  for (auto& thread : threads_) thread.join();
+  join();
+}
+
+void WorkerPool::wait() {
+  join();
+  rethrow();
+}
+
+void WorkerPool::join() {
+  for (auto& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 void WorkerPool::rethrow() {

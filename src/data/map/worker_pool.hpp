@@ -25,10 +25,13 @@ class WorkerPool {
 
   /// Whether all have returned.
   bool done() const noexcept { return running_.load() == 0; }
+  /// Waits until all have returned, and throws as rethrow().
+  void wait();
   /// Throws what the first that failed has thrown.
   void rethrow();
 
  private:
+  void join();
   void run(const Worker& worker);
 
   Body body_;
