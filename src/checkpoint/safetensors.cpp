@@ -84,9 +84,9 @@ at::ScalarType scalar_type(const std::string& dtype) {
 Header read_header(InputFile& file, const std::string& name) {
   std::string first(std::min<std::uint64_t>(kLengthBytes, file.size()), '\0');
   file.read(first.data(), first.size());
-  std::string json(safetensors::checked_header_length(first, file.size(), name), '\0');
-  file.read(json.data(), json.size());
-  return safetensors::parse_header(json, file.size() - kLengthBytes - json.size(), name);
+  std::string text(safetensors::checked_header_length(first, file.size(), name), '\0');
+  file.read(text.data(), text.size());
+  return safetensors::parse_header(text, file.size() - kLengthBytes - text.size(), name);
 }
 
 }  // namespace
