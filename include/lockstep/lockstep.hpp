@@ -23,10 +23,13 @@
 #include "lockstep/comm/store.hpp"
 #include "lockstep/comm/trace.hpp"
 
+#include "lockstep/data/arrow_dataset.hpp"
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/collate.hpp"
+#include "lockstep/data/column_builder.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/dataset.hpp"
+#include "lockstep/data/dataset_dict.hpp"
 #include "lockstep/data/idx.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/tokenizer.hpp"
