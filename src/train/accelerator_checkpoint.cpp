@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/stop_signals.hpp"
@@ -16,13 +17,8 @@ json to_json(const LatestCheckpoint& latest) {
     document["passed_over"].push_back({{"path", bad.path.string()}, {"reason", bad.reason}});
   }
   if (!latest.checkpoint) return document;
-  const auto& info = latest.checkpoint->info;
   document["path"] = latest.checkpoint->path.string();
-  document["step"] = info.step;
-  document["epoch"] = info.epoch;
-  document["world_size"] = info.world_size;
-  document["started_from"] = info.started_from;
-  document["sequence"] = info.sequence;
+  document["info"] = manifest::info_to_json(latest.checkpoint->info);
   return document;
 }
 
@@ -32,11 +28,7 @@ LatestCheckpoint latest_from(const json& document) {
     latest.passed_over.push_back({bad["path"], bad["reason"]});
   if (!document.contains("path")) return latest;
   latest.checkpoint = Checkpoint{.path = document["path"].get<std::string>(),
-                                 .info = {.step = document["step"],
-                                          .epoch = document["epoch"],
-                                          .world_size = document["world_size"],
-                                          .started_from = document["started_from"],
-                                          .sequence = document["sequence"]}};
+                                 .info = manifest::info_from_json(document["info"])};
   return latest;
 }
 

@@ -1,6 +1,7 @@
 #include "training_state.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <map>
@@ -9,6 +10,7 @@
 #include "broadcast_tensors.hpp"
 #include "loader_json.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -121,6 +123,8 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group) const {
 void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info) const {
   const Content content = gather(accelerator.process_group());
   info.world_size = accelerator.num_processes();
+  info.lockstep_version = version();
+  info.libtorch_version = TORCH_VERSION;
   if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
   accelerator.on_main_process(
       [&] { write_checkpoint(path, info, [&](const fs::path& folder) { write_files(folder, content); }); });

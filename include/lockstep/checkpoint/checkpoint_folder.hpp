@@ -21,6 +21,11 @@ struct CheckpointInfo {
   /// Numbers the checkpoints of a folder in the order in which they were committed, from 1. A run that goes
   /// back to an earlier step still writes the newest checkpoint.
   std::int64_t sequence = 0;
+  /// How good the model was, where the program said so: what `keep_best` compares.
+  std::optional<double> metric = {};
+  /// Who wrote it: "0.1.0". Empty where that is not known.
+  std::string lockstep_version = {};
+  std::string libtorch_version = {};
 };
 
 /// A checkpoint and the folder that it is in.
