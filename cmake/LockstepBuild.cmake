@@ -27,12 +27,19 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
+# lockstep_uses_libtorch(target): its sources share the precompiled header, and some are compiled in one go, because most of
+# a LibTorch file's time goes into what all of them include.
+function(lockstep_uses_libtorch target)
+  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+endfunction()
+
 # lockstep_program(name SOURCES a.cpp ... [LIBRARIES x ...]): a program in build/bin, installed, that uses the library.
 function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep lockstep_flags ${arg_LIBRARIES})
-  target_precompile_headers(${name} REUSE_FROM lockstep_pch)
+  lockstep_uses_libtorch(${name})
   # Stacks (lockstep stacks, last words) name functions only where they are exported.
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
