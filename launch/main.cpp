@@ -35,6 +35,7 @@ constexpr const char* kUsage =
     "  trace       Tells from the ranks' traces who waits for whom; see lockstep trace --help.\n"
     "  bench       Measures the collectives of a job's ranks: lockstep bench comm --nproc-per-node 2.\n"
     "  checkpoint  Lists, checks, compares and joins saved trainings; see lockstep checkpoint --help.\n"
+    "  test        Checks this installation on several ranks: lockstep test --nproc-per-node 4.\n"
     "  env         Prints versions, the host and the variables that matter, for reports of problems.\n"
     "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
     "  --help      Shows this text and ends.\n"
@@ -90,6 +91,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (command == "checkpoint") return checkpoint_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "env")
     return env_command({words.begin() + 1, words.end()}, process_environment(), std::cout);
+  if (command == "test") return run(test_words({words.begin() + 1, words.end()}));
   if (command == "slurm") return slurm_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "--version") {
     std::cout << "lockstep " << version() << '\n';
