@@ -28,7 +28,7 @@ struct CsvOptions {
   /// Whether the first row names the columns. Without, they are "0", "1", ... unless column_names is set.
   bool header = true;
   /// The columns' names, instead of the first row's.
-  std::vector<std::string> column_names;
+  std::vector<std::string> column_names = {};
   /// Cells that are null, when not quoted.
   std::vector<std::string> null_values = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"};
 };
@@ -42,7 +42,7 @@ struct LoadOptions {
   /// the first bytes.
   FileFormat format = FileFormat::automatic;
   /// The columns to make: types are converted as by ArrowDataset::cast. By default as found.
-  std::optional<Features> features;
+  std::optional<Features> features = std::nullopt;
   CsvOptions csv = {};
   /// Leaves out the pass over all offsets and lengths of Arrow files: an opening then costs the same for any
   /// size. Only for files that nobody but you could have written: a damaged one can crash the process.
@@ -89,13 +89,13 @@ class Share {
 /// How train_test_split divides.
 struct SplitOptions {
   /// A fraction counts ceil(fraction * rows) test rows. Without both, 0.25.
-  std::optional<Share> test_size;
+  std::optional<Share> test_size = std::nullopt;
   /// A fraction counts floor(fraction * rows) training rows; by default the rest.
-  std::optional<Share> train_size;
+  std::optional<Share> train_size = std::nullopt;
   bool shuffle = true;
   std::uint64_t seed = 0;
   /// A ClassLabel column whose classes both parts are to have in the same shares.
-  std::string stratify_by_column;
+  std::string stratify_by_column = {};
 };
 
 /// Where nulls go when rows are sorted.
@@ -103,7 +103,7 @@ enum class NullPlacement : std::uint8_t { at_end, at_start };
 
 /// One of the columns that rows are sorted by.
 struct SortKey {
-  std::string column;
+  std::string column = {};
   bool descending = false;
 };
 
@@ -188,7 +188,8 @@ class ArrowDataset {
   /// files (above 64 MiB) are sampled: their size, their ends and 1,024 evenly spaced blocks count. Computed
   /// once and kept; the first call may read from the files.
   std::string identity() const;
-  /// The files that its columns are mapped from, each once; none for what lies in memory.
+  /// The files that it was loaded from, each once: those that its columns are mapped from and those that were
+  /// read into memory. None for what was made in memory.
   std::vector<std::filesystem::path> files() const;
 
   // ---- rows -------------------------------------------------------------------------------------------

@@ -48,6 +48,10 @@ class RowMap {
   std::shared_ptr<const std::vector<std::int64_t>> rows_;
 };
 
+namespace table {
+struct Origin;
+}
+
 /// Pieces of one type, one after the other: a column as it lies in the record batches of one or more files.
 /// Immutable. Finding the piece of a row takes constant time for pieces of about equal length.
 class ChunkedArray {
@@ -63,12 +67,15 @@ class ChunkedArray {
     std::int64_t row;
   };
 
-  /// Throws UsageError when a piece has another type.
-  ChunkedArray(DataType type, std::vector<ArrayPointer> chunks);
+  /// Throws UsageError when a piece has another type. `origin` is where they are mapped from, if they are.
+  ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
+               std::shared_ptr<const table::Origin> origin = nullptr);
 
   const DataType& type() const noexcept { return type_; }
   std::int64_t size() const noexcept { return starts_.back(); }
   const std::vector<ArrayPointer>& chunks() const noexcept { return chunks_; }
+  /// Empty for what lies in memory.
+  const std::shared_ptr<const table::Origin>& origin() const noexcept { return origin_; }
   /// The first row of a piece; of `chunks().size()`, the number of rows.
   std::int64_t start(std::size_t chunk) const noexcept { return starts_[chunk]; }
   const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
@@ -89,6 +96,7 @@ class ChunkedArray {
   /// For each block of 2^shift_ rows, the piece in which it begins.
   std::vector<std::size_t> first_;
   int shift_ = 0;
+  std::shared_ptr<const table::Origin> origin_;
 };
 
 namespace table {

@@ -26,7 +26,9 @@ RowMap RowMap::select(std::span<const std::int64_t> rows) const {
   return RowMap(std::make_shared<const std::vector<std::int64_t>>(std::move(mapped)));
 }
 
-ChunkedArray::ChunkedArray(DataType type, std::vector<ArrayPointer> chunks) : type_(std::move(type)) {
+ChunkedArray::ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
+                           std::shared_ptr<const table::Origin> origin)
+    : type_(std::move(type)), origin_(std::move(origin)) {
   starts_.push_back(0);
   for (auto& chunk : chunks) {
     if (!(chunk->type == type_)) {

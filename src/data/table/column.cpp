@@ -5,6 +5,7 @@
 
 #include "half.hpp"
 #include "lockstep/core/error.hpp"
+#include "origin.hpp"
 #include "take.hpp"
 
 namespace lockstep {
@@ -175,19 +176,39 @@ Column Column::select(std::span<const std::int64_t> rows) const {
   return {data_, rows_.select(rows)};
 }
 
-ArrayPointer Column::flatten() const { return table::copy_ranges(type(), table::ranges_of(*data_, rows_)); }
+ArrayPointer Column::flatten() const {
+  return table::copy_ranges(type(), table::ranges_of(*data_, rows_, 0, size()));
+}
+
+namespace {
+
+/// The files of several columns, or nothing when one of them lies in memory.
+std::shared_ptr<const table::Origin> joined_origin(std::span<const Column> columns) {
+  auto joined = std::make_shared<table::Origin>();
+  for (const auto& column : columns) {
+    const auto& origin = column.data()->origin();
+    if (!origin) return nullptr;
+    joined->parts.insert(joined->parts.end(), origin->parts.begin(), origin->parts.end());
+  }
+  return joined;
+}
+
+}  // namespace
 
 Column Column::concatenate(std::span<const Column> columns) {
   if (columns.empty()) throw UsageError("there is no column to concatenate.");
   std::vector<ArrayPointer> chunks;
+  bool whole = true;
   for (const auto& column : columns) {
     if (column.rows_.is_range() && column.size() == column.data_->size()) {
       chunks.insert(chunks.end(), column.data_->chunks().begin(), column.data_->chunks().end());
     } else {
       chunks.push_back(column.flatten());
+      whole = false;
     }
   }
-  auto data = std::make_shared<const ChunkedArray>(columns.front().type(), std::move(chunks));
+  auto data = std::make_shared<const ChunkedArray>(columns.front().type(), std::move(chunks),
+                                                   whole ? joined_origin(columns) : nullptr);
   const auto rows = data->size();
   return {std::move(data), RowMap(0, rows)};
 }

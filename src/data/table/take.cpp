@@ -151,16 +151,17 @@ void copy_values(ArrayData& out, std::span<const Range> ranges) {
 
 }  // namespace
 
-std::vector<Range> ranges_of(const ChunkedArray& data, const RowMap& rows) {
+std::vector<Range> ranges_of(const ChunkedArray& data, const RowMap& rows, std::int64_t start,
+                             std::int64_t count) {
   std::vector<Range> ranges;
-  for (std::int64_t row = 0; row < rows.size();) {
+  for (std::int64_t row = start; row < start + count;) {
     const auto place = data.locate(rows[row]);
     const auto* array = data.chunks()[place.chunk].get();
-    const auto most = std::min(array->length - place.row, rows.size() - row);
-    std::int64_t count = rows.is_range() ? most : 1;
-    while (count < most && rows[row + count] == rows[row] + count) ++count;
-    ranges.push_back({array, place.row, count});
-    row += count;
+    const auto most = std::min(array->length - place.row, start + count - row);
+    std::int64_t joined = rows.is_range() ? most : 1;
+    while (joined < most && rows[row + joined] == rows[row] + joined) ++joined;
+    ranges.push_back({array, place.row, joined});
+    row += joined;
   }
   return ranges;
 }

@@ -15,8 +15,9 @@ struct Range {
   std::int64_t count;
 };
 
-/// The rows of a column as ranges, neighbours joined.
-std::vector<Range> ranges_of(const ChunkedArray& data, const RowMap& rows);
+/// `count` rows of a column, from `start` on, as ranges, neighbours joined.
+std::vector<Range> ranges_of(const ChunkedArray& data, const RowMap& rows, std::int64_t start,
+                             std::int64_t count);
 
 /// The ranges' rows, copied into one array. Throws UsageError when their text or lists exceed the 2^31 - 1
 /// bytes or elements that 32-bit offsets can tell apart.
