@@ -1,11 +1,16 @@
 #pragma once
 
+#include <filesystem>
+#include <vector>
+
 #include "lockstep/core/environment.hpp"
 
 namespace lockstep {
 
-/// The variable that `lockstep prepare` sets.
+/// The variables that `lockstep prepare` sets: that a program prepares, and the file in which map() lists the
+/// cache entries that it made or found, for `lockstep stage --list`.
 inline constexpr char kPrepareVariable[] = "LOCKSTEP_PREPARE";
+inline constexpr char kPreparedListVariable[] = "LOCKSTEP_PREPARED_LIST";
 
 /// Whether this program was started by `lockstep prepare`: it is to load and map its data, which puts the
 /// results into the cache, and to end before it trains.
@@ -21,5 +26,12 @@ bool preparing(const Environment& environment);
 /// whatever a scheduler or a launcher says, without the variables of a job's meeting place and of a
 /// launcher's (MASTER_*, TORCHELASTIC_*, LOCKSTEP_JOB_TOKEN), and with LOCKSTEP_PREPARE=1. *Local*.
 Environment preparing_environment(const Environment& parent);
+
+/// Adds the folder of a cache entry to the list, one a line, where there is a list. Throws Error when it
+/// cannot be written. *Local*.
+void note_prepared(const Environment& environment, const std::filesystem::path& entry);
+
+/// What such a list names, each once, in order. Throws DataError when it cannot be read or names nothing.
+std::vector<std::filesystem::path> read_prepared_list(const std::filesystem::path& list);
 
 }  // namespace lockstep

@@ -107,6 +107,29 @@ TEST(PrepareCommand, RunsTheProgramAlone) {
   EXPECT_EQ(launch({"prepare", program}, {{"SLURM_PROCID", "1"}}).status, 0);
   EXPECT_EQ(launch({"prepare", folder.file("nothing")}).status, 127);
   EXPECT_EQ(launch({"prepare"}).status, 2);
+  EXPECT_EQ(launch({"prepare", "--lists", "x"}).status, 2);
+}
+
+TEST(PrepareCommand, ListsWhatIsToBeStaged) {
+  const TemporaryFolder folder;
+  make_entry(folder / "cache", "aaaaaaaa11", "1");
+  make_entry(folder / "cache", "bbbbbbbb22", "2");
+  make_entry(folder / "cache", "cccccccc33", "3");
+  const std::string list = folder / "list", local = folder / "local";
+  // What map() does, twice for one of them.
+  const std::string script = "for key in aaaaaaaa11 bbbbbbbb22 aaaaaaaa11; do echo '" +
+                             (folder / "cache").string() + "'/$key >>$LOCKSTEP_PREPARED_LIST; done";
+  for (int times = 0; times < 2; ++times)
+    EXPECT_EQ(launch({"prepare", "--list", list, "--", "sh", "-c", script}).status, 0);
+  const auto staged = launch({"stage", "--no-verify", "--print-path", "--list", list, local});
+  EXPECT_EQ(staged.status, 0) << staged.err;
+  EXPECT_EQ(staged.out, local + "\n");
+  EXPECT_TRUE(contains_all(staged.err, {"staged 4 files"}));
+  const auto entries = list_cache(local);
+  EXPECT_EQ(entries.size(), 2U) << "a cache folder with the entries of the list";
+  EXPECT_FALSE(fs::exists(fs::path(local) / "cccccccc33"));
+  EXPECT_EQ(launch({"stage", "--list", list, local, local}).status, 2);
+  EXPECT_EQ(launch({"stage", "--list", folder / "none"}).status, 1);
 }
 
 }  // namespace

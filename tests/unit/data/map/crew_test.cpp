@@ -5,6 +5,7 @@
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
+#include "threads_as_ranks.hpp"
 
 namespace lockstep {
 namespace {
@@ -13,32 +14,9 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using testing::Doubling;
 using testing::quick;
+using testing::run_job;
 using testing::shards_of;
 using testing::TemporaryFolder;
-
-/// Runs `body(ranks)` in a thread for each rank; what each has thrown, or "".
-std::vector<std::string> run_job(int size, const std::function<void(const JobRanks&)>& body,
-                                 int ranks_per_node = 2) {
-  const auto stores = shared_job_stores(size);
-  std::vector<std::string> outcomes(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto place = static_cast<std::size_t>(rank);
-      try {
-        body({.rank = rank,
-              .size = size,
-              .local_rank = rank % ranks_per_node,
-              .node = rank / ranks_per_node,
-              .store = stores[place]});
-      } catch (const std::exception& error) {
-        outcomes[place] = error.what();
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  return outcomes;
-}
 
 const std::vector<std::string> kFourFine(4);
 
