@@ -90,10 +90,9 @@ using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_p
 
 BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
                             const ProcessGroupOptions& options, const Observe& observe) {
-  const auto [type, carrier] = comm::make_cpu_backend(members, store, options);
-  // Ranks that share memory compare their operations by themselves.
+  const auto [type, carrier, compares] = comm::make_cpu_backend(members, store, options);
   const bool gloo = type == BackendType::GLOO;
-  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, gloo);
+  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, !compares);
   group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
     group.setBackend(at::kCUDA, type, backend);

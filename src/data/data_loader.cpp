@@ -1,6 +1,7 @@
 #include "lockstep/data/data_loader.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "batch_reader.hpp"
@@ -16,6 +17,7 @@ struct DataLoader::Core {
   std::shared_ptr<Sampler> sampler;
   int num_replicas = 1;
   std::weak_ptr<Pass> pass;
+  std::uint64_t pass_number = 0;
 };
 
 /// One pass over what is left of an epoch.
@@ -27,6 +29,7 @@ class DataLoader::Pass {
   /// finished.
   std::optional<Batch> next();
   void stop() noexcept;
+  bool is_stopped() const noexcept { return stopped_; }
 
  private:
   std::optional<Batch> read();
@@ -39,6 +42,11 @@ class DataLoader::Pass {
 };
 
 namespace {
+
+std::uint64_t next_pass_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
@@ -166,6 +174,7 @@ DataLoader::Iterator DataLoader::begin() {
   stop_pass();
   auto pass = std::make_shared<Pass>(core_);
   core_->pass = pass;
+  core_->pass_number = next_pass_number();
   return Iterator(std::move(pass));
 }
 
@@ -240,6 +249,16 @@ void DataLoader::Position::load_state(const DataLoaderState& saved) const {
   }
   sampler.load_state({saved.seed, saved.epoch, std::min(batches * batch_size, sampler.size()), saved.length});
   if (const auto pass = core_->pass.lock()) pass->stop();
+}
+
+std::optional<DataLoaderProgress> DataLoader::Position::progress() const {
+  const auto pass = core_->pass.lock();
+  if (!pass || pass->is_stopped()) return std::nullopt;
+  const auto& sampler = *core_->sampler;
+  const auto batch_size = core_->options.batch_size;
+  return DataLoaderProgress{.pass = core_->pass_number,
+                            .position = batches_in(sampler.position(), batch_size, false),
+                            .size = batches_in(sampler.size(), batch_size, core_->options.drop_last)};
 }
 
 DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }

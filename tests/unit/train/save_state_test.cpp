@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
@@ -272,6 +273,73 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(heard, 2);
   EXPECT_EQ(folder.files(), std::vector<std::string>{"state"});
+}
+
+/// What the training changes while the thread writes is not in the checkpoint.
+TEST(SaveState, WritesBesideTheTraining) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job straight(accelerator, 1, false);
+    straight.train(4);
+    std::atomic<bool> written{false};
+    accelerator.save_state(folder / "state", {.step = 4},
+                           {.asynchronous = true, .when_written = [&] { written = true; }});
+    const Losses wanted = straight.train(8);
+    accelerator.wait_for_save();
+    EXPECT_EQ(written, accelerator.is_main_process());
+    accelerator.free_memory();
+    Job resumed(accelerator, 2, false);
+    EXPECT_EQ(accelerator.load_state(folder / "state").info.step, 4);
+    EXPECT_EQ(resumed.train(8), wanted);
+    expect_equal(straight, resumed);
+  });
+}
+
+TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "file", "");
+  run_ranks(2, [&](const Accelerator& accelerator) {
+    Job job(accelerator, 1, false);
+    accelerator.save_state(folder / "file" / "state", {}, {.asynchronous = true});
+    const auto next = [&] { accelerator.save_state(folder / "state", {}, {.asynchronous = true}); };
+    const std::string text =
+        accelerator.is_main_process() ? message_of<Error>(next) : message_of<RemoteError>(next);
+    EXPECT_TRUE(contains_all(text, {"file"})) << text;
+    next();
+    accelerator.wait_for_save();
+    accelerator.load_state(folder / "state");
+  });
+}
+
+TEST(SaveState, SaysWhichVersionsWroteIt) {
+  const TemporaryFolder folder;
+  const Accelerator accelerator = alone();
+  accelerator.save_state(folder / "state", {.metric = 0.5});
+  const CheckpointInfo info = accelerator.load_state(folder / "state").info;
+  EXPECT_EQ(info.lockstep_version, version());
+  EXPECT_TRUE(info.libtorch_version.starts_with("2."));
+  EXPECT_EQ(info.metric, 0.5);
+}
+
+TEST(Checkpoints, KeepTheBestAndWriteBesideTheTraining) {
+  const TemporaryFolder folder;
+  const Accelerator accelerator = alone();
+  Job job(accelerator);
+  {
+    Checkpoints checkpoints(
+        accelerator,
+        {.folder = folder.path().string(), .every = 1, .keep_last = 1, .keep_best = 1, .asynchronous = true});
+    const Losses metrics = {5, 1, 3, 4};
+    job.train(4, [&] {
+      checkpoints.after_step();
+      checkpoints.save(metrics.at(static_cast<std::size_t>(checkpoints.step() - 1)));
+    });
+    checkpoints.wait();
+  }
+  std::vector<std::int64_t> steps;
+  for (const auto& checkpoint : list_checkpoints(folder.path())) steps.push_back(checkpoint.info.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{4, 2}));
+  EXPECT_EQ(verify_checkpoint(folder / "checkpoint-2").info.metric, 1);
 }
 
 TEST(RegisterForCheckpointing, WantsNamesForFiles) {
