@@ -23,8 +23,8 @@ constexpr std::size_t kPage = 4096;
 /// A message that begins a few elements before a page does.
 class Message {
  public:
-  Message(Elements elements, const Values& period)
-      : elements_(elements), memory_(elements.bytes() + 2 * kPage) {
+  Message(Elements elements, const Values& period) : elements_(elements) {
+    memory_.resize(elements.bytes() + 2 * kPage);
     Values block = period;
     const std::size_t step = kPeriod * size_of(elements.dtype);
     for (std::size_t done = 0; done < elements.bytes(); done += step)
