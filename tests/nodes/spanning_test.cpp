@@ -111,6 +111,7 @@ TEST_F(Spanning, ACutLinkEndsTheWait) {
     EXPECT_EQ(end.status, 1);
     EXPECT_TRUE(has(end.err, "all_reduce"));
     EXPECT_TRUE(has(end.err, "imed out"));
+    EXPECT_TRUE(has(end.err, "do not answer"));
   }
 }
 
