@@ -262,6 +262,13 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     return loader;
   }
 
+  /// Runs `body`, a loop over this rank's batches, where ranks may have different numbers of them: see
+  /// DistributedDataParallel::join. *Collective*.
+  template <class Model, class Body>
+  void join_uneven_inputs(Model& model, Body&& body, const JoinOptions& options = {}) const {
+    model.join(std::forward<Body>(body), options);
+  }
+
   // ---- Models
   // -----------------------------------------------------------------------------------------------------
 
