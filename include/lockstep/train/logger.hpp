@@ -7,8 +7,10 @@
 
 namespace lockstep {
 
+/// How grave a message is; in this order.
 enum class LogLevel { debug, info, warning, error };
 
+/// What a Logger passes on.
 struct LoggerOptions {
   /// What is below is not written.
   LogLevel level = LogLevel::info;
@@ -29,10 +31,12 @@ enum class LogFrom {
 /// each other's lines. Any number of loggers; one thread at a time each.
 class Logger {
  public:
+  /// `name` stands before each message: the part of the program that speaks. *Local*.
   Logger(const Accelerator& accelerator, std::string name, const LoggerOptions& options = {})
       : accelerator_(accelerator), name_(std::move(name)), options_(options) {}
 
-  /// Writes the parts one after the other. With LogFrom::in_order *Collective*, else *Local*.
+  /// Writes the parts one after the other, as `<<` would. With LogFrom::in_order all ranks must have the same
+  /// level. With LogFrom::in_order *Collective*, else *Local*.
   template <class... Parts>
   void log(LogLevel level, LogFrom from, const Parts&... parts) const {
     if (level < options_.level) return;
@@ -40,6 +44,7 @@ class Logger {
     (text << ... << parts);
     write(level, from, text.str());
   }
+  /// From rank 0, for all. *Local*: other ranks' calls write nothing.
   template <class... Parts>
   void debug(const Parts&... parts) const {
     log(LogLevel::debug, LogFrom::main_process, parts...);
