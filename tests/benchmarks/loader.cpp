@@ -2,6 +2,7 @@
 // EPOCHS What it does to an image is what loader.py does in Python.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto number = [&](int place) { return std::atoll(argv[place]); };
+  at::set_num_threads(1);  // As loader.py does.
   DataLoader loader(images(number(2)),
                     {.batch_size = number(3), .shuffle = true, .num_workers = static_cast<int>(number(1))});
   for (std::int64_t epoch = 0; epoch <= number(4); ++epoch) {
