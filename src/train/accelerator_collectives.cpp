@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-json form_of(const at::Tensor& tensor) {
+json wire_form(const at::Tensor& tensor) {
   return {{"dtype", c10::toString(tensor.scalar_type())},
           {"device", c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true)},
           {"sizes", tensor.sizes().vec()}};
@@ -77,7 +77,7 @@ std::vector<Value> gathered_numbers(const ProcessGroup& group, const std::vector
 at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
   const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
   if (num_processes() == 1) return rows.detach().clone();
-  const auto forms = process_group().all_gather_object(form_of(rows));
+  const auto forms = process_group().all_gather_object(wire_form(rows));
   check_forms("gather", process_group().rank(), forms, [](json form) {
     form["sizes"].erase(0);
     return form;
@@ -94,7 +94,7 @@ at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
 
 at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
   if (num_processes() == 1) return tensor.detach().clone();
-  const auto forms = process_group().all_gather_object(form_of(tensor));
+  const auto forms = process_group().all_gather_object(wire_form(tensor));
   check_forms("reduce", process_group().rank(), forms, [](const json& form) { return form; });
   at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
   process_group().all_reduce(result, op);
@@ -145,7 +145,7 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
                                              bool pad_first) const {
   if (dim >= tensor.dim() || dim < -tensor.dim() || num_processes() == 1) return tensor;
   const auto place = static_cast<std::size_t>(dim < 0 ? dim + tensor.dim() : dim);
-  const auto forms = process_group().all_gather_object(form_of(tensor));
+  const auto forms = process_group().all_gather_object(wire_form(tensor));
   check_forms("pad_across_processes", process_group().rank(), forms, [](json form) {
     form["sizes"] = form["sizes"].size();
     return form;
@@ -163,7 +163,7 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
 at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from) const {
   at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
   if (num_processes() == 1) return result;
-  const auto forms = process_group().all_gather_object(form_of(tensor));
+  const auto forms = process_group().all_gather_object(wire_form(tensor));
   check_forms("broadcast", process_group().rank(), forms, [](const json& form) { return form; });
   process_group().broadcast(result, from);
   return result;

@@ -44,12 +44,10 @@ Batch split_part(const Batch& batch, const SplitRange& range) {
   Batch part;
   for (const auto& [name, tensor] : batch.items()) part.insert(name, split_part(tensor, range));
   if (!batch.indices.empty()) part.indices = split_part(batch.indices, range);
-  if (!batch.valid.empty() || range.repeats > 0) {
-    auto valid = batch.valid;
-    valid.resize(static_cast<std::size_t>(batch.size()), true);
-    part.valid = split_part(valid, {range.begin, range.end, 0});
-    part.valid.insert(part.valid.end(), static_cast<std::size_t>(range.repeats), false);
-  }
+  auto valid = batch.valid;
+  valid.resize(static_cast<std::size_t>(batch.size()), true);
+  part.valid = split_part(valid, {range.begin, range.end, 0});
+  part.valid.insert(part.valid.end(), static_cast<std::size_t>(range.repeats), false);
   return part;
 }
 
