@@ -25,7 +25,9 @@
 #include "lockstep/comm/trace.hpp"
 
 #include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/data/arrow_tensors.hpp"
 #include "lockstep/data/batch.hpp"
+#include "lockstep/data/cifar10.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "lockstep/data/data_loader.hpp"
