@@ -57,3 +57,5 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
+#include "lockstep/train/local_sgd.hpp"
+#include "lockstep/train/logger.hpp"

@@ -138,7 +138,9 @@ void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
   const auto done = [o = options, b = bad, keep = lock] { rotate(o, b); };
   accelerator.save_state(fs::path(options.folder) / checkpoint_name(step),
                          {.step = step, .started_from = started_from, .metric = metric},
-                         {.asynchronous = options.asynchronous, .when_written = done});
+                         {.asynchronous = options.asynchronous,
+                          .save_on_each_node = options.save_on_each_node,
+                          .when_written = done});
   bad.clear();
   saved_step = step;
 }

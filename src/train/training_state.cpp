@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "broadcast_tensors.hpp"
+#include "each_node.hpp"
 #include "loader_json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
@@ -184,13 +185,15 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
     write_checkpoint(path, info, [&](const fs::path& folder) { content->write(folder, names); });
     if (done) done();
   };
-  accelerator.on_main_process([&] {
+  const auto save = [&] {
     writer.wait();
     add_own(*content);
     if (!options.asynchronous) return write();
     content->copy_tensors();
     writer.start(write);
-  });
+  };
+  if (!options.save_on_each_node) return accelerator.on_main_process(save);
+  run_on_writers(accelerator, writes_for_its_node(accelerator, path.parent_path()), save);
 }
 
 void TrainingState::Content::write(const fs::path& folder, const std::vector<std::string>& names) const {

@@ -11,7 +11,7 @@ namespace {
 using lockstep::Accelerator;
 
 constexpr int kSteps = 4;
-constexpr std::int64_t kGlobalBatch = 840;  // Divisible by every number of ranks up to 8.
+constexpr std::int64_t kGlobalBatch = 2520;  // Divisible by three micro-batches of up to 8 ranks.
 
 torch::nn::Sequential make_network() {
   torch::manual_seed(1);

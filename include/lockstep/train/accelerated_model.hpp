@@ -10,13 +10,19 @@ namespace lockstep {
 /// A model as Accelerator::prepare gives it back: a DistributedDataParallel whose forward runs under the
 /// Accelerator's mixed precision and returns float32 where it computed in half-wide numbers. Copies are
 /// handles on the same model.
+///
+/// Wherever a DistributedDataParallel is taken, it fits; taken there by value it loses the mixed precision.
+/// The graph keeps the widths that forward chose, so backward needs no autocast of its own. One thread at a
+/// time.
 template <class Module>
 class AcceleratedModel : public DistributedDataParallel<Module> {
  public:
+  /// For Accelerator::prepare. *Local*.
   AcceleratedModel(DistributedDataParallel<Module> ddp, MixedPrecision precision)
       : DistributedDataParallel<Module>(std::move(ddp)), precision_(precision) {}
 
-  /// As DistributedDataParallel's. *Collective*.
+  /// As DistributedDataParallel's, with its errors. Of what forward returns (see parallel::visit_tensors),
+  /// float16 and bfloat16 tensors become float32, so that losses are computed in full width. *Collective*.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     if (precision_ == MixedPrecision::no)

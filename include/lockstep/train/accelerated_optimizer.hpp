@@ -12,6 +12,8 @@ class Gradients;
 }
 
 /// An optimizer as Accelerator::prepare gives it back: a handle on the program's own, which must outlive it.
+/// Its steps and states are the program's optimizer's; what this adds is when to step. Copies are handles on
+/// the same optimizer, though each remembers its own last step only. One thread at a time.
 class AcceleratedOptimizer {
  public:
   /// Without `gradients` every step counts.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -22,11 +23,14 @@
 #include "lockstep/train/accelerated_optimizer.hpp"
 #include "lockstep/train/accelerated_scheduler.hpp"
 #include "lockstep/train/checkpointable.hpp"
+#include "lockstep/train/data_loader_configuration.hpp"
 #include "lockstep/train/gradient_control.hpp"
 #include "lockstep/train/main_process_first.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "lockstep/train/process_control.hpp"
 #include "lockstep/train/save_state_options.hpp"
+#include "lockstep/train/split.hpp"
+#include "lockstep/train/structures.hpp"
 #include "lockstep/train/tracking.hpp"
 
 namespace lockstep {
@@ -56,6 +60,9 @@ struct AcceleratorOptions {
 
   /// After this long, a rank that waits at a named barrier says who is missing.
   std::chrono::milliseconds barrier_warning = std::chrono::seconds(30);
+
+  /// For the loaders that prepare() divides.
+  DataLoaderConfiguration dataloader_config = {};
 };
 
 /// The device that AcceleratorOptions::device means for a process of this local rank. *Local*.
@@ -150,9 +157,9 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// a module moves to the device and becomes an AcceleratedModel, which is a DistributedDataParallel; an
   /// optimizer, which must be a variable of the program's, becomes an AcceleratedOptimizer on it; a scheduler
   /// (optim::LrScheduler, optim::ReduceLrOnPlateau), likewise, an AcceleratedScheduler; a DataLoader becomes
-  /// this rank's share of it (`batch_size` counts for each rank), with its batches on the device. Models and
-  /// optimizers that are prepared already come back as they are; a loader is prepared once, and over several
-  /// ranks it must not have a sampler of its own (UsageError). What is prepared belongs to save_state() from
+  /// this rank's share of it, divided as AcceleratorOptions::dataloader_config says, with its batches on the
+  /// device. Models and optimizers that are prepared already come back as they are; a loader is prepared
+  /// once, and its sampler must give all samples (UsageError). What is prepared belongs to save_state() from
   /// now on. *Collective* when a module is among them.
   template <class... Objects>
   auto prepare(Objects&&... objects) const {
@@ -179,6 +186,87 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     parallel::module_of(model).to(device());
     parallel::module_of(model).eval();
     return model;
+  }
+
+  /// The same for every tensor of a collection (a Batch, a vector, a map, a pair or a tuple of such).
+  /// *Collective*: the collections must be built alike on every rank.
+  template <class Collection>
+  Collection gather(const Collection& tensors) const {
+    return map_tensors(tensors, [this](const at::Tensor& tensor) { return gather(tensor); });
+  }
+  /// A Batch with `indices` and `valid` gathered too.
+  Batch gather(const Batch& batch) const;
+
+  /// What belongs to samples that count, of all processes: rows of `tensors`, which were computed from
+  /// `batch`, without those of samples that were only repeated to make batches even (see Batch::valid). Over
+  /// an epoch each sample is there exactly once, whatever the batch sizes, the numbers of ranks and batches,
+  /// and where the epoch began. A tensor may have several rows for each sample, one after the other. With
+  /// Sharding::by_batch the rows are in the order of the loader's sampler; otherwise the gathered indices say
+  /// whose they are:
+  ///
+  ///     auto [logits, labels, indices] = accelerator.gather_for_metrics(
+  ///         std::tuple{model(batch["x"]), batch["y"], at::tensor(batch.indices)}, batch);
+  ///
+  /// *Collective*. Throws UsageError where the rows are no multiple of the batch's samples.
+  template <class Collection>
+  Collection gather_for_metrics(const Collection& tensors, const Batch& batch) const {
+    return map_tensors(tensors, [&](const at::Tensor& tensor) { return gather_for_metrics(tensor, batch); });
+  }
+  at::Tensor gather_for_metrics(const at::Tensor& tensor, const Batch& batch) const;
+  /// The batch itself, with its `indices`; all rows are valid.
+  Batch gather_for_metrics(const Batch& batch) const;
+
+  /// The objects of all processes, in rank order, at every process; each may bring any number. *Collective*.
+  std::vector<std::string> gather_object(const std::vector<std::string>& objects) const;
+  std::vector<nlohmann::json> gather_object(const std::vector<nlohmann::json>& objects) const;
+
+  /// `tensor` filled up to the largest size of dimension `dim` that any process has, with `pad_index` behind
+  /// the values, or before them with `pad_first`. A negative `dim` counts from the last one; a tensor without
+  /// that dimension is returned as it is. *Collective*. Throws CommunicationError, listing each rank's, when
+  /// dtypes or numbers of dimensions differ.
+  at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0, double pad_index = 0,
+                                  bool pad_first = false) const;
+  /// Likewise for every tensor of a collection.
+  template <class Collection>
+  Collection pad_across_processes(const Collection& tensors, std::int64_t dim = 0, double pad_index = 0,
+                                  bool pad_first = false) const {
+    return map_tensors(tensors, [&](const at::Tensor& tensor) {
+      return pad_across_processes(tensor, dim, pad_index, pad_first);
+    });
+  }
+
+  /// The values that process `from` has, as new tensors. Shapes are compared first, as in reduce.
+  /// *Collective*.
+  at::Tensor broadcast(const at::Tensor& tensor, int from = 0) const;
+  template <class Collection>
+  Collection broadcast(const Collection& tensors, int from = 0) const {
+    return map_tensors(tensors, [&](const at::Tensor& tensor) { return broadcast(tensor, from); });
+  }
+
+  /// This process's share of `inputs` (a vector, a tensor or a Batch by its rows, a map or a tuple of such of
+  /// equal lengths): contiguous blocks in rank order, see SplitRange. With `apply_padding` every process gets
+  /// equally many, so that results can be gathered; of n inputs the first n gathered results are the real
+  /// ones where all but the last process are full, else each process drops its repetition first. *Local*.
+  template <class Inputs>
+  Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
+    return split_part(inputs,
+                      split_range(split_length(inputs), num_processes(), process_index(), apply_padding));
+  }
+
+  /// Passes over the next `num_batches` batches of this process in the loader's present epoch, without
+  /// reading them; the epochs after it are whole. Returns the loader. *Local*, but every rank must skip as
+  /// many. Not needed after load_state(), which puts loaders where they were. Throws UsageError for more than
+  /// are left.
+  static DataLoader& skip_first_batches(DataLoader& loader, std::int64_t num_batches) {
+    loader.skip_batches(num_batches);
+    return loader;
+  }
+
+  /// Runs `body`, a loop over this rank's batches, where ranks may have different numbers of them: see
+  /// DistributedDataParallel::join. *Collective*.
+  template <class Model, class Body>
+  void join_uneven_inputs(Model& model, Body&& body, const JoinOptions& options = {}) const {
+    model.join(std::forward<Body>(body), options);
   }
 
   // ---- Models
@@ -250,8 +338,8 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// Goes back to where save_state() was called: with the same number of ranks on CPUs, everything that
   /// follows has the same bits as without the interruption. Objects must be prepared and registered as they
   /// were then, and in the same order. With another number of ranks, weights and optimizers are the same, a
-  /// loader goes on after the samples that were consumed where that is possible (see DataLoader::load_state),
-  /// else it is refused, and random numbers begin anew. Rank 0 reads; the others get everything from it.
+  /// loader goes on after the samples that were consumed (see DataLoader::load_state), and random numbers
+  /// begin anew. Rank 0 reads; the others get everything from it.
   /// *Collective*. Throws DataError (RemoteError on the other ranks) when a byte is missing or changed or the
   /// checkpoint does not fit the program, UsageError when a position does not fit; models, optimizers and
   /// objects are as they were then.

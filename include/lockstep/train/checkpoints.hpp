@@ -26,6 +26,8 @@ struct CheckpointOptions {
   /// Write in a thread of rank 0, while training goes on: see SaveStateOptions::asynchronous. An error comes
   /// out at the next checkpoint. When the job is told to stop, it waits until the last one is in place.
   bool asynchronous = false;
+  /// For a `folder` on local disks: see SaveStateOptions::save_on_each_node.
+  bool save_on_each_node = false;
   /// "auto": from the newest whole checkpoint in `folder`, else from the beginning. "never": from the
   /// beginning. Else the path of a checkpoint to begin with: used until there are newer ones in `folder` that
   /// come from it, so that the same command line serves for each restart.

@@ -9,8 +9,9 @@ namespace lockstep {
 class DistributedDataParallelBase;
 
 namespace train {
+/// The library's own: what accumulation, scaling and stepping share.
 class Gradients;
-}
+}  // namespace train
 
 /// Several micro-batches for one optimizer step. Names and meaning as in Accelerate's
 /// GradientAccumulationPlugin, but where noted.
@@ -27,7 +28,7 @@ struct GradientAccumulationOptions {
   /// true length (Accelerate divides by `steps` and so gives the last step too small a gradient).
   bool sync_with_dataloader = true;
 
-  /// Average the gradients of every micro-batch: slower.
+  /// Average the gradients of every micro-batch: slower, as it sends `steps` times as much.
   bool sync_each_batch = false;
 };
 
@@ -36,8 +37,11 @@ struct GradientAccumulationOptions {
 /// nothing. It must not outlive the Accelerator and the models. *Local*, but every rank does the same.
 class [[nodiscard]] AccumulationStep {
  public:
+  /// For Accelerator::accumulate. Keeps the models silent (see DistributedDataParallel::no_sync) unless the
+  /// window ends here.
   AccumulationStep(std::shared_ptr<train::Gradients> gradients,
                    const std::vector<DistributedDataParallelBase*>& models);
+  /// The micro-batch is over. What is outside of windows counts as a step of its own.
   ~AccumulationStep();
   AccumulationStep(const AccumulationStep&) = delete;
   AccumulationStep& operator=(const AccumulationStep&) = delete;

@@ -22,7 +22,8 @@ namespace lockstep {
 /// The part of Accelerator that has to do with who does what when; a program uses it through an Accelerator.
 class ProcessControl {
  public:
-  /// `barrier_warning`: after this long, a named barrier says who is missing. *Local*.
+  /// `world` says who is local to whom; `group` has its ranks. `barrier_warning`: after this long, and again
+  /// after each such time, a named barrier says who is missing. *Local*, but every rank does the same.
   ProcessControl(const World& world, const ProcessGroup& group, std::chrono::milliseconds barrier_warning);
 
   // ---- Who runs what
@@ -32,10 +33,12 @@ class ProcessControl {
   auto on_process(int rank, Action&& action) const {
     return run_if(rank == rank_of_this(), std::forward<Action>(action));
   }
+  /// The same on the rank of that number on every node.
   template <class Action>
   auto on_local_process(int local_rank, Action&& action) const {
     return run_if(local_rank == local_rank_of_this(), std::forward<Action>(action));
   }
+  /// The same on the last rank of the job.
   template <class Action>
   auto on_last_process(Action&& action) const {
     return on_process(size_of_world() - 1, std::forward<Action>(action));
@@ -44,6 +47,10 @@ class ProcessControl {
   /// Runs `action` on rank 0 while the others wait, without a time limit, and gives what it returned to all:
   /// a text, JSON, a tensor (on the CPU elsewhere) or tensors by name. An exception reaches every process
   /// with its text. *Collective*.
+  ///
+  ///     const auto plan = accelerator.run_on_main([&] { return read_plan("plan.json"); });  // at all ranks
+  ///
+  /// What rank 0 threw comes out there, and RemoteError elsewhere. Those that wait say so every 30 s.
   template <class Action>
   auto run_on_main(Action&& action) const {
     std::optional<std::invoke_result_t<Action>> result;
@@ -87,6 +94,13 @@ class ProcessControl {
 
   /// Runs `action`. When it throws, the ranks that wait in wait_for_everyone_at(), now or later, throw
   /// RemoteError with the exception's text, instead of waiting for a rank that does not come. *Local*.
+  /// The exception goes on from here after up to two seconds, in which the others hear of it: this process
+  /// may host the store.
+  ///
+  ///     accelerator.fail_together([&] {
+  ///       prepare_shard(accelerator.process_index());
+  ///       accelerator.wait_for_everyone_at("shards are prepared");
+  ///     });
   template <class Action>
   auto fail_together(Action&& action) const {
     try {

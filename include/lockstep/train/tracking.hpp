@@ -19,6 +19,7 @@ namespace lockstep {
 ///     accelerator.end_training();
 class Tracking {
  public:
+  /// `writes`: this process is the one that logs.
   explicit Tracking(bool writes);
 
   /// Opens the trackers, and gives them the hyper-parameters. When a checkpoint was loaded, now or later,
@@ -28,9 +29,13 @@ class Tracking {
   /// One of the program's own; made on rank 0 alone.
   void add_tracker(std::unique_ptr<Tracker> tracker) const;
 
+  /// The values of a step, counted from 1 in optimizer steps, so that a checkpoint's step fits: see
+  /// Tracker::log.
   void log(const LogValues& values, std::int64_t step) const;
+  /// A text, such as a sample that the model wrote.
   void log_text(const std::string& name, const std::string& text, std::int64_t step) const;
-  /// How the elements of a tensor are spread.
+  /// How the elements of a tensor are spread: any dtype that converts to float64, on any device, from which
+  /// it is copied.
   void log_histogram(const std::string& name, const at::Tensor& tensor, std::int64_t step) const;
 
   /// The run has come to its end: trackers are closed.

@@ -13,6 +13,7 @@
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -377,6 +378,35 @@ TEST(Tracking, FollowsTheCheckpoint) {
   int lines = 0;
   for (std::string line; std::getline(file, line);) ++lines;
   EXPECT_EQ(lines, 4);
+}
+
+/// The second rank is the first of a node of its own; whose disk is another one when its path is.
+TEST(SaveState, OnEachNodeThatHasADiskOfItsOwn) {
+  const testing::TemporaryFolder folder;
+  testing::run_group(2, [&](const ProcessGroup& group) {
+    World world;
+    world.rank = group.rank();
+    world.world_size = group.size();
+    const Accelerator accelerator(world, group);
+    const fs::path own = folder / std::to_string(group.rank());
+    accelerator.save_state(own / "state", {.step = 1}, {.save_on_each_node = true});
+    EXPECT_EQ(verify_checkpoint(own / "state").info.step, 1);
+    std::atomic<bool> wrote{false};
+    accelerator.save_state(folder / "shared", {},
+                           {.save_on_each_node = true, .when_written = [&] { wrote = true; }});
+    EXPECT_EQ(wrote, accelerator.is_main_process());
+  });
+  EXPECT_EQ(folder.files(), (std::vector<std::string>{"0", "1", "shared"}));
+}
+
+TEST(SaveState, SaysWhichVersionsWroteIt) {
+  const testing::TemporaryFolder folder;
+  const Accelerator accelerator(World::single(), {.device = "cpu"});
+  accelerator.save_state(folder / "state", {.metric = 0.5});
+  const CheckpointInfo info = accelerator.load_state(folder / "state").info;
+  EXPECT_EQ(info.lockstep_version, version());
+  EXPECT_TRUE(info.libtorch_version.starts_with("2."));
+  EXPECT_EQ(info.metric, 0.5);
 }
 
 }  // namespace

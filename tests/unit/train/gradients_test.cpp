@@ -16,6 +16,7 @@
 #include "lockstep/optim/parameter_groups.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
+#include "lockstep/train/local_sgd.hpp"
 #include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -417,6 +418,30 @@ TEST(FindExecutableBatchSize, IsAgreed) {
       });
     };
     EXPECT_THROWS(wrong(), Error, "no file");
+  });
+}
+
+/// Alone for two steps, then the mean; and once more at the end.
+TEST(LocalSgdTest, AveragesParametersNowAndThen) {
+  run_accelerators(2, [](const Accelerator& accelerator) {
+    auto model = make_model();
+    torch::optim::SGD sgd(model->parameters(), 1.0);
+    auto [ddp, opt] = accelerator.prepare(model, sgd);
+    const auto bias = [&] { return model->bias.item<double>(); };
+    const double own = accelerator.process_index() == 0 ? 2 : 4;
+    LocalSgd local_sgd(ddp, 2);
+    std::vector<double> seen;
+    for (int i = 0; i < 3; ++i) {
+      accelerator.backward(ddp(rows(1)).sum() * own);
+      opt.step();
+      opt.zero_grad();
+      local_sgd.step();
+      seen.push_back(bias());
+    }
+    local_sgd.finish();
+    EXPECT_EQ(seen, (std::vector<double>{-own, -6, -6 - own}));
+    EXPECT_EQ(bias(), -9);
+    EXPECT_THROWS(LocalSgd(ddp, 0), UsageError, "at least 1");
   });
 }
 

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/train/logger.hpp"
 #include "support/accelerators.hpp"
 #include "support/throws.hpp"
 
@@ -111,6 +113,21 @@ TEST(NamedBarrier, FindsRanksAtDifferentPlaces) {
     }
   });
   EXPECT_EQ(failures, 2);
+}
+
+TEST(LoggerTest, WritesByRankAndInOrder) {
+  ::testing::internal::CaptureStderr();
+  run_accelerators(3, [](const Accelerator& accelerator) {
+    const Logger logger(accelerator, "train");
+    logger.info("begin ", 1);
+    logger.debug("too fine");
+    logger.log(LogLevel::warning, LogFrom::in_order, "rank ", accelerator.process_index());
+  });
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains_all(text, {" INFO train: begin 1\n", " WARNING [RANK 0] train: rank 0\n"}));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+  EXPECT_LT(text.find("[RANK 0]"), text.find("[RANK 1]"));
+  EXPECT_LT(text.find("[RANK 1]"), text.find("[RANK 2]"));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/version.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
@@ -181,9 +180,9 @@ TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
     Job again(accelerator, 3, false);
     accelerator.load_state(folder / "next");
     EXPECT_EQ(again.position(), 3);
-    EXPECT_TRUE(
-        contains_all(message_of<UsageError>([&] { accelerator.load_state(folder / "odd"); }),
-                     {"28 samples over all ranks", "no whole number of this loader's global batches"}));
+    // 28 of 48 samples are done: the other 20 make three batches of two ranks.
+    accelerator.load_state(folder / "odd");
+    EXPECT_EQ(again.position(), 3);
   });
 }
 
@@ -309,16 +308,6 @@ TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
     accelerator.wait_for_save();
     accelerator.load_state(folder / "state");
   });
-}
-
-TEST(SaveState, SaysWhichVersionsWroteIt) {
-  const TemporaryFolder folder;
-  const Accelerator accelerator = alone();
-  accelerator.save_state(folder / "state", {.metric = 0.5});
-  const CheckpointInfo info = accelerator.load_state(folder / "state").info;
-  EXPECT_EQ(info.lockstep_version, version());
-  EXPECT_TRUE(info.libtorch_version.starts_with("2."));
-  EXPECT_EQ(info.metric, 0.5);
 }
 
 TEST(Checkpoints, KeepTheBestAndWriteBesideTheTraining) {
