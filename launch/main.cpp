@@ -6,14 +6,20 @@
 
 #include "agent/agent.hpp"
 #include "bench/bench_command.hpp"
+#include "cache/cache_command.hpp"
+#include "checkpoint/checkpoint_command.hpp"
 #include "coordination/open_leader.hpp"
+#include "environment/env_command.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/slurm_plan.hpp"
+#include "prepare/prepare_command.hpp"
 #include "process/supervision.hpp"
 #include "process/worker_process.hpp"
 #include "slurm/command.hpp"
+#include "stage/stage_command.hpp"
 #include "trace/trace_command.hpp"
 #include "watch/stacks_command.hpp"
 
@@ -31,6 +37,12 @@ constexpr const char* kUsage =
     "  stacks      Makes a running 'lockstep run' print where its ranks are; see lockstep stacks --help.\n"
     "  trace       Tells from the ranks' traces who waits for whom; see lockstep trace --help.\n"
     "  bench       Measures the collectives of a job's ranks: lockstep bench comm --nproc-per-node 2.\n"
+    "  cache       Lists, explains and removes what map has kept; see lockstep cache --help.\n"
+    "  prepare     Runs a program once, alone, so that its data are prepared; see lockstep prepare --help.\n"
+    "  stage       Copies a data set to this node's own disk; see lockstep stage --help.\n"
+    "  checkpoint  Lists, checks, compares and joins saved trainings; see lockstep checkpoint --help.\n"
+    "  test        Checks this installation on several ranks: lockstep test --nproc-per-node 4.\n"
+    "  env         Prints versions, the host and the variables that matter, for reports of problems.\n"
     "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
@@ -82,9 +94,16 @@ int dispatch(const std::vector<std::string>& words) {
   if (command == "stacks") return stacks_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "trace") return trace_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "bench") return run(bench_words({words.begin() + 1, words.end()}));
+  if (command == "cache") return cache_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
+  if (command == "prepare") return prepare_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
+  if (command == "stage") return stage_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
+  if (command == "checkpoint") return checkpoint_command({words.begin() + 1, words.end()}, std::cout);
+  if (command == "env")
+    return env_command({words.begin() + 1, words.end()}, process_environment(), std::cout);
+  if (command == "test") return run(test_words({words.begin() + 1, words.end()}));
   if (command == "slurm") return slurm_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "--version") {
-    std::cout << "lockstep " LOCKSTEP_VERSION "\n";
+    std::cout << "lockstep " << version() << '\n';
     return 0;
   }
   if (command == "--help" || command == "-h" || command == "help") {

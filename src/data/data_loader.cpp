@@ -1,6 +1,7 @@
 #include "lockstep/data/data_loader.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "batch_reader.hpp"
@@ -18,6 +19,7 @@ struct DataLoader::Core {
   std::int64_t epoch = 0;
   std::int64_t consumed = 0;
   std::weak_ptr<Pass> pass = {};
+  std::uint64_t pass_number = 0;
   std::unique_ptr<Prefetcher> workers = nullptr;
 
   std::int64_t batches() const { return count_batches(sampler->size(), plan); }
@@ -42,6 +44,7 @@ class DataLoader::Pass {
   /// finished.
   std::optional<Batch> next();
   void stop() noexcept;
+  bool is_stopped() const noexcept { return stopped_; }
 
  private:
   std::optional<ArrivingBatch> read();
@@ -53,6 +56,11 @@ class DataLoader::Pass {
 };
 
 namespace {
+
+std::uint64_t next_pass_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
@@ -188,6 +196,7 @@ DataLoader::Iterator DataLoader::begin() {
   stop_pass();
   auto pass = std::make_shared<Pass>(core_);
   core_->pass = pass;
+  core_->pass_number = next_pass_number();
   return Iterator(std::move(pass));
 }
 
@@ -270,6 +279,14 @@ void DataLoader::Position::load_state(const DataLoaderState& saved) const {
   check_position(saved, core_->sampler->size());
   if (const auto pass = core_->pass.lock()) pass->stop();
   core_->go_to(saved.epoch, saved.samples);
+}
+
+std::optional<DataLoaderProgress> DataLoader::Position::progress() const {
+  const auto pass = core_->pass.lock();
+  if (!pass || pass->is_stopped()) return std::nullopt;
+  const auto size = core_->batches();
+  return DataLoaderProgress{
+      .pass = core_->pass_number, .position = size - core_->batches_left(), .size = size};
 }
 
 DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }

@@ -16,7 +16,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 /// What the kernels take besides parameters and gradients. Adam and AdamW keep the same.
-struct Lists {
+struct AdamLists {
   Tensors averages, squares, maxima, steps;
 };
 
@@ -49,8 +49,8 @@ std::vector<ParameterGroup<Fields>> checked(std::vector<ParameterGroup<Fields>> 
 }
 
 template <class StateOf>
-Lists lists_of(const Tensors& parameters, bool amsgrad, const StateOf& state_of) {
-  Lists lists;
+AdamLists lists_of(const Tensors& parameters, bool amsgrad, const StateOf& state_of) {
+  AdamLists lists;
   std::map<std::int64_t, at::Tensor> steps;
   for (const auto& parameter : parameters) {
     bool made = false;
@@ -68,7 +68,7 @@ Lists lists_of(const Tensors& parameters, bool amsgrad, const StateOf& state_of)
 
 template <class Fields, class Kernel>
 void run(const Kernel& kernel, const Fields& options, const Tensors& parameters, const Tensors& gradients,
-         const Lists& lists) {
+         const AdamLists& lists) {
   const auto [beta1, beta2] = options.betas;
   kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, options.lr, beta1,
          beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize);

@@ -13,7 +13,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 /// Parameters that are in the same step of their lives.
-struct Lists {
+struct SgdLists {
   Tensors parameters, gradients, momenta;
 };
 
@@ -39,7 +39,7 @@ bool kernel_is_right_for(const at::Tensor& parameter) {
   return !(parameter.is_cpu() && c10::isReducedFloatingType(parameter.scalar_type()));
 }
 
-void run(const SgdOptions& options, const Lists& lists, bool is_first_step) {
+void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step) {
   if (lists.parameters.empty()) return;
   if (!kernel_is_right_for(lists.parameters.front())) {
     for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
@@ -79,13 +79,13 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
                  const Tensors& gradients) {
   const SgdOptions& fields = static_cast<const GroupOptions<SgdOptions>&>(options).values;
   if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false);
-  Lists first, later;
+  SgdLists first, later;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     bool made = false;
     auto& state = state_of<torch::optim::SGDParamState>(parameters[i], made);
     const bool is_first = !state.momentum_buffer().defined();
     if (is_first) state.momentum_buffer(at::empty_like(parameters[i]));
-    Lists& lists = is_first ? first : later;
+    SgdLists& lists = is_first ? first : later;
     lists.parameters.push_back(parameters[i]);
     lists.gradients.push_back(gradients[i]);
     lists.momenta.push_back(state.momentum_buffer());

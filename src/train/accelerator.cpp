@@ -3,15 +3,13 @@
 #include <charconv>
 #include <iostream>
 
-#include "../comm/errors.hpp"
 #include "accelerator_state.hpp"
 #include "broadcast_tensors.hpp"
+#include "gradients.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/memory.hpp"
-#include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep {
 namespace {
@@ -78,7 +76,11 @@ Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
                   options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
-    : state_(std::make_shared<State>(world, group, options)) {
+    : ProcessControl(world, group, options.barrier_warning),
+      GradientControl(group, options.gradients),
+      Tracking(group.rank() == 0),
+      state_(std::make_shared<State>(world, group, options)) {
+  state_->training.set_scaler(gradients()->scaler());
   if (world.rank != group.rank() || world.world_size != group.size()) {
     throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
                      std::to_string(world.world_size) + ", but the process group says rank " +
@@ -116,16 +118,6 @@ MainProcessFirst Accelerator::local_main_process_first() const {
 
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
 
-void Accelerator::backward(const at::Tensor& loss) const {
-  process_heartbeat().perhaps_waiting("backward");
-  try {
-    loss.backward();
-  } catch (...) {
-    comm::rethrow_lost_peer("rank " + std::to_string(process_index()) + " of " +
-                            std::to_string(num_processes()) + ": averaging the gradients in backward failed");
-  }
-}
-
 DataLoader Accelerator::shard(const DataLoader& loader) const {
   const auto& config = state_->options.dataloader_config;
   auto options = loader.options();
@@ -136,6 +128,7 @@ DataLoader Accelerator::shard(const DataLoader& loader) const {
                                {.sharding = config.sharding,
                                 .split_batches = config.split_batches,
                                 .even_batches = config.even_batches});
+  gradients()->add_loader(part.position_handle(), part.batch_size());
   state_->training.add_loader(part.position_handle());
   return part;
 }
@@ -147,13 +140,5 @@ void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& pa
 void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) const {
   train::broadcast_values(process_group(), tensors);
 }
-
-void AcceleratedOptimizer::step() {
-  process_heartbeat().working("optimizer");
-  optimizer_->step();
-  process_heartbeat().finished_step();
-}
-
-void AcceleratedOptimizer::zero_grad(bool set_to_none) { lockstep::zero_grad(*optimizer_, set_to_none); }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -171,12 +172,23 @@ class DataLoader {
   std::shared_ptr<Core> core_;
 };
 
+/// Where a pass under way is.
+struct DataLoaderProgress {
+  /// Passes of this process have growing numbers, from 1.
+  std::uint64_t pass = 0;
+  /// Batches of the epoch handed out so far, the present one among them, and all of them.
+  std::int64_t position = 0;
+  std::int64_t size = 0;
+};
+
 /// Reads and sets the position of a loader that lives elsewhere. *Local*; for the loader's thread.
 class DataLoader::Position {
  public:
   /// As the loader's own state() and load_state().
   DataLoaderState state() const;
   void load_state(const DataLoaderState& state) const;
+  /// Nothing when no pass is under way.
+  std::optional<DataLoaderProgress> progress() const;
 
  private:
   friend class DataLoader;

@@ -1,0 +1,77 @@
+# lockstep_arrow_library(SOURCES a.cpp ...): the library liblockstep_arrow.so, which reads Parquet through Apache Arrow C++.
+#
+# The core library loads it from its own folder when a Parquet file is to be read. Arrow comes from find_package (version
+# 12 or later), else from the Python package pyarrow: beside LibTorch, in LOCKSTEP_VENV, or in the folder PYARROW_ROOT. The
+# package brings headers and libraries with a version in their names, but no CMake files. What is missing is said in one
+# STATUS line, and the library is left out; LOCKSTEP_ARROW=OFF leaves it out as well, ON makes its absence an error.
+
+# Sets `root` in the caller to the folder of a pyarrow package with headers, or to "".
+function(_pyarrow_root)
+  file(GLOB venv LIST_DIRECTORIES true "${LOCKSTEP_VENV}/lib/python3*/site-packages/pyarrow")
+  set(root "")
+  foreach(candidate IN LISTS PYARROW_ROOT venv ITEMS "${LibTorch_ROOT}/../pyarrow")
+    if(NOT root AND EXISTS "${candidate}/include/parquet/arrow/reader.h")
+      set(root "${candidate}")
+    endif()
+  endforeach()
+  set(root "${root}" PARENT_SCOPE)
+endfunction()
+
+# An imported target for a library of the package, whose file is named libNAME.so.NUMBER.
+function(_pyarrow_library name)
+  file(GLOB found "${root}/lib${name}.so.*00")
+  list(LENGTH found count)
+  if(count EQUAL 1)
+    add_library(pyarrow::${name} SHARED IMPORTED)
+    set_target_properties(pyarrow::${name} PROPERTIES IMPORTED_LOCATION "${found}")
+  endif()
+endfunction()
+
+# Sets `libraries` in the caller to what to link, or to ""; and `where` to a text for people.
+function(_arrow_libraries)
+  set(libraries "")
+  find_package(Arrow 12 CONFIG QUIET)
+  find_package(Parquet CONFIG QUIET)
+  if(Arrow_FOUND AND Parquet_FOUND)
+    set(libraries Parquet::parquet_shared Arrow::arrow_shared)
+    set(where "Apache Arrow ${Arrow_VERSION} in ${Arrow_DIR}")
+  else()
+    _pyarrow_root()
+    if(root)
+      _pyarrow_library(arrow)
+      _pyarrow_library(parquet)
+    endif()
+    if(TARGET pyarrow::arrow AND TARGET pyarrow::parquet)
+      set_target_properties(pyarrow::arrow PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${root}/include")
+      set(libraries pyarrow::parquet pyarrow::arrow)
+      set(where "the Python package in ${root}")
+    endif()
+  endif()
+  set(libraries "${libraries}" PARENT_SCOPE)
+  set(where "${where}" PARENT_SCOPE)
+  set(root "${root}" PARENT_SCOPE)
+endfunction()
+
+function(lockstep_arrow_library)
+  cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+  if(LOCKSTEP_ARROW STREQUAL "OFF")
+    message(STATUS "Arrow library (Parquet) left out: LOCKSTEP_ARROW is OFF")
+    return()
+  endif()
+  _arrow_libraries()
+  if(NOT libraries)
+    set(missing "neither Arrow and Parquet for find_package nor the Python package pyarrow with its headers was found")
+    if(LOCKSTEP_ARROW STREQUAL "ON")
+      message(FATAL_ERROR "LOCKSTEP_ARROW is ON, but ${missing}. Set PYARROW_ROOT or CMAKE_PREFIX_PATH.")
+    endif()
+    message(STATUS "Arrow library (Parquet) left out: ${missing}")
+    return()
+  endif()
+  message(STATUS "Arrow library (Parquet): ${where}")
+  add_library(lockstep_arrow SHARED ${arg_SOURCES})
+  target_link_libraries(lockstep_arrow PRIVATE lockstep_flags ${libraries})
+  target_include_directories(lockstep_arrow PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+  set_target_properties(lockstep_arrow PROPERTIES BUILD_RPATH "${root}" INSTALL_RPATH "$ORIGIN;${root}"
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  install(TARGETS lockstep_arrow LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endfunction()

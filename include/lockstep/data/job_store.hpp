@@ -1,0 +1,60 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class ProcessGroup;
+struct World;
+
+/// What the ranks of a job need to share work: a few keys that all see. The library's own use: programs take
+/// job_ranks(). An implementation serves any thread, does not wait, and throws CommunicationError when the
+/// others cannot be reached. All members but next_meeting() are *Local*.
+class JobStore {
+ public:
+  virtual ~JobStore() = default;
+
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Sets it where nobody has, and returns what it then holds. Atomic.
+  virtual std::string set_if_absent(const std::string& key, const std::string& value) = 0;
+  virtual bool contains(const std::string& key) = 0;
+  /// Of a key that is there.
+  virtual std::string get(const std::string& key) = 0;
+  /// Adds to a number that starts at 0, and returns the sum. Atomic.
+  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
+
+  /// How often this rank has met the others over this store before: all ranks meet in the same order.
+  /// *Collective*.
+  std::uint64_t next_meeting() noexcept { return meetings_++; }
+
+ private:
+  std::atomic<std::uint64_t> meetings_{0};
+};
+
+/// The ranks that share a piece of work, and this one among them. By default this process alone.
+struct JobRanks {
+  int rank = 0;
+  int size = 1;
+  /// The number of this rank on its node, and of its node: local rank 0 acts for the node.
+  int local_rank = 0;
+  int node = 0;
+  /// How LibTorch names this rank's device: "cpu", "cuda:1".
+  std::string device = "cpu";
+  /// Null where there is one rank.
+  std::shared_ptr<JobStore> store = nullptr;
+
+  bool alone() const noexcept { return size == 1; }
+};
+
+/// A store inside this process for ranks that are threads of it: one for each of `count` ranks.
+std::vector<std::shared_ptr<JobStore>> shared_job_stores(int count);
+
+/// The ranks of a group, over a connection of their own to its store. *Collective*. Throws
+/// CommunicationError.
+JobRanks job_ranks(const World& world, const ProcessGroup& group);
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#include "stage/stage_command.hpp"
+
+#include <csignal>
+#include <ostream>
+
+#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/options.hpp"
+#include "lockstep/core/prepare.hpp"
+#include "lockstep/core/staging.hpp"
+#include "lockstep/core/stop_signals.hpp"
+#include "process/host_name.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr int kUsageStatus = 2;
+
+struct StageOptions {
+  bool all = false;
+  bool verify = true;
+  bool print_path = false;
+  int threads = 0;
+  std::string reserve = "0";
+  std::string list;
+  std::vector<std::string> folders;
+};
+
+const OptionTable<StageOptions>& stage_option_table() {
+  static const auto table =
+      OptionTable<StageOptions>(
+          "lockstep stage",
+          "Copies a data set's files to a node's own disk: those that its own list names, several at a time, "
+          "checked, whole or not at all. A second call finds the copy. Without DEST: a folder in "
+          "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
+          .add("all", &StageOptions::all, "Copy every file of a folder that has no list of its files.")
+          .add("list", &StageOptions::list,
+               "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, "
+               "and the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
+          .add("threads", &StageOptions::threads,
+               "Files that are copied at once. 0: as many as there are CPUs, at least 4 and at most 16.",
+               between(0, 256))
+          .add("verify", &StageOptions::verify, "Compare the copies' checksums with the source's.")
+          .add("reserve", &StageOptions::reserve, "Room to stay free on the disk, as in 20G.")
+          .add("print-path", &StageOptions::print_path,
+               "Print nothing on standard output but where the data are now: the copy, or the source where "
+               "it does not fit.")
+          .rest("SRC|DEST", &StageOptions::folders,
+                "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any "
+                "folder (SRC, not with --list); and the folder to be made (DEST).");
+  return table;
+}
+
+std::uint64_t reserve_of(const StageOptions& options) {
+  const auto bytes = parse_bytes(options.reserve);
+  if (bytes) return *bytes;
+  throw UsageError("--reserve '" + options.reserve + "': expected a number of bytes, as in 20G.");
+}
+
+StagingOptions copying(const StageOptions& options) {
+  return {.threads = options.threads,
+          .verify = options.verify,
+          .reserve = reserve_of(options),
+          .stop = [] { return StopSignals::received() != 0; },
+          .progress = {}};
+}
+
+StagingResult stage_one(const StageOptions& options) {
+  const std::string& source = options.folders.front();
+  const StagingPlan plan = plan_staging(source, options.all);
+  const auto destination = options.folders.size() == 2
+                               ? std::filesystem::path(options.folders[1])
+                               : default_staging_folder(source, process_environment());
+  return stage_files(plan, destination, copying(options));
+}
+
+/// The entries' cache folder again, on the node; all of them, or none where one does not fit.
+StagingResult stage_list(const StageOptions& options) {
+  StagingResult sum;
+  for (const auto& entry : read_prepared_list(options.list)) {
+    const auto cache = entry.parent_path();
+    sum.folder = options.folders.empty() ? default_staging_folder(cache, process_environment())
+                                         : std::filesystem::path(options.folders.front());
+    const auto result = stage_files(plan_staging(entry), sum.folder / entry.filename(), copying(options));
+    sum.copied = sum.copied || result.copied;
+    sum.files += result.files;
+    sum.bytes += result.bytes;
+    sum.seconds += result.seconds;
+    sum.warning = result.warning;
+    if (sum.warning.empty()) continue;
+    sum.folder = cache;
+    break;
+  }
+  return sum;
+}
+
+StagingResult stage(const StageOptions& options) {
+  const std::size_t most = options.list.empty() ? 2 : 1;
+  if (options.list.empty() && options.folders.empty()) throw UsageError("expected SRC, or --list FILE.");
+  if (options.folders.size() > most)
+    throw UsageError("'" + options.folders[most] + "' was not expected: give " +
+                     (most == 2 ? "SRC and DEST." : "DEST, for the list names the sources."));
+  const StopSignals signals({SIGINT, SIGTERM});
+  return options.list.empty() ? stage_one(options) : stage_list(options);
+}
+
+int answer(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+  const auto parsed = stage_option_table().parse(words);
+  if (parsed.help) {
+    out << stage_option_table().help();
+    return 0;
+  }
+  const StagingResult result = stage(parsed.options);
+  const bool quiet = parsed.options.print_path;
+  const std::string line = host_name() + ": " + staging_text(result) + "\n";
+  (quiet || !result.warning.empty() ? err : out) << line;
+  if (quiet) out << result.folder.string() << '\n';
+  return 0;
+}
+
+}  // namespace
+
+int stage_command(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+  try {
+    return answer(words, out, err);
+  } catch (const UsageError& error) {
+    err << "lockstep stage: " << error.what() << '\n';
+    return kUsageStatus;
+  } catch (const Error& error) {
+    err << "lockstep stage: " << error.what() << '\n';
+    return StopSignals::received() != 0 ? 128 + StopSignals::received() : 1;
+  }
+}
+
+}  // namespace lockstep::launch

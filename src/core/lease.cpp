@@ -1,0 +1,176 @@
+#include "lockstep/core/lease.hpp"
+
+#include <sys/stat.h>
+
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "file_system.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using file_system::reason;
+using file_system::uninterrupted;
+
+constexpr char kPrefix[] = "lease.";
+/// Longer than a stopped heartbeat and two clocks that differ explain.
+constexpr std::chrono::seconds kFresh{300};
+
+fs::path lease_file(const fs::path& folder, std::uint64_t number) {
+  return folder / (kPrefix + std::to_string(number));
+}
+
+/// The number of a lease's file name; 0 for any other.
+std::uint64_t number_of(const std::string& name) {
+  std::uint64_t number = 0;
+  if (!name.starts_with(kPrefix)) return 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, failure] = std::from_chars(name.data() + sizeof kPrefix - 1, end, number);
+  return failure == std::errc() && stop == end ? number : 0;
+}
+
+/// The number of the lease that counts, or 0.
+std::uint64_t highest(const fs::path& folder) {
+  std::uint64_t result = 0;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure))
+    result = std::max(result, number_of(entry.path().filename()));
+  return result;
+}
+
+/// Who wrote it; without a token when it is gone or not yet whole.
+LeaseHolder read_holder(const fs::path& file) {
+  std::ifstream stream(file);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  LeaseHolder holder;
+  if (!json.is_object() || !json.contains("token")) return holder;
+  try {
+    json.at("process").get_to(holder.process);
+    json.at("token").get_to(holder.token);
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+  return holder;
+}
+
+/// Its time of last change in nanoseconds, or -1 when it is gone.
+std::int64_t last_change(const fs::path& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) < 0) return -1;
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+std::string new_token(const ProcessIdentity& process) {
+  static std::atomic<unsigned> counter{0};
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return process.host + "-" + std::to_string(process.pid) + "-" + std::to_string(now) + "-" +
+         std::to_string(counter++);
+}
+
+void remove_quietly(const fs::path& file) noexcept { ::unlink(file.c_str()); }
+
+/// Makes the file, unless there is one already.
+bool create(const fs::path& file, const std::string& text) {
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  const int descriptor = uninterrupted([&] { return ::open(file.c_str(), flags, 0666); });
+  if (descriptor < 0 && (errno == EEXIST || errno == ENOENT)) return false;
+  if (descriptor < 0) throw Error("cannot write '" + file.string() + "': " + reason(errno) + ".");
+  const auto wrote = uninterrupted([&] { return ::write(descriptor, text.data(), text.size()); });
+  const int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : wrote < 0 ? errno : ENOSPC;
+  ::close(descriptor);
+  if (error == 0) return true;
+  remove_quietly(file);
+  throw Error("cannot write '" + file.string() + "': " + reason(error) + ".");
+}
+
+}  // namespace
+
+Lease::Lease(fs::path folder, std::uint64_t number, std::string token, std::chrono::milliseconds beat)
+    : folder_(std::move(folder)), number_(number), token_(std::move(token)) {
+  thread_ = std::thread([this, beat] { beat_until_end(beat); });
+}
+
+Lease::~Lease() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ending_.notify_one();
+  thread_.join();
+  const fs::path file = lease_file(folder_, number_);
+  if (held_ && read_holder(file).token == token_) remove_quietly(file);
+}
+
+void Lease::beat_until_end(std::chrono::milliseconds beat) {
+  const fs::path file = lease_file(folder_, number_);
+  std::unique_lock lock(mutex_);
+  while (!ending_.wait_for(lock, beat, [&] { return end_; })) {
+    // A file that cannot be touched for a moment is no lost lease; one with a higher number is.
+    ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
+    if (highest(folder_) > number_) held_ = false;
+  }
+}
+
+LeaseSeeker::LeaseSeeker(fs::path folder, LeaseOptions options)
+    : folder_(std::move(folder)), options_(options) {}
+
+std::unique_ptr<Lease> LeaseSeeker::try_take() {
+  std::error_code failure;
+  fs::create_directories(folder_, failure);
+  if (failure) throw Error("cannot make the folder '" + folder_.string() + "': " + failure.message() + ".");
+  const std::uint64_t last = highest(folder_);
+  if (last == 0) {
+    auto lease = make(1);
+    // Somebody who took the same stale lease as one that is gone by now may have gone on to the next number.
+    if (lease && highest(folder_) > 1) return nullptr;
+    return lease;
+  }
+  const fs::path file = lease_file(folder_, last);
+  if (!is_stale(file)) return nullptr;
+  const LeaseHolder dead = holder_;
+  auto lease = make(last + 1);
+  // The number may meanwhile be a living holder's, who found no lease at all.
+  if (!lease || read_holder(file).token != dead.token) return nullptr;
+  remove_quietly(file);
+  return lease;
+}
+
+bool LeaseSeeker::is_stale(const fs::path& file) {
+  LeaseHolder now = read_holder(file);
+  const std::int64_t change = last_change(file);
+  if (now.token != holder_.token || change != seen_change_) {
+    seen_change_ = change;
+    seen_at_ = Clock::now();
+  }
+  holder_ = std::move(now);
+  if (!holder_.token.empty() && life_of(holder_.process) == Life::dead) return true;
+  if (!holder_.token.empty() && life_of(holder_.process) == Life::alive) return false;
+  return Clock::now() - seen_at_ >= options_.stale_after;
+}
+
+std::unique_ptr<Lease> LeaseSeeker::make(std::uint64_t number) {
+  const ProcessIdentity process = this_process();
+  const std::string token = new_token(process);
+  const std::string text = nlohmann::json{{"process", process}, {"token", token}}.dump(2) + "\n";
+  if (!create(lease_file(folder_, number), text)) return nullptr;
+  return std::unique_ptr<Lease>(new Lease(folder_, number, token, options_.beat));
+}
+
+std::optional<LeaseHolder> live_lease(const fs::path& folder) {
+  const std::uint64_t last = highest(folder);
+  if (last == 0) return std::nullopt;
+  const fs::path file = lease_file(folder, last);
+  LeaseHolder holder = read_holder(file);
+  const Life life = holder.token.empty() ? Life::unknown : life_of(holder.process);
+  if (life == Life::dead) return std::nullopt;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const bool fresh = now - std::chrono::nanoseconds(last_change(file)) < kFresh;
+  if (life == Life::unknown && !fresh) return std::nullopt;
+  return holder;
+}
+
+}  // namespace lockstep

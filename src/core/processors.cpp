@@ -1,0 +1,103 @@
+#include "lockstep/core/processors.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "variables.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using variables::whole_number;
+
+constexpr int kMostProcessors = 1 << 16;
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+/// The processors of the calling thread's affinity; nothing where the system does not say.
+std::optional<int> affinity_count() {
+  for (int size = 1024; size <= kMostProcessors; size *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(size));
+    if (mask == nullptr) return std::nullopt;
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
+    const bool told = sched_getaffinity(0, bytes, mask) == 0;
+    const int count = told ? CPU_COUNT_S(bytes, mask) : 0;
+    CPU_FREE(mask);
+    if (count > 0) return count;
+  }
+  return std::nullopt;
+}
+
+int rounded_up(std::int64_t quota, std::int64_t period) {
+  if (quota <= 0 || period <= 0) return kNoLimit;
+  return static_cast<int>(std::min<std::int64_t>((quota + period - 1) / period, kNoLimit));
+}
+
+/// "150000 100000" or "max 100000".
+int limit_of_v2(const fs::path& folder) {
+  std::ifstream file(folder / "cpu.max");
+  std::int64_t quota = 0, period = 0;
+  return file >> quota >> period ? rounded_up(quota, period) : kNoLimit;
+}
+
+int limit_of_v1(const fs::path& folder) {
+  std::ifstream quota_file(folder / "cpu.cfs_quota_us"), period_file(folder / "cpu.cfs_period_us");
+  std::int64_t quota = 0, period = 0;
+  return quota_file >> quota && period_file >> period ? rounded_up(quota, period) : kNoLimit;
+}
+
+/// The least limit of a group and of all those above it, which bind it too.
+template <class Limit>
+int least_limit(const fs::path& mount, fs::path group, Limit limit) {
+  int least = limit(mount);
+  for (group = group.relative_path(); group.has_filename(); group = group.parent_path())
+    least = std::min(least, limit(mount / group));
+  return least;
+}
+
+bool names_cpu(const std::string& controllers) {
+  return ("," + controllers + ",").find(",cpu,") != std::string::npos;
+}
+
+int quota_count(const ProcessorFiles& files) {
+  std::ifstream file(files.membership);
+  int least = kNoLimit;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream parts(line);
+    std::string number, controllers, path;
+    std::getline(parts, number, ':');
+    std::getline(parts, controllers, ':');
+    std::getline(parts, path);
+    if (controllers.empty()) least = std::min(least, least_limit(files.mount, path, limit_of_v2));
+    if (names_cpu(controllers)) least = std::min(least, least_limit(files.mount / "cpu", path, limit_of_v1));
+  }
+  return least;
+}
+
+int usable(const ProcessorFiles& files) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(1, std::min(affinity_count().value_or(cores), quota_count(files)));
+}
+
+std::optional<int> number_in(const Environment& environment, std::string_view name) {
+  return whole_number(find_variable(environment, name).value_or(""), 1);
+}
+
+}  // namespace
+
+int processor_share(const Environment& environment, const ProcessorFiles& files) {
+  const auto of_task = number_in(environment, "SLURM_CPUS_PER_TASK");
+  if (!of_task) return usable(files);
+  if (!find_variable(environment, "TORCHELASTIC_RUN_ID")) return *of_task;
+  const int ranks = number_in(environment, "LOCAL_WORLD_SIZE").value_or(1);
+  return std::max(1, std::min(*of_task / ranks, usable(files)));
+}
+
+}  // namespace lockstep

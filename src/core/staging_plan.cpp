@@ -1,0 +1,150 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/core/checksum.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "lockstep/core/staging.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uint64_t kLargestList = std::uint64_t{256} << 20;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+json read_json(const fs::path& path) {
+  InputFile file(path);
+  if (file.size() > kLargestList)
+    throw DataError("'" + path.string() + "' is too large for a list of files.");
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(text.data(), text.size());
+  json result = json::parse(text, nullptr, false);
+  if (!result.is_object()) throw DataError("'" + path.string() + "' is no JSON object.");
+  return result;
+}
+
+/// A name from a list: below its folder, or an error.
+fs::path inside(const fs::path& list, const std::string& name) {
+  const fs::path path = fs::path(name).lexically_normal();
+  if (!name.empty() && path.is_relative() && *path.begin() != "..") return path;
+  throw DataError("'" + list.string() + "' names '" + name + "', which does not lie in its folder.");
+}
+
+/// Adds the file at `path` below the source.
+void add(StagingPlan& plan, const fs::path& path, std::optional<std::uint32_t> crc32c = std::nullopt) {
+  const fs::path whole = plan.source / path;
+  struct stat status {};
+  if (::stat(whole.c_str(), &status) < 0 || !S_ISREG(status.st_mode)) {
+    throw DataError("'" + whole.string() + "' belongs to the data, but is no file that can be read: " +
+                    std::generic_category().message(errno != 0 ? errno : EINVAL) + ".");
+  }
+  plan.files.push_back(
+      {.path = path,
+       .bytes = static_cast<std::uint64_t>(status.st_size),
+       .crc32c = crc32c,
+       .changed = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec});
+}
+
+void add_entry(StagingPlan& plan) {
+  const auto manifest = read_manifest(plan.source);
+  if (!manifest->complete) {
+    throw DataError("the cache entry '" + plan.source.string() +
+                    "' is unfinished: let the program that makes it end first.");
+  }
+  for (const auto& shard : manifest->shards) add(plan, shard.file_name(), shard.crc32c);
+  add(plan, "manifest.json");
+}
+
+/// A folder of save_to_disk, at `folder` below the source.
+void add_saved(StagingPlan& plan, const fs::path& folder) {
+  const fs::path list = plan.source / folder / "state.json";
+  const json state = read_json(list);
+  const auto files = state.find("_data_files");
+  if (files == state.end() || !files->is_array())
+    throw DataError("'" + list.string() + "' has no list \"_data_files\".");
+  for (const auto& each : *files) {
+    if (!each.is_object() || !each.contains("filename") || !each["filename"].is_string())
+      throw DataError("'" + list.string() + "': an element of \"_data_files\" has no \"filename\".");
+    add(plan, folder / inside(list, each["filename"].get<std::string>()));
+  }
+  add(plan, folder / "state.json");
+  if (is_there(plan.source / folder / "dataset_info.json")) add(plan, folder / "dataset_info.json");
+}
+
+void add_splits(StagingPlan& plan) {
+  const fs::path list = plan.source / "dataset_dict.json";
+  const json splits = read_json(list).value("splits", json());
+  if (!splits.is_array()) throw DataError("'" + list.string() + "' has no list \"splits\".");
+  for (const auto& each : splits)
+    add_saved(plan, inside(list, each.is_string() ? each.get<std::string>() : ""));
+  add(plan, "dataset_dict.json");
+}
+
+void add_all(StagingPlan& plan) {
+  for (const auto& each : fs::recursive_directory_iterator(plan.source)) {
+    if (each.is_regular_file()) add(plan, each.path().lexically_relative(plan.source));
+  }
+  std::sort(plan.files.begin(), plan.files.end(),
+            [](const auto& left, const auto& right) { return left.path < right.path; });
+}
+
+}  // namespace
+
+std::uint64_t StagingPlan::bytes() const {
+  return std::accumulate(files.begin(), files.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const auto& file) { return sum + file.bytes; });
+}
+
+StagingPlan plan_staging(const fs::path& source, bool all) {
+  std::error_code failure;
+  const fs::path whole = fs::canonical(source, failure);
+  if (failure) throw DataError("cannot read '" + source.string() + "': " + failure.message() + ".");
+  StagingPlan plan{.source = whole, .files = {}};
+  if (fs::is_regular_file(whole)) {
+    plan.source = whole.parent_path();
+    add(plan, whole.filename());
+  } else if (all) {
+    add_all(plan);
+  } else if (is_there(whole / "manifest.json")) {
+    add_entry(plan);
+  } else if (is_there(whole / "state.json")) {
+    add_saved(plan, "");
+  } else if (is_there(whole / "dataset_dict.json")) {
+    add_splits(plan);
+  } else {
+    throw UsageError("the folder '" + source.string() +
+                     "' has no list of its files (state.json, dataset_dict.json, manifest.json). Copy all "
+                     "of it (--all), or name the data set's folder.");
+  }
+  return plan;
+}
+
+fs::path default_staging_folder(const fs::path& source, const Environment& environment) {
+  std::error_code failure;
+  fs::path whole = fs::canonical(source, failure);
+  if (failure) whole = fs::absolute(source).lexically_normal();
+  fs::path disk = "/tmp";
+  for (const char* name : {"TMPDIR", "SLURM_TMPDIR"}) {
+    const auto value = find_variable(environment, name);
+    if (value && !value->empty()) disk = *value;
+  }
+  const std::string text = whole.string();
+  // Several users may share the disk.
+  return disk / ("lockstep-" + std::to_string(::getuid())) /
+         (whole.filename().string() + "-" + checksum_text(crc32c(text.data(), text.size())));
+}
+
+}  // namespace lockstep

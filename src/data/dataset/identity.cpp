@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "data/table/content_hash.hpp"
+#include "data/table/origin.hpp"
+#include "state.hpp"
+
+namespace lockstep {
+namespace {
+
+using table::ContentHash;
+
+void add_buffer(ContentHash& hash, const Buffer& buffer) {
+  hash.update_number(buffer.bytes);
+  if (buffer.bytes > 0) hash.update(buffer.data, buffer.bytes);
+}
+
+void add_array(ContentHash& hash, const ArrayData& array) {
+  hash.update_number(static_cast<std::uint64_t>(array.length));
+  add_buffer(hash, array.validity);
+  add_buffer(hash, array.offsets);
+  add_buffer(hash, array.values);
+  for (const auto& child : array.children) add_array(hash, *child);
+}
+
+void add_data(ContentHash& hash, const ChunkedArray& data) {
+  hash.update_field(data.type().text());
+  if (!data.origin()) {
+    for (const auto& chunk : data.chunks()) add_array(hash, *chunk);
+    return;
+  }
+  for (const auto& part : data.origin()->parts) {
+    hash.update_field(part.file->identity());
+    hash.update_field(part.column);
+  }
+}
+
+void add_rows(ContentHash& hash, const RowMap& rows) {
+  hash.update_number(static_cast<std::uint64_t>(rows.size()));
+  if (rows.size() > 0 && rows.is_range()) hash.update_number(static_cast<std::uint64_t>(rows[0]));
+  for (std::int64_t row = 0; !rows.is_range() && row < rows.size(); ++row) {
+    hash.update_number(static_cast<std::uint64_t>(rows[row]));
+  }
+}
+
+std::string identity_of(const DatasetAccess::State& state) {
+  ContentHash hash;
+  hash.update_field(state.features.to_json());
+  hash.update_number(static_cast<std::uint64_t>(state.rows));
+  std::string rows;
+  RowMap last;
+  for (const auto& [name, column] : state.columns) {
+    hash.update_field(name);
+    add_data(hash, *column.data());
+    if (rows.empty() || !column.rows().is_same(last)) {
+      ContentHash map;
+      add_rows(map, column.rows());
+      rows = map.text();
+      last = column.rows();
+    }
+    hash.update_field(rows);
+  }
+  return hash.text();
+}
+
+}  // namespace
+
+std::string ArrowDataset::identity() const {
+  const std::lock_guard guard(state_->lock);
+  if (state_->identity.empty()) state_->identity = identity_of(*state_);
+  return state_->identity;
+}
+
+std::vector<std::filesystem::path> ArrowDataset::files() const {
+  std::vector<std::filesystem::path> files = state_->sources;
+  const auto add = [&](const std::filesystem::path& path) {
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  };
+  for (const auto& [name, column] : state_->columns) {
+    if (!column.data()->origin()) continue;
+    for (const auto& part : column.data()->origin()->parts) add(part.file->path());
+  }
+  return files;
+}
+
+}  // namespace lockstep

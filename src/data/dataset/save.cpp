@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/arrow/stream_writer.hpp"
+#include "data/table/take.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/error.hpp"
+#include "save_folder.hpp"
+#include "state.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Path = std::filesystem::path;
+
+/// The package's own default.
+constexpr std::size_t kShardBytes = 500'000'000;
+constexpr std::int64_t kMostShards = 99999;
+
+std::map<std::string, std::string> metadata_of(const ArrowDataset& dataset) {
+  const Json json = {{"info", {{"features", Json::parse(dataset.features().to_json())}}},
+                     {"fingerprint", dataset.identity()}};
+  return {{"huggingface", json.dump()}};
+}
+
+std::vector<ArrayPointer> batch_of(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows) {
+  std::vector<ArrayPointer> arrays;
+  for (const auto& [name, column] : dataset.columns()) {
+    arrays.push_back(
+        table::copy_ranges(column.type(), table::ranges_of(*column.data(), column.rows(), start, rows)));
+  }
+  return arrays;
+}
+
+void write_stream(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
+  if (batch_rows < 1)
+    throw UsageError("a record batch needs 1 row or more, but came " + std::to_string(batch_rows) + ".");
+  AtomicFile file(path);
+  arrow_file::StreamWriter writer([&](const void* data, std::size_t bytes) { file.write(data, bytes); },
+                                  dataset.features().fields(), metadata_of(dataset));
+  for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
+    const auto rows = std::min(batch_rows, dataset.num_rows() - start);
+    writer.write(batch_of(dataset, start, rows), rows);
+  }
+  writer.finish();
+  file.commit();
+}
+
+/// About the bytes that the rows take: from the first thousand.
+std::size_t estimated_bytes(const ArrowDataset& dataset) {
+  constexpr std::int64_t kProbe = 1000;
+  const auto rows = std::min(kProbe, dataset.num_rows());
+  if (rows == 0) return 0;
+  std::size_t bytes = 0;
+  arrow_file::StreamWriter writer([&](const void*, std::size_t count) { bytes += count; },
+                                  dataset.features().fields(), {});
+  writer.write(batch_of(dataset, 0, rows), rows);
+  return bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(dataset.num_rows());
+}
+
+std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
+  if (wanted < 0 || wanted > kMostShards) {
+    throw UsageError("num_shards must be from 0 to " + std::to_string(kMostShards) + ", but came " +
+                     std::to_string(wanted) + ".");
+  }
+  if (wanted > 0) return wanted;
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(estimated_bytes(dataset) / kShardBytes) + 1, 1,
+                                  std::clamp<std::int64_t>(dataset.num_rows(), 1, kMostShards));
+}
+
+std::string shard_name(std::int64_t shard, std::int64_t shards) {
+  char name[48];
+  std::snprintf(name, sizeof name, "data-%05d-of-%05d.arrow", static_cast<int>(shard),
+                static_cast<int>(shards));
+  return name;
+}
+
+void write_text(const Path& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+std::string state_text(const ArrowDataset& dataset, std::int64_t shards) {
+  Json files = Json::array();
+  for (std::int64_t shard = 0; shard < shards; ++shard)
+    files.push_back({{"filename", shard_name(shard, shards)}});
+  Json state;
+  state["_data_files"] = files;
+  state["_fingerprint"] = dataset.identity();
+  state["_format_columns"] = nullptr;
+  state["_format_kwargs"] = Json::object();
+  state["_format_type"] = nullptr;
+  state["_output_all_columns"] = false;
+  state["_split"] = dataset.split().empty() ? Json(nullptr) : Json(dataset.split());
+  return state.dump(2);
+}
+
+std::string info_text(const ArrowDataset& dataset) {
+  Json info;
+  info["citation"] = "";
+  info["description"] = "";
+  info["features"] = Json::parse(dataset.features().to_json());
+  info["homepage"] = "";
+  info["license"] = "";
+  return info.dump(2);
+}
+
+}  // namespace
+
+void require_foreign(const ArrowDataset& dataset, const Path& folder) {
+  const auto target = std::filesystem::weakly_canonical(folder);
+  for (const auto& file : dataset.files()) {
+    const auto source = std::filesystem::weakly_canonical(file);
+    const auto [end, ignored] = std::mismatch(target.begin(), target.end(), source.begin(), source.end());
+    if (end != target.end()) continue;
+    throw UsageError("cannot save a data set to '" + folder.string() + "', because it is mapped from '" +
+                     file.string() + "' in it. Save it elsewhere.");
+  }
+}
+
+void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {
+  const auto shards = shards_of(dataset, options.num_shards);
+  for (std::int64_t shard = 0; shard < shards; ++shard) {
+    write_stream(dataset.shard(shards, shard), folder / shard_name(shard, shards), options.batch_rows);
+  }
+  write_text(folder / "dataset_info.json", info_text(dataset));
+  write_text(folder / "state.json", state_text(dataset, shards));
+}
+
+void ArrowDataset::save_to_disk(const Path& folder, const SaveOptions& options) const {
+  require_foreign(*this, folder);
+  AtomicFolder target(folder);
+  write_folder(*this, target.path(), options);
+  target.commit();
+}
+
+void ArrowDataset::to_arrow(const Path& file, std::int64_t batch_rows) const {
+  write_stream(*this, file, batch_rows);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+
+#include "lockstep/data/arrow_dataset.hpp"
+
+namespace lockstep {
+
+/// Throws UsageError when the data set is mapped from files in `folder`: replacing them would pull the rug
+/// from under it.
+void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& folder);
+
+/// Writes the files of save_to_disk into a folder that exists.
+void write_folder(const ArrowDataset& dataset, const std::filesystem::path& folder,
+                  const SaveOptions& options);
+
+}  // namespace lockstep

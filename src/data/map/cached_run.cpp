@@ -1,0 +1,244 @@
+#include "cached_run.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "crew.hpp"
+#include "entry_writer.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/progress_bar.hpp"
+#include "worker_pool.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kShortestPause = 1ms;
+constexpr auto kLongestPause = 50ms;
+constexpr auto kLookInterval = 500ms;
+constexpr auto kLeaseInterval = 1s;
+/// A network file system may show a new file to other hosts only when it asks again.
+constexpr auto kVisible = 60s;
+
+std::string join(const std::vector<std::size_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += std::to_string(number) + ' ';
+  return text;
+}
+
+std::vector<std::size_t> split(const std::string& text) {
+  std::vector<std::size_t> numbers;
+  const char* at = text.data();
+  for (const char* end = at + text.size(); at < end; ++at) {
+    std::size_t number = 0;
+    at = std::from_chars(at, end, number).ptr;
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+class CachedRun {
+ public:
+  CachedRun(const ShardedWork& work, const JobRanks& ranks, const CachedRunOptions& options, Meeting& meeting)
+      : work_(work),
+        ranks_(ranks),
+        options_(options),
+        meeting_(meeting),
+        probe_(meeting, options.cache),
+        entry_(options.cache / work.manifest.key),
+        writer_(work, entry_, options.limit, probe_.crew().leads) {
+    for (const auto& task : work.tasks) rows_ += task.rows;
+  }
+
+  fs::path run() {
+    if (probe_.crew().leads) {
+      lead();
+    } else {
+      follow();
+    }
+    probe_.wait_for_all();
+    return entry_;
+  }
+
+ private:
+  std::string key(const std::string& name) const { return meeting_.key(probe_.crew().prefix + name); }
+  bool is_set(const std::string& name) const { return meeting_.store().contains(key(name)); }
+  std::int64_t count(const std::string& name) const { return meeting_.store().add(key(name), 0); }
+
+  std::string progress_text() const {
+    return std::to_string(writer_.rows_done()) + " of " + std::to_string(rows_) + " rows";
+  }
+
+  void lead() {
+    if (!hit()) compute();
+    meeting_.store().set(key("finished"), "");
+  }
+
+  bool hit() const { return options_.load_from_cache && writer_.is_complete(); }
+
+  void compute() {
+    const auto begin = Clock::now();
+    const auto lease = take_lease();
+    // Whoever had the lease may have done it all.
+    if (hit()) return;
+    writer_.begin(!options_.load_from_cache);
+    const auto missing = writer_.missing();
+    initial_rows_ = writer_.rows_done();
+    open_bar();
+    meeting_.store().set(key("plan"), join(missing));
+    work_on(missing, lease.get());
+    wait_for_the_others(missing);
+    bar_.reset();
+    writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+
+  std::unique_ptr<Lease> take_lease() {
+    LeaseSeeker seeker(entry_, options_.lease);
+    std::unique_ptr<Lease> lease;
+    auto try_at = Clock::now();
+    meeting_.wait_until(
+        [&] {
+          if (Clock::now() < try_at) return false;
+          try_at = Clock::now() + kLeaseInterval;
+          lease = seeker.try_take();
+          return lease != nullptr;
+        },
+        [&] { return "for " + process_text(seeker.holder().process) + ": " + progress_text(); },
+        [] { return std::vector<int>{}; });
+    return lease;
+  }
+
+  void follow() {
+    const auto leader = [&] { return std::vector<int>{probe_.crew().leader}; };
+    const auto text = [&] {
+      return "for rank " + std::to_string(probe_.crew().leader) + ": " + progress_text();
+    };
+    meeting_.wait_until([&] { return is_set("plan") || is_set("finished"); }, text, leader);
+    if (is_set("plan")) work_on(split(meeting_.store().get(key("plan"))), nullptr);
+    meeting_.wait_until([&] { return is_set("finished"); }, text, leader);
+    wait_until_visible();
+  }
+
+  void wait_until_visible() const {
+    for (const auto limit = Clock::now() + kVisible; !writer_.is_complete();) {
+      if (Clock::now() >= limit) {
+        throw Error(work_.what + ": rank " + std::to_string(ranks_.rank) + " does not see the result in '" +
+                    entry_.string() + "', though rank " + std::to_string(probe_.crew().leader) +
+                    " has finished it there. Is the file system in order?");
+      }
+      std::this_thread::sleep_for(kLongestPause);
+    }
+  }
+
+  /// The next part for whoever asks first, or nothing.
+  const ShardTask* claim(const std::vector<std::size_t>& places) {
+    const auto turn = static_cast<std::size_t>(meeting_.store().add(key("claimed"), 1) - 1);
+    if (turn >= places.size()) return nullptr;
+    meeting_.store().set(key("claim/" + std::to_string(turn)), std::to_string(ranks_.rank));
+    return &work_.tasks[places[turn]];
+  }
+
+  void serve(const Worker& worker, const std::vector<std::size_t>& places, const std::atomic<bool>& stop) {
+    ShardFunction compute;
+    while (const ShardTask* task = stop ? nullptr : claim(places)) {
+      if (!compute) compute = work_.start(worker);
+      writer_.commit(*task, worker, compute);
+      meeting_.store().set(key("done/" + std::to_string(task->number)), "");
+      meeting_.store().add(key("rows"), task->rows);
+      meeting_.store().add(key("shards"), 1);
+    }
+  }
+
+  void work_on(const std::vector<std::size_t>& places, const Lease* lease) {
+    WorkerPool pool(
+        make_workers(ranks_, options_.threads, options_.devices),
+        [&](const Worker& worker, const std::atomic<bool>& stop) { serve(worker, places, stop); });
+    auto look_at = Clock::now() + kLookInterval;
+    for (Clock::duration pause = kShortestPause; !pool.done();
+         pause = std::min<Clock::duration>(2 * pause, kLongestPause)) {
+      std::this_thread::sleep_for(pause);
+      show_progress();
+      if (Clock::now() < look_at) continue;
+      look_at = Clock::now() + kLookInterval;
+      pool.rethrow();
+      look(lease);
+    }
+    pool.rethrow();
+  }
+
+  void look(const Lease* lease) const {
+    meeting_.check();
+    if (lease == nullptr || lease->held()) return;
+    throw Error(work_.what + ": another process has taken the lease of '" + entry_.string() +
+                "': this one had been stopped for too long.");
+  }
+
+  void wait_for_the_others(const std::vector<std::size_t>& places) {
+    meeting_.wait_until(
+        [&] {
+          show_progress();
+          return count("shards") == static_cast<std::int64_t>(places.size());
+        },
+        [&] { return "for the other ranks: " + progress_text(); }, [&] { return busy_ranks(places); });
+  }
+
+  /// Those that have claimed a part and not finished it.
+  std::vector<int> busy_ranks(const std::vector<std::size_t>& places) const {
+    std::set<int> ranks;
+    for (std::size_t turn = 0; turn < places.size(); ++turn) {
+      const std::string name = "claim/" + std::to_string(turn);
+      if (!is_set("done/" + std::to_string(work_.tasks[places[turn]].number)) && is_set(name))
+        ranks.insert(std::stoi(meeting_.store().get(key(name))));
+    }
+    return {ranks.begin(), ranks.end()};
+  }
+
+  void open_bar() {
+    if (!options_.progress || ranks_.rank != 0) return;
+    bar_.emplace(ProgressBarOptions{.description = options_.description,
+                                    .total = static_cast<std::uint64_t>(rows_),
+                                    .initial = static_cast<std::uint64_t>(initial_rows_),
+                                    .unit = "row"});
+  }
+
+  void show_progress() {
+    if (!bar_) return;
+    const auto done = static_cast<std::uint64_t>(initial_rows_ + count("rows"));
+    if (done > bar_->count()) bar_->advance(done - bar_->count());
+  }
+
+  const ShardedWork& work_;
+  const JobRanks& ranks_;
+  const CachedRunOptions& options_;
+  Meeting& meeting_;
+  CrewProbe probe_;
+  fs::path entry_;
+  EntryWriter writer_;
+  std::int64_t rows_ = 0;
+  std::int64_t initial_rows_ = 0;
+  std::optional<ProgressBar> bar_;
+};
+
+}  // namespace
+
+fs::path run_cached(const ShardedWork& work, const JobRanks& ranks, const CachedRunOptions& options) {
+  Meeting meeting(ranks, work.what, options.meeting);
+  try {
+    fs::path entry = CachedRun(work, ranks, options, meeting).run();
+    meeting.leave();
+    return entry;
+  } catch (const std::exception& error) {
+    meeting.fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/core/lease.hpp"
+#include "lockstep/data/workers.hpp"
+#include "meeting.hpp"
+
+namespace lockstep {
+
+/// A part of the source that becomes one shard of the result.
+struct ShardTask {
+  std::uint64_t number = 0;
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+};
+
+/// Parts of `shard_rows` rows, or of a number that follows from the source alone when that is 0: so that
+/// there are some 64 parts, none below 1,000 rows and none above 100,000; rounded up to whole batches.
+std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows);
+
+/// Computes a part of the source into a new file, and returns how many rows it has written.
+using ShardFunction = std::function<std::uint64_t(const ShardTask& task, const std::filesystem::path& file)>;
+
+/// Work whose result is kept.
+struct ShardedWork {
+  /// How messages call it: "map 'tokenize'".
+  std::string what;
+  /// Key, name and fields.
+  CacheManifest manifest;
+  std::vector<ShardTask> tasks;
+  /// Called by each worker on its own thread before its first part.
+  std::function<ShardFunction(const Worker&)> start;
+};
+
+struct CachedRunOptions {
+  std::filesystem::path cache;
+  /// Of the whole cache, in bytes; 0: none.
+  std::uint64_t limit = 0;
+  bool load_from_cache = true;
+  int threads = 1;
+  std::vector<std::string> devices = {};
+  /// Whether rank 0 draws a progress bar, and its text.
+  bool progress = false;
+  std::string description = {};
+  LeaseOptions lease = {};
+  MeetingOptions meeting = {};
+};
+
+/// Makes sure that the entry of the work's key is complete in this rank's cache, and returns its folder. What
+/// is there already, whole or in part, is not computed again. The ranks that see one cache folder share the
+/// parts; which rank computes which part has no influence on the result. *Collective*. Throws what a worker
+/// has thrown, RemoteError on the other ranks, Error for a cache that cannot be written.
+std::filesystem::path run_cached(const ShardedWork& work, const JobRanks& ranks,
+                                 const CachedRunOptions& options);
+
+}  // namespace lockstep

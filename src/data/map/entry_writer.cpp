@@ -1,0 +1,172 @@
+#include "entry_writer.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <numeric>
+#include <system_error>
+
+#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/core/checksum.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWorkPrefix[] = ".work-";
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+/// A folder that goes with everything in it.
+class WorkFolder {
+ public:
+  WorkFolder(const fs::path& entry, const Worker& worker)
+      : path_(entry / (kWorkPrefix + std::to_string(worker.rank) + "-" + std::to_string(getpid()))) {
+    std::error_code failure;
+    fs::create_directory(path_, failure);
+    if (failure) throw Error("cannot make the folder '" + path_.string() + "': " + failure.message() + ".");
+  }
+  ~WorkFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  fs::path file() const { return path_ / "shard.arrow"; }
+
+ private:
+  fs::path path_;
+};
+
+void sync(const fs::path& path) {
+  const net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const int error = !file || ::fsync(file.get()) < 0 ? errno : 0;
+  // Some network file systems cannot bring a folder to the disk, and order a rename themselves.
+  if (error == 0 || error == EINVAL || error == ENOTSUP) return;
+  throw Error("cannot bring '" + path.string() + "' to the disk: " + reason(error) + ".");
+}
+
+void rename_into_place(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  const int error = errno;
+  throw Error("cannot give '" + to.string() + "' its name: " + reason(error) +
+              (error == ENOENT ? ". Was the entry removed meanwhile?" : "."));
+}
+
+bool has_sizes(const fs::path& entry, const CacheManifest& manifest) {
+  for (const auto& shard : manifest.shards) {
+    std::error_code failure;
+    if (fs::file_size(entry / shard.file_name(), failure) != shard.bytes || failure) return false;
+  }
+  return true;
+}
+
+/// A manifest that cannot be read is as good as none: the entry is made anew.
+std::optional<CacheManifest> manifest_or_none(const fs::path& entry) {
+  try {
+    return read_manifest(entry);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+void remove_unfinished(const fs::path& entry, bool shards_too) {
+  std::error_code failure;
+  for (const auto& each : fs::directory_iterator(entry, failure)) {
+    const std::string name = each.path().filename();
+    const bool goes = name.starts_with(kWorkPrefix) || (shards_too && parse_shard_name(name));
+    std::error_code ignored;
+    if (goes) fs::remove_all(each.path(), ignored);
+  }
+}
+
+}  // namespace
+
+EntryWriter::EntryWriter(const ShardedWork& work, fs::path entry, std::uint64_t limit, bool leads)
+    : work_(work), entry_(std::move(entry)), limit_(limit), leads_(leads) {}
+
+bool EntryWriter::is_complete() const {
+  const auto manifest = manifest_or_none(entry_);
+  return manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
+         has_sizes(entry_, *manifest);
+}
+
+void EntryWriter::begin(bool anew) const {
+  const auto before = manifest_or_none(entry_);
+  // Files that a complete entry has lost or that have changed their size are no reason to trust the others.
+  remove_unfinished(entry_, anew || (before && before->complete));
+  CacheManifest manifest = work_.manifest;
+  manifest.time = utc_time_text();
+  manifest.shard_count = work_.tasks.size();
+  write_manifest(entry_, manifest);
+}
+
+std::vector<std::size_t> EntryWriter::missing() const {
+  const auto finished = finished_shards(entry_);
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < work_.tasks.size(); ++place) {
+    if (!finished.contains(work_.tasks[place].number)) places.push_back(place);
+  }
+  return places;
+}
+
+std::int64_t EntryWriter::rows_done() const {
+  const auto finished = finished_shards(entry_);
+  return std::accumulate(work_.tasks.begin(), work_.tasks.end(), std::int64_t{0},
+                         [&](std::int64_t sum, const ShardTask& task) {
+                           return sum + (finished.contains(task.number) ? task.rows : 0);
+                         });
+}
+
+void EntryWriter::commit(const ShardTask& task, const Worker& worker, const ShardFunction& compute) {
+  const WorkFolder folder(entry_, worker);
+  CachedShard shard{.number = task.number, .rows = compute(task, folder.file())};
+  sync(folder.file());
+  const FileDigest digest = digest_of(folder.file());
+  shard.crc32c = digest.crc32c;
+  rename_into_place(folder.file(), entry_ / shard.file_name());
+  sync(entry_);
+  if (!checked_.exchange(true)) check_room(task, digest.bytes);
+}
+
+void EntryWriter::check_room(const ShardTask& task, std::uint64_t bytes) {
+  std::int64_t left = -rows_done();
+  for (const auto& each : work_.tasks) left += each.rows;
+  const double each_row = static_cast<double>(bytes) / static_cast<double>(task.rows);
+  const auto needed =
+      static_cast<std::uint64_t>(each_row * static_cast<double>(std::max<std::int64_t>(left, 0)));
+  if (leads_) evict(entry_.parent_path(), limit_, needed, work_.manifest.key);
+  struct statvfs disk {};
+  if (::statvfs(entry_.c_str(), &disk) < 0) return;
+  const auto room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+  if (needed <= room) return;
+  throw Error(work_.what + ": the rest of the result needs about " + std::to_string(needed) +
+              " bytes, judged by its first part, but the disk under '" + entry_.parent_path().string() +
+              "' has only " + std::to_string(room) +
+              " left. Make room ('lockstep cache clear'), or set LOCKSTEP_CACHE to a folder elsewhere; what "
+              "was computed so far is kept.");
+}
+
+void EntryWriter::finish(double seconds) const {
+  CacheManifest manifest = work_.manifest;
+  manifest.time = utc_time_text();
+  manifest.complete = true;
+  manifest.shard_count = work_.tasks.size();
+  manifest.seconds = seconds;
+  for (const auto& [number, shard] : finished_shards(entry_)) manifest.shards.push_back(shard);
+  if (manifest.shards.size() != work_.tasks.size()) {
+    throw Error(work_.what + ": expected " + std::to_string(work_.tasks.size()) + " shards in '" +
+                entry_.string() + "', found " + std::to_string(manifest.shards.size()) +
+                ". Was something removed meanwhile? Run it again: what is there is kept.");
+  }
+  write_manifest(entry_, manifest);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cached_run.hpp"
+
+namespace lockstep {
+
+/// Puts finished shards into the folder of an entry.
+class EntryWriter {
+ public:
+  /// `limit`: see CachedRunOptions; `leads`: whether this rank may remove other entries for it.
+  EntryWriter(const ShardedWork& work, std::filesystem::path entry, std::uint64_t limit, bool leads);
+
+  /// The result is there: its manifest says so, and every file has its size.
+  bool is_complete() const;
+  /// Makes the folder what an unfinished entry is: the manifest, the shards that are whole, and nothing else.
+  /// `anew`: no shards. For the holder of the lease.
+  void begin(bool anew) const;
+  /// The parts that are to be computed, by their places in ShardedWork::tasks.
+  std::vector<std::size_t> missing() const;
+  /// Rows of the source that are done, by what lies in the folder.
+  std::int64_t rows_done() const;
+
+  /// Computes a part: a folder for the worker alone, the file in it brought to the disk, then renamed.
+  void commit(const ShardTask& task, const Worker& worker, const ShardFunction& compute);
+  /// Writes the manifest of the whole result.
+  void finish(double seconds) const;
+
+ private:
+  /// Throws Error when what is still to come will not fit on the disk, judged by the first shard.
+  void check_room(const ShardTask& task, std::uint64_t bytes);
+
+  const ShardedWork& work_;
+  std::filesystem::path entry_;
+  std::uint64_t limit_;
+  bool leads_;
+  std::atomic<bool> checked_{false};
+};
+
+}  // namespace lockstep

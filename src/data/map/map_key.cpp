@@ -1,0 +1,73 @@
+#include "map_key.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "build_id.hpp"
+#include "file_hash.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/sha256.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kLayout = 1;
+constexpr std::size_t kKeyDigits = 32;
+
+json parse_parameters(const MapOptions& options) {
+  json parameters = json::parse(options.parameters, nullptr, false);
+  if (parameters.is_object()) return parameters;
+  throw UsageError("map '" + options.name + "': the parameters '" + options.parameters +
+                   "' are no JSON object. Expected one, as in {\"max_length\": 128}.");
+}
+
+/// A field for each value that is no object, "parameters.tokens.pad": so that an explanation can name it.
+void flatten(const std::string& name, const json& value, std::map<std::string, std::string>& fields) {
+  if (!value.is_object() || value.empty()) {
+    fields[name] = value.dump();
+    return;
+  }
+  for (const auto& [key, each] : value.items()) flatten(name + "." + key, each, fields);
+}
+
+void add_code(const void* code, const MapOptions& options, std::map<std::string, std::string>& fields) {
+  if (options.version) {
+    fields["version"] = json(*options.version).dump();
+    return;
+  }
+  fields["build_id"] = json(build_id_of(code)).dump();
+  fields["library_build_id"] = json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
+}
+
+void add_input_files(const MapOptions& options, std::map<std::string, std::string>& fields) {
+  for (std::size_t i = 0; i < options.input_files.size(); ++i) {
+    const auto& path = options.input_files[i];
+    fields["input_files." + std::to_string(i) + "." + path.filename().string()] =
+        json(sha256_of_file(path)).dump();
+  }
+}
+
+}  // namespace
+
+CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation, const void* code,
+                           const MapOptions& options) {
+  CacheManifest manifest;
+  manifest.name = options.name;
+  auto& fields = manifest.fields;
+  fields["layout"] = std::to_string(kLayout);
+  fields["operation"] = json(operation).dump();
+  fields["source"] = json(dataset.identity()).dump();
+  fields["batch_size"] = std::to_string(options.batch_size);
+  fields["remove_columns"] = json(options.remove_columns).dump();
+  if (options.features) fields["features"] = json::parse(options.features->to_json()).dump();
+  if (options.shard_rows > 0) fields["shard_rows"] = std::to_string(options.shard_rows);
+  flatten("parameters", parse_parameters(options), fields);
+  add_code(code, options, fields);
+  add_input_files(options, fields);
+  const json whole = {{"name", options.name}, {"fields", fields}};
+  manifest.key = net::hex(net::sha256(whole.dump())).substr(0, kKeyDigits);
+  return manifest;
+}
+
+}  // namespace lockstep

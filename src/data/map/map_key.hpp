@@ -1,0 +1,13 @@
+#pragma once
+
+#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/data/map.hpp"
+
+namespace lockstep {
+
+/// Key, name and fields of the result of a map (or of another `operation` of its kind). Reads the input
+/// files. Throws UsageError for parameters that are no JSON object, DataError for a file that cannot be read.
+CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation, const void* code,
+                           const MapOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#include "data/arrow/mapped_file.hpp"
+#include "data/table/utf8_check.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/column_builder.hpp"
+#include "readers.hpp"
+
+namespace lockstep::readers {
+
+ArrowDataset read_text_lines(const std::filesystem::path& path) {
+  const arrow_file::MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  ColumnBuilder lines{DataType(TypeKind::utf8)};
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    auto line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (first_not_utf8(line) != std::string_view::npos) {
+      throw DataError("'" + path.string() + "': line " + std::to_string(lines.size() + 1) +
+                      " is no text in UTF-8.");
+    }
+    lines.append(line);
+    begin = end + 1;
+  }
+  return ArrowDataset::from_columns({{"text", lines.finish()}});
+}
+
+}  // namespace lockstep::readers

@@ -1,0 +1,77 @@
+#include "type_finder.hpp"
+
+#include <algorithm>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::table {
+namespace {
+
+constexpr const char* kNames[] = {"null",   "bool",   "int64", "uint64", "float64",
+                                  "string", "binary", "list",  "struct"};
+
+}  // namespace
+
+TypeFinder::Kind TypeFinder::kind_of(const Value& value) {
+  return static_cast<Kind>(value.variant().index());
+}
+
+void TypeFinder::widen(Kind found) {
+  const auto is_number = [](Kind kind) { return kind >= Kind::int64 && kind <= Kind::float64; };
+  if (kind_ == Kind::null || kind_ == found) {
+    kind_ = found;
+  } else if (is_number(kind_) && is_number(found)) {
+    kind_ = std::max(kind_, found);
+  } else {
+    throw UsageError(std::string("it is ") + kNames[static_cast<int>(found)] + ", but was " +
+                     kNames[static_cast<int>(kind_)] + " before");
+  }
+}
+
+void TypeFinder::add(const Value& value) {
+  if (value.is_null()) return;
+  widen(kind_of(value));
+  if (kind_ == Kind::list) {
+    if (children_.empty()) children_.emplace_back("item", TypeFinder());
+    for (const auto& element : value.list()) children_.front().second.add(element);
+  }
+  if (kind_ != Kind::structure) return;
+  for (const auto& [name, field] : value.fields()) {
+    auto found = std::find_if(children_.begin(), children_.end(),
+                              [&](const auto& child) { return child.first == name; });
+    if (found == children_.end()) found = children_.emplace(children_.end(), name, TypeFinder());
+    try {
+      found->second.add(field);
+    } catch (const UsageError& error) {
+      throw UsageError("field '" + name + "': " + error.what());
+    }
+  }
+}
+
+DataType TypeFinder::type() const {
+  switch (kind_) {
+    case Kind::null:
+      return DataType(TypeKind::null);
+    case Kind::boolean:
+      return DataType(TypeKind::boolean);
+    case Kind::int64:
+      return DataType(TypeKind::int64);
+    case Kind::uint64:
+      return DataType(TypeKind::uint64);
+    case Kind::float64:
+      return DataType(TypeKind::float64);
+    case Kind::text:
+      return DataType(TypeKind::utf8);
+    case Kind::bytes:
+      return DataType(TypeKind::binary);
+    case Kind::list:
+      return DataType::list(children_.front().second.type());
+    case Kind::structure:
+      break;
+  }
+  std::vector<Field> fields;
+  for (const auto& [name, child] : children_) fields.push_back({name, child.type()});
+  return DataType::structure(std::move(fields));
+}
+
+}  // namespace lockstep::table

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/data/data_type.hpp"
+#include "lockstep/data/value.hpp"
+
+namespace lockstep::table {
+
+/// Finds the type that all of some values have. Nulls fit everything; integers widen to doubles (and, above
+/// 2^63, to uint64); structures have all the fields that any of them has, in the order of their appearance.
+class TypeFinder {
+ public:
+  /// Throws UsageError, naming the field and both types, for a value that does not go with those before.
+  void add(const Value& value);
+  /// The type so far: null when there was nothing but nulls.
+  DataType type() const;
+
+ private:
+  enum class Kind { null, boolean, int64, uint64, float64, text, bytes, list, structure };
+  static Kind kind_of(const Value& value);
+  void widen(Kind found);
+
+  Kind kind_ = Kind::null;
+  /// A list's element (one), or a structure's fields.
+  std::vector<std::pair<std::string, TypeFinder>> children_;
+};
+
+}  // namespace lockstep::table

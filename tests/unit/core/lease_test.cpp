@@ -1,0 +1,149 @@
+#include "lockstep/core/lease.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::TemporaryFolder;
+
+constexpr LeaseOptions kQuick{.beat = 20ms, .stale_after = 300ms};
+
+/// What a holder that nobody can look up leaves: one of another machine.
+void write_foreign_lease(const std::filesystem::path& file) {
+  ProcessIdentity process = this_process();
+  process.host = "elsewhere";
+  process.boot = "another boot";
+  testing::write_bytes(file, nlohmann::json{{"process", process}, {"token", "elsewhere-1"}}.dump());
+}
+
+/// A child that takes the lease of `folder` and is killed with it.
+void leave_lease_of_dead_process(const std::filesystem::path& folder) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto lease = LeaseSeeker(folder, kQuick).try_take();
+    const char answer = lease ? 'y' : 'n';
+    [[maybe_unused]] const auto told = write(ready[1], &answer, 1);
+    pause();
+    _exit(0);
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(Lease, OneHolderAtATime) {
+  const TemporaryFolder folder;
+  LeaseSeeker first(folder.path(), kQuick), second(folder.path(), kQuick);
+  auto lease = first.try_take();
+  ASSERT_TRUE(lease);
+  EXPECT_FALSE(second.try_take());
+  EXPECT_EQ(second.holder().process, this_process());
+  EXPECT_EQ(live_lease(folder.path())->process.pid, getpid());
+  lease.reset();
+  EXPECT_FALSE(live_lease(folder.path()));
+  EXPECT_TRUE(second.try_take());
+  EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(Lease, OfADeadProcessIsTakenAtOnce) {
+  const TemporaryFolder folder;
+  leave_lease_of_dead_process(folder.path());
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"lease.1"});
+  EXPECT_FALSE(live_lease(folder.path()));
+  LeaseSeeker seeker(folder.path(), {.beat = 1h, .stale_after = 1h});
+  const auto lease = seeker.try_take();
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"lease.2"});
+}
+
+TEST(Lease, OfAnotherHostIsTakenWhenItHasNotChangedForAWhile) {
+  const TemporaryFolder folder;
+  write_foreign_lease(folder / "lease.4");
+  EXPECT_EQ(live_lease(folder.path())->process.host, "elsewhere");
+  LeaseSeeker seeker(folder.path(), kQuick);
+  // While it beats it is alive, however long that goes on.
+  for (int beats = 0; beats < 5; ++beats) {
+    EXPECT_FALSE(seeker.try_take());
+    std::this_thread::sleep_for(100ms);
+    utimensat(AT_FDCWD, (folder / "lease.4").c_str(), nullptr, 0);
+  }
+  EXPECT_FALSE(seeker.try_take());
+  EXPECT_EQ(seeker.holder().process.host, "elsewhere");
+  std::this_thread::sleep_for(400ms);
+  const auto lease = seeker.try_take();
+  ASSERT_TRUE(lease);
+  EXPECT_TRUE(lease->held());
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"lease.5"});
+}
+
+TEST(Lease, AHolderThatLostItFindsOut) {
+  const TemporaryFolder folder;
+  LeaseSeeker seeker(folder.path(), kQuick);
+  auto lease = seeker.try_take();
+  ASSERT_TRUE(lease);
+  write_foreign_lease(folder / "lease.2");
+  for (int tries = 0; tries < 500 && lease->held(); ++tries) std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(lease->held());
+  lease.reset();
+  EXPECT_TRUE(std::filesystem::exists(folder / "lease.2")) << "it is another's";
+}
+
+TEST(Lease, OfManySeekersOneTakesADeadOnesPlace) {
+  const TemporaryFolder folder;
+  leave_lease_of_dead_process(folder.path());
+  std::atomic<int> taken{0}, together{0}, most{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      LeaseSeeker seeker(folder.path(), kQuick);
+      for (int tries = 0; tries < 200; ++tries) {
+        const auto lease = seeker.try_take();
+        if (!lease) continue;
+        ++taken;
+        most = std::max(most.load(), ++together);
+        std::this_thread::yield();
+        --together;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_GT(taken, 0);
+  EXPECT_EQ(most, 1);
+}
+
+TEST(Lease, AFolderThatCannotBeWrittenIsNamed) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "file", "");
+  LeaseSeeker seeker(folder / "file" / "entry", kQuick);
+  EXPECT_THROWS(seeker.try_take(), Error, (folder / "file").string());
+}
+
+TEST(ProcessIdentity, TellsTheLivingFromTheDead) {
+  ProcessIdentity process = this_process();
+  EXPECT_EQ(life_of(process), Life::alive);
+  ++process.start;
+  EXPECT_EQ(life_of(process), Life::dead) << "another process has the number now";
+  process.boot = "another boot";
+  EXPECT_EQ(life_of(process), Life::unknown);
+}
+
+}  // namespace
+}  // namespace lockstep

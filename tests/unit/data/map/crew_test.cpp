@@ -1,0 +1,135 @@
+#include <gtest/gtest.h>
+
+#include "data/map/build_id.hpp"
+#include "data/map/meeting.hpp"
+#include "doubling.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/throws.hpp"
+#include "threads_as_ranks.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using testing::Doubling;
+using testing::quick;
+using testing::run_job;
+using testing::shards_of;
+using testing::TemporaryFolder;
+
+const std::vector<std::string> kFourFine(4);
+
+void take_a_moment(const ShardTask&, const Worker&) { std::this_thread::sleep_for(2ms); }
+
+TEST(Crew, RanksOfOneFolderShareTheWork) {
+  const TemporaryFolder cache, other;
+  Doubling doubling(400, 10), alone(400, 10);
+  doubling.before = take_a_moment;
+  EXPECT_EQ(run_job(4,
+                    [&](const JobRanks& ranks) {
+                      EXPECT_EQ(run_cached(doubling.work, ranks, quick(cache.path())),
+                                cache / doubling.work.manifest.key);
+                    }),
+            kFourFine);
+  EXPECT_EQ(doubling.computed, 40) << "each part once";
+  EXPECT_GT(doubling.setups, 1);
+  EXPECT_EQ(shards_of(cache / doubling.work.manifest.key),
+            shards_of(run_cached(alone.work, {}, quick(other.path()))));
+  EXPECT_EQ(cache.files().size(), 1U) << "nothing of the probe is left";
+}
+
+TEST(Crew, EachNodesOwnFolderGetsItsOwnCopy) {
+  const TemporaryFolder nodes[2];
+  Doubling doubling(200, 10);
+  doubling.before = take_a_moment;
+  EXPECT_EQ(run_job(4,
+                    [&](const JobRanks& ranks) {
+                      run_cached(doubling.work, ranks, quick(nodes[ranks.node].path()));
+                    }),
+            kFourFine);
+  EXPECT_EQ(doubling.computed, 40) << "twice 20 parts: once for each folder, not for each rank";
+  EXPECT_EQ(shards_of(nodes[0] / doubling.work.manifest.key),
+            shards_of(nodes[1] / doubling.work.manifest.key));
+  for (const auto& node : nodes) EXPECT_EQ(node.files().size(), 1U);
+}
+
+TEST(Crew, AFinishedResultNeedsNoWork) {
+  const TemporaryFolder cache;
+  Doubling doubling(40, 10);
+  run_cached(doubling.work, {}, quick(cache.path()));
+  EXPECT_EQ(run_job(4, [&](const JobRanks& ranks) { run_cached(doubling.work, ranks, quick(cache.path())); }),
+            kFourFine);
+  EXPECT_EQ(doubling.computed, 4);
+}
+
+TEST(Crew, SeveralMapsFollowEachOther) {
+  const TemporaryFolder cache;
+  Doubling first(40, 10, "aaaa"), second(60, 10, "bbbb");
+  EXPECT_EQ(run_job(4,
+                    [&](const JobRanks& ranks) {
+                      for (auto* each : {&first, &second, &first})
+                        run_cached(each->work, ranks, quick(cache.path()));
+                    }),
+            kFourFine);
+  EXPECT_EQ(first.computed, 4);
+  EXPECT_EQ(second.computed, 6);
+}
+
+TEST(Crew, AFailureReachesAllRanksWithItsWords) {
+  const TemporaryFolder cache;
+  Doubling doubling(400, 10);
+  doubling.before = [](const ShardTask& task, const Worker&) {
+    if (task.number == 7) throw DataError("row 75: no such word");
+    std::this_thread::sleep_for(50ms);
+  };
+  const auto outcomes =
+      run_job(4, [&](const JobRanks& ranks) { run_cached(doubling.work, ranks, quick(cache.path())); });
+  int own = 0;
+  for (const auto& outcome : outcomes) {
+    EXPECT_NE(outcome.find("row 75: no such word"), std::string::npos) << outcome;
+    own += outcome == "row 75: no such word" ? 1 : 0;
+  }
+  EXPECT_EQ(own, 1) << "the others name the rank";
+}
+
+TEST(Meeting, ADeadRankIsNoticed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcomes = run_job(2, [&](const JobRanks& ranks) {
+    const MeetingOptions options{.beat = 20ms, .dead_after = 300ms, .message_interval = 1h};
+    Meeting meeting(ranks, "map 'doubling'", options);
+    // Rank 1 comes, beats and goes without a word.
+    if (ranks.rank == 1) return std::this_thread::sleep_for(100ms);
+    meeting.await("never", 1);
+  });
+  EXPECT_TRUE(testing::contains_all(outcomes[0], {"map 'doubling': rank 1 on host ", " is dead"}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+}
+
+TEST(Meeting, ASlowRankIsWaitedFor) {
+  EXPECT_EQ(run_job(2,
+                    [&](const JobRanks& ranks) {
+                      // Far longer than a rank may be silent: it is late, not dead.
+                      if (ranks.rank == 1) std::this_thread::sleep_for(700ms);
+                      const MeetingOptions options{.beat = 20ms, .dead_after = 200ms, .message_interval = 1h};
+                      Meeting meeting(ranks, "map 'doubling'", options);
+                      if (ranks.rank == 1) std::this_thread::sleep_for(700ms);
+                      if (ranks.rank == 1) meeting.store().set(meeting.key("here"), "");
+                      meeting.await("here", 1);
+                      meeting.leave();
+                    }),
+            std::vector<std::string>(2));
+}
+
+TEST(BuildId, IsTheModules) {
+  const std::string ours = build_id_of(reinterpret_cast<const void*>(&take_a_moment));
+  EXPECT_GE(ours.size(), 16U);
+  EXPECT_EQ(ours.find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_EQ(ours, build_id_of(reinterpret_cast<const void*>(&run_job)));
+  EXPECT_NE(ours, build_id_of(reinterpret_cast<const void*>(&std::fopen)));
+  int on_the_stack = 0;
+  EXPECT_THROWS(build_id_of(&on_the_stack), Error, "MapOptions::version");
+}
+
+}  // namespace
+}  // namespace lockstep
