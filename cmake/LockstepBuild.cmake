@@ -27,11 +27,20 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
-# lockstep_uses_libtorch(target): its sources share the precompiled header, and some are compiled in one go, because most of
-# a LibTorch file's time goes into what all of them include.
+# lockstep_uses_libtorch(target): its sources share the precompiled header, and those of one folder are compiled six at a
+# time, because most of a LibTorch file's time goes into what all of them include. Call it after the last source is added.
 function(lockstep_uses_libtorch target)
   target_precompile_headers(${target} REUSE_FROM lockstep_pch)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "^\\$<")
+  foreach(source IN LISTS sources)
+    get_filename_component(folder "${source}" DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${target}_${folder}" group)
+    math(EXPR part "0${count_${group}} / 6")
+    math(EXPR count_${group} "0${count_${group}} + 1")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}_${part}")
+  endforeach()
 endfunction()
 
 # lockstep_program(name SOURCES a.cpp ... [LIBRARIES x ...]): a program in build/bin, installed, that uses the library.

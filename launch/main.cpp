@@ -7,8 +7,11 @@
 #include "agent/agent.hpp"
 #include "bench/bench_command.hpp"
 #include "cache/cache_command.hpp"
+#include "checkpoint/checkpoint_command.hpp"
 #include "coordination/open_leader.hpp"
+#include "environment/env_command.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/slurm_plan.hpp"
@@ -37,6 +40,9 @@ constexpr const char* kUsage =
     "  cache       Lists, explains and removes what map has kept; see lockstep cache --help.\n"
     "  prepare     Runs a program once, alone, so that its data are prepared; see lockstep prepare --help.\n"
     "  stage       Copies a data set to this node's own disk; see lockstep stage --help.\n"
+    "  checkpoint  Lists, checks, compares and joins saved trainings; see lockstep checkpoint --help.\n"
+    "  test        Checks this installation on several ranks: lockstep test --nproc-per-node 4.\n"
+    "  env         Prints versions, the host and the variables that matter, for reports of problems.\n"
     "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
     "  --help      Shows this text and ends.\n"
     "  --version   Shows the version and ends.\n";
@@ -91,9 +97,13 @@ int dispatch(const std::vector<std::string>& words) {
   if (command == "cache") return cache_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "prepare") return prepare_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "stage") return stage_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
+  if (command == "checkpoint") return checkpoint_command({words.begin() + 1, words.end()}, std::cout);
+  if (command == "env")
+    return env_command({words.begin() + 1, words.end()}, process_environment(), std::cout);
+  if (command == "test") return run(test_words({words.begin() + 1, words.end()}));
   if (command == "slurm") return slurm_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "--version") {
-    std::cout << "lockstep " LOCKSTEP_VERSION "\n";
+    std::cout << "lockstep " << version() << '\n';
     return 0;
   }
   if (command == "--help" || command == "-h" || command == "help") {

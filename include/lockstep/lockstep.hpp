@@ -15,6 +15,7 @@
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/version.hpp"
 #include "lockstep/core/world.hpp"
 
 #include "lockstep/comm/cuda.hpp"
@@ -24,7 +25,9 @@
 #include "lockstep/comm/trace.hpp"
 
 #include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/data/arrow_tensors.hpp"
 #include "lockstep/data/batch.hpp"
+#include "lockstep/data/cifar10.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "lockstep/data/data_loader.hpp"
@@ -39,8 +42,12 @@
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/local_sgd.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
+#include "lockstep/parallel/sync_batch_norm.hpp"
 
 #include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/grad_scaler.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/optim/parameter_groups.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/optim/step_in_backward.hpp"
 #include "lockstep/optim/zero_grad.hpp"
@@ -51,3 +58,6 @@
 
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
+#include "lockstep/train/executable_batch_size.hpp"
+#include "lockstep/train/local_sgd.hpp"
+#include "lockstep/train/logger.hpp"

@@ -1,7 +1,7 @@
 #include "bench/bench_command.hpp"
 
-#include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include "lockstep/core/error.hpp"
@@ -9,37 +9,52 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr const char* kProgram = "lockstep-bench";
+using Words = std::vector<std::string>;
 
-/// The benchmark's own options; `check` takes no value.
-constexpr std::string_view kOptions[] = {"--collective", "--min-bytes", "--max-bytes", "--step-factor",
-                                         "--dtype",      "--op",        "--backend",   "--device",
-                                         "--iterations", "--warmup",    "--timeout",   "--json"};
-constexpr std::string_view kFlags[] = {"--check", "--no-check"};
+/// A program of ours, and its own options; the flags take no value.
+struct Program {
+  const char* name;
+  std::set<std::string_view> options;
+  std::set<std::string_view> flags;
+};
 
-bool is_one_of(std::string_view word, auto& all) {
-  return std::find(std::begin(all), std::end(all), word) != std::end(all);
+const Program& benchmark() {
+  static const Program program = {
+      "lockstep-bench",
+      {"--collective", "--min-bytes", "--max-bytes", "--step-factor", "--dtype", "--op", "--backend",
+       "--device", "--iterations", "--warmup", "--timeout", "--json"},
+      {"--check", "--no-check"}};
+  return program;
+}
+
+const Program& acceptance() {
+  static const Program program = {"lockstep-test", {"--device", "--timeout"}, {}};
+  return program;
+}
+
+/// The program's options go to it, all others are the run's, before which `run` goes.
+Words divided(const Program& program, Words run, const Words& words) {
+  Words own{std::filesystem::read_symlink("/proc/self/exe").replace_filename(program.name)};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string name = words[i].substr(0, words[i].find('='));
+    Words& target = program.options.contains(name) || program.flags.contains(name) ? own : run;
+    target.push_back(words[i]);
+    const bool value_follows = program.options.contains(words[i]) && i + 1 < words.size();
+    if (value_follows) target.push_back(words[++i]);
+  }
+  run.insert(run.end(), own.begin(), own.end());
+  return run;
 }
 
 }  // namespace
 
-std::vector<std::string> bench_words(const std::vector<std::string>& words) {
+Words bench_words(const Words& words) {
   if (words.empty() || words.front() != "comm") {
     throw UsageError("bench: expected 'comm', as in lockstep bench comm --nproc-per-node 2 --collective all");
   }
-  std::vector<std::string> run;
-  std::vector<std::string> program{
-      std::filesystem::read_symlink("/proc/self/exe").replace_filename(kProgram)};
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    const std::string name = words[i].substr(0, words[i].find('='));
-    const bool own = is_one_of(name, kOptions) || is_one_of(name, kFlags);
-    auto& target = own ? program : run;
-    target.push_back(words[i]);
-    const bool value_follows = is_one_of(words[i], kOptions) && i + 1 < words.size();
-    if (value_follows) target.push_back(words[++i]);
-  }
-  run.insert(run.end(), program.begin(), program.end());
-  return run;
+  return divided(benchmark(), {}, {words.begin() + 1, words.end()});
 }
+
+Words test_words(const Words& words) { return divided(acceptance(), {"--nproc-per-node", "2"}, words); }
 
 }  // namespace lockstep::launch

@@ -9,4 +9,8 @@ namespace lockstep::launch {
 /// beside the launcher: the benchmark's options go to it, all others are the run's. Throws UsageError.
 std::vector<std::string> bench_words(const std::vector<std::string>& words);
 
+/// Likewise the words of `lockstep test ...`, which starts lockstep-test: on two ranks of this host, unless
+/// the words say otherwise.
+std::vector<std::string> test_words(const std::vector<std::string>& words);
+
 }  // namespace lockstep::launch

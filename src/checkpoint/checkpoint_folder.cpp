@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <set>
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/atomic_folder.hpp"
@@ -95,6 +97,35 @@ std::int64_t next_sequence(const fs::path& folder) {
   return checkpoints.empty() ? 1 : checkpoints.front().info.sequence + 1;
 }
 
+using Checkpoints = std::vector<Checkpoint>;
+
+/// Those that can be used, the newest first, and those that cannot.
+std::pair<Checkpoints, Checkpoints> sorted_out(const Checkpoints& all,
+                                               const std::vector<BadCheckpoint>& bad) {
+  std::pair<Checkpoints, Checkpoints> result;
+  for (const auto& checkpoint : all) {
+    const bool is_bad =
+        checkpoint.info.sequence == 0 ||
+        std::any_of(bad.begin(), bad.end(), [&](const auto& entry) { return entry.path == checkpoint.path; });
+    (is_bad ? result.second : result.first).push_back(checkpoint);
+  }
+  return result;
+}
+
+std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOptions& options) {
+  Checkpoints measured;
+  std::copy_if(newest_first.begin(), newest_first.end(), std::back_inserter(measured),
+               [](const Checkpoint& checkpoint) { return checkpoint.info.metric.has_value(); });
+  std::stable_sort(measured.begin(), measured.end(), [&](const Checkpoint& one, const Checkpoint& other) {
+    return options.greater_is_better ? *one.info.metric > *other.info.metric
+                                     : *one.info.metric < *other.info.metric;
+  });
+  std::set<fs::path> best;
+  for (std::size_t i = 0; i < measured.size() && i < static_cast<std::size_t>(options.keep_best); ++i)
+    best.insert(measured[i].path);
+  return best;
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
@@ -149,17 +180,17 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder,
   return latest;
 }
 
-void rotate_checkpoints(const fs::path& folder, std::int64_t keep_last,
+void rotate_checkpoints(const fs::path& folder, const RotationOptions& options,
                         const std::vector<BadCheckpoint>& bad) {
-  if (keep_last <= 0) return;
-  std::int64_t kept = 0;
-  for (const auto& checkpoint : list_checkpoints(folder)) {
-    const bool is_bad =
-        checkpoint.info.sequence == 0 || std::any_of(bad.begin(), bad.end(), [&](const BadCheckpoint& entry) {
-          return entry.path == checkpoint.path;
-        });
-    if (is_bad || kept++ >= keep_last) remove_folder(checkpoint.path);
+  if (options.keep_last <= 0) return;
+  auto [whole, damaged] = sorted_out(list_checkpoints(folder), bad);
+  const auto best = best_of(whole, options);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const bool is_new = i < static_cast<std::size_t>(options.keep_last);
+    const bool is_milestone = options.keep_every > 0 && whole[i].info.step % options.keep_every == 0;
+    if (!is_new && !is_milestone && !best.contains(whole[i].path)) remove_folder(whole[i].path);
   }
+  for (const auto& checkpoint : damaged) remove_folder(checkpoint.path);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,10 @@
 #include "manifest.hpp"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
+#include "shallow_json.hpp"
 
 namespace lockstep::manifest {
 namespace {
@@ -52,15 +54,6 @@ std::map<std::string, FileDigest> files_from_json(const json& list, const std::s
   return files;
 }
 
-/// Stops at the depth at which the parser's tree would grow out of proportion to the text.
-json parse(std::string_view text) {
-  const auto shallow = [](int depth, json::parse_event_t, json&) {
-    if (depth > kDeepest) throw std::invalid_argument("it is nested too deeply");
-    return true;
-  };
-  return json::parse(text, shallow);
-}
-
 void check_form(const json& document, const std::string& name) {
   if (document.at("format") != kFormat) throw DataError(name + " is no manifest of a Lockstep checkpoint.");
   const int version = document.at("version").get<int>();
@@ -74,26 +67,39 @@ void check_form(const json& document, const std::string& name) {
     throw DataError(name + " does not fit its own checksum: it was changed or damaged.");
 }
 
-CheckpointInfo info_from(const json& document) {
-  return {.step = document.at("step").get<std::int64_t>(),
-          .epoch = document.at("epoch").get<std::int64_t>(),
-          .world_size = document.at("world_size").get<int>(),
-          .started_from = document.at("started_from").get<std::string>(),
-          .sequence = document.at("sequence").get<std::int64_t>()};
-}
-
 }  // namespace
 
-std::string to_text(const Manifest& manifest) {
-  const auto& info = manifest.info;
-  json document{{"format", kFormat},
-                {"version", kVersion},
-                {"step", info.step},
+json info_to_json(const CheckpointInfo& info) {
+  json document{{"step", info.step},
                 {"epoch", info.epoch},
                 {"world_size", info.world_size},
                 {"started_from", info.started_from},
                 {"sequence", info.sequence},
-                {"files", files_to_json(manifest.files)}};
+                {"lockstep_version", info.lockstep_version},
+                {"libtorch_version", info.libtorch_version}};
+  // JSON has no word for a number that is not finite, and no comparison has an answer for it.
+  if (info.metric && std::isfinite(*info.metric)) document["metric"] = *info.metric;
+  return document;
+}
+
+CheckpointInfo info_from_json(const json& document) {
+  CheckpointInfo info{.step = document.at("step").get<std::int64_t>(),
+                      .epoch = document.at("epoch").get<std::int64_t>(),
+                      .world_size = document.at("world_size").get<int>(),
+                      .started_from = document.at("started_from").get<std::string>(),
+                      .sequence = document.at("sequence").get<std::int64_t>(),
+                      .metric = {},
+                      .lockstep_version = document.value("lockstep_version", ""),
+                      .libtorch_version = document.value("libtorch_version", "")};
+  if (document.contains("metric")) info.metric = document["metric"].get<double>();
+  return info;
+}
+
+std::string to_text(const Manifest& manifest) {
+  json document = info_to_json(manifest.info);
+  document["format"] = kFormat;
+  document["version"] = kVersion;
+  document["files"] = files_to_json(manifest.files);
   // A path may be of bytes that are no UTF-8: they are replaced before the checksum is taken.
   document = json::parse(document.dump(-1, ' ', false, json::error_handler_t::replace));
   document[kOwnChecksum] = checksum_of(document);
@@ -102,9 +108,9 @@ std::string to_text(const Manifest& manifest) {
 
 Manifest from_text(std::string_view text, const std::string& name) {
   try {
-    const json document = parse(text);
+    const json document = parse_shallow_json(text, kDeepest);
     check_form(document, name);
-    return {info_from(document), files_from_json(document.at("files"), name)};
+    return {info_from_json(document), files_from_json(document.at("files"), name)};
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {

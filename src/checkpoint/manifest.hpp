@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,10 @@ struct Manifest {
   /// The files beside the manifest, by name.
   std::map<std::string, FileDigest> files;
 };
+
+/// What a manifest says about its checkpoint, and back. Throws what the JSON library throws.
+nlohmann::json info_to_json(const CheckpointInfo& info);
+CheckpointInfo info_from_json(const nlohmann::json& document);
 
 /// JSON, with a checksum of its own.
 std::string to_text(const Manifest& manifest);

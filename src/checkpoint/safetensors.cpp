@@ -10,7 +10,7 @@
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
-#include "safetensors_header.hpp"
+#include "safetensors_file.hpp"
 
 static_assert(std::endian::native == std::endian::little,
               "the format is little-endian and tensors are written as they lie");
@@ -20,8 +20,6 @@ namespace {
 
 using safetensors::Entry;
 using safetensors::Header;
-
-constexpr std::size_t kLengthBytes = 8;
 
 struct NamedType {
   const char* name;
@@ -81,14 +79,6 @@ at::ScalarType scalar_type(const std::string& dtype) {
       ->type;
 }
 
-Header read_header(InputFile& file, const std::string& name) {
-  std::string first(std::min<std::uint64_t>(kLengthBytes, file.size()), '\0');
-  file.read(first.data(), first.size());
-  std::string text(safetensors::checked_header_length(first, file.size(), name), '\0');
-  file.read(text.data(), text.size());
-  return safetensors::parse_header(text, file.size() - kLengthBytes - text.size(), name);
-}
-
 }  // namespace
 
 void save_file(const TensorMap& tensors, const std::filesystem::path& path, const TensorMetadata& metadata) {
@@ -106,7 +96,7 @@ void save_file(const TensorMap& tensors, const std::filesystem::path& path, cons
 
 SafeTensors load_file(const std::filesystem::path& path) {
   InputFile file(path);
-  auto header = read_header(file, path.string());
+  auto header = safetensors::read_header(file, path.string());
   SafeTensors loaded{.tensors = {}, .metadata = std::move(header.metadata)};
   for (const auto& entry : header.entries) {
     auto tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(entry.dtype)));

@@ -126,6 +126,7 @@ Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op)
   c10d::ReduceOptions options;
   options.reduceOp = operation;
   options.rootRank = root;
+  if (rank() != root) finish = nullptr;
   return impl_->launch(
       "reduce", tensor, [&] { return impl_->connections->group->reduce(tensors, options); }, finish);
 }

@@ -5,13 +5,18 @@
 
 #include "c10d_handles.hpp"
 #include "gloo_backend.hpp"
+#include "gloo_lane.hpp"
 #include "lockstep/core/error.hpp"
+#include "shm/hierarchy.hpp"
 #include "shm_backend.hpp"
 
 namespace lockstep::comm {
 namespace {
 
 using BackendType = c10d::ProcessGroup::BackendType;
+
+/// More streams between two hosts than this fill no network better.
+constexpr int kMostLanes = 4;
 
 /// The board of ranks that share a store.
 class StoreBoard final : public shm::Board {
@@ -26,8 +31,7 @@ class StoreBoard final : public shm::Board {
   Store store_;
 };
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const Membership& members, const Store& store,
-                                            const ProcessGroupOptions& options) {
+BackendPointer make_gloo(const Membership& members, const Store& store, const ProcessGroupOptions& options) {
   return make_gloo_backend(to_intrusive(store.with_prefix("gloo").c10d_store()), members.rank, members.size(),
                            options, store.local_address());
 }
@@ -41,20 +45,62 @@ shm::Group::Joined join_memory(const Membership& members, const Store& store,
                           board);
 }
 
+CpuBackend make_local(const Membership& members, const Store& store, const ProcessGroupOptions& options,
+                      std::shared_ptr<shm::Group> group) {
+  SharedMemory memory;
+  memory.carrier = std::make_shared<shm::MemoryCarrier>(*group);
+  memory.group = std::move(group);
+  memory.make_fallback = [members, store, options] { return make_gloo(members, store, options); };
+  return {BackendType::CUSTOM, make_shm_backend(members.rank, members.size(), std::move(memory)), true};
+}
+
+/// "rank 0 on node0, rank 2 on node1": those who are number `lane` on their hosts.
+std::string joined_by(int lane, const shm::Group::Joined& joined) {
+  std::string text;
+  for (const auto& part : joined.hosts.ranks) {
+    text += (text.empty() ? "" : ", ") + joined.members.called(part.at(static_cast<std::size_t>(lane)));
+  }
+  return text;
+}
+
+std::unique_ptr<shm::Lane> make_lane(int number, const Membership& members, const Store& store,
+                                     const ProcessGroupOptions& options, const shm::Group::Joined& joined) {
+  const auto corner = store.with_prefix("lane/" + std::to_string(number));
+  auto gloo = make_gloo_backend(to_intrusive(corner.c10d_store()), joined.hosts.own, joined.hosts.count(),
+                                options, store.local_address());
+  return make_gloo_lane(std::move(gloo), {members.who, joined_by(number, joined), members.size()},
+                        FailureNote(store.with_prefix("failure")));
+}
+
+CpuBackend make_spanning(const Membership& members, const Store& store, const ProcessGroupOptions& options,
+                         shm::Group::Joined joined) {
+  const std::shared_ptr<shm::Group> group = std::move(joined.group);
+  shm::Hierarchy::Parts parts{.group = group,
+                              .hosts = joined.hosts,
+                              .rank = members.rank,
+                              .lanes = std::min(kMostLanes, joined.hosts.least())};
+  const int member = group->exchange().rank();
+  if (member < parts.lanes) parts.lane = make_lane(member, members, store, options, joined);
+  SharedMemory memory{.group = group,
+                      .carrier = std::make_shared<shm::Hierarchy>(std::move(parts)),
+                      .flat = make_gloo(members, store, options),
+                      .make_fallback = nullptr};
+  return {BackendType::CUSTOM, make_shm_backend(members.rank, members.size(), std::move(memory))};
+}
+
 }  // namespace
 
 CpuBackend make_cpu_backend(const Membership& members, const Store& store,
                             const ProcessGroupOptions& options) {
-  if (options.backend == CommBackend::gloo) return {BackendType::GLOO, make_gloo(members, store, options)};
+  const auto gloo = [&] { return CpuBackend{BackendType::GLOO, make_gloo(members, store, options)}; };
+  if (options.backend == CommBackend::gloo) return gloo();
   auto joined = join_memory(members, store, options);
-  if (joined.group) {
-    auto fallback = [members, store, options] { return make_gloo(members, store, options); };
-    return {BackendType::CUSTOM, make_shm_backend(std::move(joined.group), std::move(fallback))};
+  if (joined.obstacle.empty()) return make_local(members, store, options, std::move(joined.group));
+  if (options.backend == CommBackend::shm) {
+    throw CommunicationError(members.who + ": the shm backend was asked for, but " + joined.obstacle +
+                             ": use 'auto' or 'gloo'");
   }
-  if (options.backend == CommBackend::automatic)
-    return {BackendType::GLOO, make_gloo(members, store, options)};
-  throw CommunicationError(members.who + ": the shm backend was asked for, but " + joined.obstacle +
-                           ": use 'auto' or 'gloo'");
+  return joined.group ? make_spanning(members, store, options, std::move(joined)) : gloo();
 }
 
 }  // namespace lockstep::comm

@@ -11,11 +11,13 @@ namespace lockstep::comm {
 struct CpuBackend {
   c10d::ProcessGroup::BackendType type;
   c10::intrusive_ptr<c10d::Backend> backend;
+  /// All ranks share memory, and compare their operations by themselves.
+  bool compares = false;
 };
 
-/// Shared memory where all ranks of the group share it, else Gloo; or what the options ask for. `store` is a
-/// corner that nobody else uses. *Collective*. Throws CommunicationError when shared memory is asked for and
-/// the ranks do not share any, or when there is too little of it.
+/// Shared memory where ranks of the group share it, Gloo between those that do not; or what the options ask
+/// for. `store` is a corner that nobody else uses. *Collective*. Throws CommunicationError when shared memory
+/// is asked for and the ranks do not share any, or when there is too little of it.
 CpuBackend make_cpu_backend(const Membership& members, const Store& store,
                             const ProcessGroupOptions& options);
 

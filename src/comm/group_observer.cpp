@@ -63,11 +63,19 @@ std::shared_ptr<GroupObserver> make_observer(const std::shared_ptr<Diagnostics>&
   return std::make_shared<GroupObserver>(diagnostics, std::move(place), backend, check ? &corner : nullptr);
 }
 
-Ticket GroupObserver::begin(const OperationFacts& facts, bool starts_now) {
+void GroupObserver::compare(const Ticket& ticket, const OperationFacts& facts, const RowCounts* rows) {
+  if (facts.is_message) {
+    check_->before_message(facts);
+  } else {
+    check_->before(ticket, facts, rows);
+  }
+}
+
+Ticket GroupObserver::begin(const OperationFacts& facts, bool starts_now, const RowCounts* rows) {
   const Ticket ticket = diagnostics_->recorder->begin(group_, facts, starts_now);
-  if (!check_ || facts.is_message) return ticket;
+  if (!check_) return ticket;
   try {
-    check_->before(ticket, facts);
+    compare(ticket, facts, rows);
   } catch (const TimeoutError&) {
     finish(ticket, false);
     time_is_up(record_of(ticket), "");
@@ -121,7 +129,9 @@ void GroupObserver::connection_is_lost(const OperationRecord& record, const std:
   diagnostics_->writer->write(text);
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const auto departed = diagnostics_->watch ? diagnostics_->watch->departed() : std::map<int, std::string>();
-  const std::string gone = departed_text(departed, recorder.group(group_), recorder.rank());
+  std::string gone = departed_text(departed, recorder.group(group_), recorder.rank());
+  if (gone.empty() && diagnostics_->watch)
+    gone = silent_text(diagnostics_->watch->ask(kAnswerTime), recorder.group(group_), recorder.rank());
   throw CommunicationError(gone.empty() ? text : text + "; " + gone);
 }
 

@@ -42,7 +42,12 @@ class GroupObserver {
                 const Store* check_store);
 
   /// Enters an operation, and compares it with the other ranks' where that is due. Throws as CollectiveCheck.
-  Ticket begin(const OperationFacts& facts, bool starts_now);
+  /// `rows`: of an all_to_all.
+  Ticket begin(const OperationFacts& facts, bool starts_now, const RowCounts* rows = nullptr);
+  /// Whether every operation is compared, in all detail.
+  bool compares_all() const {
+    return check_ != nullptr && diagnostics_->options.check == CollectiveCheckLevel::detail;
+  }
   void finish(const Ticket& ticket, bool success) { diagnostics_->recorder->finish(ticket, success); }
 
   /// In a handler: throws the exception in flight again. Where it is about time, or a lost rank, the new one
@@ -52,6 +57,7 @@ class GroupObserver {
  private:
   /// `text`: what the backend says, if that is better than "timed out".
   [[noreturn]] void time_is_up(const OperationRecord& record, const std::string& text);
+  void compare(const Ticket& ticket, const OperationFacts& facts, const RowCounts* rows);
   [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text);
   OperationRecord record_of(const Ticket& ticket) const;
 

@@ -24,9 +24,16 @@ OperationFacts with_peer(OperationFacts facts, std::int64_t peer) {
   return facts;
 }
 
-OperationFacts message(OperationFacts facts, int peer) {
+OperationFacts message(OperationFacts facts, int peer, int tag) {
   facts.is_message = true;
+  facts.tag = tag;
   return with_peer(facts, peer);
+}
+
+/// Of each rank's part.
+Splits rows_of(const at::Tensor& tensor, const Splits& splits, int ranks) {
+  if (!splits.empty() || tensor.dim() == 0) return splits;
+  return Splits(static_cast<std::size_t>(ranks), tensor.size(0) / ranks);
 }
 
 OperationFacts of_any_size(OperationFacts facts) {
@@ -113,9 +120,11 @@ class ObservedBackend final : public c10d::Backend {
   }
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, Splits& output_splits,
                             Splits& input_splits, const c10d::AllToAllOptions& options) override {
-    return observe(of_any_size(facts_of("all_to_all_single", input)), [&] {
-      return inner_->alltoall_base(output, input, output_splits, input_splits, options);
-    });
+    const RowCounts rows{rows_of(input, input_splits, getSize()), rows_of(output, output_splits, getSize())};
+    return observe(
+        of_any_size(facts_of("all_to_all_single", input)),
+        [&] { return inner_->alltoall_base(output, input, output_splits, input_splits, options); }, {},
+        &rows);
   }
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     return observe(of_any_size(facts_of("all_to_all", inputs)),
@@ -125,16 +134,19 @@ class ObservedBackend final : public c10d::Backend {
     return observe({.name = "c10d_barrier"}, [&] { return inner_->barrier(options); });
   }
   WorkPointer send(Tensors& tensors, int destination, int tag) override {
-    return observe(message(facts_of("send", tensors), destination),
-                   [&] { return inner_->send(tensors, destination, tag); });
+    return observe(
+        message(facts_of("send", tensors), destination, tag),
+        [&] { return inner_->send(tensors, destination, tag); }, tensors);
   }
   WorkPointer recv(Tensors& tensors, int source, int tag) override {
-    return observe(message(facts_of("recv", tensors), source),
-                   [&] { return inner_->recv(tensors, source, tag); });
+    return observe(
+        message(facts_of("recv", tensors), source, tag), [&] { return inner_->recv(tensors, source, tag); },
+        tensors);
   }
   WorkPointer recvAnysource(Tensors& tensors, int tag) override {
-    return observe(message(facts_of("recv_any_source", tensors), -1),
-                   [&] { return inner_->recvAnysource(tensors, tag); });
+    return observe(
+        message(facts_of("recv_any_source", tensors), -1, tag),
+        [&] { return inner_->recvAnysource(tensors, tag); }, tensors);
   }
 
   // ---- All else is the backend's own
@@ -186,15 +198,17 @@ class ObservedBackend final : public c10d::Backend {
   void shutdown() override { inner_->shutdown(); }
 
  private:
+  /// `message`: the tensors of one.
   template <class Start>
-  WorkPointer observe(const OperationFacts& facts, Start&& start) {
-    const Ticket ticket = observer_->begin(facts, ends_ != Ends::unseen);
+  WorkPointer observe(const OperationFacts& facts, Start&& start, const Tensors& message = {},
+                      const RowCounts* rows = nullptr) {
+    const Ticket ticket = observer_->begin(facts, ends_ != Ends::unseen, rows);
     try {
       WorkPointer work = start();
       // A coalescing backend has none to give before endCoalescing().
       if (!work) return work;
       const Ends ends = facts.is_message ? std::min(ends_, Ends::by_wait) : ends_;
-      return c10::make_intrusive<ObservedWork>(std::move(work), observer_, ticket, ends);
+      return c10::make_intrusive<ObservedWork>(std::move(work), observer_, ticket, ends, message);
     } catch (...) {
       observer_->explain_and_rethrow(ticket);
     }

@@ -25,14 +25,16 @@ class ObservedWork final : public c10d::Work {
   using Pointer = c10::intrusive_ptr<c10d::Work>;
   using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
 
-  ObservedWork(Pointer inner, std::shared_ptr<GroupObserver> observer, Ticket ticket, Ends ends);
+  /// `message`: the tensors of a message, else none.
+  ObservedWork(Pointer inner, std::shared_ptr<GroupObserver> observer, Ticket ticket, Ends ends,
+               std::vector<at::Tensor> message = {});
   ~ObservedWork() override;
 
   bool isCompleted() override;
   bool isSuccess() const override { return inner_->isSuccess(); }
   std::exception_ptr exception() const override { return inner_->exception(); }
   int sourceRank() const override { return inner_->sourceRank(); }
-  std::vector<at::Tensor> result() override { return inner_->result(); }
+  std::vector<at::Tensor> result() override { return message_.empty() ? inner_->result() : message_; }
   void synchronize() override { inner_->synchronize(); }
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override { inner_->blockCurrentStream(); }
@@ -44,11 +46,17 @@ class ObservedWork final : public c10d::Work {
 
  private:
   void finish_with_future();
+  bool wait_for_inner(std::chrono::milliseconds timeout);
+  FuturePointer future_of_a_message();
 
   Pointer inner_;
   std::shared_ptr<GroupObserver> observer_;
   Ticket ticket_;
   bool ends_are_seen_;
+  std::vector<at::Tensor> message_;
+  std::mutex message_mutex_;
+  std::exception_ptr message_failure_;
+  bool message_ended_ = false;
   std::mutex future_mutex_;
   FuturePointer future_;
 };

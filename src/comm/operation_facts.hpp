@@ -17,6 +17,7 @@ struct OperationFacts {
   /// The root of a rooted collective, the other side of a message; -1: none, or anybody.
   std::int32_t peer = -1;
   bool is_message = false;
+  std::int32_t tag = 0;  // Of a message.
   /// Ranks may call it with different sizes (all_to_all).
   bool sizes_may_differ = false;
   /// How many tensors of `sizes` this rank gives.

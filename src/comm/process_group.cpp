@@ -19,6 +19,7 @@
 #include "observed_backend.hpp"
 #include "process_group_impl.hpp"
 #include "shm_backend.hpp"
+#include "waiting_text.hpp"
 
 namespace lockstep {
 namespace {
@@ -90,10 +91,9 @@ using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_p
 
 BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
                             const ProcessGroupOptions& options, const Observe& observe) {
-  const auto [type, carrier] = comm::make_cpu_backend(members, store, options);
-  // Ranks that share memory compare their operations by themselves.
+  const auto [type, carrier, compares] = comm::make_cpu_backend(members, store, options);
   const bool gloo = type == BackendType::GLOO;
-  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, gloo);
+  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, !compares);
   group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
     group.setBackend(at::kCUDA, type, backend);
@@ -158,6 +158,15 @@ void check_members(const std::vector<int>& ranks, int size) {
   }
 }
 
+/// What the missing ranks do instead, if they say so.
+[[noreturn]] void add_doings(const TimeoutError& error, comm::Watch* watch) {
+  constexpr std::chrono::seconds kAnswerTime(2);
+  const std::string doings =
+      watch == nullptr ? "" : comm::doings_text(watch->ask(kAnswerTime), error.missing_ranks());
+  if (doings.empty()) throw error;
+  throw TimeoutError(std::string(error.what()) + ". Now " + doings, error.missing_ranks());
+}
+
 }  // namespace
 
 CommBackend comm_backend_from(const std::string& name) {
@@ -187,8 +196,11 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
   }
   const Observe observe = [&](c10::intrusive_ptr<c10d::Backend> backend, comm::Ends ends, bool check) {
+    // Ranks that share memory compare by themselves, but do not know where the program calls.
+    const bool sites =
+        ends != comm::Ends::unseen && diagnostics->options.check == CollectiveCheckLevel::detail;
     auto observer = comm::make_observer(diagnostics, {members, path, options.timeout},
-                                        backend->getBackendName(), group_store, check);
+                                        backend->getBackendName(), group_store, check || sites);
     return comm::observed(std::move(backend), std::move(observer), ends);
   };
   auto group =
@@ -248,7 +260,11 @@ void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
-  impl_->connections->barrier.arrive_and_wait(timeout);
+  try {
+    impl_->connections->barrier.arrive_and_wait(timeout);
+  } catch (const TimeoutError& error) {
+    add_doings(error, impl_->connections->diagnostics->watch.get());
+  }
 }
 
 std::string ProcessGroup::write_trace(const std::string& folder) const {

@@ -50,15 +50,14 @@ shm::ConstBuffers constant(const std::vector<void*>& buffers) { return {buffers.
 
 class ShmBackend final : public c10d::Backend {
  public:
-  ShmBackend(std::unique_ptr<shm::Group> group, std::function<BackendPointer()> fallback)
-      : c10d::Backend(group->exchange().rank(), group->exchange().size()),
-        group_(std::move(group)),
-        fallback_maker_(std::move(fallback)),
-        receives_(std::make_shared<Receives>(group_)) {}
+  ShmBackend(int rank, int size, SharedMemory memory)
+      : c10d::Backend(rank, size),
+        memory_(std::move(memory)),
+        receives_(std::make_shared<Receives>(memory_.group)) {}
   ~ShmBackend() override { queue_->close(); }
 
-  const std::string getBackendName() const override { return "shm"; }
-  shm::Group& group() { return *group_; }
+  const std::string getBackendName() const override { return memory_.flat ? "shm+gloo" : "shm"; }
+  shm::Group& group() { return *memory_.group; }
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
@@ -92,21 +91,21 @@ class ShmBackend final : public c10d::Backend {
  private:
   /// Every rank comes here in the same operation, so that the other backend can be made then.
   c10d::Backend& fallback() {
-    if (!fallback_) fallback_ = fallback_maker_();
+    if (memory_.flat) return *memory_.flat;
+    if (!fallback_) fallback_ = memory_.make_fallback();
     return *fallback_;
   }
-  /// Queues `body(group)`; the tensors that it uses live as long as it does.
+  /// Queues `body(carrier)`; the tensors that it uses live as long as it does.
   template <class Body>
   WorkPointer queue(OpType type, std::size_t bytes, Tensors outputs, Body body);
   WorkPointer receive(OpType type, const at::Tensor& tensor, int source, int tag);
-  std::function<void(shm::Group&)> gather_into(const at::Tensor& output, const at::Tensor& input) const;
-  std::function<void(shm::Group&)> reduce_into(const at::Tensor& output, const at::Tensor& input,
-                                               const c10d::ReduceOp& op) const;
+  std::function<void(shm::Carrier&)> gather_into(const at::Tensor& output, const at::Tensor& input) const;
+  std::function<void(shm::Carrier&)> reduce_into(const at::Tensor& output, const at::Tensor& input,
+                                                 const c10d::ReduceOp& op) const;
   template <class Make>
   WorkPointer queue_each(const Tensors& outputs, const Tensors& inputs, const Make& make);
 
-  std::shared_ptr<shm::Group> group_;
-  std::function<BackendPointer()> fallback_maker_;
+  SharedMemory memory_;
   BackendPointer fallback_;
   std::shared_ptr<Receives> receives_;
   std::shared_ptr<OperationQueue> queue_ = std::make_shared<OperationQueue>();
@@ -116,7 +115,8 @@ class ShmBackend final : public c10d::Backend {
 template <class Body>
 WorkPointer ShmBackend::queue(OpType type, std::size_t bytes, Tensors outputs, Body body) {
   ++queued_;
-  auto entry = queue_->add([group = group_, run = std::move(body)] { run(*group); }, bytes > kUrgentBytes);
+  auto entry = queue_->add([carrier = memory_.carrier, run = std::move(body)] { run(*carrier); },
+                           bytes > kUrgentBytes);
   return c10::make_intrusive<ShmWork>(type, queue_, std::move(entry), std::move(outputs));
 }
 
@@ -125,9 +125,8 @@ WorkPointer ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions
   if (tensor.layout() == at::kSparse) return fallback().allreduce(tensors, options);
   const Elements elements = elements_of("all_reduce", tensor);
   const auto reduction = reduction_of(options.reduceOp);
-  return queue(OpType::ALLREDUCE, elements.bytes(), tensors, [=](shm::Group& group) {
-    shm::all_reduce(group.exchange(), *group.heap(), tensor.data_ptr(), elements, reduction);
-  });
+  return queue(OpType::ALLREDUCE, elements.bytes(), tensors,
+               [=](shm::Carrier& carrier) { carrier.all_reduce(tensor.data_ptr(), elements, reduction); });
 }
 
 WorkPointer ShmBackend::allreduce_coalesced(Tensors& tensors,
@@ -136,9 +135,9 @@ WorkPointer ShmBackend::allreduce_coalesced(Tensors& tensors,
   for (const auto& tensor : tensors) all.push_back(elements_of("all_reduce", tensor));
   const auto reduction = reduction_of(options.reduceOp);
   return queue(OpType::ALLREDUCE_COALESCED, kUrgentBytes, tensors,
-               [list = tensors, all, reduction](shm::Group& group) {
+               [list = tensors, all, reduction](shm::Carrier& carrier) {
                  for (std::size_t i = 0; i < list.size(); ++i) {
-                   shm::all_reduce(group.exchange(), *group.heap(), list[i].data_ptr(), all[i], reduction);
+                   carrier.all_reduce(list[i].data_ptr(), all[i], reduction);
                  }
                });
 }
@@ -147,9 +146,8 @@ WorkPointer ShmBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions
   const at::Tensor& tensor = single("broadcast", tensors);
   const Elements elements = elements_of("broadcast", tensor);
   const int root = static_cast<int>(options.rootRank);
-  return queue(OpType::BROADCAST, elements.bytes(), tensors, [=](shm::Group& group) {
-    shm::broadcast(group.exchange(), tensor.data_ptr(), elements, root);
-  });
+  return queue(OpType::BROADCAST, elements.bytes(), tensors,
+               [=](shm::Carrier& carrier) { carrier.broadcast(tensor.data_ptr(), elements, root); });
 }
 
 WorkPointer ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -157,9 +155,8 @@ WorkPointer ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opti
   const Elements elements = elements_of("reduce", tensor);
   const auto reduction = reduction_of(options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
-  return queue(OpType::REDUCE, elements.bytes(), tensors, [=](shm::Group& group) {
-    shm::reduce(group.exchange(), tensor.data_ptr(), elements, reduction, root);
-  });
+  return queue(OpType::REDUCE, elements.bytes(), tensors,
+               [=](shm::Carrier& carrier) { carrier.reduce(tensor.data_ptr(), elements, reduction, root); });
 }
 
 WorkPointer ShmBackend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
@@ -167,22 +164,22 @@ WorkPointer ShmBackend::allgather(TensorLists& outputs, Tensors& inputs, const c
   const Elements elements = elements_of("all_gather", input);
   const Tensors& list = outputs.at(0);
   const auto buffers = memory_of("all_gather", list, elements);
-  return queue(OpType::ALLGATHER, elements.bytes(), list, [=](shm::Group& group) {
-    shm::all_gather(group.exchange(), input.data_ptr(), buffers, elements);
+  return queue(OpType::ALLGATHER, elements.bytes(), list, [=](shm::Carrier& carrier) {
+    carrier.all_gather(input.data_ptr(), buffers, elements);
     static_cast<void>(list);
   });
 }
 
-std::function<void(shm::Group&)> ShmBackend::gather_into(const at::Tensor& output,
-                                                         const at::Tensor& input) const {
+std::function<void(shm::Carrier&)> ShmBackend::gather_into(const at::Tensor& output,
+                                                           const at::Tensor& input) const {
   const Elements elements = elements_of("all_gather_into_tensor", input);
   const auto whole = elements_of("all_gather_into_tensor", output);
   if (whole.dtype != elements.dtype || whole.count != elements.count * static_cast<std::size_t>(getSize())) {
     throw UsageError(
         "all_gather_into_tensor: the output must be of the input's dtype and as large as all inputs");
   }
-  return [=, size = getSize()](shm::Group& group) {
-    shm::all_gather(group.exchange(), input.data_ptr(), pieces_of(output, elements, size), elements);
+  return [=, size = getSize()](shm::Carrier& carrier) {
+    carrier.all_gather(input.data_ptr(), pieces_of(output, elements, size), elements);
   };
 }
 
@@ -194,10 +191,10 @@ WorkPointer ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
 template <class Make>
 WorkPointer ShmBackend::queue_each(const Tensors& outputs, const Tensors& inputs, const Make& make) {
   if (outputs.size() != inputs.size()) throw UsageError("expected as many output as input tensors");
-  std::vector<std::function<void(shm::Group&)>> bodies;
+  std::vector<std::function<void(shm::Carrier&)>> bodies;
   for (std::size_t i = 0; i < inputs.size(); ++i) bodies.push_back(make(outputs[i], inputs[i]));
-  return queue(OpType::COALESCED, kUrgentBytes, outputs, [bodies](shm::Group& group) {
-    for (const auto& body : bodies) body(group);
+  return queue(OpType::COALESCED, kUrgentBytes, outputs, [bodies](shm::Carrier& carrier) {
+    for (const auto& body : bodies) body(carrier);
   });
 }
 
@@ -209,25 +206,27 @@ WorkPointer ShmBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensor
 }
 
 WorkPointer ShmBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  if (memory_.flat) return memory_.flat->gather(outputs, inputs, options);
   const at::Tensor& input = single("gather", inputs);
   const Elements elements = elements_of("gather", input);
   const Tensors list = outputs.empty() ? Tensors{} : outputs.at(0);
   const auto buffers = memory_of("gather", list, elements);
   const int root = static_cast<int>(options.rootRank);
-  return queue(OpType::GATHER, elements.bytes(), list, [=](shm::Group& group) {
-    shm::gather(group.exchange(), input.data_ptr(), buffers, elements, root);
+  return queue(OpType::GATHER, elements.bytes(), list, [=, group = memory_.group](shm::Carrier&) {
+    shm::gather(group->exchange(), input.data_ptr(), buffers, elements, root);
     static_cast<void>(list);
   });
 }
 
 WorkPointer ShmBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+  if (memory_.flat) return memory_.flat->scatter(outputs, inputs, options);
   const at::Tensor& output = single("scatter", outputs);
   const Elements elements = elements_of("scatter", output);
   const Tensors list = inputs.empty() ? Tensors{} : inputs.at(0);
   const auto buffers = memory_of("scatter", list, elements);
   const int root = static_cast<int>(options.rootRank);
-  return queue(OpType::SCATTER, elements.bytes(), outputs, [=](shm::Group& group) {
-    shm::scatter(group.exchange(), constant(buffers), output.data_ptr(), elements, root);
+  return queue(OpType::SCATTER, elements.bytes(), outputs, [=, group = memory_.group](shm::Carrier&) {
+    shm::scatter(group->exchange(), constant(buffers), output.data_ptr(), elements, root);
     static_cast<void>(list);
   });
 }
@@ -239,23 +238,23 @@ WorkPointer ShmBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   const Tensors& list = inputs.at(0);
   const auto buffers = memory_of("reduce_scatter", list, elements);
   const auto reduction = reduction_of(options.reduceOp);
-  return queue(OpType::REDUCE_SCATTER, elements.bytes(), outputs, [=](shm::Group& group) {
-    shm::reduce_scatter(group.exchange(), constant(buffers), output.data_ptr(), elements, reduction);
+  return queue(OpType::REDUCE_SCATTER, elements.bytes(), outputs, [=](shm::Carrier& carrier) {
+    carrier.reduce_scatter(constant(buffers), output.data_ptr(), elements, reduction);
     static_cast<void>(list);
   });
 }
 
-std::function<void(shm::Group&)> ShmBackend::reduce_into(const at::Tensor& output, const at::Tensor& input,
-                                                         const c10d::ReduceOp& op) const {
+std::function<void(shm::Carrier&)> ShmBackend::reduce_into(const at::Tensor& output, const at::Tensor& input,
+                                                           const c10d::ReduceOp& op) const {
   const Elements elements = elements_of("reduce_scatter_tensor", output);
   const auto whole = elements_of("reduce_scatter_tensor", input);
   if (whole.dtype != elements.dtype || whole.count != elements.count * static_cast<std::size_t>(getSize())) {
     throw UsageError(
         "reduce_scatter_tensor: the input must be of the output's dtype and as large as all outputs");
   }
-  return [=, reduction = reduction_of(op), size = getSize()](shm::Group& group) {
+  return [=, reduction = reduction_of(op), size = getSize()](shm::Carrier& carrier) {
     const auto buffers = pieces_of(input, elements, size);
-    shm::reduce_scatter(group.exchange(), constant(buffers), output.data_ptr(), elements, reduction);
+    carrier.reduce_scatter(constant(buffers), output.data_ptr(), elements, reduction);
   };
 }
 
@@ -274,7 +273,9 @@ WorkPointer ShmBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensor
 
 WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                       std::vector<std::int64_t>& output_splits,
-                                      std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) {
+                                      std::vector<std::int64_t>& input_splits,
+                                      const c10d::AllToAllOptions& options) {
+  if (memory_.flat) return memory_.flat->alltoall_base(output, input, output_splits, input_splits, options);
   const auto dtype = elements_of("all_to_all", input).dtype;
   if (input.scalar_type() != output.scalar_type()) {
     throw UsageError("all_to_all: the output must be of the input's dtype");
@@ -282,20 +283,21 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   const auto outputs = parts_of(output, output_splits, getSize());
   const auto inputs = parts_of(input, input_splits, getSize());
   return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output},
-               [=, held = input, held_too = output](shm::Group& group) {
-                 shm::all_to_all(group.exchange(), inputs, outputs, dtype);
+               [=, group = memory_.group, held = input, held_too = output](shm::Carrier&) {
+                 shm::all_to_all(group->exchange(), inputs, outputs, dtype);
                  static_cast<void>(held), static_cast<void>(held_too);
                });
 }
 
 WorkPointer ShmBackend::barrier(const c10d::BarrierOptions&) {
-  return queue(OpType::BARRIER, 0, {}, [](shm::Group& group) { shm::barrier(group.exchange()); });
+  return queue(OpType::BARRIER, 0, {}, [](shm::Carrier& carrier) { carrier.barrier(); });
 }
 
 /// Done at once: the message is copied to where the receiver finds it.
 WorkPointer ShmBackend::send(Tensors& tensors, int destination, int tag) {
+  if (memory_.flat) return memory_.flat->send(tensors, destination, tag);
   const at::Tensor& tensor = single("send", tensors);
-  group_->mailbox().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
+  memory_.group->mailbox().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   future->markCompleted(c10::IValue(tensors));
   return c10d::Work::create_from_future(future);
@@ -307,14 +309,16 @@ WorkPointer ShmBackend::receive(OpType type, const at::Tensor& tensor, int sourc
 }
 
 WorkPointer ShmBackend::recv(Tensors& tensors, int source, int tag) {
+  if (memory_.flat) return memory_.flat->recv(tensors, source, tag);
   return receive(OpType::RECV, single("recv", tensors), source, tag);
 }
 
 WorkPointer ShmBackend::recvAnysource(Tensors& tensors, int tag) {
+  if (memory_.flat) return memory_.flat->recvAnysource(tensors, tag);
   return receive(OpType::RECVANYSOURCE, single("recv", tensors), shm::Mailbox::kAnySource, tag);
 }
 
-/// Null for a group that carries no CPU tensors, or carries them by another backend.
+/// Null for a group that carries no CPU tensors, or none by shared memory.
 ShmBackend* shm_backend_of(c10d::ProcessGroup& group) noexcept {
   try {
     return dynamic_cast<ShmBackend*>(unobserved(group.getBackend(at::kCPU)).get());
@@ -325,8 +329,8 @@ ShmBackend* shm_backend_of(c10d::ProcessGroup& group) noexcept {
 
 }  // namespace
 
-BackendPointer make_shm_backend(std::unique_ptr<shm::Group> group, std::function<BackendPointer()> fallback) {
-  return c10::make_intrusive<ShmBackend>(std::move(group), std::move(fallback));
+BackendPointer make_shm_backend(int rank, int size, SharedMemory memory) {
+  return c10::make_intrusive<ShmBackend>(rank, size, std::move(memory));
 }
 
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {

@@ -4,18 +4,31 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "shm/carrier.hpp"
 #include "shm/group.hpp"
 
 namespace lockstep::comm {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// c10d's view of a group that shares memory. Its destructor waits for what is still in flight, then leaves
-/// the group. `fallback` makes the backend for what shared memory cannot do (sparse tensors); it is called by
-/// all ranks in the same operation.
-BackendPointer make_shm_backend(std::unique_ptr<shm::Group> group, std::function<BackendPointer()> fallback);
+/// What such a backend works with.
+struct SharedMemory {
+  std::shared_ptr<shm::Group> group;  // All ranks, or those of this host.
+  std::shared_ptr<shm::Carrier> carrier;
+  /// Gloo for all ranks, which carries messages and what a rank gives each other rank for itself (gather,
+  /// scatter, all_to_all) where the group spans hosts. Null: all ranks share memory.
+  BackendPointer flat;
+  /// Makes the backend for what shared memory cannot do (sparse tensors) where there is no `flat`; called by
+  /// all ranks in the same operation.
+  std::function<BackendPointer()> make_fallback;
+};
 
-/// The heap of a group whose CPU tensors are carried by such a backend; null for any other group.
+/// c10d's view of a group whose ranks share memory, at least some. Its destructor waits for what is still in
+/// flight, then leaves the group.
+BackendPointer make_shm_backend(int rank, int size, SharedMemory memory);
+
+/// The heap of this rank in a group whose CPU tensors are carried by such a backend; null for any other
+/// group.
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group);
 
 /// Tells the others that this rank will not come again, without waking them: they fail within a moment, in

@@ -9,6 +9,8 @@
 namespace lockstep::comm {
 namespace {
 
+constexpr const char* kSilent = "does not answer: stopped, or gone";
+
 /// Whom the operation waits for: everybody, or one side of a message.
 std::vector<int> awaited(const OperationRecord& record, const GroupFacts& group, int self) {
   std::vector<int> ranks;
@@ -30,7 +32,7 @@ std::string excuse_of(const OperationRecord& record, const std::string& group, i
   if (const auto gone = whereabouts.departed.find(rank); gone != whereabouts.departed.end())
     return gone->second;
   const auto found = whereabouts.reports.find(rank);
-  if (found == whereabouts.reports.end()) return "does not answer: stopped, or gone";
+  if (found == whereabouts.reports.end()) return kSilent;
   const auto there = found->second.groups.find(group);
   if (there == found->second.groups.end()) return place_of(found->second);
   if (record.facts.is_message) return place_of(found->second);
@@ -91,6 +93,34 @@ WaitingFor waiting_for(const OperationRecord& record, const GroupFacts& group, i
   for (const auto& [text, ranks] : excuses)
     result.text += (result.text.empty() ? "" : "; ") + sentence(text, ranks);
   return result;
+}
+
+std::string silent_text(const Whereabouts& whereabouts, const GroupFacts& group, int self) {
+  // Nobody's answer, not even this rank's own: the store is out of reach.
+  if (!whereabouts.reports.contains(self)) return "";
+  std::vector<int> silent;
+  for (const int rank : group.ranks) {
+    if (rank != self && !whereabouts.reports.contains(rank)) silent.push_back(rank);
+  }
+  return silent.empty() ? "" : sentence(kSilent, silent);
+}
+
+std::string doings_text(const Whereabouts& whereabouts, const std::vector<int>& ranks) {
+  Excuses excuses;
+  for (const int rank : ranks) {
+    const auto gone = whereabouts.departed.find(rank);
+    const auto report = whereabouts.reports.find(rank);
+    if (gone != whereabouts.departed.end()) {
+      add(excuses, gone->second, rank);
+    } else if (report == whereabouts.reports.end()) {
+      add(excuses, kSilent, rank);
+    } else if (!report->second.doing.empty()) {
+      add(excuses, "is in " + report->second.doing, rank);
+    }
+  }
+  std::string text;
+  for (const auto& [doing, who] : excuses) text += (text.empty() ? "" : "; ") + sentence(doing, who);
+  return text;
 }
 
 std::string departed_text(const std::map<int, std::string>& departed, const GroupFacts& group, int self) {

@@ -22,6 +22,12 @@ WaitingFor waiting_for(const OperationRecord& record, const GroupFacts& group, i
 /// "rank 1 left the group after 30 operations; ...": of the group's ranks, but of `self`. Empty: none.
 std::string departed_text(const std::map<int, std::string>& departed, const GroupFacts& group, int self);
 
+/// "rank 2 does not answer: stopped, or gone": of the group's ranks. Empty: all answer, or nobody could.
+std::string silent_text(const Whereabouts& whereabouts, const GroupFacts& group, int self);
+
+/// What each of these ranks does, as far as they say: "rank 1 is in forward, step 57; rank 3 ...".
+std::string doings_text(const Whereabouts& whereabouts, const std::vector<int>& ranks);
+
 /// "30 s", "1.5 s", "200 ms".
 std::string duration_text(std::int64_t milliseconds);
 

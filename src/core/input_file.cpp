@@ -44,18 +44,23 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
 InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(void* data, std::size_t bytes) {
+  read_at(place_, data, bytes);
+  place_ += bytes;
+}
+
+void InputFile::read_at(std::uint64_t place, void* data, std::size_t bytes) const {
   auto* next = static_cast<char*>(data);
   while (bytes > 0) {
-    const auto got = ::read(descriptor_, next, std::min(bytes, kPiece));
+    const auto got = ::pread(descriptor_, next, std::min(bytes, kPiece), static_cast<off_t>(place));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path_, "reading at byte " + std::to_string(place_) + " failed: " + reason(errno));
+    if (got < 0) fail(path_, "reading at byte " + std::to_string(place) + " failed: " + reason(errno));
     if (got == 0) {
-      fail(path_, "it ends at byte " + std::to_string(place_) + ", but " + std::to_string(bytes) +
+      fail(path_, "it ends at byte " + std::to_string(place) + ", but " + std::to_string(bytes) +
                       " bytes more are needed");
     }
     next += got;
     bytes -= static_cast<std::size_t>(got);
-    place_ += static_cast<std::uint64_t>(got);
+    place += static_cast<std::uint64_t>(got);
   }
 }
 

@@ -72,4 +72,19 @@ Batch Batch::to(at::Device device, bool non_blocking) const {
   return moved;
 }
 
+Batch Batch::pin_memory() const {
+  Batch pinned = *this;
+  for (auto& [name, tensor] : pinned.items_) {
+    if (tensor.defined() && tensor.is_cpu()) tensor = tensor.pin_memory();
+  }
+  return pinned;
+}
+
+at::Tensor Batch::valid_mask() const {
+  at::Tensor mask = at::ones({size()}, at::kBool);
+  auto* row = mask.mutable_data_ptr<bool>();
+  std::copy_n(valid.begin(), std::min(valid.size(), static_cast<std::size_t>(size())), row);
+  return mask;
+}
+
 }  // namespace lockstep

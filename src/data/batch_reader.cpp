@@ -24,26 +24,19 @@ std::string listed(std::span<const std::int64_t> indices) {
 
 }  // namespace
 
-std::int64_t batches_in(std::int64_t samples, std::int64_t batch_size, bool drop_last) noexcept {
-  return samples / batch_size + (!drop_last && samples % batch_size != 0 ? 1 : 0);
-}
-
 BatchReader::BatchReader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options,
-                         std::int64_t epoch, std::int64_t first_batch, std::vector<std::int64_t> order)
+                         std::int64_t epoch, std::int64_t first_batch, BatchPlan plan)
     : dataset_(std::move(dataset)),
       options_(options),
       epoch_(epoch),
       first_batch_(first_batch),
-      order_(std::move(order)) {}
+      plan_(std::move(plan)),
+      copy_(options.device, options.pin_memory, options.non_blocking) {}
 
-std::int64_t BatchReader::count() const {
-  return batches_in(static_cast<std::int64_t>(order_.size()), options_.batch_size, options_.drop_last);
-}
-
-Batch BatchReader::read(std::int64_t number) const {
+ArrivingBatch BatchReader::read(std::int64_t number) const {
   const at::NoGradGuard no_gradients;
   try {
-    return load(indices_of(number));
+    return copy_.send(load(number));
   } catch (const c10::Error& error) {
     fail(number, error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -51,18 +44,15 @@ Batch BatchReader::read(std::int64_t number) const {
   }
 }
 
-std::span<const std::int64_t> BatchReader::indices_of(std::int64_t number) const {
-  const auto size = static_cast<std::size_t>(options_.batch_size);
-  const auto first = static_cast<std::size_t>(number) * size;
-  return std::span(order_).subspan(first, std::min(size, order_.size() - first));
-}
-
-Batch BatchReader::load(std::span<const std::int64_t> indices) const {
+Batch BatchReader::load(std::int64_t number) const {
+  const auto indices = plan_.indices(number);
   std::vector<SampleContext> contexts;
   contexts.reserve(indices.size());
   for (const auto index : indices) contexts.push_back({.seed = sample_seed(options_.seed, epoch_, index)});
   Batch batch = options_.collate ? collated(indices, contexts) : dataset_->get_batch(indices, contexts);
   batch.indices.assign(indices.begin(), indices.end());
+  batch.valid.assign(indices.size(), true);
+  std::fill(batch.valid.begin() + plan_.valid_rows(number), batch.valid.end(), false);
   return batch;
 }
 
@@ -77,7 +67,7 @@ Batch BatchReader::collated(std::span<const std::int64_t> indices,
 }
 
 void BatchReader::fail(std::int64_t number, const char* text) const {
-  const auto indices = indices_of(number);
+  const auto indices = plan_.indices(number);
   std::throw_with_nested(DataError(
       "loading batch " + std::to_string(first_batch_ + number) + " of epoch " + std::to_string(epoch_) +
       " (" + (indices.size() == 1 ? "sample " : "samples ") + listed(indices) + ") failed: " + text));

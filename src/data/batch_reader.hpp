@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "device_copy.hpp"
 #include "lockstep/data/data_loader.hpp"
 
 namespace lockstep {
@@ -12,20 +13,22 @@ namespace lockstep {
 /// Reads the numbered batches of one pass. Safe from several threads.
 class BatchReader {
  public:
-  /// `order` holds the indices of the pass; it is cut into batches from its beginning. `first_batch` is the
-  /// number within the epoch of the pass's first batch, for error texts.
+  /// `first_batch` is the number within the epoch of the plan's first batch, for error texts.
   BatchReader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options, std::int64_t epoch,
-              std::int64_t first_batch, std::vector<std::int64_t> order);
+              std::int64_t first_batch, BatchPlan plan);
 
-  /// The number of batches.
-  std::int64_t count() const;
+  /// The batches that there are.
+  const BatchPlan& plan() const noexcept { return plan_; }
 
-  /// Batch `number`, counted from 0 within the pass. Throws DataError as DataLoader says.
-  Batch read(std::int64_t number) const;
+  /// Batch `number`, counted from 0 within the plan, as its reader sends it. Throws DataError as DataLoader
+  /// says.
+  ArrivingBatch read(std::int64_t number) const;
+
+  /// What the loader's user gets.
+  Batch finish(ArrivingBatch batch) const { return copy_.finish(std::move(batch)); }
 
  private:
-  std::span<const std::int64_t> indices_of(std::int64_t number) const;
-  Batch load(std::span<const std::int64_t> indices) const;
+  Batch load(std::int64_t number) const;
   Batch collated(std::span<const std::int64_t> indices, std::span<const SampleContext> contexts) const;
   [[noreturn]] void fail(std::int64_t number, const char* text) const;
 
@@ -33,10 +36,8 @@ class BatchReader {
   DataLoaderOptions options_;
   std::int64_t epoch_;
   std::int64_t first_batch_;
-  std::vector<std::int64_t> order_;
+  BatchPlan plan_;
+  DeviceCopy copy_;
 };
-
-/// How many batches `samples` samples make.
-std::int64_t batches_in(std::int64_t samples, std::int64_t batch_size, bool drop_last) noexcept;
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/data/data_loader.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "batch_reader.hpp"
@@ -13,32 +14,53 @@ namespace lockstep {
 struct DataLoader::Core {
   std::shared_ptr<const Dataset> dataset;
   DataLoaderOptions options;
-  std::shared_ptr<Sampler> sampler;
-  int num_replicas = 1;
-  std::weak_ptr<Pass> pass;
+  BatchPlanOptions plan;
+  std::shared_ptr<const Sampler> sampler;
+  std::int64_t epoch = 0;
+  std::int64_t consumed = 0;
+  std::weak_ptr<Pass> pass = {};
+  std::uint64_t pass_number = 0;
+  std::unique_ptr<Prefetcher> workers = nullptr;
+
+  std::int64_t batches() const { return count_batches(sampler->size(), plan); }
+  std::int64_t batches_left() const { return count_batches(sampler->size() - consumed, plan); }
+  std::uint64_t seed() const { return options.sampler ? sampler->seed() : options.seed; }
+  BatchPlan plan_rest() const { return BatchPlan(sampler->epoch_indices(epoch), consumed, plan); }
+  void go_to(std::int64_t new_epoch, std::int64_t new_consumed) noexcept {
+    epoch = new_epoch;
+    consumed = new_consumed;
+  }
 };
 
 /// One pass over what is left of an epoch.
 class DataLoader::Pass {
  public:
   explicit Pass(std::shared_ptr<Core> core);
+  ~Pass() { stop(); }
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
 
   /// The next batch, which counts as consumed from now on; at the end of the epoch nothing, and the epoch is
   /// finished.
   std::optional<Batch> next();
   void stop() noexcept;
+  bool is_stopped() const noexcept { return stopped_; }
 
  private:
-  std::optional<Batch> read();
+  std::optional<ArrivingBatch> read();
 
   std::shared_ptr<Core> core_;
   BatchReader reader_;
-  std::int64_t read_ = 0;
+  std::int64_t given_ = 0;
   bool stopped_ = false;
-  std::unique_ptr<Prefetcher> prefetcher_;
 };
 
 namespace {
+
+std::uint64_t next_pass_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
@@ -52,57 +74,56 @@ void check_options(const DataLoaderOptions& options) {
   check_at_least("prefetch_factor", options.prefetch_factor, 1);
 }
 
-std::shared_ptr<Sampler> make_sampler(const DataLoaderOptions& options, std::int64_t length, int num_replicas,
-                                      int rank) {
-  if (!options.sampler) {
-    return std::make_shared<DistributedSampler>(length,
-                                                DistributedSamplerOptions{.num_replicas = num_replicas,
-                                                                          .rank = rank,
-                                                                          .shuffle = options.shuffle,
-                                                                          .seed = options.seed,
-                                                                          .drop_last = options.drop_last});
+std::shared_ptr<const Sampler> make_sampler(const DataLoaderOptions& options, std::int64_t length) {
+  if (!options.sampler && options.shuffle) {
+    return std::make_shared<RandomSampler>(length, RandomSamplerOptions{.seed = options.seed});
   }
+  if (!options.sampler) return std::make_shared<SequentialSampler>(length);
   if (options.sampler->length() == length) return options.sampler;
   throw UsageError("DataLoader: the sampler was made for a data set of " +
                    std::to_string(options.sampler->length()) + " samples, but this one has " +
                    std::to_string(length) + ".");
 }
 
-std::int64_t product(std::int64_t left, std::int64_t right) {
-  std::int64_t result = 0;
-  if (left < 0 || right < 0 || __builtin_mul_overflow(left, right, &result)) {
-    throw UsageError(
-        "the saved loader state is damaged: position, batch_size and num_replicas must be 0 or more and "
-        "their product below 2^63.");
-  }
-  return result;
+void check_undivided(int num_replicas, const char* what) {
+  if (num_replicas == 1) return;
+  throw UsageError("DataLoader: this " + std::string(what) + " is divided between " +
+                   std::to_string(num_replicas) + " ranks already. Prepare a loader of all samples.");
 }
 
-/// The position of `saved`, counted in batches of a loader with other sizes.
-std::int64_t converted_position(const DataLoaderState& saved, const DataLoaderState& here) {
-  if (saved.batch_size == here.batch_size && saved.num_replicas == here.num_replicas) return saved.position;
-  const auto consumed = product(product(saved.position, saved.batch_size), saved.num_replicas);
-  const auto global_batch = product(here.batch_size, here.num_replicas);
-  if (consumed % global_batch == 0) return consumed / global_batch;
-  throw UsageError(
-      "the saved loader position is " + std::to_string(consumed) +
-      " samples over all ranks, which is no whole number of this loader's global batches (batch size " +
-      std::to_string(here.batch_size) + " x " + std::to_string(here.num_replicas) +
-      " ranks). Keep the global batch size, or start at an epoch's beginning.");
+void check_same(const char* what, const std::string& saved, const std::string& here) {
+  if (saved == here) return;
+  throw UsageError("the saved loader position belongs to another order: its " + std::string(what) + " is " +
+                   saved + ", this loader's is " + here +
+                   ". Continue with the same data set, sampler and seed, or start the epoch anew.");
+}
+
+/// A data set that could not say more than its size when the state was saved is known by its size.
+void check_dataset(const std::string& saved, const Dataset& dataset) {
+  if (saved != dataset.Dataset::identity()) check_same("data set", saved, dataset.identity());
+}
+
+void check_position(const DataLoaderState& saved, std::int64_t length) {
+  if (saved.epoch >= 0 && saved.samples >= 0 && saved.samples <= length) return;
+  throw UsageError("the saved loader position is sample " + std::to_string(saved.samples) + " of epoch " +
+                   std::to_string(saved.epoch) + ", but an epoch has " + std::to_string(length) +
+                   " samples and is counted from 0. Continue with the same data set and sampler.");
 }
 
 }  // namespace
 
 DataLoader::Pass::Pass(std::shared_ptr<Core> core)
     : core_(std::move(core)),
-      reader_(core_->dataset, core_->options, core_->sampler->epoch(),
-              batches_in(core_->sampler->position(), core_->options.batch_size, false),
-              core_->sampler->remaining()) {
+      reader_(core_->dataset, core_->options, core_->epoch, core_->batches() - core_->batches_left(),
+              core_->plan_rest()) {
   const auto& options = core_->options;
   if (options.num_workers == 0) return;
-  prefetcher_ = std::make_unique<Prefetcher>([this](std::int64_t number) { return reader_.read(number); },
-                                             reader_.count(), options.num_workers,
-                                             std::int64_t{options.num_workers} * options.prefetch_factor);
+  if (!core_->workers) {
+    core_->workers = std::make_unique<Prefetcher>(options.num_workers,
+                                                  std::int64_t{options.num_workers} * options.prefetch_factor,
+                                                  options.worker_init);
+  }
+  core_->workers->start([this](std::int64_t number) { return reader_.read(number); }, reader_.plan().count());
 }
 
 std::optional<Batch> DataLoader::Pass::next() {
@@ -111,7 +132,7 @@ std::optional<Batch> DataLoader::Pass::next() {
         "this pass over the data loader has ended: a batch failed, or the loader was destroyed, began "
         "another pass, or was moved to another position. Begin a new range-for.");
   }
-  std::optional<Batch> batch;
+  std::optional<ArrivingBatch> batch;
   try {
     batch = read();
   } catch (...) {
@@ -120,38 +141,41 @@ std::optional<Batch> DataLoader::Pass::next() {
   }
   if (!batch) {
     stop();
-    core_->sampler->finish_epoch();
+    core_->go_to(core_->epoch + 1, 0);
     return std::nullopt;
   }
-  core_->sampler->advance(static_cast<std::int64_t>(batch->indices.size()));
-  return batch->to(core_->options.device);
+  core_->consumed = reader_.plan().consumed_after(given_++);
+  return reader_.finish(std::move(*batch));
 }
 
-std::optional<Batch> DataLoader::Pass::read() {
-  if (prefetcher_) return prefetcher_->next();
-  if (read_ == reader_.count()) return std::nullopt;
-  return reader_.read(read_++);
+std::optional<ArrivingBatch> DataLoader::Pass::read() {
+  if (core_->workers) return core_->workers->next();
+  if (given_ == reader_.plan().count()) return std::nullopt;
+  return reader_.read(given_);
 }
 
 void DataLoader::Pass::stop() noexcept {
+  if (stopped_) return;
   stopped_ = true;
-  prefetcher_.reset();
+  if (core_->workers) core_->workers->drop();
+  if (!core_->options.persistent_workers) core_->workers.reset();
 }
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options) {
   if (!dataset) throw UsageError("DataLoader was given no data set.");
   check_options(options);
-  auto sampler = make_sampler(options, dataset->size(), 1, 0);
-  core_ = std::make_shared<Core>(Core{std::move(dataset), std::move(options), std::move(sampler), 1, {}});
+  auto sampler = make_sampler(options, dataset->size());
+  const BatchPlanOptions plan{.batch_size = options.batch_size, .drop_last = options.drop_last};
+  core_ = std::make_shared<Core>(Core{std::move(dataset), std::move(options), plan, std::move(sampler)});
 }
 
-DataLoader::~DataLoader() { stop_pass(); }
+DataLoader::~DataLoader() { end_work(); }
 
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 
 DataLoader& DataLoader::operator=(DataLoader&& other) noexcept {
   if (this != &other) {
-    stop_pass();
+    end_work();
     core_ = std::move(other.core_);
   }
   return *this;
@@ -162,54 +186,76 @@ void DataLoader::stop_pass() noexcept {
   if (const auto pass = core_->pass.lock()) pass->stop();
 }
 
+void DataLoader::end_work() noexcept {
+  stop_pass();
+  // A position_handle() may keep the core, but nobody can read from it any more.
+  if (core_) core_->workers.reset();
+}
+
 DataLoader::Iterator DataLoader::begin() {
   stop_pass();
   auto pass = std::make_shared<Pass>(core_);
   core_->pass = pass;
+  core_->pass_number = next_pass_number();
   return Iterator(std::move(pass));
 }
 
-std::int64_t DataLoader::size() const {
-  return batches_in(core_->sampler->size(), core_->options.batch_size, core_->options.drop_last);
-}
+std::int64_t DataLoader::size() const { return core_->batches(); }
 
 void DataLoader::set_epoch(std::int64_t epoch) {
-  if (epoch == core_->sampler->epoch()) return;
-  core_->sampler->set_epoch(epoch);
+  check_at_least("epoch", epoch, 0);
+  if (epoch == core_->epoch) return;
   stop_pass();
+  core_->go_to(epoch, 0);
 }
 
-std::int64_t DataLoader::epoch() const { return core_->sampler->epoch(); }
+std::int64_t DataLoader::epoch() const { return core_->epoch; }
 
-std::int64_t DataLoader::position() const {
-  return batches_in(core_->sampler->position(), core_->options.batch_size, false);
+std::int64_t DataLoader::position() const { return core_->batches() - core_->batches_left(); }
+
+void DataLoader::skip_batches(std::int64_t count) {
+  const auto left = core_->batches_left();
+  if (count < 0 || count > left) {
+    throw UsageError("DataLoader: cannot skip " + std::to_string(count) + " batches: " +
+                     std::to_string(left) + " of " + std::to_string(size()) + " are left in this epoch.");
+  }
+  stop_pass();
+  const auto consumed = core_->consumed + count * global_batch_size(core_->plan);
+  core_->consumed = std::min(consumed, core_->sampler->size());
 }
 
 void DataLoader::rewind() {
   stop_pass();
-  core_->sampler->rewind();
+  core_->consumed = 0;
 }
 
 const Dataset& DataLoader::dataset() const { return *core_->dataset; }
 
-std::int64_t DataLoader::batch_size() const { return core_->options.batch_size; }
+std::int64_t DataLoader::batch_size() const { return rank_batch_size(core_->plan); }
+
+std::int64_t DataLoader::total_batch_size() const { return global_batch_size(core_->plan); }
 
 const DataLoaderOptions& DataLoader::options() const { return core_->options; }
 
-DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device) const {
+DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device,
+                             const ShardingOptions& how) const {
+  check_undivided(core_->plan.num_replicas, "loader");
+  check_undivided(num_replicas == 1 ? 1 : core_->sampler->num_replicas(), "loader's sampler");
   auto options = core_->options;
   options.device = device;
-  if (options.sampler && num_replicas != 1) {
-    throw UsageError(
-        "DataLoader: a loader with a sampler of its own cannot be divided between ranks. Give it a sampler "
-        "that knows the rank, and do not prepare it.");
-  }
-  if (core_->num_replicas != 1) throw UsageError("DataLoader: this loader is divided between ranks already.");
-  auto sampler = make_sampler(options, core_->dataset->size(), num_replicas, rank);
+  const BatchPlanOptions plan{how, num_replicas, rank, options.batch_size, options.drop_last};
+  check_plan_options(plan);
   DataLoader part;
-  part.core_ = std::make_shared<Core>(Core{core_->dataset, options, std::move(sampler), num_replicas, {}});
-  part.load_state(state());
+  part.core_ = std::make_shared<Core>(
+      Core{core_->dataset, std::move(options), plan, core_->sampler, core_->epoch, core_->consumed});
   return part;
+}
+
+DataLoader DataLoader::with_options(DataLoaderOptions options) const {
+  check_undivided(core_->plan.num_replicas, "loader");
+  DataLoader other(core_->dataset, std::move(options));
+  other.core_->go_to(core_->epoch, std::min(core_->consumed, other.core_->sampler->size()));
+  return other;
 }
 
 DataLoaderState DataLoader::state() const { return position_handle().state(); }
@@ -219,27 +265,28 @@ void DataLoader::load_state(const DataLoaderState& saved) { position_handle().lo
 DataLoader::Position DataLoader::position_handle() const { return Position(core_); }
 
 DataLoaderState DataLoader::Position::state() const {
-  const auto& sampler = *core_->sampler;
-  const auto batch_size = core_->options.batch_size;
-  return {.seed = sampler.seed(),
-          .epoch = sampler.epoch(),
-          .position = batches_in(sampler.position(), batch_size, false),
-          .length = sampler.length(),
-          .batch_size = batch_size,
-          .num_replicas = core_->num_replicas};
+  return {.seed = core_->seed(),
+          .epoch = core_->epoch,
+          .samples = core_->consumed,
+          .dataset = core_->dataset->identity(),
+          .order = core_->sampler->kind()};
 }
 
 void DataLoader::Position::load_state(const DataLoaderState& saved) const {
-  auto& sampler = *core_->sampler;
-  const auto batch_size = core_->options.batch_size;
-  const auto batches = converted_position(saved, state());
-  const auto size = batches_in(sampler.size(), batch_size, core_->options.drop_last);
-  if (batches < 0 || batches > size) {
-    throw UsageError("the saved loader position is batch " + std::to_string(batches) + ", but an epoch has " +
-                     std::to_string(size) + " batches. Continue with the same data set and options.");
-  }
-  sampler.load_state({saved.seed, saved.epoch, std::min(batches * batch_size, sampler.size()), saved.length});
+  check_dataset(saved.dataset, *core_->dataset);
+  if (!saved.order.empty()) check_same("order", saved.order, core_->sampler->kind());
+  check_same("seed", std::to_string(saved.seed), std::to_string(core_->seed()));
+  check_position(saved, core_->sampler->size());
   if (const auto pass = core_->pass.lock()) pass->stop();
+  core_->go_to(saved.epoch, saved.samples);
+}
+
+std::optional<DataLoaderProgress> DataLoader::Position::progress() const {
+  const auto pass = core_->pass.lock();
+  if (!pass || pass->is_stopped()) return std::nullopt;
+  const auto size = core_->batches();
+  return DataLoaderProgress{
+      .pass = core_->pass_number, .position = size - core_->batches_left(), .size = size};
 }
 
 DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }

@@ -1,18 +1,30 @@
 #include "prefetcher.hpp"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "lockstep/core/error.hpp"
 #include "worker_thread.hpp"
 
 namespace lockstep {
+namespace {
 
-Prefetcher::Prefetcher(Read read, std::int64_t count, int workers, std::int64_t depth)
-    : read_(std::move(read)), count_(count), depth_(std::max<std::int64_t>(1, std::min(count, depth))) {
-  slots_.resize(static_cast<std::size_t>(depth_));
-  const auto wanted = std::min<std::int64_t>(workers, count);
+void run_init(const Prefetcher::Init& init, int worker) {
+  if (!init) return;
   try {
-    for (std::int64_t i = 0; i < wanted; ++i) threads_.emplace_back([this] { work(); });
+    init(worker);
+  } catch (const std::exception& error) {
+    std::throw_with_nested(
+        DataError("worker_init of loader worker " + std::to_string(worker) + " failed: " + error.what()));
+  }
+}
+
+}  // namespace
+
+Prefetcher::Prefetcher(int workers, std::int64_t depth, Init init) : depth_(depth), init_(std::move(init)) {
+  slots_.resize(static_cast<std::size_t>(depth_));
+  try {
+    for (int worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { work(worker); });
   } catch (...) {
     // The destructor does not run for a half-built object, and a joinable thread must not be destroyed.
     stop();
@@ -30,11 +42,30 @@ void Prefetcher::stop() noexcept {
   threads_.clear();
 }
 
-std::optional<Batch> Prefetcher::next() {
+void Prefetcher::start(Read read, std::int64_t count) {
+  {
+    const std::lock_guard lock(mutex_);
+    read_ = std::move(read);
+    count_ = count;
+    claimed_ = delivered_ = 0;
+  }
+  room_.notify_all();
+}
+
+void Prefetcher::drop() noexcept {
+  std::unique_lock lock(mutex_);
+  count_ = claimed_ = delivered_ = 0;
+  filled_.wait(lock, [this] { return reading_ == 0; });
+  for (auto& slot : slots_) slot = {};
+  read_ = nullptr;
+}
+
+std::optional<ArrivingBatch> Prefetcher::next() {
   std::unique_lock lock(mutex_);
   if (delivered_ == count_) return std::nullopt;
   auto& slot = slot_of(delivered_);
-  filled_.wait(lock, [&slot] { return slot.ready; });
+  filled_.wait(lock, [&] { return slot.ready || unprepared_; });
+  if (unprepared_) std::rethrow_exception(unprepared_);
   Slot taken = std::exchange(slot, Slot{});
   ++delivered_;
   lock.unlock();
@@ -43,20 +74,35 @@ std::optional<Batch> Prefetcher::next() {
   return std::move(taken.batch);
 }
 
-void Prefetcher::work() {
+void Prefetcher::work(int worker) {
   prepare_worker_thread();
+  if (!prepared(worker)) return;
   while (const auto number = claim()) fill(*number);
+}
+
+bool Prefetcher::prepared(int worker) {
+  try {
+    run_init(init_, worker);
+    return true;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    unprepared_ = std::current_exception();
+  }
+  filled_.notify_all();
+  return false;
 }
 
 std::optional<std::int64_t> Prefetcher::claim() {
   std::unique_lock lock(mutex_);
-  room_.wait(lock, [this] { return stopping_ || claimed_ == count_ || claimed_ < delivered_ + depth_; });
-  if (stopping_ || claimed_ == count_) {
-    lock.unlock();
-    room_.notify_one();  // this thread may have taken the notification that another one waits for
-    return std::nullopt;
-  }
-  return claimed_++;
+  room_.wait(lock, [this] { return stopping_ || has_room(); });
+  if (stopping_) return std::nullopt;
+  ++reading_;
+  const auto number = claimed_++;
+  // One that waits for room may have slept through a notification that this thread did not need.
+  const bool more = has_room();
+  lock.unlock();
+  if (more) room_.notify_one();
+  return number;
 }
 
 void Prefetcher::fill(std::int64_t number) {
@@ -70,6 +116,7 @@ void Prefetcher::fill(std::int64_t number) {
   {
     const std::lock_guard lock(mutex_);
     slot_of(number) = std::move(result);
+    --reading_;
   }
   filled_.notify_one();
 }

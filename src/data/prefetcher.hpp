@@ -9,48 +9,61 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/data/batch.hpp"
+#include "device_copy.hpp"
 
 namespace lockstep {
 
-/// Threads that read numbered batches ahead and hand them out in order.
+/// Threads that read numbered batches ahead and hand them out in order, one run of numbers after another.
 ///
-/// `read(number)` is called for 0, 1, ..., count - 1, once each, by any thread. At most `depth` batches are
-/// being read or wait at any time. What read() throws comes out of next() at that batch's turn.
+/// In a run `read(number)` is called for 0, 1, ..., count - 1, once each, by any thread. At most `depth`
+/// batches are being read or wait at any time. What read() throws comes out of next() at that batch's turn.
+/// start(), next() and drop() belong to one thread.
 class Prefetcher {
  public:
-  using Read = std::function<Batch(std::int64_t)>;
+  using Read = std::function<ArrivingBatch(std::int64_t)>;
+  using Init = std::function<void(int worker)>;
 
-  Prefetcher(Read read, std::int64_t count, int workers, std::int64_t depth);
+  Prefetcher(int workers, std::int64_t depth, Init init);
   ~Prefetcher() { stop(); }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next batch, waiting for it; nothing after the last. Called by one thread.
-  std::optional<Batch> next();
+  /// Begins a run; the one before must have been dropped or read to its end.
+  void start(Read read, std::int64_t count);
+
+  /// Ends the run: waits for the batches that are being read, and forgets them. `read` is not used any more.
+  void drop() noexcept;
+
+  /// The next batch, waiting for it; nothing after the last. Throws what `init` threw in a worker.
+  std::optional<ArrivingBatch> next();
 
  private:
   struct Slot {
     bool ready = false;
-    Batch batch;
+    ArrivingBatch batch;
     std::exception_ptr failure;
   };
 
   void stop() noexcept;
-  void work();
+  void work(int worker);
+  bool prepared(int worker);
   std::optional<std::int64_t> claim();
   void fill(std::int64_t number);
+  bool has_room() const { return claimed_ < count_ && claimed_ < delivered_ + depth_; }
   Slot& slot_of(std::int64_t number) { return slots_[static_cast<std::size_t>(number % depth_)]; }
 
-  const Read read_;
-  const std::int64_t count_;
   const std::int64_t depth_;
+  const Init init_;
+  Read read_;         // changes only while no worker reads
   std::mutex mutex_;  // guards everything below but threads_
   std::condition_variable room_;
   std::condition_variable filled_;
   std::vector<Slot> slots_;
+  std::exception_ptr unprepared_;
+  std::int64_t count_ = 0;
   std::int64_t claimed_ = 0;
   std::int64_t delivered_ = 0;
+  std::int64_t reading_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -1,9 +1,9 @@
 #include "lockstep/data/sampler.hpp"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <limits>
-#include <string>
+#include <numeric>
 
 #include "lockstep/core/error.hpp"
 #include "permutation.hpp"
@@ -13,12 +13,6 @@ namespace {
 
 void check_epoch(std::int64_t epoch) {
   if (epoch < 0) throw UsageError("the epoch must be 0 or more, but is " + std::to_string(epoch) + ".");
-}
-
-std::string refusal(const std::string& what, const std::string& saved, const std::string& here) {
-  return "the saved sampler position belongs to another order: its " + what + " is " + saved +
-         ", this sampler's is " + here +
-         ". Continue with the same data set and seed, or start the epoch anew.";
 }
 
 void check_options(const DistributedSamplerOptions& options) {
@@ -38,16 +32,6 @@ std::int64_t indices_per_rank(std::int64_t length, const DistributedSamplerOptio
   return length / options.num_replicas + (round_up ? 1 : 0);
 }
 
-std::uint64_t epoch_seed(std::uint64_t seed, std::int64_t epoch) {
-  const auto step = static_cast<std::uint64_t>(epoch);
-  if (seed > std::numeric_limits<std::uint64_t>::max() - step) {
-    throw UsageError("DistributedSampler: seed " + std::to_string(seed) + " + epoch " +
-                     std::to_string(epoch) +
-                     " exceeds 2^64 - 1, the largest seed of a generator. Choose a smaller seed.");
-  }
-  return seed + step;
-}
-
 }  // namespace
 
 Sampler::Sampler(std::int64_t length, std::uint64_t seed) : length_(length), seed_(seed) {
@@ -57,40 +41,21 @@ Sampler::Sampler(std::int64_t length, std::uint64_t seed) : length_(length), see
   }
 }
 
-std::vector<std::int64_t> Sampler::remaining() const {
-  auto left = indices();
-  left.erase(left.begin(), left.begin() + position_);
-  return left;
-}
-
-void Sampler::set_epoch(std::int64_t epoch) {
+std::uint64_t Sampler::epoch_seed(std::int64_t epoch) const {
   check_epoch(epoch);
-  if (epoch != epoch_) position_ = 0;
-  epoch_ = epoch;
+  const auto step = static_cast<std::uint64_t>(epoch);
+  if (seed_ > std::numeric_limits<std::uint64_t>::max() - step) {
+    throw UsageError("a sampler's seed " + std::to_string(seed_) + " + epoch " + std::to_string(epoch) +
+                     " exceeds 2^64 - 1, the largest seed of a generator. Choose a smaller seed.");
+  }
+  return seed_ + step;
 }
 
-void Sampler::advance(std::int64_t count) {
-  if (count < 0 || count > size() - position_) {
-    throw UsageError("a sampler at position " + std::to_string(position_) + " of " + std::to_string(size()) +
-                     " cannot advance by " + std::to_string(count) + " samples.");
-  }
-  position_ += count;
-}
-
-void Sampler::load_state(const SamplerState& state) {
-  if (state.length != length_) {
-    throw UsageError(refusal("data set length", std::to_string(state.length), std::to_string(length_)));
-  }
-  if (state.seed != seed_)
-    throw UsageError(refusal("seed", std::to_string(state.seed), std::to_string(seed_)));
-  check_epoch(state.epoch);
-  if (state.position < 0 || state.position > size()) {
-    throw UsageError("the saved sampler position is " + std::to_string(state.position) +
-                     ", but this rank's epoch has " + std::to_string(size()) +
-                     " samples. Was it saved with another number of ranks?");
-  }
-  epoch_ = state.epoch;
-  position_ = state.position;
+std::vector<std::int64_t> SequentialSampler::epoch_indices(std::int64_t epoch) const {
+  check_epoch(epoch);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(length()));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
 }
 
 DistributedSampler::DistributedSampler(std::int64_t length, DistributedSamplerOptions options)
@@ -101,8 +66,7 @@ DistributedSampler::DistributedSampler(std::int64_t length, DistributedSamplerOp
 
 std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) const {
   check_epoch(epoch);
-  const auto order =
-      options_.shuffle ? seeded_permutation(length(), epoch_seed(seed(), epoch)) : at::Tensor();
+  const auto order = options_.shuffle ? seeded_permutation(length(), epoch_seed(epoch)) : at::Tensor();
   const auto* shuffled = options_.shuffle ? order.const_data_ptr<std::int64_t>() : nullptr;
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(size_));
@@ -112,6 +76,11 @@ std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) 
     mine.push_back(shuffled ? shuffled[place] : place);
   }
   return mine;
+}
+
+std::string DistributedSampler::kind() const {
+  return std::string(options_.shuffle ? "random" : "sequential") + " over " +
+         std::to_string(options_.num_replicas) + " ranks";
 }
 
 }  // namespace lockstep

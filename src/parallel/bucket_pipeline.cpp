@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "../comm/operation_facts.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
@@ -84,6 +85,7 @@ BucketPipeline::BucketPipeline(const ProcessGroup& group, std::shared_ptr<CommHo
 
 void BucketPipeline::start(const GradientBucket& bucket) {
   const at::NoGradGuard no_grad;
+  const comm::OperationLabel label("bucket " + std::to_string(bucket.index));
   if (check_ != nullptr) check_->look(bucket);
   pending_.insert_or_assign(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
 }

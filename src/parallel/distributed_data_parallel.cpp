@@ -249,6 +249,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   if (state.synchronises()) {
     state.mean->set_in_place(state.options.gradient_as_bucket_view &&
                              state.parameters.front().tensor.grad().defined());
+    state.reducer->buckets_begin();
     try {
       state.reducer->prepare_for_backward(searches ? outputs : Tensors{});
     } catch (const std::exception&) {

@@ -67,6 +67,7 @@ void set_divisor(DdpState& state, const std::vector<std::int64_t>& presences) {
 /// What the others' backward sends, with zeros, in the same order.
 void shadow_backward(DdpState& state) {
   auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
+  state.reducer->buckets_begin();
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> sent;
   for (auto& bucket : buckets) sent.push_back(state.reducer->run_comm_hook(bucket));
   if (state.options.find_unused_parameters && !state.options.static_graph) {

@@ -6,18 +6,21 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
+#include "bucket_labels.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "step_watch.hpp"
 
 namespace lockstep::parallel {
 
-/// A reducer that tells what it has measured.
+/// A reducer that tells what it has measured. Its process group is a BucketLabels.
 class TimedReducer : public c10d::Reducer {
  public:
   using Reducer::Reducer;
 
   /// Of the last synchronised step; nothing when it was not completed, and on GPUs, where asking would wait.
   std::optional<StepTimes> times() const;
+  /// To be called before the buckets of a step are sent: the first of them is named as the first.
+  void buckets_begin() { static_cast<BucketLabels&>(*process_group_).backward_begins(); }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
 };
 

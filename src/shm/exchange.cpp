@@ -18,18 +18,14 @@ std::string describe(const Call& call) {
   return text + ")";
 }
 
-Exchange::Exchange(const Members& members, const Layout& layout, Meeting meeting, net::Milliseconds timeout)
-    : members_(members),
-      layout_(layout),
-      meeting_(std::move(meeting)),
-      timeout_(timeout),
-      spinner_(meeting_.a_cpu_each) {
+Exchange::Exchange(const Members& members, Meeting meeting, net::Milliseconds timeout)
+    : members_(members), meeting_(std::move(meeting)), timeout_(timeout), spinner_(meeting_.a_cpu_each) {
   for (const auto& peer : meeting_.peers) controls_.push_back(&control_of(*peer.segment));
 }
 
 std::byte* Exchange::area(int member, std::uint64_t step) const noexcept {
   const auto& peer = meeting_.peers[static_cast<std::size_t>(member)];
-  return peer.segment->base() + layout_.staging + (step % 2) * layout_.staging_bytes;
+  return peer.segment->base() + layout().staging + (step % 2) * layout().staging_bytes;
 }
 
 Slot& Exchange::slot(int member, std::uint64_t step) const noexcept {
@@ -42,8 +38,17 @@ void Exchange::begin(Call call, std::int64_t heap_offset) {
   if (broken_) std::rethrow_exception(broken_);
   call.sequence = ++sequence_;
   call_ = call;
-  slot(rank(), step_ + 1) = {call, heap_offset};
   control(rank()).begun.store(sequence_, std::memory_order_relaxed);
+  show(heap_offset);
+}
+
+void Exchange::begin_part(std::int64_t heap_offset) {
+  if (broken_) std::rethrow_exception(broken_);
+  show(heap_offset);
+}
+
+void Exchange::show(std::int64_t heap_offset) {
+  slot(rank(), step_ + 1) = {call_, heap_offset};
   compared_ = false;
 }
 
@@ -87,8 +92,7 @@ void Exchange::step() {
     if (!compared_) compare_calls();
     compared_ = true;
   } catch (const std::exception& error) {
-    broken_ = std::current_exception();
-    break_group(error.what());
+    give_up(std::current_exception(), error.what());
     throw;
   }
 }
@@ -105,9 +109,15 @@ void Exchange::compare_calls() {
 }
 
 void Exchange::fail(const std::string& text) {
-  broken_ = std::make_exception_ptr(CommunicationError(members_.who + ": " + describe(call_) + ": " + text));
-  break_group(text.c_str());
+  give_up(std::make_exception_ptr(CommunicationError(members_.who + ": " + describe(call_) + ": " + text)),
+          text.c_str());
   std::rethrow_exception(broken_);
+}
+
+void Exchange::give_up(const std::exception_ptr& reason, const char* text) noexcept {
+  if (broken_) return;
+  broken_ = reason;
+  break_group(text);
 }
 
 void Exchange::break_group(const char* last_words) noexcept {

@@ -23,20 +23,22 @@ namespace lockstep::shm {
 /// the group is unusable: each later operation throws the same again. One thread at a time.
 class Exchange {
  public:
-  Exchange(const Members& members, const Layout& layout, Meeting meeting, net::Milliseconds timeout);
+  Exchange(const Members& members, Meeting meeting, net::Milliseconds timeout);
 
   int rank() const noexcept { return members_.rank; }
   int size() const noexcept { return members_.size(); }
   const Members& members() const noexcept { return members_; }
-  const Layout& layout() const noexcept { return layout_; }
+  const Layout& layout() const noexcept { return meeting_.layout; }
   const std::vector<Peer>& peers() const noexcept { return meeting_.peers; }
   net::Milliseconds timeout() const noexcept { return timeout_; }
-  std::size_t staging_bytes() const noexcept { return layout_.staging_bytes; }
+  std::size_t staging_bytes() const noexcept { return layout().staging_bytes; }
   bool a_cpu_each() const noexcept { return meeting_.a_cpu_each; }
 
   /// Begins the next operation; its sequence number is filled in. `heap_offset`: where in this rank's heap
   /// the buffer lies, else -1.
   void begin(Call call, std::int64_t heap_offset = -1);
+  /// Begins a further part of the operation, with a buffer of its own.
+  void begin_part(std::int64_t heap_offset);
 
   /// Ends this rank's part of a step and waits for the others'. Throws as Group does.
   void step();
@@ -51,6 +53,8 @@ class Exchange {
 
   /// Makes the group unusable here and tells the others; throws CommunicationError(text).
   [[noreturn]] void fail(const std::string& text);
+  /// The same because of an exception, which every later operation throws again.
+  void give_up(const std::exception_ptr& reason, const char* text) noexcept;
 
   /// Tells the others that this rank will not come again. Does not wake those who sleep when `quietly`: they
   /// find out within a slice.
@@ -67,10 +71,10 @@ class Exchange {
   std::vector<int> missing() const;
   void wait_for_all();
   void compare_calls();
+  void show(std::int64_t heap_offset);
   void break_group(const char* last_words) noexcept;
 
   Members members_;
-  Layout layout_;
   Meeting meeting_;
   net::Milliseconds timeout_;
   Spinner spinner_;

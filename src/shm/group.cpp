@@ -15,19 +15,29 @@ std::size_t fair_share(int ranks) {
 }  // namespace
 
 Group::Joined Group::join(const GroupOptions& options, Board& board) {
-  const Members& members = options.members;
-  const std::size_t heap = options.heap_bytes == 0 ? fair_share(members.size()) : options.heap_bytes;
-  const Layout layout = Layout::of(members.size(), options.staging_bytes, heap);
-  const auto deadline = net::Clock::now() + options.join_timeout;
-  Meeting meeting = meet(members.rank, members.size(), board, deadline, layout.size, layout.heap);
-  if (!meeting.obstacle.empty()) return {nullptr, std::move(meeting.obstacle)};
-  return {std::make_unique<Group>(members, layout, std::move(meeting), options.timeout), ""};
+  const Guest self{.rank = options.members.rank,
+                   .size = options.members.size(),
+                   .host = options.host,
+                   .deadline = net::Clock::now() + options.join_timeout,
+                   .layout = [&](int ranks) {
+                     const auto heap = options.heap_bytes == 0 ? fair_share(ranks) : options.heap_bytes;
+                     return Layout::of(ranks, options.staging_bytes, heap);
+                   }};
+  Meeting meeting = meet(self, board);
+  Joined joined{nullptr, meeting.hosts, options.members, meeting.obstacle};
+  const bool spans = joined.hosts.count() > 1;
+  if (spans) joined.members.hosts = meeting.host_names;
+  if (meeting.peers.empty()) return joined;
+  const auto timeout = options.timeout + (spans ? options.patience : net::Milliseconds(0));
+  joined.group =
+      std::make_unique<Group>(joined.members.part(joined.hosts.mine()), std::move(meeting), timeout);
+  return joined;
 }
 
-Group::Group(const Members& members, const Layout& layout, Meeting meeting, net::Milliseconds timeout)
-    : exchange_(members, layout, std::move(meeting), timeout),
+Group::Group(const Members& members, Meeting meeting, net::Milliseconds timeout)
+    : exchange_(members, std::move(meeting), timeout),
       heap_(std::make_shared<Heap>(exchange_.peers()[static_cast<std::size_t>(members.rank)].segment,
-                                   layout.heap)),
+                                   exchange_.layout().heap)),
       mailbox_(exchange_, *heap_) {}
 
 Group::~Group() { exchange_.leave(false); }

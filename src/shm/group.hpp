@@ -17,6 +17,10 @@ struct GroupOptions {
   /// After this long an operation fails instead of waiting on.
   net::Milliseconds timeout = std::chrono::minutes(30);
 
+  /// So much longer do the ranks of a host wait for each other where the group spans several: what fails
+  /// between the hosts is noticed by one of them, who tells the others what it was.
+  net::Milliseconds patience = std::chrono::seconds(3);
+
   /// How long the ranks may take to find each other.
   net::Milliseconds join_timeout = std::chrono::minutes(5);
 
@@ -26,9 +30,14 @@ struct GroupOptions {
   /// Address space for a rank's heap; memory is taken only as it is used. 0: the host's memory, shared
   /// fairly.
   std::size_t heap_bytes = 0;
+
+  /// Ranks that say the same look whether they share memory. Empty: what the system says of kernel, network
+  /// and user; tests play several hosts on one.
+  std::string host = {};
 };
 
-/// Ranks of one host that share memory. Ranks may be threads of one process.
+/// Ranks that share memory: all of those that wanted to join, or this rank's part of them. Ranks may be
+/// threads of one process.
 ///
 /// Collectives: one thread of a rank at a time, every rank the same ones in the same order. They throw
 /// CommunicationError when a peer died, left or gave up (noticed within a fraction of a second), or when the
@@ -37,14 +46,16 @@ struct GroupOptions {
 class Group {
  public:
   struct Joined {
-    std::unique_ptr<Group> group;  // Null when the ranks do not share memory.
-    std::string obstacle;          // Why; the same on every rank.
+    std::unique_ptr<Group> group;  // This rank's part, perhaps it alone; null: nobody shares with anybody.
+    Hosts hosts;                   // The parts.
+    Members members;               // All ranks, with their hosts' names where there are several parts.
+    std::string obstacle;          // Why not all share memory; the same on every rank. Empty: they do.
   };
 
   /// *Collective*. Throws as meet() does.
   static Joined join(const GroupOptions& options, Board& board);
 
-  Group(const Members& members, const Layout& layout, Meeting meeting, net::Milliseconds timeout);
+  Group(const Members& members, Meeting meeting, net::Milliseconds timeout);
   /// Leaves the group: a rank that waits for this one fails, with words that say so.
   ~Group();
   Group(const Group&) = delete;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +8,8 @@
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
 #include "shm/board.hpp"
+#include "shm/hosts.hpp"
+#include "shm/layout.hpp"
 #include "shm/segment.hpp"
 
 namespace lockstep::shm {
@@ -19,16 +22,28 @@ struct Peer {
 
 /// How the ranks of a group found each other.
 struct Meeting {
-  std::vector<Peer> peers;    // In rank order, this rank among them.
-  bool a_cpu_each = false;    // All CPUs that the ranks may use are at least as many as the ranks.
-  std::string obstacle = "";  // Why they do not share memory; the same text on every rank. Empty: they do.
+  std::vector<Peer> peers;              // Those who share memory with this rank, in rank order, itself among
+                                        // them. None: nobody shares memory with anybody.
+  bool a_cpu_each = false;              // All CPUs that they may use are at least as many as they are.
+  Layout layout = {};                   // Of each one's segment.
+  Hosts hosts = {};                     // Who shares memory with whom.
+  std::vector<std::string> host_names;  // Of all ranks of the group.
+  std::string obstacle = "";            // Why not all share memory. Empty: they do.
 };
 
-/// Exchanges segments with the other ranks. *Collective*. That the ranks do not share memory, because they
-/// are on several hosts or cannot reach each other (containers, users), is a result and not an error, and all
-/// ranks get the same one. Throws, on every rank, when a rank could not make its segment; TimeoutError when a
-/// rank does not come before the deadline.
-Meeting meet(int rank, int size, Board& board, net::Deadline deadline, std::size_t segment_size,
-             std::size_t reserved);
+struct Guest {
+  int rank;
+  int size;
+  std::string host;  // See GroupOptions.
+  net::Deadline deadline;
+  /// What a segment looks like when so many ranks may share memory.
+  std::function<Layout(int ranks)> layout;
+};
+
+/// Exchanges segments with the other ranks. *Collective*. That ranks do not share memory, because they are on
+/// several hosts or cannot reach each other (containers, users), is a result and not an error, and all ranks
+/// get the same `hosts` and `obstacle`. Throws, on every rank, when a rank could not make its segment;
+/// TimeoutError when a rank does not come before the deadline.
+Meeting meet(const Guest& self, Board& board);
 
 }  // namespace lockstep::shm

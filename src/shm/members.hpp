@@ -8,12 +8,28 @@ namespace lockstep::shm {
 /// This rank's place in its group, and how messages name the ranks.
 struct Members {
   int rank = 0;
-  std::vector<int> names;  // Their numbers in the world.
-  std::string who;         // The beginning of messages: "rank 1 of 4".
+  std::vector<int> names;               // Their numbers in the world.
+  std::string who;                      // The beginning of messages: "rank 1 of 4".
+  std::vector<std::string> hosts = {};  // Their hosts' names; none: there is only one host.
 
   int size() const { return static_cast<int>(names.size()); }
   int name(int member) const { return names.at(static_cast<std::size_t>(member)); }
-  std::string called(int member) const { return "rank " + std::to_string(name(member)); }
+  /// "rank 1", or "rank 1 on node0".
+  std::string called(int member) const {
+    const std::string text = "rank " + std::to_string(name(member));
+    return hosts.empty() ? text : text + " on " + hosts.at(static_cast<std::size_t>(member));
+  }
+
+  /// Some of them, this rank among them.
+  Members part(const std::vector<int>& members) const {
+    Members result{0, {}, who, {}};
+    for (const int member : members) {
+      if (member == rank) result.rank = result.size();
+      result.names.push_back(name(member));
+      if (!hosts.empty()) result.hosts.push_back(hosts.at(static_cast<std::size_t>(member)));
+    }
+    return result;
+  }
 };
 
 }  // namespace lockstep::shm

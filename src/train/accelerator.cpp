@@ -1,27 +1,18 @@
 #include "lockstep/train/accelerator.hpp"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
-
-#include <algorithm>
 #include <charconv>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
-#include "../comm/errors.hpp"
 #include "accelerator_state.hpp"
 #include "broadcast_tensors.hpp"
+#include "gradients.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/memory.hpp"
-#include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep {
 namespace {
-
-using nlohmann::json;
 
 at::Device cuda_device(const std::string& name, int index) {
   const int count = cuda_device_count();
@@ -60,40 +51,6 @@ ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& 
           .join_timeout = options.join_timeout};
 }
 
-json form_of(const at::Tensor& tensor) {
-  return {{"dtype", c10::toString(tensor.scalar_type())},
-          {"device", c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true)},
-          {"sizes", tensor.sizes().vec()}};
-}
-
-std::string to_text(const json& form) {
-  const std::string device = form.at("device");
-  return form.at("dtype").get<std::string>() + " " + form.at("sizes").dump() +
-         (device == "cpu" ? "" : " on " + device);
-}
-
-/// Throws, with each rank's form, unless all forms are equal after `relevant` took out what may differ.
-template <class Relevant>
-void check_forms(const char* operation, int rank, const std::vector<json>& forms, const Relevant& relevant) {
-  const auto same = [&](const json& form) { return relevant(form) == relevant(forms.front()); };
-  if (std::all_of(forms.begin(), forms.end(), same)) return;
-  std::string text;
-  for (std::size_t r = 0; r < forms.size(); ++r) {
-    text += (r == 0 ? "" : "; ") + ("rank " + std::to_string(r)) + " has " + to_text(forms[r]);
-  }
-  throw CommunicationError("rank " + std::to_string(rank) + ": " + operation +
-                           " of tensors that do not fit: " + text);
-}
-
-at::Tensor padded(const at::Tensor& tensor, std::int64_t rows) {
-  if (tensor.size(0) == rows) return tensor.contiguous();
-  auto sizes = tensor.sizes().vec();
-  sizes[0] = rows;
-  at::Tensor result = at::zeros(sizes, tensor.options());
-  result.narrow(0, 0, tensor.size(0)).copy_(tensor);
-  return result;
-}
-
 }  // namespace
 
 at::Device choose_device(const std::string& name, int local_rank) {
@@ -119,7 +76,11 @@ Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
                   options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
-    : state_(std::make_shared<State>(world, group, options)) {
+    : ProcessControl(world, group, options.barrier_warning),
+      GradientControl(group, options.gradients),
+      Tracking(group.rank() == 0),
+      state_(std::make_shared<State>(world, group, options)) {
+  state_->training.set_scaler(gradients()->scaler());
   if (world.rank != group.rank() || world.world_size != group.size()) {
     throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
                      std::to_string(world.world_size) + ", but the process group says rank " +
@@ -157,45 +118,17 @@ MainProcessFirst Accelerator::local_main_process_first() const {
 
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
 
-void Accelerator::backward(const at::Tensor& loss) const {
-  process_heartbeat().perhaps_waiting("backward");
-  try {
-    loss.backward();
-  } catch (...) {
-    comm::rethrow_lost_peer("rank " + std::to_string(process_index()) + " of " +
-                            std::to_string(num_processes()) + ": averaging the gradients in backward failed");
-  }
-}
-
-at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
-  const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
-  if (num_processes() == 1) return rows.detach().clone();
-  const auto forms = process_group().all_gather_object(form_of(rows));
-  check_forms("gather", process_group().rank(), forms, [](json form) {
-    form["sizes"].erase(0);
-    return form;
-  });
-  std::int64_t most = 0;
-  for (const auto& form : forms) most = std::max(most, form.at("sizes").at(0).get<std::int64_t>());
-  if (most == 0) return rows.detach().clone();
-  auto parts = process_group().all_gather(padded(rows.detach(), most));
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    parts[r] = parts[r].narrow(0, 0, forms[r].at("sizes").at(0).get<std::int64_t>());
-  }
-  return at::cat(parts);
-}
-
-at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
-  if (num_processes() == 1) return tensor.detach().clone();
-  const auto forms = process_group().all_gather_object(form_of(tensor));
-  check_forms("reduce", process_group().rank(), forms, [](const json& form) { return form; });
-  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  process_group().all_reduce(result, op);
-  return result;
-}
-
 DataLoader Accelerator::shard(const DataLoader& loader) const {
-  DataLoader part = loader.shard(num_processes(), process_index(), device());
+  const auto& config = state_->options.dataloader_config;
+  auto options = loader.options();
+  options.seed = config.data_seed.value_or(options.seed);
+  options.non_blocking = options.non_blocking || config.non_blocking;
+  DataLoader part = loader.with_options(std::move(options))
+                        .shard(num_processes(), process_index(), device(),
+                               {.sharding = config.sharding,
+                                .split_batches = config.split_batches,
+                                .even_batches = config.even_batches});
+  gradients()->add_loader(part.position_handle(), part.batch_size());
   state_->training.add_loader(part.position_handle());
   return part;
 }
@@ -207,13 +140,5 @@ void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& pa
 void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) const {
   train::broadcast_values(process_group(), tensors);
 }
-
-void AcceleratedOptimizer::step() {
-  process_heartbeat().working("optimizer");
-  optimizer_->step();
-  process_heartbeat().finished_step();
-}
-
-void AcceleratedOptimizer::zero_grad(bool set_to_none) { lockstep::zero_grad(*optimizer_, set_to_none); }
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
+#include "gradients.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/stop_signals.hpp"
 
@@ -16,13 +18,8 @@ json to_json(const LatestCheckpoint& latest) {
     document["passed_over"].push_back({{"path", bad.path.string()}, {"reason", bad.reason}});
   }
   if (!latest.checkpoint) return document;
-  const auto& info = latest.checkpoint->info;
   document["path"] = latest.checkpoint->path.string();
-  document["step"] = info.step;
-  document["epoch"] = info.epoch;
-  document["world_size"] = info.world_size;
-  document["started_from"] = info.started_from;
-  document["sequence"] = info.sequence;
+  document["info"] = manifest::info_to_json(latest.checkpoint->info);
   return document;
 }
 
@@ -32,11 +29,7 @@ LatestCheckpoint latest_from(const json& document) {
     latest.passed_over.push_back({bad["path"], bad["reason"]});
   if (!document.contains("path")) return latest;
   latest.checkpoint = Checkpoint{.path = document["path"].get<std::string>(),
-                                 .info = {.step = document["step"],
-                                          .epoch = document["epoch"],
-                                          .world_size = document["world_size"],
-                                          .started_from = document["started_from"],
-                                          .sequence = document["sequence"]}};
+                                 .info = manifest::info_from_json(document["info"])};
   return latest;
 }
 
@@ -44,21 +37,35 @@ LatestCheckpoint latest_from(const json& document) {
 
 void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors,
                             std::shared_ptr<DistributedDataParallelBase> ddp) const {
+  gradients()->add_model(ddp);
   state_->training.add_model({std::move(tensors), std::move(ddp)});
 }
 
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) const {
+  gradients()->add_optimizer(optimizer);
   state_->training.add_optimizer(optimizer);
+}
+
+void Accelerator::add_scheduler(optim::Scheduler& scheduler) const {
+  state_->training.add_scheduler(scheduler);
 }
 
 void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) const {
   state_->training.add_object(name, object);
 }
 
-void Accelerator::free_memory() const { state_->training.clear(); }
+void Accelerator::free_memory() const {
+  gradients()->clear();
+  state_->training.clear();
+}
 
-void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info) const {
-  state_->training.save(*this, path, info);
+void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
+                             const SaveStateOptions& options) const {
+  state_->training.save(*this, path, info, options, state_->writer);
+}
+
+void Accelerator::wait_for_save() const {
+  on_main_process([this] { state_->writer.wait(); });
 }
 
 Checkpoint Accelerator::load_state(const fs::path& path) const {
@@ -72,11 +79,15 @@ LatestCheckpoint Accelerator::load_latest_state(
 
 LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) const {
   json found;
-  on_main_process([&] { found = to_json(find()); });
+  on_main_process([&] {
+    state_->writer.wait();
+    found = to_json(find());
+  });
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
   if (latest.checkpoint) {
     state_->training.load(*this, *latest.checkpoint);
     process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
+    trackers_resume_at(latest.checkpoint->info.step);
   }
   return latest;
 }

@@ -25,6 +25,8 @@ struct Accelerator::State {
   train::TrainingState training;
   train::StopAgreement stop_agreement;
   bool stop_requested = false;
+  /// Ends first: it may still be writing.
+  train::CheckpointWriter writer;
 };
 
 }  // namespace lockstep

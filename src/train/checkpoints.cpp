@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <iostream>
@@ -27,10 +28,25 @@ std::string owner_text(const World& world) {
 void say(const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; }
 
 void check_options(const CheckpointOptions& options) {
-  if (options.every < 0 || options.keep_last < 0)
-    throw UsageError("Checkpoints: 'every' and 'keep_last' must be 0 or more.");
+  const auto least = std::min({options.every, options.keep_last, options.keep_best, options.keep_every});
+  if (least < 0)
+    throw UsageError("Checkpoints: 'every', 'keep_last', 'keep_best' and 'keep_every' must be 0 or more.");
   if (options.folder.empty() && options.every > 0)
     throw UsageError("Checkpoints: 'every' needs a folder to write to.");
+}
+
+/// Runs in the thread that has written the new checkpoint.
+void rotate(const CheckpointOptions& options, const std::vector<BadCheckpoint>& bad) {
+  try {
+    rotate_checkpoints(options.folder,
+                       {.keep_last = options.keep_last,
+                        .keep_best = options.keep_best,
+                        .greater_is_better = options.greater_is_better,
+                        .keep_every = options.keep_every},
+                       bad);
+  } catch (const Error& error) {
+    say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe all the same.
+  }
 }
 
 }  // namespace
@@ -44,13 +60,12 @@ struct Checkpoints::State {
   void resume_newest();
   void resume_from_path();
   void report(const std::vector<BadCheckpoint>& passed_over);
-  bool try_save();
-  void save_and_rotate();
-  void rotate() const;
+  bool try_save(std::optional<double> metric = {});
+  void save_and_rotate(std::optional<double> metric);
 
   Accelerator accelerator;
   CheckpointOptions options;
-  std::optional<FolderLock> lock;
+  std::shared_ptr<FolderLock> lock;
   std::optional<StopSignals> signals;
   std::vector<BadCheckpoint> bad;
   std::string started_from;
@@ -71,7 +86,7 @@ Checkpoints::State::State(const Accelerator& the_accelerator, CheckpointOptions 
 }
 
 void Checkpoints::State::take_folder() {
-  lock.emplace(options.folder, owner_text(accelerator.world()));
+  lock = std::make_shared<FolderLock>(options.folder, owner_text(accelerator.world()));
   remove_leftovers(options.folder);
 }
 
@@ -118,26 +133,22 @@ void Checkpoints::State::resume_from_path() {
   saved_step = -1;
 }
 
-void Checkpoints::State::rotate() const {
-  try {
-    rotate_checkpoints(options.folder, options.keep_last, bad);
-  } catch (const Error& error) {
-    say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe all the same.
-  }
-}
-
-void Checkpoints::State::save_and_rotate() {
+void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
+  // The lock lives until the thread has done its work.
+  const auto done = [o = options, b = bad, keep = lock] { rotate(o, b); };
   accelerator.save_state(fs::path(options.folder) / checkpoint_name(step),
-                         {.step = step, .started_from = started_from});
-  if (accelerator.is_main_process()) rotate();
+                         {.step = step, .started_from = started_from, .metric = metric},
+                         {.asynchronous = options.asynchronous,
+                          .save_on_each_node = options.save_on_each_node,
+                          .when_written = done});
   bad.clear();
   saved_step = step;
 }
 
 /// False when the checkpoint could not be written and the training goes on all the same.
-bool Checkpoints::State::try_save() {
+bool Checkpoints::State::try_save(std::optional<double> metric) {
   try {
-    save_and_rotate();
+    save_and_rotate(metric);
     return true;
   } catch (const RemoteError& error) {
     if (!options.continue_after_failed_save) throw;
@@ -170,7 +181,8 @@ bool Checkpoints::after_step() {
   const bool due = state_->options.every > 0 && state_->step % state_->options.every == 0;
   if (due) state_->try_save();
   if (!state_->accelerator.should_stop()) return false;
-  if (state_->saved_step != state_->step) state_->save_and_rotate();
+  if (state_->saved_step != state_->step) state_->save_and_rotate({});
+  state_->accelerator.wait_for_save();
   state_->accelerator.print("preempted: saved ", state_->options.folder, "/", checkpoint_name(state_->step),
                             " at step ", state_->step, "; the same command goes on from there");
   return true;
@@ -178,6 +190,14 @@ bool Checkpoints::after_step() {
 
 void Checkpoints::save() {
   if (state_->is_on() && state_->saved_step != state_->step) state_->try_save();
+}
+
+void Checkpoints::save(double metric) {
+  if (state_->is_on()) state_->try_save(metric);
+}
+
+void Checkpoints::wait() {
+  if (state_->is_on()) state_->accelerator.wait_for_save();
 }
 
 std::int64_t Checkpoints::step() const noexcept { return state_->step; }

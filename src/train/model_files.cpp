@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
+#include <set>
 #include <sstream>
 
+#include "../checkpoint/shards.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -12,7 +16,7 @@ namespace {
 
 const void* identity(const NamedTensor& entry) { return entry.tensor.unsafeGetTensorImpl(); }
 
-std::string form_of(const at::Tensor& tensor) {
+std::string tensor_form(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.scalar_type() << ' ' << tensor.sizes();
   return text.str();
@@ -56,41 +60,109 @@ bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) 
                      [&](const NamedTensor& entry) { return entry.name == name; });
 }
 
+/// A shared tensor under its first name only.
+std::vector<NamedTensor> each_once(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> result;
+  std::set<const void*> seen;
+  for (const auto& entry : tensors) {
+    if (seen.insert(identity(entry)).second) result.push_back(entry);
+  }
+  return result;
+}
+
+std::vector<NamedTensor> with_names(const std::vector<NamedTensor>& tensors,
+                                    const std::vector<std::string>& names) {
+  const std::set<std::string> wanted(names.begin(), names.end());
+  std::vector<NamedTensor> result;
+  for (const auto& entry : each_once(tensors)) {
+    if (wanted.contains(entry.name)) result.push_back(entry);
+  }
+  return result;
+}
+
+/// model.safetensors, and model-00001-of-00002.safetensors.
+bool is_model_file(const std::string& name) {
+  static const std::regex kForm(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
+  return std::regex_match(name, kForm);
+}
+
+void remove_others(const std::filesystem::path& folder, const shards::Plan& plan) {
+  std::set<std::string> written;
+  for (const auto& entry : plan.files) written.insert(entry.first);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (is_model_file(name) && !written.contains(name)) std::filesystem::remove(entry.path());
+  }
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+bool is_index(const std::filesystem::path& path) { return path.string().ends_with(shards::kIndexEnding); }
+
+/// The file that a path means: a folder's model, in one file or by its index.
+std::filesystem::path model_file_of(const std::filesystem::path& path) {
+  if (!std::filesystem::is_directory(path)) return path;
+  const auto index = path / (std::string(kModelFileName) + shards::kIndexEnding);
+  return std::filesystem::exists(index) ? index : path / kModelFileName;
+}
+
+SafeTensors load_parts(const std::filesystem::path& index) {
+  const auto file_of = shards::read_index(index);
+  std::set<std::string> files;
+  for (const auto& entry : file_of) files.insert(entry.second);
+  SafeTensors all;
+  for (const auto& name : files) {
+    SafeTensors part = load_file(index.parent_path() / name);
+    all.tensors.merge(part.tensors);
+    all.metadata.merge(part.metadata);
+  }
+  return all;
+}
+
 }  // namespace
 
 void write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   TensorMap content;
-  std::map<const void*, std::string> seen;
-  for (const auto& entry : tensors) {
-    if (seen.emplace(identity(entry), entry.name).second) content.emplace(entry.name, entry.tensor);
-  }
+  for (const auto& entry : each_once(tensors)) content.emplace(entry.name, entry.tensor);
   save_file(content, path, {{"format", "pt"}});
 }
 
-void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors) {
+void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,
+                 std::uint64_t max_shard_bytes) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder " + folder.string() + ": " + failure.message());
-  write_model_file(folder / kModelFileName, tensors);
+  shards::TensorSizes sizes;
+  for (const auto& entry : each_once(tensors)) sizes.emplace_back(entry.name, entry.tensor.nbytes());
+  const auto plan = shards::plan(sizes, max_shard_bytes, kModelFileName);
+  const auto index = folder / (std::string(kModelFileName) + shards::kIndexEnding);
+  std::filesystem::remove(index, failure);
+  for (const auto& [file, names] : plan.files) write_model_file(folder / file, with_names(tensors, names));
+  remove_others(folder, plan);
+  if (plan.is_sharded()) write_text(index, shards::index_text(plan));
 }
 
 SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
-  const auto file = std::filesystem::is_directory(path) ? path / kModelFileName : path;
-  SafeTensors content = load_file(file);
+  const auto file = model_file_of(path);
+  SafeTensors content = is_index(file) ? load_parts(file) : load_file(file);
   const auto found = match(content.tensors, tensors);
   Complaints complaints;
   for (const auto& entry : tensors) {
     const auto place = found.find(identity(entry));
     if (place == found.end()) {
-      complaints.add("'" + entry.name + "' (" + form_of(entry.tensor) + ") is missing");
+      complaints.add("'" + entry.name + "' (" + tensor_form(entry.tensor) + ") is missing");
     } else if (!same_form(*place->second, entry.tensor)) {
-      complaints.add("'" + entry.name + "' is " + form_of(*place->second) + ", expected " +
-                     form_of(entry.tensor));
+      complaints.add("'" + entry.name + "' is " + tensor_form(*place->second) + ", expected " +
+                     tensor_form(entry.tensor));
     }
   }
   for (const auto& [name, tensor] : content.tensors) {
     if (!has_name(tensors, name))
-      complaints.add("'" + name + "' (" + form_of(tensor) + ") is not part of the model");
+      complaints.add("'" + name + "' (" + tensor_form(tensor) + ") is not part of the model");
   }
   complaints.throw_if_any(file);
   return content;

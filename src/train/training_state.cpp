@@ -1,14 +1,17 @@
 #include "training_state.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "broadcast_tensors.hpp"
+#include "each_node.hpp"
 #include "loader_json.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -25,10 +28,12 @@ std::string model_file(std::size_t index) { return numbered("model", index, ".sa
 std::string optimizer_file(std::size_t index, const char* ending) {
   return numbered("optimizer", index, ending);
 }
+std::string scheduler_file(std::size_t index) { return numbered("scheduler", index, ".json"); }
 std::string sampler_file(std::size_t index) { return numbered("sampler", index, ".json"); }
 std::string object_file(const std::string& name) { return "custom_checkpoint_" + name + ".safetensors"; }
 std::string random_file(std::size_t rank) { return "random_states_" + std::to_string(rank) + ".safetensors"; }
 
+constexpr const char* kScalerFile = "scaler.json";
 constexpr const char* kBucketsFile = "buckets.json";
 
 bool makes_a_file_name(const std::string& name) {
@@ -76,9 +81,16 @@ DataLoaderState read_position(const fs::path& path) {
 }  // namespace
 
 struct TrainingState::Content {
+  /// Gives up what the training goes on changing.
+  void copy_tensors();
+  void write(const fs::path& folder, const std::vector<std::string>& object_names) const;
+
+  std::vector<std::vector<NamedTensor>> weights = {};
   std::vector<SafeTensors> models = {};
   std::vector<BucketLayout> buckets = {};
   std::vector<OptimizerState> optimizers = {};
+  std::vector<std::string> schedulers = {};
+  std::string scaler = {};
   std::vector<DataLoaderState> loaders = {};
   std::vector<SafeTensors> objects = {};
   std::vector<RandomState> random = {};
@@ -110,6 +122,18 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
   return names;
 }
 
+void TrainingState::clear() {
+  auto* const scaler = scaler_;
+  *this = {};
+  scaler_ = scaler;
+}
+
+std::vector<std::string> TrainingState::object_names() const {
+  std::vector<std::string> names;
+  for (const auto& entry : objects_) names.push_back(entry.first);
+  return names;
+}
+
 TrainingState::Content TrainingState::gather(const ProcessGroup& group) const {
   Content content;
   for (const auto& [name, object] : objects_) content.objects.push_back(object->checkpoint_state());
@@ -118,34 +142,74 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group) const {
   return content;
 }
 
-void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info) const {
-  const Content content = gather(accelerator.process_group());
-  info.world_size = accelerator.num_processes();
-  if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
-  accelerator.on_main_process(
-      [&] { write_checkpoint(path, info, [&](const fs::path& folder) { write_files(folder, content); }); });
+void TrainingState::add_own(Content& content) const {
+  const auto names = parameter_names();
+  for (const auto& model : models_) content.weights.push_back(model.tensors());
+  for (const auto* optimizer : optimizers_) content.optimizers.push_back(optimizer_state(*optimizer, names));
+  for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state());
+  for (const auto& loader : loaders_) content.loaders.push_back(loader.state());
+  if (scaler_ != nullptr) content.scaler = scaler_->state();
 }
 
-void TrainingState::write_files(const fs::path& folder, const Content& content) const {
-  const auto names = parameter_names();
-  for (std::size_t i = 0; i < models_.size(); ++i)
-    write_model_file(folder / model_file(i), models_[i].tensors());
-  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    const OptimizerState state = optimizer_state(*optimizers_[i], names);
-    save_file(state.tensors, folder / optimizer_file(i, ".safetensors"), {{"format", "pt"}});
-    write_json(folder / optimizer_file(i, ".json"), json::parse(state.options));
+void TrainingState::Content::copy_tensors() {
+  const auto copied = [](const at::Tensor& tensor) {
+    return at::empty_like(tensor, tensor.options().device(at::kCPU), at::MemoryFormat::Contiguous)
+        .copy_(tensor.detach());
+  };
+  const at::NoGradGuard no_grad;
+  for (auto& model : weights) {
+    // A tensor that has several names stays one tensor.
+    std::map<const void*, at::Tensor> copies;
+    for (auto& entry : model) {
+      auto& copy = copies[entry.tensor.unsafeGetTensorImpl()];
+      if (!copy.defined()) copy = copied(entry.tensor);
+      entry.tensor = copy;
+    }
   }
-  for (std::size_t i = 0; i < loaders_.size(); ++i) {
-    write_json(folder / sampler_file(i), to_json(loaders_[i].state()));
+  for (auto& optimizer : optimizers) {
+    for (auto& entry : optimizer.tensors) entry.second = copied(entry.second);
   }
-  for (std::size_t i = 0; i < objects_.size(); ++i) {
-    const SafeTensors& state = content.objects[i];
-    save_file(state.tensors, folder / object_file(objects_[i].first), state.metadata);
+  for (auto& object : objects) {
+    for (auto& entry : object.tensors) entry.second = copied(entry.second);
   }
-  for (std::size_t r = 0; r < content.random.size(); ++r) {
-    write_random_state(folder / random_file(r), content.random[r]);
+}
+
+void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info,
+                         const SaveStateOptions& options, CheckpointWriter& writer) const {
+  auto content = std::make_shared<Content>(gather(accelerator.process_group()));
+  info.world_size = accelerator.num_processes();
+  info.lockstep_version = version();
+  info.libtorch_version = TORCH_VERSION;
+  if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
+  const auto write = [content, path, info, names = object_names(), done = options.when_written] {
+    write_checkpoint(path, info, [&](const fs::path& folder) { content->write(folder, names); });
+    if (done) done();
+  };
+  const auto save = [&] {
+    writer.wait();
+    add_own(*content);
+    if (!options.asynchronous) return write();
+    content->copy_tensors();
+    writer.start(write);
+  };
+  if (!options.save_on_each_node) return accelerator.on_main_process(save);
+  run_on_writers(accelerator, writes_for_its_node(accelerator, path.parent_path()), save);
+}
+
+void TrainingState::Content::write(const fs::path& folder, const std::vector<std::string>& names) const {
+  for (std::size_t i = 0; i < weights.size(); ++i) write_model_file(folder / model_file(i), weights[i]);
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    save_file(optimizers[i].tensors, folder / optimizer_file(i, ".safetensors"), {{"format", "pt"}});
+    write_json(folder / optimizer_file(i, ".json"), json::parse(optimizers[i].options));
   }
-  write_json(folder / kBucketsFile, content.buckets);
+  for (std::size_t i = 0; i < schedulers.size(); ++i)
+    write_json(folder / scheduler_file(i), json::parse(schedulers[i]));
+  if (!scaler.empty()) write_json(folder / kScalerFile, json::parse(scaler));
+  for (std::size_t i = 0; i < loaders.size(); ++i) write_json(folder / sampler_file(i), to_json(loaders[i]));
+  for (std::size_t i = 0; i < objects.size(); ++i)
+    save_file(objects[i].tensors, folder / object_file(names[i]), objects[i].metadata);
+  for (std::size_t r = 0; r < random.size(); ++r) write_random_state(folder / random_file(r), random[r]);
+  write_json(folder / kBucketsFile, buckets);
 }
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
@@ -154,6 +218,7 @@ void TrainingState::load(const Accelerator& accelerator, const Checkpoint& check
   take_positions(accelerator, content);
   take_models(accelerator, content);
   take_optimizers(accelerator, content);
+  take_schedulers(accelerator, content);
   take_objects(accelerator, content);
   if (checkpoint.info.world_size == accelerator.num_processes()) {
     scatter_random_states(accelerator.process_group(), content.random);
@@ -170,6 +235,8 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   check_count(path, "models", model_file(last(models_.size())), model_file(models_.size()), !models_.empty());
   check_count(path, "optimizers", optimizer_file(last(optimizers_.size()), ".json"),
               optimizer_file(optimizers_.size(), ".json"), !optimizers_.empty());
+  check_count(path, "schedulers", scheduler_file(last(schedulers_.size())),
+              scheduler_file(schedulers_.size()), !schedulers_.empty());
   check_count(path, "loaders", sampler_file(last(loaders_.size())), sampler_file(loaders_.size()),
               !loaders_.empty());
   for (std::size_t i = 0; i < models_.size(); ++i) {
@@ -179,6 +246,11 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
     content.optimizers.push_back(read_optimizer(path, i));
     check_optimizer_state(*optimizers_[i], names, content.optimizers[i],
                           "'" + (path / optimizer_file(i, ".safetensors")).string() + "'");
+  }
+  for (std::size_t i = 0; i < schedulers_.size(); ++i)
+    content.schedulers.push_back(read_json(path / scheduler_file(i)).dump());
+  if (scaler_ != nullptr && fs::exists(path / kScalerFile)) {
+    content.scaler = read_json(path / kScalerFile).dump();
   }
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     content.loaders.push_back(read_position(path / sampler_file(i)));
@@ -222,6 +294,18 @@ void TrainingState::take_optimizers(const Accelerator& accelerator, const Conten
     state.tensors = broadcast_tensors(accelerator.process_group(), state.tensors);
     load_optimizer_state(*optimizers_[i], names, state, "rank 0's optimizer state");
   }
+}
+
+/// After the optimizers: a scheduler sets their learning rates.
+void TrainingState::take_schedulers(const Accelerator& accelerator, const Content& content) const {
+  const bool main = accelerator.is_main_process();
+  for (std::size_t i = 0; i < schedulers_.size(); ++i) {
+    const std::string state = main ? content.schedulers[i] : "";
+    schedulers_[i]->load_state(accelerator.process_group().broadcast_object(state));
+  }
+  if (scaler_ == nullptr) return;
+  const std::string state = accelerator.process_group().broadcast_object(content.scaler);
+  if (!state.empty()) scaler_->load_state(state);
 }
 
 void TrainingState::take_objects(const Accelerator& accelerator, const Content& content) const {

@@ -6,11 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint_writer.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/data/data_loader.hpp"
+#include "lockstep/optim/grad_scaler.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpointable.hpp"
+#include "lockstep/train/save_state_options.hpp"
 #include "random_state.hpp"
 
 namespace lockstep::train {
@@ -26,34 +30,42 @@ class TrainingState {
  public:
   void add_model(PreparedModel model) { models_.push_back(std::move(model)); }
   void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
+  void add_scheduler(optim::Scheduler& scheduler) { schedulers_.push_back(&scheduler); }
+  /// The loss scale of float16, where there is one; of all models that are prepared.
+  void set_scaler(optim::GradScaler* scaler) { scaler_ = scaler; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
   /// Throws UsageError for a name that makes no file name or is taken.
   void add_object(const std::string& name, Checkpointable& object);
-  void clear() { *this = {}; }
+  void clear();
 
   /// Writes everything as a checkpoint. *Collective*: see Accelerator::save_state.
-  void save(const Accelerator& accelerator, const std::filesystem::path& path, CheckpointInfo info) const;
+  void save(const Accelerator& accelerator, const std::filesystem::path& path, CheckpointInfo info,
+            const SaveStateOptions& options, CheckpointWriter& writer) const;
 
   /// Reads what rank 0 finds at the checkpoint's path. *Collective*: see Accelerator::load_state.
   void load(const Accelerator& accelerator, const Checkpoint& checkpoint) const;
 
  private:
-  /// What is not only on rank 0's own objects: gathered for writing, or read and compared, and nobody has
-  /// taken it over yet.
+  /// What is written, or was read and compared, and nobody has taken it over yet.
   struct Content;
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
   std::vector<NamedTensor> parameter_names() const;
   Content gather(const ProcessGroup& group) const;
-  void write_files(const std::filesystem::path& folder, const Content& content) const;
+  /// What only rank 0 needs to write.
+  void add_own(Content& content) const;
+  std::vector<std::string> object_names() const;
   Content read_files(const Checkpoint& checkpoint) const;
   void take_positions(const Accelerator& accelerator, const Content& content) const;
   void take_models(const Accelerator& accelerator, const Content& content) const;
   void take_optimizers(const Accelerator& accelerator, const Content& content) const;
+  void take_schedulers(const Accelerator& accelerator, const Content& content) const;
   void take_objects(const Accelerator& accelerator, const Content& content) const;
 
   std::vector<PreparedModel> models_;
   std::vector<torch::optim::Optimizer*> optimizers_;
+  std::vector<optim::Scheduler*> schedulers_;
+  optim::GradScaler* scaler_ = nullptr;
   std::vector<DataLoader::Position> loaders_;
   Objects objects_;
 };

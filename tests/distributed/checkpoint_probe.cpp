@@ -43,6 +43,7 @@ struct Options {
   std::int64_t kill_rank = -1;
   std::int64_t kill_step = -1;
   bool agree = true;
+  bool asynchronous = false;
 };
 
 const lockstep::OptionTable<Options>& option_table() {
@@ -59,6 +60,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("seed", &Options::seed, "Of the kills.")
           .add("kill-rank", &Options::kill_rank, "Killed in the first attempt.")
           .add("kill-step", &Options::kill_step, "In the backward of this step.")
+          .add("asynchronous", &Options::asynchronous, "As CheckpointOptions.")
           .add("agree", &Options::agree, "Checkpoints and stopping at all.");
   return table;
 }
@@ -118,10 +120,13 @@ int run(const Options& options) {
   auto model = make_model();
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
   auto loader = make_loader();
-  auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
+  lockstep::optim::LrScheduler cosine(optimizer,
+                                      {.name = "cosine", .warmup_steps = 5, .training_steps = 500});
+  auto [ddp, opt, scheduler, batches] = accelerator.prepare(model, optimizer, cosine, loader);
   torch::manual_seed(100 + static_cast<std::uint64_t>(rank));  // Dropout differs between the ranks.
   Checkpoints checkpoints(accelerator, {.folder = options.agree ? options.folder : "",
                                         .every = options.agree ? options.every : 0,
+                                        .asynchronous = options.asynchronous,
                                         .resume = options.agree ? options.resume : "never"});
   checkpoints.resume();
   write_pid(options.out + "/pid." + std::to_string(rank));
@@ -136,6 +141,7 @@ int run(const Options& options) {
       opt.zero_grad();
       accelerator.backward(loss);
       opt.step();
+      scheduler.step();
       losses.write(checkpoints.step(), loss);
       std::this_thread::sleep_for(milliseconds(options.step_time));
       if (checkpoints.after_step()) {

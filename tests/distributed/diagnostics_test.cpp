@@ -84,7 +84,8 @@ TEST(ADisagreementWithAKnownOperation, IsFoundByAsking) {
 TEST(DetailedChecks, CompareShapesToo) {
   const Finished off =
       run_probe(2, {"disagree", "dtype"}, {"--shutdown-timeout=1"}, {{"LOCKSTEP_DEBUG", "detail"}});
-  EXPECT_TRUE(contains_all(error_of_rank(off, 0), {"all_reduce of sum, Float [4] here", "Int [4]"}));
+  EXPECT_TRUE(contains_all(error_of_rank(off, 0),
+                           {"all_reduce of sum, Float [4] (called by probe", "Int [4] (called by probe"}));
 }
 
 // ---- Traces

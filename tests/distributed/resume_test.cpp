@@ -78,11 +78,15 @@ TEST_P(TenKills, LeaveNoTraceInTheTraining) {
   EXPECT_TRUE(same_training(uninterrupted(2), trace_of(folder / "out", 2)));
 }
 
-/// A checkpoint after every step: most kills hit a write.
-TEST(KillsDuringWrites, LeaveNoTraceInTheTraining) {
+/// A checkpoint after every step: most kills hit a write, in the loop or beside it.
+class KillsDuringWrites : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Ways, KillsDuringWrites, ::testing::Values("--no-asynchronous", "--asynchronous"));
+
+TEST_P(KillsDuringWrites, LeaveNoTraceInTheTraining) {
   const TemporaryFolder folder;
-  const Finished job = run_probe_in(folder, 2, {"--kills", "15", "--every", "1", "--latest-kill", "120"},
-                                    {"--max-restarts", "15", "--restart-backoff", "0"});
+  const Finished job =
+      run_probe_in(folder, 2, {"--kills", "10", "--every", "1", "--latest-kill", "120", GetParam()},
+                   {"--max-restarts", "10", "--restart-backoff", "0"});
   EXPECT_EQ(job.status, 0) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "passed over"), 0) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "(--shutdown-timeout)"), 0) << job.err;

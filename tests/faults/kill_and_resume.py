@@ -1,6 +1,6 @@
 """Kills ranks of a training at random times and compares its end with an uninterrupted run, bit for bit.
 
-    python3 tests/faults/kill_and_resume.py BUILD [--kills 200] [--ranks 2] [--every 3] [--seed 1]
+    python3 tests/faults/kill_and_resume.py BUILD [--kills 200] [--ranks 2] [--every 3] [--seed 1] [--asynchronous]
 
 BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Each job takes ten
 kills, at random ranks and at random times of up to --latest-kill milliseconds after a start: in steps, in writes of
@@ -25,6 +25,7 @@ def arguments():
     parser.add_argument("--every", type=int, default=3)
     parser.add_argument("--latest-kill", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--asynchronous", action="store_true", help="checkpoints are written beside the training")
     return parser.parse_args()
 
 
@@ -35,6 +36,8 @@ def run_job(options, folder, kills, seed):
                "--out", folder / "out", "--folder", folder / "checkpoints", "--every", str(options.every),
                "--step-time", "4", "--kills", str(kills), "--seed", str(seed),
                "--latest-kill", str(options.latest_kill)]
+    if options.asynchronous:
+        command.append("--asynchronous")
     return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
 
 

@@ -1,7 +1,7 @@
 """Who may include whom, and who may read the environment: arrows.py ROOT
 
 A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
-launcher includes core and net only. c10d stays in src/comm and src/parallel. The environment is read in one file.
+launcher includes core and net, and the parts that tree.py names. c10d stays in src/comm and src/parallel. The environment is read in one file.
 """
 import os
 import re
@@ -38,24 +38,29 @@ def target_of(root, path, include, quoted):
     return None
 
 
-def allowed(source, target):
+def allowed(source, target, include):
     if source == target or target is None or source is None:
         return True
     if source == "launch":
-        return target in ("core", "net")
+        part = include.removeprefix("lockstep/").removesuffix(".hpp")
+        return target in tree.LAUNCHER_FOLDERS or part in tree.LAUNCHER_PARTS
     if {source, target} in STRANGERS or source not in tree.FOLDERS or target not in tree.FOLDERS:
         return False
     return tree.FOLDERS.index(target) < tree.FOLDERS.index(source)
+
+
+def is_launcher_part(path):
+    return path.endswith(tuple(part + ending for part in tree.LAUNCHER_PARTS for ending in (".cpp", ".hpp")))
 
 
 def arrow_problems(root, path, text):
     source = folder_of(path)
     for line, include, quoted in tree.includes(text):
         target = target_of(root, path, include, quoted)
-        if not allowed(source, target):
+        if not allowed(source, target, include):
             yield f"{path}:{line}: {source} must not include {target} ({include})"
-        if source in ("core", "net", "shm", "launch") and re.match(r"(torch|ATen|c10|caffe2)/", include):
-            yield f"{path}:{line}: {source} must not include LibTorch ({include})"
+        if (source in ("core", "net", "shm", "launch") or is_launcher_part(path)) and re.match(r"(torch|ATen|c10|caffe2)/", include):
+            yield f"{path}:{line}: {os.path.basename(path) if is_launcher_part(path) else source} must not include LibTorch ({include})"
 
 
 def c10d_problems(path, text):

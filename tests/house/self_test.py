@@ -76,6 +76,12 @@ class Arrows(MadeUpTree):
         self.give(launch__main_cpp='#include "lockstep/comm/store.hpp"\n')
         self.assertIn("launch must not include comm", self.only_problem(arrows.problems))
 
+    def test_launcher_may_read_checkpoints(self):
+        self.give(launch__main_cpp='#include "checkpoint/shards.hpp"\n', src__checkpoint__shards_hpp="")
+        self.no_problem(arrows.problems)
+        self.give(src__checkpoint__shards_hpp="#include <ATen/core/Tensor.h>\n")
+        self.assertIn("shards.hpp must not include LibTorch", self.only_problem(arrows.problems))
+
     def test_core_has_no_libtorch(self):
         self.give(src__core__a_cpp="#include <c10/util/Exception.h>\n")
         self.assertIn("core must not include LibTorch", self.only_problem(arrows.problems))

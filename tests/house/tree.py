@@ -4,6 +4,11 @@ import re
 import sys
 
 FOLDERS = ["core", "net", "shm", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
+# The launcher may use core and net, and of the others what is free of LibTorch: it reads checkpoints, and starts in
+# milliseconds all the same.
+LAUNCHER_FOLDERS = ["core", "net"]
+LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file", "checkpoint/safetensors_header",
+                  "checkpoint/shards"]
 OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(

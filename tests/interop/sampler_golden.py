@@ -1,15 +1,20 @@
-"""Prints what PyTorch's DistributedSampler and random_split give, for sampler_interop_test to compare with.
+"""Prints what PyTorch's samplers and random_split give, for sampler_interop_test to compare with.
 
 Lines:
   sampler LENGTH REPLICAS RANK SHUFFLE DROP_LAST SEED EPOCH : INDICES | error
   hash    LENGTH REPLICAS RANK SHUFFLE DROP_LAST SEED EPOCH : FNV-1a of the indices, one step for each 64-bit index
   split   SEED LENGTHS... : INDICES of all parts, one part after another
+  random  LENGTH COUNT REPLACEMENT SEED : hash of RandomSampler's indices in epoch 2
+  weighted LENGTH COUNT REPLACEMENT SEED : hash of WeightedRandomSampler's; weight i is (7 i mod 5) / 8
+  subset  LENGTH SEED : SubsetRandomSampler's indices of 0, 3, 6, ... in epoch 2
+An epoch's generator has the seed SEED + epoch.
 """
 
 import itertools
 
 import torch
-from torch.utils.data import DistributedSampler, random_split
+from torch.utils.data import (DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler,
+                              random_split)
 
 
 def indices(length, replicas, rank, shuffle, drop_last, seed, epoch):
@@ -57,6 +62,35 @@ def splits():
             line("split", [seed] + lengths, [index for part in parts for index in part.indices])
 
 
+def generator(seed):
+    return torch.Generator().manual_seed(seed + 2)
+
+
+def random():
+    for length, seed in itertools.product((1, 7, 32, 1000, 100003), (0, 1, 12345)):
+        for replacement, count in itertools.product((0, 1), (1, 31, 64, 2500)):
+            sampler = RandomSampler(range(length), bool(replacement), count, generator(seed))
+            line("random", (length, count, replacement, seed), [fnv(sampler)])
+
+
+def weighted():
+    for length, seed in itertools.product((3, 40, 5000), (0, 1, 12345)):
+        weights = [i * 7 % 5 / 8 for i in range(length)]
+        above = sum(weight > 0 for weight in weights)
+        for replacement, count in [(1, 1), (1, 33), (1, length), (1, 9999), (0, 1), (0, above // 2), (0, above)]:
+            sampler = WeightedRandomSampler(weights, count, bool(replacement), generator(seed))
+            line("weighted", (length, count, replacement, seed), [fnv(sampler)])
+
+
+def subset():
+    for length, seed in itertools.product((0, 1, 20, 333), (0, 1, 12345)):
+        sampler = SubsetRandomSampler([3 * i for i in range(length)], generator(seed))
+        line("subset", (length, seed), sampler)
+
+
 small()
 large()
 splits()
+random()
+weighted()
+subset()

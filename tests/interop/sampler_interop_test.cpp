@@ -47,13 +47,12 @@ std::string hashed(const Indices& indices) {
 }
 
 Indices sampled(const Indices& numbers) {
-  DistributedSampler sampler(numbers[0], {.num_replicas = static_cast<int>(numbers[1]),
-                                          .rank = static_cast<int>(numbers[2]),
-                                          .shuffle = numbers[3] == 1,
-                                          .seed = static_cast<std::uint64_t>(numbers[5]),
-                                          .drop_last = numbers[4] == 1});
-  sampler.set_epoch(numbers[6]);
-  const auto indices = sampler.indices();
+  const DistributedSampler sampler(numbers[0], {.num_replicas = static_cast<int>(numbers[1]),
+                                                .rank = static_cast<int>(numbers[2]),
+                                                .shuffle = numbers[3] == 1,
+                                                .seed = static_cast<std::uint64_t>(numbers[5]),
+                                                .drop_last = numbers[4] == 1});
+  const auto indices = sampler.epoch_indices(numbers[6]);
   EXPECT_EQ(static_cast<std::int64_t>(indices.size()), sampler.size());
   return indices;
 }
@@ -70,7 +69,32 @@ std::string split(const Indices& numbers) {
   return text;
 }
 
+std::string drawn(const Golden& line) {
+  const auto& numbers = line.numbers;
+  const auto seed = static_cast<std::uint64_t>(numbers[3]);
+  const bool replacement = numbers[2] == 1;
+  if (line.kind == "random") {
+    const RandomSampler sampler(numbers[0],
+                                {.seed = seed, .replacement = replacement, .num_samples = numbers[1]});
+    return hashed(sampler.epoch_indices(2));
+  }
+  std::vector<double> weights;
+  for (std::int64_t i = 0; i < numbers[0]; ++i) weights.push_back(static_cast<double>(i * 7 % 5) / 8.0);
+  const WeightedRandomSampler sampler(weights,
+                                      {.num_samples = numbers[1], .replacement = replacement, .seed = seed});
+  return hashed(sampler.epoch_indices(2));
+}
+
+std::string subset(const Indices& numbers) {
+  Indices chosen;
+  for (std::int64_t i = 0; i < numbers[0]; ++i) chosen.push_back(i * 3);
+  return printed(
+      SubsetRandomSampler(3 * numbers[0], chosen, static_cast<std::uint64_t>(numbers[1])).epoch_indices(2));
+}
+
 std::string answer(const Golden& line) {
+  if (line.kind == "random" || line.kind == "weighted") return drawn(line);
+  if (line.kind == "subset") return subset(line.numbers);
   if (line.kind == "split") return split(line.numbers);
   if (line.kind == "hash") return hashed(sampled(line.numbers));
   try {
@@ -93,6 +117,9 @@ TEST(SamplerInterop, EqualsPyTorchIndexForIndex) {
   EXPECT_EQ(refused["sampler"], 31 * 2 * 5 * 36);
   EXPECT_EQ(compared["hash"], 3 * (1 + 3 + 8) * 4);
   EXPECT_EQ(compared["split"], 3 * 7);
+  EXPECT_EQ(compared["random"], 3 * 2 * 5 * 4);
+  EXPECT_EQ(compared["weighted"], 3 * (4 + 3) * 3);
+  EXPECT_EQ(compared["subset"], 3 * 4);
 }
 
 }  // namespace

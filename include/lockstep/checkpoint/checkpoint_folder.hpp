@@ -21,6 +21,11 @@ struct CheckpointInfo {
   /// Numbers the checkpoints of a folder in the order in which they were committed, from 1. A run that goes
   /// back to an earlier step still writes the newest checkpoint.
   std::int64_t sequence = 0;
+  /// How good the model was, where the program said so: what `keep_best` compares.
+  std::optional<double> metric = {};
+  /// Who wrote it: "0.1.0". Empty where that is not known.
+  std::string lockstep_version = {};
+  std::string libtorch_version = {};
 };
 
 /// A checkpoint and the folder that it is in.
@@ -71,9 +76,21 @@ struct LatestCheckpoint {
 LatestCheckpoint latest_checkpoint(const std::filesystem::path& folder,
                                    const std::function<bool(const CheckpointInfo&)>& fits = {});
 
-/// Removes all but the newest `keep_last` checkpoints of `folder`; 0 keeps all. Those in `bad` do not count
-/// and are removed as well. Folders without a manifest stay. *Local*. Throws Error.
-void rotate_checkpoints(const std::filesystem::path& folder, std::int64_t keep_last,
+/// Which checkpoints stay: whatever one of the rules keeps.
+struct RotationOptions {
+  /// The newest ones; 0 keeps all. So the one to go on from always stays.
+  std::int64_t keep_last = 2;
+  /// The best ones by CheckpointInfo::metric, of those that have one; the newer of two that are equally good.
+  std::int64_t keep_best = 0;
+  /// Whether a higher metric is the better one.
+  bool greater_is_better = false;
+  /// Those of steps that are a multiple of this; 0: none for that reason.
+  std::int64_t keep_every = 0;
+};
+
+/// Removes the checkpoints of `folder` that no rule keeps. Those in `bad` do not count and are removed as
+/// well. Folders without a manifest stay. To be called after a new one is in place. *Local*. Throws Error.
+void rotate_checkpoints(const std::filesystem::path& folder, const RotationOptions& options,
                         const std::vector<BadCheckpoint>& bad = {});
 
 }  // namespace lockstep

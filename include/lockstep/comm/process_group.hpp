@@ -22,10 +22,10 @@ class ProcessGroup;
 
 namespace lockstep {
 
-/// What carries the tensors. `automatic`: for CPU tensors shared memory where all ranks of the group share
-/// it, else Gloo; for CUDA tensors, when the group has a CUDA device, NCCL. `shm` insists on shared memory
-/// and carries CPU tensors only; `gloo` carries both kinds; `nccl` needs a CUDA device and carries CUDA
-/// tensors only.
+/// What carries the tensors. `automatic`: for CPU tensors shared memory between the ranks of the group that
+/// share it, Gloo between those that do not; for CUDA tensors, when the group has a CUDA device, NCCL. `shm`
+/// insists on shared memory and carries CPU tensors only; `gloo` carries both kinds; `nccl` needs a CUDA
+/// device and carries CUDA tensors only.
 enum class CommBackend { automatic, gloo, nccl, shm };
 
 /// "auto", "shm", "gloo" or "nccl" as a CommBackend; throws UsageError for anything else.

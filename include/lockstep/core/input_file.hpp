@@ -26,6 +26,9 @@ class InputFile {
   /// are left or the system fails.
   void read(void* data, std::size_t bytes);
 
+  /// The same from a place of the caller's; the next read() goes on where the one before it ended.
+  void read_at(std::uint64_t place, void* data, std::size_t bytes) const;
+
  private:
   std::filesystem::path path_;
   std::uint64_t size_ = 0;

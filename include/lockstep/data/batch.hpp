@@ -54,13 +54,23 @@ class Batch {
   std::int64_t size() const;
 
   /// The same batch with every tensor on `device` (the same handles where they are there already).
-  /// `non_blocking` lets copies from pinned memory run beside the host, as in `at::Tensor::to`. `indices` are
-  /// kept.
+  /// `non_blocking` lets copies from pinned memory run beside the host, as in `at::Tensor::to`. `indices` and
+  /// `valid` are kept.
   Batch to(at::Device device, bool non_blocking = false) const;
+
+  /// The same batch with every CPU tensor in page-locked memory. Needs a CUDA device.
+  Batch pin_memory() const;
+
+  /// `valid` as a tensor of bool, [rows], on the CPU: all true where nobody filled it.
+  at::Tensor valid_mask() const;
 
   /// Where each row came from: indices into the data set that the loader reads. As long as `size()` when a
   /// loader made the batch, empty when nobody filled it.
   std::vector<std::int64_t> indices;
+
+  /// Whether the row counts: false for a sample that was repeated so that the ranks have equal batches. As
+  /// long as `indices`. A loss may use such rows, a metric must not.
+  std::vector<bool> valid;
 
  private:
   std::vector<Item> items_;

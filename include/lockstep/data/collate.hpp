@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/data/batch.hpp"
 
 namespace lockstep {
+
+class Dataset;
 
 /// How samples become a batch. Called from several worker threads at once, so it must not change shared
 /// state.
@@ -17,5 +22,52 @@ using CollateFunction = std::function<Batch(std::vector<Example>)>;
 /// place) and both sides, when a sample's names, shape, dtype or device differ from the first sample's;
 /// UsageError without samples.
 Batch default_collate(std::vector<Example> examples);
+
+/// How sequences of different lengths become one tensor. The names are those of Hugging Face's tokenizers.
+struct PaddingCollateOptions {
+  /// What fills `input_ids`; the tokenizer's pad token.
+  std::int64_t pad_token_id = 0;
+  /// Whether the fill stands behind the sequence or before it.
+  enum class Side { right, left } side = Side::right;
+  /// The length is rounded up to a multiple of this; 8 or 64 lets GPUs use their tensor cores.
+  std::int64_t pad_to_multiple_of = 1;
+  /// What fills `labels` that are sequences; -100 is what cross_entropy ignores.
+  std::int64_t label_pad_token_id = -100;
+  /// What fills `token_type_ids`. Every other sequence is filled with 0, but special_tokens_mask with 1.
+  std::int64_t pad_token_type_id = 0;
+  /// Which tensors have a number for each token. `labels` of no dimension are one label for the sample.
+  std::vector<std::string> names = {"input_ids",           "attention_mask", "token_type_ids",
+                                    "special_tokens_mask", "position_ids",   "labels"};
+};
+
+/// A collate function that pads the sequences (tensors of one dimension) to the longest of their batch, as
+/// Hugging Face's DataCollatorWithPadding and, for sequences of labels, DataCollatorForTokenClassification
+/// do: `attention_mask` is added where the samples have `input_ids` only, and `label` or `label_ids` becomes
+/// `labels`. Other tensors are stacked. *Local*. Throws UsageError for a multiple below 1. The
+/// function throws DataError as default_collate does where names or dtypes differ.
+CollateFunction pad_collate(PaddingCollateOptions options = {});
+
+/// How texts become blocks of equal length for a language model.
+struct PackingOptions {
+  /// Tokens in a block.
+  std::int64_t block_size = 1024;
+  /// So many samples are joined at a time, and what does not fill a block at their end is left out, as
+  /// `datasets.map(group_texts, batched=True, batch_size=...)` does; 0: all of them.
+  std::int64_t batch_size = 1000;
+};
+
+/// Joins the samples' sequences (tensors of one dimension), name by name, and cuts them into rows of
+/// `block_size`; the rest that does not fill a row is left out. Adds `labels`, a copy of `input_ids`, where
+/// there are `input_ids` and no labels: the function group_texts of Hugging Face's examples. *Local*. Throws
+/// DataError when a sample's sequences have different lengths.
+Batch group_texts(const std::vector<Example>& examples, std::int64_t block_size);
+
+/// group_texts() as a collate function: a batch has as many rows as its samples fill. *Local*. Throws
+/// UsageError for a block size below 1.
+CollateFunction pack_collate(std::int64_t block_size);
+
+/// A whole data set packed into blocks, in order, and held in memory. *Local*; reads the data set once.
+/// Throws UsageError for sizes out of range, DataError for samples that do not fit.
+std::shared_ptr<const Dataset> packed(const Dataset& dataset, const PackingOptions& options);
 
 }  // namespace lockstep

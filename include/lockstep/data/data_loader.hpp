@@ -1,25 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/sampler.hpp"
+#include "lockstep/data/sharding.hpp"
 
 namespace lockstep {
 
 /// How a DataLoader reads.
 struct DataLoaderOptions {
-  /// Samples in a batch of this rank. The last batch of an epoch is smaller where the samples do not divide.
+  /// Samples in a batch of this rank (of all ranks with ShardingOptions::split_batches). The last batch of an
+  /// epoch is smaller where the samples do not divide.
   std::int64_t batch_size = 1;
-  /// A new order for every epoch (see DistributedSampler). Not used with a sampler of one's own.
+  /// A new order for every epoch (see RandomSampler). Not used with a sampler of one's own.
   bool shuffle = false;
-  /// Leave out the last, smaller batch; over several ranks also the samples that do not divide between the
-  /// ranks.
+  /// Leave out the last, smaller batch; over several ranks also the samples that do not fill a batch on each.
   bool drop_last = false;
   /// Threads that read ahead. 0 reads in the thread that asks for the batch.
   int num_workers = 0;
@@ -32,23 +36,35 @@ struct DataLoaderOptions {
   CollateFunction collate = nullptr;
   /// Where the batches are put. They are made on the CPU, and copied when they are handed out.
   at::Device device = at::Device(at::kCPU);
-  /// An order of one's own. The loader shares it and moves its position: give it to one loader only.
-  std::shared_ptr<Sampler> sampler = nullptr;
+  /// An order of one's own, the same on every rank. Loaders may share it.
+  std::shared_ptr<const Sampler> sampler = nullptr;
+  /// The workers put the batches into page-locked memory, from which copies to a GPU run beside the host.
+  /// Does nothing where there is no CUDA device.
+  bool pin_memory = false;
+  /// The workers copy the batches to a CUDA `device` themselves, from page-locked memory and on a stream of
+  /// their own, beside the computation; the stream that is current when a batch is handed out waits for its
+  /// copy. num_workers * prefetch_factor batches take memory on the device. Does nothing on the CPU.
+  bool non_blocking = false;
+  /// Workers live from one pass to the next, and wait in between. Otherwise each pass starts its own.
+  bool persistent_workers = true;
+  /// Called once in each worker thread before it reads, with the worker's number from 0. What it throws comes
+  /// out of the range-for as a DataError.
+  std::function<void(int worker)> worker_init = nullptr;
 };
 
-/// How far a loader has come, as plain numbers that a checkpoint can hold.
+/// How far a loader has come: all that a checkpoint needs, whatever the number of ranks.
 struct DataLoaderState {
-  /// The sampler's seed: checked when the state is loaded.
+  /// The seed of the order: checked when the state is loaded.
   std::uint64_t seed = 0;
   /// The epoch that the position belongs to, from 0.
   std::int64_t epoch = 0;
-  /// Batches of one rank that were handed out in this epoch; what workers had read ahead does not count.
-  std::int64_t position = 0;
-  /// The size of the whole data set.
-  std::int64_t length = 0;
-  /// The units of `position`: a global batch is batch_size * num_replicas samples.
-  std::int64_t batch_size = 1;
-  int num_replicas = 1;
+  /// How many samples of the epoch's order all ranks together have been handed out; samples that were
+  /// repeated to make batches even, or read ahead by workers, do not count.
+  std::int64_t samples = 0;
+  /// Dataset::identity() of the data set.
+  std::string dataset = {};
+  /// Sampler::kind() of the order; empty is not checked.
+  std::string order = {};
 };
 
 /// Reads a data set in batches, in this thread or in worker threads that read ahead.
@@ -63,10 +79,13 @@ struct DataLoaderState {
 /// last batch, the next pass is empty and ends the epoch.
 ///
 /// *Workers.* Batches come in order, the same ones whatever `num_workers` is; at most num_workers *
-/// prefetch_factor are being read or wait. Leaving the loop, or destroying the loader in the middle of an
-/// epoch, drops what was read ahead and ends the threads; that waits for the batches that they are reading at
-/// that moment. Workers run LibTorch's kernels on one core each, and no gradient is recorded while loading,
-/// in workers or without.
+/// prefetch_factor are being read or wait. Leaving the loop in the middle of an epoch drops what was read
+/// ahead; that waits for the batches that are being read at that moment. Destroying the loader ends the
+/// threads. Workers run LibTorch's kernels on one core each, and no gradient is recorded while loading, in
+/// workers or without.
+///
+/// *Rows.* Every batch carries where its rows came from (Batch::indices) and which of them were only repeated
+/// so that the ranks have equal batches (Batch::valid).
 ///
 /// *Errors.* What a data set or a collate function throws comes out of the range-for as a DataError at the
 /// turn of its batch, with the epoch, the batch and its samples in the text and the first exception nested.
@@ -94,14 +113,19 @@ class DataLoader {
   /// The number of batches in a whole epoch of this rank.
   std::int64_t size() const;
 
-  /// Goes to the start of an epoch; the current epoch named again keeps the position (see
-  /// Sampler::set_epoch). Another epoch stops a pass under way. Throws UsageError for a negative epoch.
+  /// Goes to the start of an epoch; the current epoch named again keeps the position, so that a resumed run
+  /// may call it at the top of its loop. Another epoch stops a pass under way. Throws UsageError for a
+  /// negative epoch.
   void set_epoch(std::int64_t epoch);
   /// The epoch of the pass under way, else of the next one.
   std::int64_t epoch() const;
 
-  /// Batches of this epoch handed out so far, 0 to size().
+  /// Batches of this epoch handed out so far, 0 to size(): size() less those that are left.
   std::int64_t position() const;
+
+  /// Passes over the next `count` batches of this rank without reading them, and stops a pass under way. With
+  /// several ranks every rank must skip as many. Throws UsageError for fewer than 0 or more than are left.
+  void skip_batches(std::int64_t count);
 
   /// Starts the current epoch again, and stops a pass under way.
   void rewind();
@@ -110,22 +134,28 @@ class DataLoader {
   const Dataset& dataset() const;
   /// Samples in a batch of this rank.
   std::int64_t batch_size() const;
+  /// Samples in the batches that all ranks read at the same time.
+  std::int64_t total_batch_size() const;
   /// The options that it was made with.
   const DataLoaderOptions& options() const;
 
-  /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, with
-  /// its batches on `device`: it has a DistributedSampler of the same seed and epoch, and `batch_size` counts
-  /// for each rank. The position goes over where it is a whole number of global batches. This loader stays as
-  /// it is. Throws UsageError for several ranks and a loader with a sampler of its own, a rank out of range,
-  /// or a position that does not divide.
-  DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU)) const;
+  /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, divided
+  /// as `how` says, with its batches on `device`. The position goes over. This loader stays as it is. Throws
+  /// UsageError for a rank out of range, a batch size that cannot be split, or a loader (or a sampler) that
+  /// is divided already.
+  DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU),
+                   const ShardingOptions& how = {}) const;
 
-  /// Exact in the middle of an epoch: inside the loop over batch k (counted from 0), `position` is k + 1.
+  /// A loader of the same data set and of the whole order with other options, at the same position. This one
+  /// stays as it is. Throws UsageError as the constructor does, and for a loader that is divided already.
+  DataLoader with_options(DataLoaderOptions options) const;
+
+  /// Exact in the middle of an epoch: inside the loop over a batch, that batch counts as consumed.
   DataLoaderState state() const;
 
-  /// Continues where `state` was taken; stops a pass under way. Another number of ranks or another batch size
-  /// may go on where the samples consumed are a whole number of the new global batches. Throws UsageError,
-  /// and changes nothing, otherwise, and when the seed or the length of the data set differ.
+  /// Continues where `state` was taken, in no time; stops a pass under way. The number of ranks, the batch
+  /// size and the way of dividing may all be others: the samples that were not consumed are read, each once.
+  /// Throws UsageError, and changes nothing, when the seed, the data set or the kind of order is another.
   void load_state(const DataLoaderState& state);
 
   /// A second hold on this loader's position, for whoever writes checkpoints: it stays good when the loader
@@ -137,8 +167,18 @@ class DataLoader {
   class Pass;
   DataLoader() = default;
   void stop_pass() noexcept;
+  void end_work() noexcept;
 
   std::shared_ptr<Core> core_;
+};
+
+/// Where a pass under way is.
+struct DataLoaderProgress {
+  /// Passes of this process have growing numbers, from 1.
+  std::uint64_t pass = 0;
+  /// Batches of the epoch handed out so far, the present one among them, and all of them.
+  std::int64_t position = 0;
+  std::int64_t size = 0;
 };
 
 /// Reads and sets the position of a loader that lives elsewhere. *Local*; for the loader's thread.
@@ -147,6 +187,8 @@ class DataLoader::Position {
   /// As the loader's own state() and load_state().
   DataLoaderState state() const;
   void load_state(const DataLoaderState& state) const;
+  /// Nothing when no pass is under way.
+  std::optional<DataLoaderProgress> progress() const;
 
  private:
   friend class DataLoader;

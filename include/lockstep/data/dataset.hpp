@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/data/batch.hpp"
@@ -34,6 +35,11 @@ class Dataset {
   /// The sample numbered `index`, 0 <= index < size(). What it throws reaches the loader's user with the
   /// index added.
   virtual Example get(std::int64_t index, const SampleContext& context) const = 0;
+
+  /// What tells this data set from others, for the checkpoints of its loaders: a loader refuses the position
+  /// of a data set of another identity. The default knows the number of samples only; override it where a
+  /// file's name and checksum or a fingerprint are at hand. Must be the same on every rank and in every run.
+  virtual std::string identity() const;
 
   /// get() for a loader: the sample's `indices` are filled in, and what get() throws becomes a DataError that
   /// names the index, with the first exception nested.
@@ -86,6 +92,9 @@ class Subset final : public Dataset {
   /// One get_batch() of the whole data set. The batch's `indices` are this subset's own.
   Batch get_batch(std::span<const std::int64_t> indices,
                   std::span<const SampleContext> contexts) const override;
+
+  /// The whole data set's identity with a checksum of the indices.
+  std::string identity() const override;
 
   /// Which samples of the whole data set these are.
   const std::vector<std::int64_t>& indices() const noexcept { return indices_; }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -18,10 +19,19 @@
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/accelerated_model.hpp"
 #include "lockstep/train/accelerated_optimizer.hpp"
+#include "lockstep/train/accelerated_scheduler.hpp"
 #include "lockstep/train/checkpointable.hpp"
+#include "lockstep/train/data_loader_configuration.hpp"
+#include "lockstep/train/gradient_control.hpp"
 #include "lockstep/train/main_process_first.hpp"
 #include "lockstep/train/model_files.hpp"
+#include "lockstep/train/process_control.hpp"
+#include "lockstep/train/save_state_options.hpp"
+#include "lockstep/train/split.hpp"
+#include "lockstep/train/structures.hpp"
+#include "lockstep/train/tracking.hpp"
 
 namespace lockstep {
 
@@ -44,6 +54,15 @@ struct AcceleratorOptions {
 
   /// For the models that prepare() wraps.
   DistributedDataParallelOptions ddp = {};
+
+  /// Mixed precision, gradient accumulation, and how gradients travel.
+  GradientOptions gradients = {};
+
+  /// After this long, a rank that waits at a named barrier says who is missing.
+  std::chrono::milliseconds barrier_warning = std::chrono::seconds(30);
+
+  /// For the loaders that prepare() divides.
+  DataLoaderConfiguration dataloader_config = {};
 };
 
 /// The device that AcceleratorOptions::device means for a process of this local rank. *Local*.
@@ -66,7 +85,10 @@ at::Device choose_device(const std::string& name, int local_rank);
 ///
 /// In a single process everything works and nothing waits. *Collective* methods must be called by every
 /// process. One thread at a time. Copies are handles on the same state.
-class Accelerator {
+///
+/// Its base classes are its other chapters: who runs what and when (ProcessControl), accumulation, mixed
+/// precision and clipping (GradientControl), and where the numbers of the run go (Tracking).
+class Accelerator : public ProcessControl, public GradientControl, public Tracking {
  public:
   /// Joins the world that the environment describes (see World). *Collective*.
   explicit Accelerator(const AcceleratorOptions& options = {});
@@ -132,12 +154,13 @@ class Accelerator {
   // ------------------------------------------------------------------------------------------
 
   /// Makes each object ready for this job and returns them in the same order (one object, or a tuple):
-  /// a module moves to the device and becomes a DistributedDataParallel; an optimizer, which must be a
-  /// variable of the program's, becomes an AcceleratedOptimizer on it; a DataLoader becomes this rank's share
-  /// of it (`batch_size` counts for each rank), with its batches on the device. Models and optimizers that
-  /// are prepared already come back as they are; a loader is prepared once, and over several ranks it must
-  /// not have a sampler of its own (UsageError). What is prepared belongs to save_state() from now on.
-  /// *Collective* when a module is among them.
+  /// a module moves to the device and becomes an AcceleratedModel, which is a DistributedDataParallel; an
+  /// optimizer, which must be a variable of the program's, becomes an AcceleratedOptimizer on it; a scheduler
+  /// (optim::LrScheduler, optim::ReduceLrOnPlateau), likewise, an AcceleratedScheduler; a DataLoader becomes
+  /// this rank's share of it, divided as AcceleratorOptions::dataloader_config says, with its batches on the
+  /// device. Models and optimizers that are prepared already come back as they are; a loader is prepared
+  /// once, and its sampler must give all samples (UsageError). What is prepared belongs to save_state() from
+  /// now on. *Collective* when a module is among them.
   template <class... Objects>
   auto prepare(Objects&&... objects) const {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
@@ -148,10 +171,6 @@ class Accelerator {
     }
   }
 
-  /// Computes the gradients of `loss`, a scalar. *Collective* when the model is a DistributedDataParallel.
-  /// Throws CommunicationError when a peer is lost meanwhile, TimeoutError when one does not come.
-  void backward(const at::Tensor& loss) const;
-
   /// The rows of `tensor` of all processes, in rank order, at every process. The number of rows (dimension 0)
   /// may differ; a scalar counts as one row. *Collective*. Throws CommunicationError, on every rank and
   /// before any data moves, when dtypes or other dimensions differ; the text lists each rank's.
@@ -160,6 +179,95 @@ class Accelerator {
   /// `tensor` combined over all processes, as a new tensor. Shapes are compared first, as in gather.
   /// *Collective*.
   at::Tensor reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
+
+  /// A model that is not trained here: it moves to the device, and nothing is sent. *Local*.
+  template <class Model>
+  Model prepare_for_evaluation(Model model) const {
+    parallel::module_of(model).to(device());
+    parallel::module_of(model).eval();
+    return model;
+  }
+
+  /// The same for every tensor of a collection (a Batch, a vector, a map, a pair or a tuple of such).
+  /// *Collective*: the collections must be built alike on every rank.
+  template <class Collection>
+  Collection gather(const Collection& tensors) const {
+    return map_tensors(tensors, [this](const at::Tensor& tensor) { return gather(tensor); });
+  }
+  /// A Batch with `indices` and `valid` gathered too.
+  Batch gather(const Batch& batch) const;
+
+  /// What belongs to samples that count, of all processes: rows of `tensors`, which were computed from
+  /// `batch`, without those of samples that were only repeated to make batches even (see Batch::valid). Over
+  /// an epoch each sample is there exactly once, whatever the batch sizes, the numbers of ranks and batches,
+  /// and where the epoch began. A tensor may have several rows for each sample, one after the other. With
+  /// Sharding::by_batch the rows are in the order of the loader's sampler; otherwise the gathered indices say
+  /// whose they are:
+  ///
+  ///     auto [logits, labels, indices] = accelerator.gather_for_metrics(
+  ///         std::tuple{model(batch["x"]), batch["y"], at::tensor(batch.indices)}, batch);
+  ///
+  /// *Collective*. Throws UsageError where the rows are no multiple of the batch's samples.
+  template <class Collection>
+  Collection gather_for_metrics(const Collection& tensors, const Batch& batch) const {
+    return map_tensors(tensors, [&](const at::Tensor& tensor) { return gather_for_metrics(tensor, batch); });
+  }
+  at::Tensor gather_for_metrics(const at::Tensor& tensor, const Batch& batch) const;
+  /// The batch itself, with its `indices`; all rows are valid.
+  Batch gather_for_metrics(const Batch& batch) const;
+
+  /// The objects of all processes, in rank order, at every process; each may bring any number. *Collective*.
+  std::vector<std::string> gather_object(const std::vector<std::string>& objects) const;
+  std::vector<nlohmann::json> gather_object(const std::vector<nlohmann::json>& objects) const;
+
+  /// `tensor` filled up to the largest size of dimension `dim` that any process has, with `pad_index` behind
+  /// the values, or before them with `pad_first`. A negative `dim` counts from the last one; a tensor without
+  /// that dimension is returned as it is. *Collective*. Throws CommunicationError, listing each rank's, when
+  /// dtypes or numbers of dimensions differ.
+  at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0, double pad_index = 0,
+                                  bool pad_first = false) const;
+  /// Likewise for every tensor of a collection.
+  template <class Collection>
+  Collection pad_across_processes(const Collection& tensors, std::int64_t dim = 0, double pad_index = 0,
+                                  bool pad_first = false) const {
+    return map_tensors(tensors, [&](const at::Tensor& tensor) {
+      return pad_across_processes(tensor, dim, pad_index, pad_first);
+    });
+  }
+
+  /// The values that process `from` has, as new tensors. Shapes are compared first, as in reduce.
+  /// *Collective*.
+  at::Tensor broadcast(const at::Tensor& tensor, int from = 0) const;
+  template <class Collection>
+  Collection broadcast(const Collection& tensors, int from = 0) const {
+    return map_tensors(tensors, [&](const at::Tensor& tensor) { return broadcast(tensor, from); });
+  }
+
+  /// This process's share of `inputs` (a vector, a tensor or a Batch by its rows, a map or a tuple of such of
+  /// equal lengths): contiguous blocks in rank order, see SplitRange. With `apply_padding` every process gets
+  /// equally many, so that results can be gathered; of n inputs the first n gathered results are the real
+  /// ones where all but the last process are full, else each process drops its repetition first. *Local*.
+  template <class Inputs>
+  Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
+    return split_part(inputs,
+                      split_range(split_length(inputs), num_processes(), process_index(), apply_padding));
+  }
+
+  /// Passes over the next `num_batches` batches of this process in the loader's present epoch, without
+  /// reading them; the epochs after it are whole. Returns the loader. *Local*, but every rank must skip as
+  /// many. Not needed after load_state(), which puts loaders where they were. Throws UsageError for more than
+  /// are left.
+  static DataLoader& skip_first_batches(DataLoader& loader, std::int64_t num_batches) {
+    loader.skip_batches(num_batches);
+    return loader;
+  }
+
+  /// Runs `body`, a loop over this rank's batches, where ranks may have different numbers of them: see
+  /// DistributedDataParallel::join. *Collective*.
+  template <class Model, class Body>
+  void join_uneven_inputs(Model& model, Body&& body, const JoinOptions& options = {}) const {
+    model.join(std::forward<Body>(body), options);
+  }
 
   // ---- Models
   // -----------------------------------------------------------------------------------------------------
@@ -181,11 +289,13 @@ class Accelerator {
   /// file is there for every process; when writing fails, every process throws. *Collective*.
   void save(const TensorMap& tensors, const std::filesystem::path& path) const;
 
-  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors, likewise. *Collective*.
+  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors, likewise; a model of
+  /// more than `max_shard_bytes` in parts with an index: see write_model. *Collective*.
   template <class Model>
-  void save_model(Model& model, const std::filesystem::path& folder) const {
+  void save_model(Model& model, const std::filesystem::path& folder,
+                  std::uint64_t max_shard_bytes = kMaxShardBytes) const {
     const auto tensors = state_of(unwrap_model(model));
-    on_main_process([&] { write_model(folder, tensors); });
+    on_main_process([&] { write_model(folder, tensors, max_shard_bytes); });
   }
 
   /// Rank 0 reads the file (or the folder that save_model wrote) into the model, and the other ranks get the
@@ -217,13 +327,19 @@ class Accelerator {
   /// the rest is filled in. Parameters without a gradient, buffers that differ between the ranks and
   /// optimizers that do are kept as rank 0 has them. *Collective*. When writing fails, rank 0 throws Error
   /// with the system's reason and the others RemoteError; nothing has changed on the disk then.
-  void save_state(const std::filesystem::path& path, const CheckpointInfo& info = {}) const;
+  void save_state(const std::filesystem::path& path, const CheckpointInfo& info = {},
+                  const SaveStateOptions& options = {}) const;
+
+  /// Returns when no checkpoint is being written any more. *Collective*. Throws what writing it threw (on
+  /// rank 0; RemoteError on the others). The Accelerator's end waits too, and leaves an error on standard
+  /// error.
+  void wait_for_save() const;
 
   /// Goes back to where save_state() was called: with the same number of ranks on CPUs, everything that
   /// follows has the same bits as without the interruption. Objects must be prepared and registered as they
   /// were then, and in the same order. With another number of ranks, weights and optimizers are the same, a
-  /// loader goes on after the samples that were consumed where that is possible (see DataLoader::load_state),
-  /// else it is refused, and random numbers begin anew. Rank 0 reads; the others get everything from it.
+  /// loader goes on after the samples that were consumed (see DataLoader::load_state), and random numbers
+  /// begin anew. Rank 0 reads; the others get everything from it.
   /// *Collective*. Throws DataError (RemoteError on the other ranks) when a byte is missing or changed or the
   /// checkpoint does not fit the program, UsageError when a position does not fit; models, optimizers and
   /// objects are as they were then.
@@ -264,7 +380,12 @@ class Accelerator {
       static_assert(std::is_lvalue_reference_v<Object>,
                     "prepare() keeps a pointer to the optimizer: give it a variable");
       add_optimizer(object);
-      return AcceleratedOptimizer(object);
+      return AcceleratedOptimizer(object, gradients());
+    } else if constexpr (std::is_base_of_v<optim::Scheduler, Type>) {
+      static_assert(std::is_lvalue_reference_v<Object>,
+                    "prepare() keeps a pointer to the scheduler: give it a variable");
+      add_scheduler(object);
+      return AcceleratedScheduler<Type>(object, gradients());
     } else if constexpr (std::is_same_v<Type, DataLoader>) {
       return shard(object);
     } else if constexpr (std::is_base_of_v<DistributedDataParallelBase, Type> ||
@@ -272,10 +393,11 @@ class Accelerator {
       return Type(object);
     } else {
       parallel::module_of(object).to(device());
-      DistributedDataParallel<Type> ddp(object, process_group(), ddp_options());
+      AcceleratedModel<Type> model({object, process_group(), ddp_options()}, mixed_precision());
+      add_hook(model);
       add_model([module = Type(object)]() mutable { return state_of(module); },
-                std::make_shared<DistributedDataParallel<Type>>(ddp));
-      return ddp;
+                std::make_shared<DistributedDataParallel<Type>>(model));
+      return model;
     }
   }
 
@@ -291,6 +413,7 @@ class Accelerator {
   void add_model(std::function<std::vector<NamedTensor>()> tensors,
                  std::shared_ptr<DistributedDataParallelBase> ddp) const;
   void add_optimizer(torch::optim::Optimizer& optimizer) const;
+  void add_scheduler(optim::Scheduler& scheduler) const;
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find) const;
   void broadcast_from_main(const std::vector<NamedTensor>& tensors) const;
   static void write_line(const std::string& line);

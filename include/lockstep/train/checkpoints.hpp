@@ -15,8 +15,19 @@ struct CheckpointOptions {
   std::string folder = {};
   /// A checkpoint after each this many steps; 0: only when the job is stopped, and where the program asks.
   std::int64_t every = 0;
-  /// How many are kept; 0: all. Two, so that there is one to go back to when the newest is damaged.
+  /// How many of the newest are kept; 0: all. Two, so that there is one to go back to when the newest is
+  /// damaged.
   std::int64_t keep_last = 2;
+  /// Beside these: so many of the best by the metric given to save(), where lower is better, or higher.
+  std::int64_t keep_best = 0;
+  bool greater_is_better = false;
+  /// Beside these: those of steps that are a multiple of this; 0: none for that reason.
+  std::int64_t keep_every = 0;
+  /// Write in a thread of rank 0, while training goes on: see SaveStateOptions::asynchronous. An error comes
+  /// out at the next checkpoint. When the job is told to stop, it waits until the last one is in place.
+  bool asynchronous = false;
+  /// For a `folder` on local disks: see SaveStateOptions::save_on_each_node.
+  bool save_on_each_node = false;
   /// "auto": from the newest whole checkpoint in `folder`, else from the beginning. "never": from the
   /// beginning. Else the path of a checkpoint to begin with: used until there are newer ones in `folder` that
   /// come from it, so that the same command line serves for each restart.
@@ -65,6 +76,12 @@ class Checkpoints {
 
   /// Writes a checkpoint now, unless this step has one already. *Collective*.
   void save();
+  /// Writes one with a metric, for `keep_best`; one of this step is replaced. All ranks give the same metric.
+  /// *Collective*.
+  void save(double metric);
+
+  /// Returns when no checkpoint is being written any more. *Collective*. Throws what writing it threw.
+  void wait();
 
   /// Steps done since the beginning of the training, over all restarts.
   std::int64_t step() const noexcept;

@@ -143,10 +143,10 @@ TEST(CheckpointFolder, RotatesByAge) {
   const TemporaryFolder folder;
   for (std::int64_t step = 1; step <= 11; ++step) {
     write_step(folder.path(), step);
-    rotate_checkpoints(folder.path(), 2);
+    rotate_checkpoints(folder.path(), {.keep_last = 2});
   }
   EXPECT_EQ(folder.files(), (std::vector<std::string>{"checkpoint-10", "checkpoint-11"}));
-  rotate_checkpoints(folder.path(), 0);
+  rotate_checkpoints(folder.path(), {.keep_last = 0});
   EXPECT_EQ(steps_in(folder.path()), (Steps{11, 10}));
 }
 
@@ -154,7 +154,7 @@ TEST(CheckpointFolder, RotationDoesNotCountDamagedOnes) {
   const TemporaryFolder folder;
   for (const std::int64_t step : {1, 2, 3, 4}) write_step(folder.path(), step);
   write_bytes(folder / "checkpoint-2/manifest.json", "");
-  rotate_checkpoints(folder.path(), 2, {{folder / "checkpoint-3", "damaged"}});
+  rotate_checkpoints(folder.path(), {.keep_last = 2}, {{folder / "checkpoint-3", "damaged"}});
   EXPECT_EQ(steps_in(folder.path()), (Steps{4, 1}));
 }
 
@@ -167,7 +167,7 @@ TEST(CheckpointFolder, LeavesOtherPeoplesFoldersAlone) {
   const auto latest = latest_checkpoint(folder.path());
   EXPECT_EQ(latest.checkpoint->info.step, 2);
   EXPECT_EQ(latest.passed_over.size(), 1U);
-  rotate_checkpoints(folder.path(), 1);
+  rotate_checkpoints(folder.path(), {.keep_last = 1});
   EXPECT_EQ(folder.files(), (std::vector<std::string>{"checkpoint-2", "checkpoint-5"}));
 }
 
@@ -217,6 +217,23 @@ TEST(Manifest, LeadsOutOfNoFolder) {
     const auto text = manifest::to_text({.info = {}, .files = {{name, {1, 1}}}});
     EXPECT_THROWS(manifest::from_text(text, "m"), DataError, "no plain file name");
   }
+}
+
+/// The best and every hundredth stay, and the newest whatever else is said.
+TEST(CheckpointFolder, KeepsTheBestAndTheMilestones) {
+  const TemporaryFolder folder;
+  const std::map<std::int64_t, double> metrics = {{50, 3}, {100, 9}, {150, 1}, {200, 8}, {250, 1}, {300, 7}};
+  for (const auto& [step, metric] : metrics)
+    write_checkpoint(folder / checkpoint_name(step), {.step = step, .metric = metric}, write_files);
+  write_step(folder.path(), 350);
+  rotate_checkpoints(folder.path(), {.keep_last = 1, .keep_best = 2, .keep_every = 100});
+  EXPECT_EQ(steps_in(folder.path()), (Steps{350, 300, 250, 200, 150, 100}));
+  rotate_checkpoints(folder.path(), {.keep_last = 1, .keep_best = 1});
+  EXPECT_EQ(steps_in(folder.path()), (Steps{350, 250}));
+  EXPECT_EQ(verify_checkpoint(folder / "checkpoint-250").info.metric, 1);
+  write_checkpoint(folder / "checkpoint-400", {.step = 400, .metric = 0.5}, write_files);
+  rotate_checkpoints(folder.path(), {.keep_last = 1, .keep_best = 1, .greater_is_better = true});
+  EXPECT_EQ(steps_in(folder.path()), (Steps{400, 250}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
@@ -14,8 +15,10 @@ namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::contains_all;
 using testing::message_of;
 using testing::run_group;
+using testing::run_ranks;
 
 /// [rank, rank + 1, rank + 2] + 10 * step.
 at::Tensor ramp(int rank, int step = 0, at::ScalarType dtype = at::kFloat) {
@@ -221,6 +224,8 @@ TEST(ProcessGroup, ABarrierNamesWhoDidNotCome) {
     EXPECT_NE(text.find("barrier #1 timed out after 300 ms: ranks 1, 3 did not come"), std::string::npos)
         << text;
     EXPECT_NE(text.find("rank " + std::to_string(group.rank()) + " of 4"), std::string::npos) << text;
+    // And where they are instead.
+    EXPECT_NE(text.find(". Now ranks 1, 3 left the group after 0 operations"), std::string::npos) << text;
   });
 }
 
@@ -372,6 +377,75 @@ TEST(ProcessGroup, AWorldOfOneNeedsNoNetwork) {
   group.barrier();
   EXPECT_TRUE(at::equal(tensor, ramp(3)));
   EXPECT_EQ(group.broadcast_object(std::string("same")), "same");
+}
+
+/// Ranks that compare everything.
+void run_detailed(int size, CommBackend backend, const std::function<void(const ProcessGroup&)>& body) {
+  const Store store = Store::in_memory();
+  run_ranks(size, [&](int rank) {
+    DiagnosticsOptions diagnostics;
+    diagnostics.check = CollectiveCheckLevel::detail;
+    body(ProcessGroup(rank, size, store,
+                      {.backend = backend, .timeout = std::chrono::seconds(30), .diagnostics = diagnostics}));
+  });
+}
+
+class InDetail : public ::testing::TestWithParam<CommBackend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, InDetail, ::testing::Values(CommBackend::gloo, CommBackend::shm));
+
+TEST_P(InDetail, TheProgramsLineIsNamed) {
+  run_detailed(2, GetParam(), [](const ProcessGroup& group) {
+    const at::Tensor tensor = at::ones({group.rank() == 0 ? 3 : 4});
+    const auto text = message_of<CommunicationError>([&] { group.all_reduce(tensor); });
+    EXPECT_TRUE(contains_all(text, {"Float [3] (called by ", "Float [4] (called by ", "comm_test"}));
+  });
+}
+
+TEST_P(InDetail, SplitSizesAreCompared) {
+  run_detailed(2, GetParam(), [](const ProcessGroup& group) {
+    const at::Tensor input = at::ones({5}), output = at::empty({5});
+    group.all_to_all_single(output, input, {group.rank() == 0 ? 2 : 3, group.rank() == 0 ? 3 : 2},
+                            {group.rank() == 0 ? 2 : 3, group.rank() == 0 ? 3 : 2});
+    const auto text = message_of<CommunicationError>([&] {
+      group.all_to_all_single(output, input, {4, 1}, {group.rank() == 0 ? 4 : 1, group.rank() == 0 ? 1 : 4});
+    });
+    EXPECT_TRUE(contains_all(
+        text, {"the split sizes of all_to_all_single", "rank 0 gives 1 rows to rank 1, which takes 4"}));
+  });
+}
+
+/// The second of the two finds out, and the first is none the worse for it.
+TEST(Messages, AreComparedAndNotHeldBack) {
+  run_detailed(2, CommBackend::gloo, [](const ProcessGroup& group) {
+    const at::Tensor four = at::full({4}, 7.0F), received = at::zeros({4});
+    if (group.rank() == 1) {
+      Work later = group.recv_async(received, 0);
+      group.barrier();
+      later.wait();
+      EXPECT_TRUE(at::equal(received, four));
+      return;
+    }
+    group.barrier();
+    const auto text = message_of<CommunicationError>([&] { group.send(at::ones({3}), 1); });
+    EXPECT_TRUE(contains_all(text, {"message 1 with tag 0 from rank 0 to rank 1", "sends 3 x Float",
+                                    "rank 1 receives 4 x Float"}));
+    group.send(four, 1);
+  });
+}
+
+/// Also while another thread waits for the same message.
+TEST(Messages, HaveFutures) {
+  for (const auto backend : {CommBackend::gloo, CommBackend::shm}) {
+    run_detailed(2, backend, [](const ProcessGroup& group) {
+      if (group.rank() == 0) return group.send(at::full({4}, 7.0F), 1);
+      std::vector<at::Tensor> tensors{at::zeros({4})};
+      const auto work = group.c10d_process_group()->recv(tensors, 0, 0);
+      const auto future = work->getFuture();
+      work->wait();
+      future->waitAndThrow();
+      EXPECT_TRUE(at::equal(future->value().toTensorVector().at(0), at::full({4}, 7.0F)));
+    });
+  }
 }
 
 }  // namespace

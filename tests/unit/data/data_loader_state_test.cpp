@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "support/throws.hpp"
@@ -19,7 +21,7 @@ TEST(DataLoaderState, ShardsAsPyTorchsSamplerDoes) {
     DataLoader part = whole.shard(3, rank);
     EXPECT_EQ(part.size(), 5);
     EXPECT_EQ(read_pass(part),
-              DistributedSampler(50, {.num_replicas = 3, .rank = rank, .seed = 8}).indices());
+              DistributedSampler(50, {.num_replicas = 3, .rank = rank, .seed = 8}).epoch_indices(0));
   }
 }
 
@@ -31,14 +33,17 @@ TEST(DataLoaderState, ShardsKeepEpochAndPosition) {
   EXPECT_EQ(part.epoch(), 2);
   EXPECT_EQ(part.position(), 2);
   EXPECT_EQ(whole.position(), 4);
-  EXPECT_THROWS(whole.shard(3, 0), UsageError, "16 samples", "4 x 3");
+  EXPECT_EQ(part.total_batch_size(), 8);
 }
 
-TEST(DataLoaderState, RefusesToShardTwiceOrOverAnOrderOfItsOwn) {
-  EXPECT_THROWS(DataLoader(probe(5)).shard(2, 0).shard(2, 0), UsageError, "already");
+TEST(DataLoaderState, RefusesToShardTwice) {
+  EXPECT_THROWS(DataLoader(probe(5)).shard(2, 0).shard(2, 0), UsageError, "loader is divided", "2 ranks");
   EXPECT_THROWS(DataLoader(probe(5)).shard(2, 2), UsageError, "rank");
-  const auto order = std::make_shared<DistributedSampler>(5);
-  EXPECT_THROWS(DataLoader(probe(5), {.sampler = order}).shard(2, 0), UsageError, "sampler of its own");
+  const auto order = std::make_shared<DistributedSampler>(5, DistributedSamplerOptions{.num_replicas = 3});
+  EXPECT_THROWS(DataLoader(probe(5), {.sampler = order}).shard(2, 0), UsageError, "sampler is divided",
+                "3 ranks");
+  EXPECT_THROWS(DataLoader(probe(5), {.batch_size = 3}).shard(2, 0, at::kCPU, {.split_batches = true}),
+                UsageError, "split_batches", "3");
 }
 
 TEST(DataLoaderState, UsesASamplerOfOnesOwn) {
@@ -46,34 +51,123 @@ TEST(DataLoaderState, UsesASamplerOfOnesOwn) {
       9, DistributedSamplerOptions{.num_replicas = 2, .rank = 1, .seed = 4});
   DataLoader loader(probe(9), {.batch_size = 2, .sampler = order});
   EXPECT_EQ(read_pass(loader), order->epoch_indices(0));
-  EXPECT_EQ(order->epoch(), 1);
+  EXPECT_EQ(loader.epoch(), 1);
+  EXPECT_EQ(read_pass(loader), order->epoch_indices(1));
   EXPECT_THROWS(DataLoader(probe(8), {.sampler = order}), UsageError, "9 samples", "8");
 }
 
-TEST(DataLoaderState, AStateMovesToAnotherNumberOfRanks) {
-  DataLoader two = DataLoader(probe(64), {.batch_size = 4, .shuffle = true}).shard(2, 0);
-  read_some(two, 2);
-  DataLoader four = DataLoader(probe(64), {.batch_size = 2, .shuffle = true}).shard(4, 3);
-  four.load_state(two.state());
-  EXPECT_EQ(four.position(), 2);
-  DataLoader odd = DataLoader(probe(64), {.batch_size = 5, .shuffle = true}).shard(1, 0);
-  EXPECT_THROWS(odd.load_state(two.state()), UsageError, "16 samples", "5 x 1");
-  EXPECT_EQ(odd.position(), 0);
+TEST(DataLoaderState, DividesASamplerOfOnesOwnByBatches) {
+  const auto order = std::make_shared<WeightedRandomSampler>(std::vector<double>{1, 2, 3, 4, 5},
+                                                             WeightedSamplerOptions{.num_samples = 8});
+  const DataLoader whole(probe(5), {.batch_size = 2, .sampler = order});
+  DataLoader first = whole.shard(2, 0, at::kCPU, {.sharding = Sharding::by_batch});
+  DataLoader second = whole.shard(2, 1, at::kCPU, {.sharding = Sharding::by_batch});
+  const auto all = order->epoch_indices(0);
+  EXPECT_EQ(read_pass(first), (Indices{all[0], all[1], all[4], all[5]}));
+  EXPECT_EQ(read_pass(second), (Indices{all[2], all[3], all[6], all[7]}));
 }
 
-TEST(DataLoaderState, RefusesTheStateOfAnotherRun) {
-  DataLoader loader(probe(10), {.batch_size = 2, .seed = 3});
-  auto state = loader.state();
-  state.position = 6;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "batch 6", "5 batches");
-  state.position = -1;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "-1");
-  state.position = INT64_MAX;
-  state.num_replicas = 2;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "damaged");
-  state = loader.state();
-  state.seed = 4;
-  EXPECT_THROWS(loader.load_state(state), UsageError, "seed");
+TEST(DataLoaderState, RepeatedRowsAreMarked) {
+  const DataLoader whole(probe(5), {.batch_size = 2});
+  DataLoader second = whole.shard(2, 1, at::kCPU, {.sharding = Sharding::by_batch});
+  std::vector<std::vector<bool>> valid;
+  for (auto& batch : second) {
+    valid.push_back(batch.valid);
+    EXPECT_EQ(batch.valid_mask().sum().item<std::int64_t>(),
+              std::count(batch.valid.begin(), batch.valid.end(), true));
+  }
+  EXPECT_EQ(valid, (std::vector<std::vector<bool>>{{true, true}, {false, false}}));
+}
+
+/// What `ranks` ranks read of what is left when each loads `state`.
+Indices read_left(const DataLoaderState& state, int ranks, std::int64_t batch_size, Sharding sharding) {
+  Indices all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    DataLoader part = DataLoader(probe(61), {.batch_size = batch_size, .shuffle = true})
+                          .shard(ranks, rank, at::kCPU, {.sharding = sharding});
+    part.load_state(state);
+    for (auto& batch : part) {
+      for (std::size_t row = 0; row < batch.indices.size(); ++row) {
+        if (batch.valid[row]) all.push_back(batch.indices[row]);
+      }
+    }
+    EXPECT_EQ(part.epoch(), 1);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TEST(DataLoaderState, AnotherWorldAndBatchSizeReadExactlyWhatIsLeft) {
+  Indices seen;
+  DataLoaderState state;
+  for (int rank = 0; rank < 3; ++rank) {
+    DataLoader part = DataLoader(probe(61), {.batch_size = 4, .shuffle = true}).shard(3, rank);
+    const auto mine = read_some(part, 2);
+    seen.insert(seen.end(), mine.begin(), mine.end());
+    state = part.state();
+  }
+  EXPECT_EQ(state.samples, 24);
+  std::sort(seen.begin(), seen.end());
+  const auto whole = SequentialSampler(61).epoch_indices(0);
+  Indices left;
+  std::set_difference(whole.begin(), whole.end(), seen.begin(), seen.end(), std::back_inserter(left));
+  for (const auto sharding : {Sharding::by_sample, Sharding::by_batch}) {
+    for (const int ranks : {1, 2, 3, 5}) EXPECT_EQ(read_left(state, ranks, 7, sharding), left);
+  }
+}
+
+TEST(DataLoaderState, SkippedBatchesAreNotRead) {
+  const auto dataset = probe(20);
+  DataLoader loader(dataset, {.batch_size = 4});
+  loader.skip_batches(3);
+  EXPECT_EQ(dataset->reads, 0);
+  EXPECT_EQ(read_pass(loader), (Indices{12, 13, 14, 15, 16, 17, 18, 19}));
+  EXPECT_THROWS(loader.skip_batches(6), UsageError, "6 batches", "5 of 5");
+  loader.skip_batches(5);
+  EXPECT_TRUE(read_pass(loader).empty());
+  EXPECT_EQ(loader.epoch(), 2);
+}
+
+/// A data set that knows more of itself than its size.
+class Named final : public Dataset {
+ public:
+  explicit Named(std::string name) : name_(std::move(name)) {}
+  std::int64_t size() const override { return 10; }
+  Example get(std::int64_t, const SampleContext&) const override { return {{"x", at::zeros({})}}; }
+  std::string identity() const override { return name_; }
+
+ private:
+  std::string name_;
+};
+
+TEST(DataLoaderState, RefusesTheStateOfOtherDataByName) {
+  const DataLoader monday(std::make_shared<Named>("news, fingerprint 17"));
+  DataLoader tuesday(std::make_shared<Named>("news, fingerprint 18"));
+  EXPECT_THROWS(tuesday.load_state(monday.state()), UsageError, "fingerprint 17", "fingerprint 18");
+  DataLoader nameless(probe(10));
+  tuesday.load_state(nameless.state());
+  const std::vector<std::int64_t> one{1, 2}, other{2, 1};
+  EXPECT_NE(Subset(probe(10), one).identity(), Subset(probe(10), other).identity());
+  EXPECT_EQ(Subset(probe(10), one).identity(), Subset(probe(10), one).identity());
+}
+
+TEST(DataLoaderState, RefusesTheStateOfAnotherRunAndStaysAsItWas) {
+  DataLoader loader(probe(10), {.batch_size = 2, .shuffle = true, .seed = 3});
+  read_some(loader, 1);
+  const auto good = loader.state();
+  const auto refused = [&](auto change) {
+    auto state = good;
+    change(state);
+    return testing::message_of<UsageError>([&] { loader.load_state(state); });
+  };
+  EXPECT_NE(refused([](auto& state) { state.samples = 11; }).find("sample 11"), std::string::npos);
+  EXPECT_NE(refused([](auto& state) { state.samples = -1; }).find("sample -1"), std::string::npos);
+  EXPECT_NE(refused([](auto& state) { state.epoch = -1; }).find("epoch -1"), std::string::npos);
+  EXPECT_NE(refused([](auto& state) { state.seed = 4; }).find("seed is 4"), std::string::npos);
+  EXPECT_NE(refused([](auto& state) { state.order = "sequential"; }).find("order is sequential"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& state) { state.dataset = "9 samples"; }).find("9 samples"), std::string::npos);
+  EXPECT_EQ(loader.position(), 1);
 }
 
 }  // namespace

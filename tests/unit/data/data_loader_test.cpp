@@ -4,10 +4,12 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 
+#include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
 #include "unit/data/probe.hpp"
@@ -77,7 +79,7 @@ TEST_P(Workers, LeavingTheLoopKeepsThePositionExactly) {
   EXPECT_EQ(loader.position(), 3);
   const auto rest = read_pass(loader);
   seen.insert(seen.end(), rest.begin(), rest.end());
-  EXPECT_EQ(seen, DistributedSampler(40, {.shuffle = false}).indices());
+  EXPECT_EQ(seen, DistributedSampler(40, {.shuffle = false}).epoch_indices(0));
   EXPECT_EQ(loader.epoch(), 1);
 }
 
@@ -100,7 +102,7 @@ TEST_P(Workers, AStateTakenInsideTheLoopContinuesWithTheNextBatch) {
     if (number > 4) after.insert(after.end(), batch.indices.begin(), batch.indices.end());
     ++number;
   }
-  EXPECT_EQ(state.position, 5);
+  EXPECT_EQ(state.samples, 20);
   EXPECT_EQ(state.epoch, 6);
   DataLoader second(probe(42), options);
   second.load_state(state);
@@ -112,7 +114,7 @@ TEST_P(Workers, AStateTakenInsideTheLoopContinuesWithTheNextBatch) {
 TEST_P(Workers, AStateAtTheLastBatchIsAnEmptyPass) {
   DataLoader first(probe(10), {.batch_size = 4, .num_workers = GetParam()});
   read_some(first, 3);
-  EXPECT_EQ(first.state().position, 3);
+  EXPECT_EQ(first.state().samples, 10);
   DataLoader second(probe(10), {.batch_size = 4, .num_workers = GetParam()});
   second.load_state(first.state());
   EXPECT_TRUE(read_pass(second).empty());
@@ -221,6 +223,69 @@ TEST(DataLoader, WorkersRunKernelsOnOneCoreAndLeaveOthersAlone) {
   read_pass(loader);
   EXPECT_EQ(threads, std::set<int>{1});
   EXPECT_EQ(at::get_num_threads(), before);
+}
+
+class Lifetime : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(DataLoader, Lifetime, ::testing::Bool());
+
+TEST_P(Lifetime, WorkersLiveFromPassToPassWhereTheyAreToAndAreSetUpOnce) {
+  std::mutex mutex;
+  std::vector<int> started;
+  std::set<std::thread::id> threads;
+  DataLoaderOptions options{.num_workers = 2, .persistent_workers = GetParam()};
+  options.worker_init = [&](int worker) {
+    const std::lock_guard lock(mutex);
+    started.push_back(worker);
+  };
+  options.collate = [&](std::vector<Example> examples) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    return default_collate(std::move(examples));
+  };
+  DataLoader loader(probe(12), options);
+  for (int pass = 0; pass < 3; ++pass) {
+    EXPECT_EQ(read_pass(loader).size(), 12U);
+    read_some(loader, 2);  // A pass that is left early is no reason to start anew.
+    loader.rewind();
+  }
+  std::sort(started.begin(), started.end());
+  const std::size_t generations = GetParam() ? 1 : 6;
+  ASSERT_EQ(started.size(), 2 * generations);
+  EXPECT_EQ(std::count(started.begin(), started.end(), 1), static_cast<std::ptrdiff_t>(generations));
+  EXPECT_TRUE(threads.size() <= 2 || !GetParam());
+}
+
+TEST(DataLoader, AWorkerThatCannotStartIsHeardOf) {
+  DataLoader loader(probe(8),
+                    {.num_workers = 2, .worker_init = [](int) { throw std::runtime_error("no licence"); }});
+  EXPECT_THROWS(read_pass(loader), DataError, "worker_init", "no licence");
+  EXPECT_EQ(loader.position(), 0);
+}
+
+TEST(DataLoader, OptionsForDevicesDoNothingOnTheCpu) {
+  DataLoader loader(probe(8), {.batch_size = 3, .num_workers = 1, .non_blocking = true});
+  for (auto& batch : loader) EXPECT_TRUE(batch["index"].is_cpu());
+}
+
+TEST(DataLoader, CopiesToACudaDeviceBesideTheHost) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const at::Device cuda(at::kCUDA, 0);
+  const at::Tensor x = at::arange(1 << 22).view({64, -1});
+  const auto rows = std::make_shared<TensorDataset>(Batch{{"x", x}});
+  for (const int workers : {0, 3}) {
+    for (const bool beside : {false, true}) {
+      DataLoader loader(rows,
+                        {.batch_size = 5, .num_workers = workers, .device = cuda, .non_blocking = beside});
+      at::Tensor sum = at::zeros({}, x.options().device(cuda));
+      for (auto& batch : loader) {
+        EXPECT_EQ(batch["x"].device(), cuda);
+        sum += batch["x"].sum();  // Memory that is used again too early would show.
+      }
+      EXPECT_EQ(sum.item<std::int64_t>(), x.sum().item<std::int64_t>());
+    }
+  }
+  DataLoader pinned(rows, {.batch_size = 5, .num_workers = 1, .pin_memory = true});
+  for (auto& batch : pinned) EXPECT_TRUE(batch["x"].is_pinned());
 }
 
 TEST(DataLoader, RefusesOptionsOutOfRange) {

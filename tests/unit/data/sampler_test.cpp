@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
@@ -16,18 +17,18 @@ using Indices = std::vector<std::int64_t>;
 TEST(DistributedSampler, PadsWithTheBeginning) {
   const DistributedSampler sampler(5, {.num_replicas = 3, .rank = 2, .shuffle = false});
   EXPECT_EQ(sampler.size(), 2);
-  EXPECT_EQ(sampler.indices(), (Indices{2, 0}));
+  EXPECT_EQ(sampler.epoch_indices(0), (Indices{2, 0}));
 }
 
 TEST(DistributedSampler, RepeatsATinyDataSetAsOftenAsNeeded) {
   const DistributedSampler sampler(2, {.num_replicas = 5, .rank = 4, .shuffle = false});
-  EXPECT_EQ(sampler.indices(), (Indices{0}));
+  EXPECT_EQ(sampler.epoch_indices(0), (Indices{0}));
 }
 
 TEST(DistributedSampler, FewerSamplesThanRanksWithDropLastIsEmpty) {
   const DistributedSampler sampler(2, {.num_replicas = 5, .rank = 0, .drop_last = true});
   EXPECT_EQ(sampler.size(), 0);
-  EXPECT_TRUE(sampler.indices().empty());
+  EXPECT_TRUE(sampler.epoch_indices(0).empty());
 }
 
 TEST(DistributedSampler, RanksTogetherReadEverySample) {
@@ -50,57 +51,51 @@ TEST(DistributedSampler, RefusesWhatPyTorchRefuses) {
 }
 
 TEST(DistributedSampler, RefusesASeedPastTheLargest) {
-  DistributedSampler sampler(4, {.seed = std::numeric_limits<std::uint64_t>::max()});
-  EXPECT_EQ(sampler.indices().size(), 4U);
-  sampler.set_epoch(1);
-  EXPECT_THROWS(sampler.indices(), UsageError, "18446744073709551615", "epoch 1");
+  const DistributedSampler sampler(4, {.seed = std::numeric_limits<std::uint64_t>::max()});
+  EXPECT_EQ(sampler.epoch_indices(0).size(), 4U);
+  EXPECT_THROWS(sampler.epoch_indices(1), UsageError, "18446744073709551615", "epoch 1");
+  EXPECT_THROWS(sampler.epoch_indices(-1), UsageError, "-1");
 }
 
-TEST(Sampler, KeepsItsPositionWithinAnEpoch) {
-  DistributedSampler sampler(10, {.seed = 4});
-  const auto whole = sampler.indices();
-  sampler.advance(3);
-  EXPECT_EQ(sampler.remaining(), Indices(whole.begin() + 3, whole.end()));
-  EXPECT_EQ(sampler.indices(), whole);
-  sampler.set_epoch(0);
-  EXPECT_EQ(sampler.position(), 3);
-  sampler.set_epoch(2);
-  EXPECT_EQ(sampler.position(), 0);
-  EXPECT_NE(sampler.indices(), whole);
+TEST(Sampler, EveryKindGivesAsManyIndicesAsItSays) {
+  const std::vector<std::shared_ptr<const Sampler>> samplers{
+      std::make_shared<SequentialSampler>(9),
+      std::make_shared<RandomSampler>(9, RandomSamplerOptions{.num_samples = 21}),
+      std::make_shared<RandomSampler>(9, RandomSamplerOptions{.replacement = true, .num_samples = 40}),
+      std::make_shared<WeightedRandomSampler>(std::vector<double>{1, 0, 2},
+                                              WeightedSamplerOptions{.num_samples = 7}),
+      std::make_shared<SubsetRandomSampler>(9, Indices{8, 2, 3}),
+      std::make_shared<LengthGroupedSampler>(Indices{3, 1, 2}, LengthGroupedOptions{.batch_size = 2}),
+      std::make_shared<DistributedSampler>(9, DistributedSamplerOptions{.num_replicas = 2})};
+  std::set<std::string> kinds;
+  for (const auto& sampler : samplers) {
+    EXPECT_EQ(static_cast<std::int64_t>(sampler->epoch_indices(3).size()), sampler->size())
+        << sampler->kind();
+    EXPECT_EQ(sampler->epoch_indices(3), sampler->epoch_indices(3)) << sampler->kind();
+    EXPECT_THROWS(sampler->epoch_indices(-1), UsageError, "-1");
+    kinds.insert(sampler->kind());
+  }
+  EXPECT_EQ(kinds.size(), samplers.size());
 }
 
-TEST(Sampler, RefusesToAdvancePastTheEnd) {
-  DistributedSampler sampler(10);
-  sampler.advance(10);
-  EXPECT_TRUE(sampler.remaining().empty());
-  EXPECT_THROWS(sampler.advance(1), UsageError, "position 10 of 10");
-  EXPECT_THROWS(sampler.advance(-1), UsageError, "-1");
-  EXPECT_THROWS(sampler.set_epoch(-3), UsageError, "-3");
-  sampler.rewind();
-  EXPECT_EQ(sampler.remaining().size(), 10U);
+TEST(Sampler, EmptyDataSetsAreEmptyEpochs) {
+  EXPECT_TRUE(RandomSampler(0).epoch_indices(0).empty());
+  EXPECT_TRUE(SequentialSampler(0).epoch_indices(0).empty());
+  EXPECT_TRUE(WeightedRandomSampler({}).epoch_indices(0).empty());
+  EXPECT_TRUE(SubsetRandomSampler(0, {}).epoch_indices(0).empty());
+  EXPECT_TRUE(LengthGroupedSampler({}, {.batch_size = 4}).epoch_indices(0).empty());
 }
 
-TEST(Sampler, AStateContinuesTheSameOrder) {
-  DistributedSampler first(100, {.num_replicas = 3, .rank = 1, .seed = 7});
-  first.set_epoch(5);
-  first.advance(11);
-  DistributedSampler second(100, {.num_replicas = 3, .rank = 1, .seed = 7});
-  second.load_state(first.state());
-  EXPECT_EQ(second.epoch(), 5);
-  EXPECT_EQ(second.remaining(), first.remaining());
-}
-
-TEST(Sampler, RefusesTheStateOfAnotherOrderAndStaysAsItWas) {
-  DistributedSampler sampler(100, {.seed = 7});
-  sampler.advance(2);
-  EXPECT_THROWS(sampler.load_state({.seed = 8, .length = 100}), UsageError, "seed is 8", "is 7");
-  EXPECT_THROWS(sampler.load_state({.seed = 7, .length = 99}), UsageError, "length is 99", "is 100");
-  EXPECT_THROWS(sampler.load_state({.seed = 7, .position = 101, .length = 100}), UsageError, "101",
-                "100 samples");
-  EXPECT_THROWS(sampler.load_state({.seed = 7, .position = -1, .length = 100}), UsageError, "-1");
-  EXPECT_THROWS(sampler.load_state({.seed = 7, .epoch = -1, .length = 100}), UsageError, "epoch");
-  EXPECT_EQ(sampler.position(), 2);
-  EXPECT_EQ(sampler.epoch(), 0);
+TEST(Sampler, RefusesWhatCannotBeDrawn) {
+  EXPECT_THROWS(RandomSampler(0, {.num_samples = 3}), UsageError, "num_samples is 3");
+  EXPECT_THROWS(RandomSampler(5, {.num_samples = -1}), UsageError, "-1");
+  EXPECT_THROWS(WeightedRandomSampler({1, -2}), UsageError, "weight 1", "-2");
+  EXPECT_THROWS(WeightedRandomSampler({1, std::numeric_limits<double>::infinity()}), UsageError, "weight 1");
+  EXPECT_THROWS(WeightedRandomSampler({0, 0}), UsageError, "num_samples is 2", "0 to 0");
+  EXPECT_THROWS(WeightedRandomSampler({1, 0, 1}, {.num_samples = 3, .replacement = false}), UsageError,
+                "0 to 2");
+  EXPECT_THROWS(SubsetRandomSampler(5, {4, 5}), UsageError, "index 5", "5 samples");
+  EXPECT_THROWS(LengthGroupedSampler({1, 2}, {.batch_size = 0}), UsageError, "batch_size", "0");
 }
 
 }  // namespace

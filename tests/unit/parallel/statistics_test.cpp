@@ -2,10 +2,12 @@
 #include <torch/nn.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "support/ranks.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep {
@@ -89,6 +91,24 @@ TEST(Stragglers, TwoReportsAreNotEnough) {
   std::vector<double> scores;
   EXPECT_EQ(warnings_of(12, std::chrono::milliseconds(30), scores), "");
   EXPECT_EQ(scores.size(), 2U);
+}
+
+/// In what the ranks remember, and so in every message about it.
+TEST(Statistics, NameTheBucketsOnTheirWay) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Sequential net(torch::nn::Linear(64, 64), torch::nn::Linear(64, 1));
+    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 1e-6});
+    train(ddp, group, 2, std::chrono::milliseconds(0));
+    const testing::TemporaryFolder folder;
+    const auto trace = nlohmann::json::parse(testing::read_bytes(group.write_trace(folder.path())));
+    std::vector<std::string> labels;
+    for (const auto& entry : trace.at("entries")) {
+      if (entry.at("profiling_name").get<std::string>().ends_with(":all_reduce"))
+        labels.push_back(entry.at("label"));
+    }
+    // All gradients at once in the first step, and a bucket for each parameter in the second.
+    EXPECT_EQ(labels, (std::vector<std::string>{"bucket 0", "bucket 0", "bucket 1", "bucket 2", "bucket 3"}));
+  });
 }
 
 }  // namespace

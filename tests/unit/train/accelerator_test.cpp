@@ -4,6 +4,7 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -322,6 +324,89 @@ TEST(Accelerator, TwoOnOneGroupKeepApart) {
     two.on_main_process([&] { ran = true; });
     EXPECT_EQ(ran.load(), group.rank() == 0);
   });
+}
+
+/// A part holds what fits; what an earlier model left in other parts goes.
+TEST(SaveModel, InPartsAndBack) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
+    auto ddp = accelerator.prepare(model);
+    accelerator.save_model(ddp, folder / "m", 70);
+    torch::nn::Sequential other(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
+    accelerator.load_model(other, folder / "m");
+    for (std::size_t i = 0; i < model->parameters().size(); ++i)
+      EXPECT_TRUE(torch::equal(model->parameters()[i], other->parameters()[i]));
+  });
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder / "m")) found.push_back(entry.path().filename());
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                                      "model.safetensors.index.json"}));
+  run_accelerators(1, [&](const Accelerator& accelerator) {
+    torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
+    fs::remove(folder / "m/model-00002-of-00002.safetensors");
+    const auto load = [&] { accelerator.load_model(model, folder / "m"); };
+    EXPECT_TRUE(contains(message_of<DataError>(load), "model-00002-of-00002"));
+    accelerator.save_model(model, folder / "m");
+  });
+  EXPECT_EQ(names(), std::vector<std::string>{"model.safetensors"});
+}
+
+/// Rank 0 alone writes what all log, and goes on after the checkpoint's step.
+TEST(Tracking, FollowsTheCheckpoint) {
+  const testing::TemporaryFolder folder;
+  const auto log = [&](const Accelerator& accelerator, int from, int to) {
+    accelerator.init_trackers({.log_with = {"jsonl"}, .folder = folder / "runs"});
+    for (int step = from; step <= to; ++step) accelerator.log({{"loss", step}}, step);
+    accelerator.log_histogram("w", torch::ones({3}), to);
+  };
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    accelerator.save_state(folder / "state", {.step = 2});
+    log(accelerator, 1, 4);
+    accelerator.end_training();
+  });
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    accelerator.load_state(folder / "state");
+    log(accelerator, 3, 3);
+  });
+  std::ifstream file(folder / "runs/metrics.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  EXPECT_EQ(lines, 4);
+}
+
+/// The second rank is the first of a node of its own; whose disk is another one when its path is.
+TEST(SaveState, OnEachNodeThatHasADiskOfItsOwn) {
+  const testing::TemporaryFolder folder;
+  testing::run_group(2, [&](const ProcessGroup& group) {
+    World world;
+    world.rank = group.rank();
+    world.world_size = group.size();
+    const Accelerator accelerator(world, group);
+    const fs::path own = folder / std::to_string(group.rank());
+    accelerator.save_state(own / "state", {.step = 1}, {.save_on_each_node = true});
+    EXPECT_EQ(verify_checkpoint(own / "state").info.step, 1);
+    std::atomic<bool> wrote{false};
+    accelerator.save_state(folder / "shared", {},
+                           {.save_on_each_node = true, .when_written = [&] { wrote = true; }});
+    EXPECT_EQ(wrote, accelerator.is_main_process());
+  });
+  EXPECT_EQ(folder.files(), (std::vector<std::string>{"0", "1", "shared"}));
+}
+
+TEST(SaveState, SaysWhichVersionsWroteIt) {
+  const testing::TemporaryFolder folder;
+  const Accelerator accelerator(World::single(), {.device = "cpu"});
+  accelerator.save_state(folder / "state", {.metric = 0.5});
+  const CheckpointInfo info = accelerator.load_state(folder / "state").info;
+  EXPECT_EQ(info.lockstep_version, version());
+  EXPECT_TRUE(info.libtorch_version.starts_with("2."));
+  EXPECT_EQ(info.metric, 0.5);
 }
 
 }  // namespace

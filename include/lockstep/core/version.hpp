@@ -1,0 +1,8 @@
+#pragma once
+
+namespace lockstep {
+
+/// The version of this library, as in "0.1.0". *Local*.
+const char* version() noexcept;
+
+}  // namespace lockstep

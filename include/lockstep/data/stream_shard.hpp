@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/data/sharding.hpp"
+
+namespace lockstep {
+
+/// One rank's samples of a stream whose length nobody knows: every rank reads the whole stream, in the same
+/// order, and keeps its part. Sample for sample Hugging Face Accelerate's IterableDatasetShard.
+///
+/// The stream is cut into pieces of one global batch, of which each rank takes its run of samples. The last
+/// piece is filled up with samples from the first one, or left out with drop_last: all ranks get equally many
+/// samples, a multiple of the rank's batch size. A single rank gets the stream as it is. A global batch of
+/// samples is held in memory, and the first one to the end of the stream.
+///
+///     StreamShard<Example> mine(read_next, {.num_replicas = 4, .rank = rank, .batch_size = 32});
+///     while (auto row = mine.next()) use(row->sample);
+///
+/// *Local*. One thread at a time.
+template <class Sample>
+class StreamShard {
+ public:
+  /// Gives the stream's next sample, and nothing after the last.
+  using Source = std::function<std::optional<Sample>()>;
+
+  /// A sample of this rank.
+  struct Row {
+    Sample sample;
+    /// The sample's number in the stream, from 0.
+    std::int64_t index = 0;
+    /// False where the sample was repeated to fill the last piece.
+    bool valid = true;
+  };
+
+  /// Of the options `how.sharding` and `how.even_batches` are not used: a stream is divided by batches, and
+  /// evenly. Throws UsageError as check_plan_options() does.
+  StreamShard(Source source, const BatchPlanOptions& options)
+      : source_(std::move(source)), options_(options) {
+    check_plan_options(options_);
+  }
+
+  /// This rank's next sample; nothing at the end. Throws what the source throws.
+  std::optional<Row> next() {
+    if (options_.num_replicas == 1 && !options_.drop_last) return next_of_all();
+    const auto size = rank_batch_size(options_);
+    if (taken_ == size) read_piece();
+    if (piece_.empty()) return std::nullopt;
+    return row(options_.rank * size + taken_++);
+  }
+
+ private:
+  std::optional<Row> next_of_all() {
+    auto sample = source_();
+    if (!sample) return std::nullopt;
+    return Row{std::move(*sample), read_++, true};
+  }
+
+  /// Reads the next global batch; leaves nothing where the stream has come to its end.
+  void read_piece() {
+    const auto wanted = static_cast<std::size_t>(global_batch_size(options_));
+    if (!piece_.empty() && first_.empty()) first_ = piece_;
+    piece_.clear();
+    taken_ = 0;
+    begin_ = read_;
+    while (piece_.size() < wanted) {
+      auto sample = ended_ ? std::nullopt : source_();
+      ended_ = !sample;
+      if (ended_) break;
+      piece_.push_back(std::move(*sample));
+      ++read_;
+    }
+    if (options_.drop_last && piece_.size() < wanted) piece_.clear();
+  }
+
+  Row row(std::int64_t place) const {
+    const auto held = static_cast<std::int64_t>(piece_.size());
+    if (place < held) return {piece_[static_cast<std::size_t>(place)], begin_ + place, true};
+    const auto& head = first_.empty() ? piece_ : first_;
+    const auto filler = (place - held) % static_cast<std::int64_t>(head.size());
+    return {head[static_cast<std::size_t>(filler)], filler, false};
+  }
+
+  Source source_;
+  BatchPlanOptions options_;
+  std::vector<Sample> first_;
+  std::vector<Sample> piece_;
+  std::int64_t begin_ = 0;
+  std::int64_t read_ = 0;
+  std::int64_t taken_ = rank_batch_size(options_);
+  bool ended_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lockstep/models/generation.hpp"
+#include "lockstep/models/pretrained.hpp"
+
+namespace lockstep::models {
+
+/// The sizes of an encoder-decoder, with the field names and defaults of Hugging Face's config.json of a
+/// BART.
+struct BartConfig {
+  std::int64_t vocab_size = 50265;
+  /// The longest input in tokens.
+  std::int64_t max_position_embeddings = 1024;
+  /// The width; a multiple of both numbers of heads.
+  std::int64_t d_model = 1024;
+  std::int64_t encoder_layers = 12;
+  std::int64_t encoder_attention_heads = 16;
+  std::int64_t encoder_ffn_dim = 4096;
+  std::int64_t decoder_layers = 12;
+  std::int64_t decoder_attention_heads = 16;
+  std::int64_t decoder_ffn_dim = 4096;
+  std::string activation_function = "gelu";
+  double dropout = 0.1;
+  double attention_dropout = 0.0;
+  double activation_dropout = 0.0;
+  double init_std = 0.02;
+  /// Multiply token embeddings by the root of d_model.
+  bool scale_embedding = false;
+  std::int64_t pad_token_id = 1;
+  std::int64_t bos_token_id = 0;
+  std::int64_t eos_token_id = 2;
+  /// What a decoder's input begins with.
+  std::int64_t decoder_start_token_id = 2;
+
+  /// Reads config.json, or the one in a folder. Throws DataError, naming file and field, for another model's
+  /// and for a field out of range.
+  static BartConfig from_file(const std::filesystem::path& path);
+  /// As the text of a config.json of a BartForConditionalGeneration.
+  std::string to_json() const;
+};
+
+class BartBodyImpl;
+
+/// A transformer of encoder and decoder for pairs of texts (Vaswani et al., 2017, in the form of BART, Lewis
+/// et al., 2020), with the parameter names of Hugging Face's BartForConditionalGeneration. Encoder, decoder
+/// and head share one token embedding, which is written once.
+class BartForConditionalGenerationImpl : public torch::nn::Module {
+ public:
+  /// New weights, normal with init_std. Throws UsageError for sizes that do not fit each other.
+  explicit BartForConditionalGenerationImpl(const BartConfig& config = {});
+  ~BartForConditionalGenerationImpl() override;
+
+  /// Logits [rows, target tokens, vocab_size]. `input_ids` [rows, source tokens] with `attention_mask` (1 for
+  /// tokens, 0 for padding; undefined: none); `decoder_input_ids` [rows, target tokens], as shift_right makes
+  /// them.
+  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                     const at::Tensor& decoder_input_ids);
+
+  const BartConfig& config() const noexcept { return config_; }
+  BartBodyImpl& body() noexcept { return *model_; }
+  /// Logits of decoder states.
+  at::Tensor head(const at::Tensor& states) const;
+
+ private:
+  BartConfig config_;
+  std::shared_ptr<BartBodyImpl> model_;
+  at::Tensor final_logits_bias_;
+};
+TORCH_MODULE(BartForConditionalGeneration);
+
+/// The decoder's input for these labels: moved right by one behind decoder_start_token_id; -100 becomes
+/// padding.
+at::Tensor shift_right(const at::Tensor& labels, const BartConfig& config);
+
+/// The mean cross-entropy of logits [rows, tokens, vocabulary] against labels [rows, tokens]; -100 does not
+/// count.
+at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels);
+
+/// Target texts for source texts: int64 [rows, 1 + at most max_new_tokens], beginning with
+/// decoder_start_token_id. No gradients; the model should be in evaluation mode. End and padding are the
+/// configuration's where `config` has none. *Local*.
+at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input_ids,
+                    const at::Tensor& attention_mask = {}, GenerationConfig config = {});
+
+/// Reads a folder with config.json and weights. *Local*. Throws DataError.
+BartForConditionalGeneration load_bart(const std::filesystem::path& folder);
+/// Writes config.json and model.safetensors, for load_bart and for Hugging Face's from_pretrained. *Local*.
+void save_pretrained(BartForConditionalGeneration& model, const std::filesystem::path& folder);
+
+}  // namespace lockstep::models

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lockstep/models/pretrained.hpp"
+
+namespace lockstep::models {
+
+/// A BERT's sizes, with the field names and defaults of Hugging Face's config.json (bert-base).
+struct BertConfig {
+  std::int64_t vocab_size = 30522;
+  std::int64_t hidden_size = 768;
+  std::int64_t num_hidden_layers = 12;
+  /// Divides hidden_size.
+  std::int64_t num_attention_heads = 12;
+  std::int64_t intermediate_size = 3072;
+  std::string hidden_act = "gelu";
+  double hidden_dropout_prob = 0.1;
+  double attention_probs_dropout_prob = 0.1;
+  /// The longest input in tokens.
+  std::int64_t max_position_embeddings = 512;
+  std::int64_t type_vocab_size = 2;
+  double initializer_range = 0.02;
+  double layer_norm_eps = 1e-12;
+  std::int64_t pad_token_id = 0;
+  /// Classes of a BertForSequenceClassification.
+  std::int64_t num_labels = 2;
+
+  /// Reads config.json, or the one in a folder. Throws DataError, naming file and field, for another model's,
+  /// for a field out of range, and for what is not implemented (relative positions, a decoder).
+  static BertConfig from_file(const std::filesystem::path& path);
+  /// As the text of a config.json. `architecture` is the class that the weights belong to in Python.
+  std::string to_json(const std::string& architecture) const;
+};
+
+/// What a BERT gives back.
+struct BertOutput {
+  /// [rows, tokens, hidden_size]
+  at::Tensor last_hidden_state;
+  /// [rows, hidden_size]; undefined for a model without a pooling layer.
+  at::Tensor pooler_output;
+};
+/// For DistributedDataParallel.
+void visit_tensors_of(BertOutput& output, const auto& visit) {
+  visit(output.last_hidden_state);
+  if (output.pooler_output.defined()) visit(output.pooler_output);
+}
+
+class BertEmbeddingsImpl;
+class BertEncoderImpl;
+class BertPoolerImpl;
+
+/// BERT (Devlin et al., 2019) with the parameter names of Hugging Face's BertModel. Attention goes through
+/// scaled_dot_product_attention.
+class BertModelImpl : public torch::nn::Module {
+ public:
+  /// New weights, as Python's class draws them (normal with initializer_range; biases zero). Throws
+  /// UsageError for sizes that do not fit each other.
+  explicit BertModelImpl(const BertConfig& config = {}, bool add_pooling_layer = true);
+  ~BertModelImpl() override;
+
+  /// `input_ids` are integers [rows, tokens]; `attention_mask` is 1 for tokens and 0 for padding, likewise
+  /// [rows, tokens] (undefined: no padding); `token_type_ids` likewise (undefined: all 0). Throws UsageError
+  /// for another shape or too many tokens.
+  BertOutput forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& token_type_ids = {});
+
+  const BertConfig& config() const noexcept { return config_; }
+
+ private:
+  BertConfig config_;
+  std::shared_ptr<BertEmbeddingsImpl> embeddings_;
+  std::shared_ptr<BertEncoderImpl> encoder_;
+  std::shared_ptr<BertPoolerImpl> pooler_;
+};
+TORCH_MODULE(BertModel);
+
+/// A BERT with a linear layer on its pooled output, as Hugging Face's BertForSequenceClassification.
+class BertForSequenceClassificationImpl : public torch::nn::Module {
+ public:
+  explicit BertForSequenceClassificationImpl(const BertConfig& config = {});
+
+  /// Logits [rows, num_labels]; inputs as for BertModel.
+  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& token_type_ids = {});
+
+  const BertConfig& config() const noexcept { return bert_->config(); }
+
+ private:
+  BertModel bert_{nullptr};
+  torch::nn::Dropout dropout_{nullptr};
+  torch::nn::Linear classifier_{nullptr};
+};
+TORCH_MODULE(BertForSequenceClassification);
+
+/// Reads a folder with config.json and weights, as Hugging Face's save_pretrained and save_pretrained() below
+/// leave it. A file with other heads serves, and so does one of a model with a head. *Local*. Throws
+/// DataError.
+BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer = true);
+/// Likewise with a classifier of `num_labels` classes (0: as many as the configuration says). A classifier
+/// that the files do not have, or that has another number of classes, is new; `report` says so.
+BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
+                                                   std::int64_t num_labels = 0,
+                                                   PretrainedReport* report = nullptr);
+
+/// Writes config.json and model.safetensors, for load_bert and for Hugging Face's from_pretrained. *Local*.
+void save_pretrained(BertModel& model, const std::filesystem::path& folder);
+void save_pretrained(BertForSequenceClassification& model, const std::filesystem::path& folder);
+
+}  // namespace lockstep::models

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/tracker.hpp"
+
+namespace lockstep {
+
+/// One JSON object a line in `folder`/metrics.jsonl:
+///
+///     {"step":10,"time":1790000000.25,"loss":0.7}
+///     {"step":10,"time":1790000000.5,"text":{"sample":"once upon a time"}}
+///
+/// `time` is in seconds since 1970. A number that is not finite is the text "nan", "inf" or "-inf". Other
+/// keys of a line are "hyperparameters" and "histogram". The value names "step" and "time" are taken.
+///
+/// A file that is there is continued: a half line at its end, which a kill may leave, is dropped. Throws
+/// Error where it cannot be opened; log() throws UsageError for the two names. *Local*.
+std::unique_ptr<Tracker> make_json_lines_tracker(const std::filesystem::path& folder);
+
+/// A table in `folder`/metrics.csv (RFC 4180): a line for each call of log(), and a column for each name,
+/// after the columns step and time. A name that is new adds a column: then the file is written anew. Texts,
+/// histograms and hyper-parameters have no place in it and are passed over.
+///
+/// Numbers are written as short as they can be and read back the same; an absent one is an empty field, and
+/// one that is not finite "nan", "inf" or "-inf". Line ends in names become blanks, so that a line is a row.
+/// A file that is there is continued, as above. Throws Error where it cannot be opened or is no table of this
+/// kind. *Local*.
+std::unique_ptr<Tracker> make_csv_tracker(const std::filesystem::path& folder);
+
+/// TensorBoard's event files `folder`/events.out.tfevents.*: scalars, texts, histograms and
+/// hyper-parameters, byte for byte the events of torch.utils.tensorboard.SummaryWriter. Each process that
+/// goes on begins a file of its own, which tells TensorBoard to drop the steps that are done again.
+///
+/// The format is TensorFlow's records (a length, the bytes, masked CRC-32Cs) of its Event messages. A flag
+/// among the hyper-parameters is a flag, where torch writes 0 or 1. Throws Error where it cannot be opened.
+/// *Local*.
+std::unique_ptr<Tracker> make_tensorboard_tracker(const std::filesystem::path& folder);
+
+struct TrackerOptions {
+  /// Any of "jsonl", "csv" and "tensorboard".
+  std::vector<std::string> log_with = {};
+  /// Where their files go; made where needed. A folder of its own for each run: what is there already is
+  /// continued.
+  std::filesystem::path folder = "runs";
+};
+
+/// Gives everything to each of several trackers, in their order; what one throws comes out, and those after
+/// it have not been called then. *Local*.
+class Trackers final : public Tracker {
+ public:
+  Trackers() = default;
+  /// Opens what the options name. Throws UsageError for a name that is unknown, Error when a file cannot be
+  /// opened.
+  explicit Trackers(const TrackerOptions& options);
+
+  /// Takes one over, as the last in order; not null.
+  void add(std::unique_ptr<Tracker> tracker) { trackers_.push_back(std::move(tracker)); }
+
+  void log(const LogValues& values, std::int64_t step) override;
+  void log_text(const std::string& name, const std::string& text, std::int64_t step) override;
+  void log_histogram(const std::string& name, const Histogram& histogram, std::int64_t step) override;
+  void log_hyperparameters(const HyperParameters& parameters,
+                           const std::vector<std::string>& metrics) override;
+  void resume_at(std::int64_t step) override;
+  void finish() override;
+
+ private:
+  std::vector<std::unique_ptr<Tracker>> trackers_;
+};
+
+}  // namespace lockstep

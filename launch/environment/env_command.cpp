@@ -1,0 +1,62 @@
+#include "environment/env_command.hpp"
+
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "environment/library_facts.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: lockstep env [--json]\n\n"
+    "Prints the versions, the host with its devices and limits, and the environment variables that decide "
+    "how\n"
+    "jobs run; nothing secret. For reports of problems.\n\n"
+    "  --json      As one JSON object.\n";
+
+struct Section {
+  const char* name;
+  Facts facts;
+};
+
+void print(const std::vector<Section>& sections, std::ostream& out) {
+  for (const auto& section : sections) {
+    out << section.name << '\n';
+    for (const auto& [name, value] : section.facts)
+      out << "  " << std::left << std::setw(20) << name << "  " << value << '\n';
+    if (section.facts.empty()) out << "  none\n";
+  }
+}
+
+void print_json(const std::vector<Section>& sections, std::ostream& out) {
+  nlohmann::ordered_json document;
+  for (const auto& section : sections) {
+    auto& object = document[section.name] = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : section.facts) object[name] = value;
+  }
+  out << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace
+
+int env_command(const std::vector<std::string>& words, const Environment& environment, std::ostream& out) {
+  const std::string word = words.empty() ? "" : words.front();
+  if (word == "--help" || word == "-h") {
+    out << kUsage;
+    return 0;
+  }
+  if (words.size() > 1 || (!word.empty() && word != "--json"))
+    throw UsageError("env: '" + words.back() + "' was not expected.\n" + kUsage);
+  Facts versions = {{"lockstep", version()}};
+  for (auto& fact : library_facts()) versions.push_back(std::move(fact));
+  const std::vector<Section> sections = {
+      {"versions", versions}, {"host", host_facts()}, {"variables", variable_facts(environment)}};
+  word == "--json" ? print_json(sections, out) : print(sections, out);
+  return 0;
+}
+
+}  // namespace lockstep::launch

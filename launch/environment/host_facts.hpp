@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+
+namespace lockstep::launch {
+
+/// Names and what is known about them, in the order in which they are shown.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// The operating system, CPUs, memory, devices, networks and limits of this host. What cannot be found out is
+/// left out. Never throws for what it finds. *Local*.
+Facts host_facts();
+
+/// The variables that decide how jobs run: the contract between launcher and ranks, and those of Lockstep,
+/// LibTorch, NCCL, Gloo, OpenMP, CUDA and the scheduler. Values of those whose name speaks of a secret are
+/// "(set)".
+Facts variable_facts(const Environment& environment);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,100 @@
+#include "shards.hpp"
+
+#include <cstdio>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "shallow_json.hpp"
+
+namespace lockstep::shards {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Names = std::vector<std::string>;
+
+/// The longest index that is read: a million tensors of a hundred letters.
+constexpr std::uint64_t kLongestIndex = 200U << 20U;
+/// The document and its two objects.
+constexpr int kDeepest = 3;
+
+std::vector<Names> split(const TensorSizes& tensors, std::uint64_t largest) {
+  std::vector<Names> shards;
+  Names open;
+  std::uint64_t open_bytes = 0;
+  for (const auto& [name, bytes] : tensors) {
+    if (bytes > largest) {
+      shards.push_back({name});
+      continue;
+    }
+    if (open_bytes + bytes > largest) {
+      shards.push_back(std::exchange(open, {}));
+      open_bytes = 0;
+    }
+    open.push_back(name);
+    open_bytes += bytes;
+  }
+  if (!open.empty()) shards.push_back(std::move(open));
+  return shards;
+}
+
+std::string numbered(const std::string& file, std::size_t index, std::size_t count) {
+  char numbers[64];
+  std::snprintf(numbers, sizeof numbers, "-%05zu-of-%05zu", index + 1, count);
+  const fs::path path(file);
+  return path.stem().string() + numbers + path.extension().string();
+}
+
+std::string checked_name(const std::string& name, const fs::path& index) {
+  const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+                     name.find('\0') == std::string::npos;
+  if (plain) return name;
+  throw DataError("'" + index.string() + "' names the file '" + name + "', which is no plain file name.");
+}
+
+std::string text_of(const fs::path& path) {
+  InputFile file(path);
+  if (file.size() > kLongestIndex) throw DataError("'" + path.string() + "' is too long for an index.");
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  return text;
+}
+
+}  // namespace
+
+Plan plan(const TensorSizes& tensors, std::uint64_t largest, const std::string& file) {
+  auto shards = split(tensors, largest);
+  Plan result;
+  for (const auto& entry : tensors) result.total_bytes += entry.second;
+  if (shards.empty()) shards.emplace_back();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    result.files.emplace_back(shards.size() == 1 ? file : numbered(file, i, shards.size()),
+                              std::move(shards[i]));
+  }
+  return result;
+}
+
+std::string index_text(const Plan& plan) {
+  json document{{"metadata", {{"total_size", plan.total_bytes}}}, {"weight_map", json::object()}};
+  for (const auto& [file, names] : plan.files) {
+    for (const auto& name : names) document["weight_map"][name] = file;
+  }
+  return document.dump(2) + "\n";
+}
+
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const std::string text = text_of(path);
+  try {
+    std::map<std::string, std::string> files;
+    const json document = parse_shallow_json(text, kDeepest);
+    for (const auto& [name, file] : document.at("weight_map").items())
+      files[name] = checked_name(file.get<std::string>(), path);
+    return files;
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DataError("'" + path.string() + "' is no index of a model's files: " + error.what());
+  }
+}
+
+}  // namespace lockstep::shards

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "lockstep/comm/store.hpp"
+
+namespace lockstep::comm {
+
+/// Where the ranks of a group leave word of the first failure: whoever finds a connection closed reads there
+/// what had happened. Over a connection of its own, which neither waits for the program's use of the store
+/// nor long for a store that is gone. One thread at a time; nothing throws but the constructor.
+class FailureNote {
+ public:
+  /// `store` is a corner that nobody else uses.
+  explicit FailureNote(const Store& store);
+
+  /// Leaves word, unless somebody has.
+  void post(const std::string& words) const noexcept;
+
+  /// What somebody has left, or leaves within `patience`; else "".
+  std::string read(std::chrono::milliseconds patience) const noexcept;
+
+ private:
+  Store store_;
+};
+
+}  // namespace lockstep::comm

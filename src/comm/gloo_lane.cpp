@@ -1,0 +1,183 @@
+#include "gloo_lane.hpp"
+
+#include <ATen/ops/from_blob.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
+
+#include "errors.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using shm::Dtype;
+using shm::Elements;
+using shm::Reduction;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+
+/// A rank that ends is noticed by its neighbours, who leave word, within half a second.
+constexpr std::chrono::milliseconds kWord{1500};
+
+at::ScalarType type_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::i8:
+      return at::kChar;
+    case Dtype::i16:
+      return at::kShort;
+    case Dtype::i32:
+      return at::kInt;
+    case Dtype::i64:
+      return at::kLong;
+    case Dtype::f16:
+      return at::kHalf;
+    case Dtype::bf16:
+      return at::kBFloat16;
+    case Dtype::f32:
+      return at::kFloat;
+    case Dtype::f64:
+      return at::kDouble;
+    case Dtype::u8:
+    case Dtype::boolean:
+    case Dtype::bytes:
+      break;
+  }
+  return at::kByte;
+}
+
+at::Tensor view(const void* data, Elements elements) {
+  return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(elements.count)},
+                       at::TensorOptions().dtype(type_of(elements.dtype)));
+}
+at::Tensor view_bytes(const void* data, std::size_t bytes) { return view(data, {bytes, Dtype::bytes}); }
+
+c10d::ReduceOp reduce_op(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+    case Reduction::avg:  // Divided afterwards.
+      return c10d::ReduceOp::SUM;
+    case Reduction::product:
+      return c10d::ReduceOp::PRODUCT;
+    case Reduction::min:
+      return c10d::ReduceOp::MIN;
+    case Reduction::max:
+      return c10d::ReduceOp::MAX;
+    case Reduction::bit_and:
+      return c10d::ReduceOp::BAND;
+    case Reduction::bit_or:
+      return c10d::ReduceOp::BOR;
+    case Reduction::bit_xor:
+      return c10d::ReduceOp::BXOR;
+    case Reduction::none:
+      break;
+  }
+  throw UsageError("this reduction cannot be done between hosts");
+}
+
+/// Of bytes of 0 and 1 a sum would be 2.
+c10d::ReduceOp reduce_op(Reduction reduction, Dtype dtype) {
+  if (dtype != Dtype::boolean) return reduce_op(reduction);
+  const bool any =
+      reduction == Reduction::sum || reduction == Reduction::max || reduction == Reduction::bit_or;
+  if (any) return c10d::ReduceOp::MAX;
+  return reduction == Reduction::bit_xor ? c10d::ReduceOp::BXOR : c10d::ReduceOp::MIN;
+}
+
+class GlooLane final : public shm::Lane {
+ public:
+  GlooLane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place, FailureNote note)
+      : gloo_(std::move(gloo)), place_(std::move(place)), note_(std::move(note)) {}
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) override {
+    c10d::AllreduceOptions options;
+    options.reduceOp = reduce_op(reduction, elements.dtype);
+    reduced("all_reduce", data, elements,
+            [&](Tensors& tensors) { return gloo_->allreduce(tensors, options); });
+    divide(data, elements, reduction);
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
+    c10d::ReduceOptions options;
+    options.reduceOp = reduce_op(reduction, elements.dtype);
+    options.rootRank = root;
+    reduced("reduce", data, elements, [&](Tensors& tensors) { return gloo_->reduce(tensors, options); });
+    divide(data, elements, reduction);
+  }
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    Tensors tensors{view_bytes(data, bytes)};
+    run("broadcast", [&] { return gloo_->broadcast(tensors, options); });
+  }
+  void all_gather(const void* input, void* output, std::size_t bytes) override {
+    at::Tensor from = view_bytes(input, bytes);
+    at::Tensor to = view_bytes(output, bytes * static_cast<std::size_t>(gloo_->getSize()));
+    run("all_gather", [&] { return gloo_->_allgather_base(to, from); });
+  }
+  void abandon(const char* last_words) noexcept override;
+
+ private:
+  template <class Start>
+  void reduced(const char* name, void* data, Elements elements, const Start& start);
+  void divide(void* data, Elements elements, Reduction reduction) const {
+    if (reduction == Reduction::avg) view(data, elements).div_(place_.ranks);
+  }
+  template <class Start>
+  void run(const char* name, const Start& start);
+  [[noreturn]] void explain(const char* name);
+
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  LanePlace place_;
+  FailureNote note_;
+  bool abandoned_ = false;
+};
+
+template <class Start>
+void GlooLane::reduced(const char* name, void* data, Elements elements, const Start& start) {
+  const at::Tensor own = view(data, elements);
+  const bool widened = elements.dtype == Dtype::i16;
+  Tensors tensors{widened ? own.to(at::kInt) : own};
+  run(name, [&] { return start(tensors); });
+  if (widened) own.copy_(tensors.front());
+}
+
+template <class Start>
+void GlooLane::run(const char* name, const Start& start) {
+  try {
+    start()->wait();
+  } catch (...) {
+    explain(name);
+  }
+}
+
+void GlooLane::explain(const char* name) {
+  try {
+    rethrow_as_communication_error(place_.who + ": " + name + " between " + place_.joined + " failed");
+  } catch (const TimeoutError&) {
+    throw;
+  } catch (const CommunicationError& error) {
+    const std::string word = note_.read(kWord);
+    if (word.empty()) throw;
+    throw CommunicationError(word + " [" + error.what() + "]");
+  }
+}
+
+/// Word first: whoever finds the connection closed looks for it.
+void GlooLane::abandon(const char* last_words) noexcept {
+  if (std::exchange(abandoned_, true)) return;
+  note_.post(last_words);
+  try {
+    gloo_->abort();
+  } catch (const std::exception&) {
+    // The connections close with the process at the latest.
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<shm::Lane> make_gloo_lane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place,
+                                          FailureNote note) {
+  return std::make_unique<GlooLane>(std::move(gloo), std::move(place), std::move(note));
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "failure_note.hpp"
+#include "shm/lane.hpp"
+
+namespace lockstep::comm {
+
+struct LanePlace {
+  std::string who;     // The beginning of messages.
+  std::string joined;  // Which ranks these are: "rank 0 on node0, rank 2 on node1".
+  int ranks = 1;       // Of the whole group: averages are over them.
+};
+
+/// One rank of each host joined by Gloo. `gloo`: a backend that nobody else uses, whose ranks are the hosts.
+///
+/// float16 and bfloat16 cross as they are and are rounded at each host; int16, which Gloo does not know,
+/// crosses as int32; a bool as a byte.
+std::unique_ptr<shm::Lane> make_gloo_lane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place,
+                                          FailureNote note);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,58 @@
+#include "device_copy.hpp"
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "lockstep/comm/cuda.hpp"
+
+namespace lockstep {
+
+/// The end of a copy.
+struct ArrivingBatch::Copied {
+  at::Device device;
+  c10::Event event;
+};
+
+/// The stream of the copies.
+struct DeviceCopy::Lane {
+  c10::Stream stream;
+};
+
+Batch ArrivingBatch::receive() && {
+  if (!copied_) return std::move(batch_);
+  const c10::impl::VirtualGuardImpl streams(copied_->device.type());
+  const auto current = streams.getStream(copied_->device);
+  copied_->event.block(current);
+  for (const auto& [name, tensor] : batch_.items()) {
+    // The memory is the copy stream's: its next use has to wait for what this stream does with it.
+    if (tensor.defined()) tensor.record_stream(current);
+  }
+  return std::move(batch_);
+}
+
+DeviceCopy::DeviceCopy(at::Device device, bool pin, bool beside) : device_(device) {
+  if (!pin && !device.is_cuda()) return;
+  const bool cuda = cuda_device_count() > 0;
+  beside = beside && device.is_cuda();
+  pin_ = cuda && (pin || beside);
+  if (!cuda || !beside) return;
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  if (!device_.has_index()) device_ = streams.getDevice();
+  lane_ = std::make_shared<const Lane>(Lane{streams.getStreamFromGlobalPool(device_)});
+}
+
+ArrivingBatch DeviceCopy::send(Batch batch) const {
+  if (pin_) batch = batch.pin_memory();
+  if (!lane_) return ArrivingBatch(std::move(batch));
+  const c10::StreamGuard guard(lane_->stream);
+  ArrivingBatch arriving(batch.to(device_, /*non_blocking=*/true));
+  arriving.copied_ =
+      std::make_shared<ArrivingBatch::Copied>(ArrivingBatch::Copied{device_, c10::Event(device_.type())});
+  arriving.copied_->event.record(lane_->stream);
+  return arriving;
+}
+
+Batch DeviceCopy::finish(ArrivingBatch arriving) const { return std::move(arriving).receive().to(device_); }
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include "lockstep/data/sharding.hpp"
+
+#include <algorithm>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+std::int64_t rounded_down(std::int64_t value, std::int64_t unit) { return value - value % unit; }
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  return rounded_down(value, unit) + (value % unit != 0 ? unit : 0);
+}
+
+/// How many places are dealt to the ranks where `left` samples are left.
+std::int64_t dealt(std::int64_t left, const BatchPlanOptions& options) {
+  const auto global = global_batch_size(options);
+  if (options.drop_last) return rounded_down(left, global);
+  if (!options.how.even_batches || options.num_replicas == 1) return left;
+  return rounded_up(left, options.how.sharding == Sharding::by_sample ? options.num_replicas : global);
+}
+
+/// Places are dealt in runs: of one sample, or of one batch.
+std::int64_t run_length(const BatchPlanOptions& options) {
+  return options.how.sharding == Sharding::by_sample ? 1 : rank_batch_size(options);
+}
+
+/// How many of the first `places` places are this rank's.
+std::int64_t share(std::int64_t places, const BatchPlanOptions& options) {
+  const auto run = run_length(options);
+  const auto round = run * options.num_replicas;
+  const auto begun = places % round - run * options.rank;
+  return places / round * run + std::clamp<std::int64_t>(begun, 0, run);
+}
+
+/// The place of this rank's sample number `local`.
+std::int64_t place_of(std::int64_t local, const BatchPlanOptions& options) {
+  const auto run = run_length(options);
+  return (local / run * options.num_replicas + options.rank) * run + local % run;
+}
+
+std::int64_t checked_consumed(std::int64_t consumed, std::int64_t length) {
+  if (consumed >= 0 && consumed <= length) return consumed;
+  throw UsageError("a position of " + std::to_string(consumed) + " samples is outside the epoch, which has " +
+                   std::to_string(length) + ". Continue with the same data set and sampler.");
+}
+
+const BatchPlanOptions& checked(const BatchPlanOptions& options) {
+  check_plan_options(options);
+  return options;
+}
+
+}  // namespace
+
+std::string to_string(Sharding sharding) {
+  return sharding == Sharding::by_sample ? "by_sample" : "by_batch";
+}
+
+void check_plan_options(const BatchPlanOptions& options) {
+  const auto refuse = [](const std::string& text) { throw UsageError("dividing an epoch: " + text); };
+  if (options.num_replicas < 1) {
+    refuse("num_replicas must be 1 or more, but is " + std::to_string(options.num_replicas) + ".");
+  }
+  if (options.rank < 0 || options.rank >= options.num_replicas) {
+    refuse("rank must be from 0 to " + std::to_string(options.num_replicas - 1) + ", but is " +
+           std::to_string(options.rank) + ".");
+  }
+  constexpr std::int64_t kLargest = std::int64_t{1} << 31;
+  if (options.batch_size < 1 || options.batch_size > kLargest) {
+    refuse("batch_size must be from 1 to 2^31, but is " + std::to_string(options.batch_size) + ".");
+  }
+  if (options.how.split_batches && options.batch_size % options.num_replicas != 0) {
+    refuse("with split_batches the batch size is that of all ranks, and " +
+           std::to_string(options.batch_size) + " cannot be divided by " +
+           std::to_string(options.num_replicas) + " ranks. Choose a multiple of the number of ranks.");
+  }
+}
+
+std::int64_t rank_batch_size(const BatchPlanOptions& options) {
+  return options.how.split_batches ? options.batch_size / options.num_replicas : options.batch_size;
+}
+
+std::int64_t global_batch_size(const BatchPlanOptions& options) {
+  return rank_batch_size(options) * options.num_replicas;
+}
+
+std::int64_t count_batches(std::int64_t left, const BatchPlanOptions& options) {
+  const auto size = rank_batch_size(options);
+  return rounded_up(share(dealt(left, options), options), size) / size;
+}
+
+BatchPlan::BatchPlan(std::span<const std::int64_t> order, std::int64_t consumed,
+                     const BatchPlanOptions& options)
+    : length_(static_cast<std::int64_t>(order.size())),
+      consumed_(checked_consumed(consumed, length_)),
+      batch_size_(rank_batch_size(checked(options))),
+      global_batch_size_(global_batch_size(options)) {
+  const auto left = length_ - consumed_;
+  const auto places = dealt(left, options);
+  const auto mine = share(places, options);
+  valid_ = share(std::min(left, places), options);
+  indices_.reserve(static_cast<std::size_t>(mine));
+  for (std::int64_t local = 0; local < mine; ++local) {
+    // Past its end the order starts again.
+    const auto place = (consumed_ + place_of(local, options)) % length_;
+    indices_.push_back(order[static_cast<std::size_t>(place)]);
+  }
+}
+
+std::int64_t BatchPlan::count() const noexcept {
+  return rounded_up(static_cast<std::int64_t>(indices_.size()), batch_size_) / batch_size_;
+}
+
+std::span<const std::int64_t> BatchPlan::indices(std::int64_t number) const {
+  const auto first = static_cast<std::size_t>(number * batch_size_);
+  return std::span(indices_).subspan(
+      first, std::min(static_cast<std::size_t>(batch_size_), indices_.size() - first));
+}
+
+std::int64_t BatchPlan::valid_rows(std::int64_t number) const {
+  const auto rows = static_cast<std::int64_t>(indices(number).size());
+  return std::clamp<std::int64_t>(valid_ - number * batch_size_, 0, rows);
+}
+
+std::int64_t BatchPlan::consumed_after(std::int64_t number) const noexcept {
+  return std::min(consumed_ + (number + 1) * global_batch_size_, length_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include "image_kernels.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+/// One step of SplitMix64: the next of a sequence of 64 random bits.
+std::uint64_t next_bits(std::uint64_t& state) noexcept {
+  state += 0x9E3779B97F4A7C15ULL;
+  std::uint64_t value = state;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
+  return value ^ (value >> 31);
+}
+
+/// A whole number from 0 to `count` - 1; `count` is far below 2^32, so that the bias does not matter.
+std::int64_t next_below(std::uint64_t& state, std::int64_t count) noexcept {
+  return static_cast<std::int64_t>(((next_bits(state) >> 32) * static_cast<std::uint64_t>(count)) >> 32);
+}
+
+/// The part of a row of the window that lies in the image, in columns of the window.
+struct Inside {
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+Inside inside_of(const ImageGeometry& geometry, const ImageDraw& draw) {
+  const auto begin = std::clamp<std::int64_t>(-draw.left, 0, geometry.out_width);
+  const auto end = std::clamp<std::int64_t>(geometry.width - draw.left, begin, geometry.out_width);
+  return {begin, end};
+}
+
+template <class Value, class Pixel>
+void write_row(const Pixel* row, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
+               const Value& value) {
+  const auto [begin, end] = inside_of(geometry, draw);
+  const float outside = value(Pixel{0});
+  std::fill(out, out + begin, outside);
+  const auto step = geometry.column_stride;
+  if (step == 1) {
+    for (std::int64_t x = begin; x < end; ++x) out[x] = value(row[x + draw.left]);
+  } else {
+    for (std::int64_t x = begin; x < end; ++x) out[x] = value(row[(x + draw.left) * step]);
+  }
+  std::fill(out + end, out + geometry.out_width, outside);
+  if (draw.flip) std::reverse(out, out + geometry.out_width);
+}
+
+template <class Value, class Pixel>
+void write_channel(const Pixel* channel, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
+                   const Value& value) {
+  for (std::int64_t y = 0; y < geometry.out_height; ++y, out += geometry.out_width) {
+    const auto row = y + draw.top;
+    if (row < 0 || row >= geometry.height) {
+      std::fill(out, out + geometry.out_width, value(Pixel{0}));
+    } else {
+      write_row(channel + row * geometry.row_stride, out, geometry, draw, value);
+    }
+  }
+}
+
+}  // namespace
+
+ImageDraw draw_image(const ImageGeometry& geometry, std::int64_t padding, double flip_probability,
+                     std::uint64_t seed) noexcept {
+  const auto rows = geometry.height + 2 * padding - geometry.out_height + 1;
+  const auto columns = geometry.width + 2 * padding - geometry.out_width + 1;
+  ImageDraw draw;
+  draw.top = next_below(seed, rows) - padding;
+  draw.left = next_below(seed, columns) - padding;
+  draw.flip = static_cast<double>(next_bits(seed) >> 11) * 0x1p-53 < flip_probability;
+  return draw;
+}
+
+PixelScale::PixelScale(std::vector<float> mean, std::vector<float> std)
+    : mean_(std::move(mean)), std_(std::move(std)) {
+  const auto channels = std::max<std::size_t>(mean_.size(), 1);
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    for (int byte = 0; byte < 256; ++byte) {
+      bytes_.push_back(of(static_cast<float>(byte) / 255.0F, static_cast<std::int64_t>(channel)));
+    }
+  }
+}
+
+void transform_image(const std::uint8_t* image, float* out, const ImageGeometry& geometry,
+                     const ImageDraw& draw, const PixelScale& scale) {
+  const auto pixels = geometry.out_height * geometry.out_width;
+  for (std::int64_t channel = 0; channel < geometry.channels; ++channel) {
+    write_channel(image + channel * geometry.channel_stride, out + channel * pixels, geometry, draw,
+                  [table = scale.bytes(channel)](std::uint8_t byte) { return table[byte]; });
+  }
+}
+
+void transform_image(const float* image, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
+                     const PixelScale& scale) {
+  const auto pixels = geometry.out_height * geometry.out_width;
+  for (std::int64_t channel = 0; channel < geometry.channels; ++channel) {
+    write_channel(image + channel * geometry.channel_stride, out + channel * pixels, geometry, draw,
+                  [&](float value) { return scale.of(value, channel); });
+  }
+}
+
+}  // namespace lockstep

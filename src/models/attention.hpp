@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace lockstep::models {
+
+/// [rows, length, heads * size] as [rows, heads, length, size], without a copy.
+at::Tensor split_heads(const at::Tensor& states, std::int64_t heads);
+
+/// The inverse of split_heads.
+at::Tensor merge_heads(const at::Tensor& states);
+
+/// What a query may look at, for attend().
+struct AttentionMask {
+  /// True or a number to be added, spread over [rows, heads, queries, keys]; undefined: everything.
+  at::Tensor mask = {};
+  /// Only keys at or before the query's own place. Not together with a mask.
+  bool causal = false;
+};
+
+/// Attention over heads as split_heads makes them, by LibTorch's fused kernels; merged again.
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  const AttentionMask& mask, double dropout);
+
+/// A mask for attend() from one of [rows, keys] that is 1 where there is a token and 0 where there is
+/// padding. Undefined when it is undefined.
+at::Tensor padding_mask(const at::Tensor& attention_mask);
+
+/// An activation under its name in Hugging Face's configurations: gelu, gelu_new, gelu_pytorch_tanh, relu,
+/// silu, swish, tanh.
+at::Tensor activate(const std::string& name, const at::Tensor& values);
+
+/// The names that activate() knows.
+inline constexpr std::initializer_list<const char*> kActivations = {
+    "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"};
+
+}  // namespace lockstep::models

@@ -1,0 +1,116 @@
+#include "lockstep/models/bart.hpp"
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/init.h>
+
+#include "bart_layers.hpp"
+#include "lockstep/core/error.hpp"
+#include "module_state.hpp"
+
+namespace lockstep::models {
+namespace {
+
+void check(const BartConfig& config) {
+  const std::int64_t heads[] = {config.encoder_attention_heads, config.decoder_attention_heads};
+  for (const std::int64_t count : heads) {
+    if (count < 1 || config.d_model % count != 0) {
+      throw UsageError("a BART's d_model (" + std::to_string(config.d_model) +
+                       ") must be a multiple of its attention heads (" + std::to_string(count) + ")");
+    }
+  }
+}
+
+void initialize(torch::nn::Module& module, const BartConfig& config) {
+  const at::NoGradGuard no_grad;
+  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
+    torch::nn::init::normal_(linear->weight, 0, config.init_std);
+    linear->bias.zero_();
+  } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
+    torch::nn::init::normal_(embedding->weight, 0, config.init_std);
+    if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();
+  }
+}
+
+void check_length(const at::Tensor& ids, const BartConfig& config, const char* what) {
+  if (ids.dim() == 2 && ids.size(1) <= config.max_position_embeddings) return;
+  throw UsageError(std::string("BART takes ") + what + " [rows, tokens] of at most " +
+                   std::to_string(config.max_position_embeddings) + " tokens; got " + c10::str(ids.sizes()));
+}
+
+}  // namespace
+
+BartForConditionalGenerationImpl::BartForConditionalGenerationImpl(const BartConfig& config)
+    : config_(config) {
+  check(config);
+  model_ = register_module("model", std::make_shared<BartBodyImpl>(config));
+  final_logits_bias_ = register_buffer("final_logits_bias", torch::zeros({1, config.vocab_size}));
+  apply([&](torch::nn::Module& module) { initialize(module, config_); });
+}
+
+BartForConditionalGenerationImpl::~BartForConditionalGenerationImpl() = default;
+
+at::Tensor BartForConditionalGenerationImpl::head(const at::Tensor& states) const {
+  return at::linear(states, model_->embedding()) + final_logits_bias_;
+}
+
+at::Tensor BartForConditionalGenerationImpl::forward(const at::Tensor& input_ids,
+                                                     const at::Tensor& attention_mask,
+                                                     const at::Tensor& decoder_input_ids) {
+  check_length(input_ids, config_, "input_ids");
+  check_length(decoder_input_ids, config_, "decoder_input_ids");
+  const AttentionMask mask{.mask = padding_mask(attention_mask)};
+  const KeyValueCache source = model_->decoder->source_keys(model_->encoder(input_ids, mask));
+  return head(model_->decoder(decoder_input_ids, BartContext{.source = &source, .source_mask = mask}));
+}
+
+at::Tensor shift_right(const at::Tensor& labels, const BartConfig& config) {
+  const at::Tensor start = at::full({labels.size(0), 1}, config.decoder_start_token_id, labels.options());
+  const at::Tensor shifted = at::cat({start, labels.narrow(1, 0, labels.size(1) - 1)}, 1);
+  return shifted.masked_fill(shifted == -100, config.pad_token_id);
+}
+
+at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  return torch::nn::functional::cross_entropy(logits.reshape({-1, logits.size(-1)}), labels.reshape({-1}));
+}
+
+at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input_ids,
+                    const at::Tensor& attention_mask, GenerationConfig config) {
+  const at::NoGradGuard no_grad;
+  const BartConfig& sizes = model->config();
+  check_length(input_ids, sizes, "input_ids");
+  if (!config.eos_token_id) config.eos_token_id = sizes.eos_token_id;
+  if (!config.pad_token_id) config.pad_token_id = sizes.pad_token_id;
+  AttentionMask mask{.mask = padding_mask(attention_mask)};
+  KeyValueCache source = model->body().decoder->source_keys(model->body().encoder(input_ids, mask));
+  KeyValueCache cache;
+  const TokenModel steps = {.next =
+                                [&](const at::Tensor& tokens) {
+                                  const BartContext context{
+                                      .source = &source, .source_mask = mask, .cache = &cache};
+                                  return model->head(model->body().decoder(tokens, context)).select(1, -1);
+                                },
+                            .reorder =
+                                [&](const at::Tensor& rows) {
+                                  cache.reorder(rows);
+                                  source.reorder(rows);
+                                  if (mask.mask.defined()) mask.mask = mask.mask.index_select(0, rows);
+                                }};
+  const at::Tensor start =
+      at::full({input_ids.size(0), 1}, sizes.decoder_start_token_id, input_ids.options());
+  return generate(steps, start, config);
+}
+
+BartForConditionalGeneration load_bart(const std::filesystem::path& folder) {
+  BartForConditionalGeneration model(BartConfig::from_file(folder));
+  load_pretrained(folder, state_of(*model),
+                  {.base_prefix = "model.",
+                   .new_heads = {"final_logits_bias"},
+                   .other_heads = {"lm_head.", "classification_head.", "qa_outputs."}});
+  return model;
+}
+
+void save_pretrained(BartForConditionalGeneration& model, const std::filesystem::path& folder) {
+  save_pretrained(folder, state_of(*model), model->config().to_json());
+}
+
+}  // namespace lockstep::models

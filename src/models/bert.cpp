@@ -1,0 +1,225 @@
+#include "lockstep/models/bert.hpp"
+
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+
+#include "attention.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::models {
+namespace {
+
+using torch::nn::Dropout;
+using torch::nn::Embedding;
+using torch::nn::LayerNorm;
+using torch::nn::Linear;
+
+LayerNorm layer_norm(const BertConfig& config) {
+  return LayerNorm(torch::nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps));
+}
+
+void check(const BertConfig& config) {
+  if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0) {
+    throw UsageError("a BERT's hidden_size (" + std::to_string(config.hidden_size) +
+                     ") must be a multiple of its num_attention_heads (" +
+                     std::to_string(config.num_attention_heads) + ")");
+  }
+}
+
+/// As transformers' _init_weights.
+void initialize(torch::nn::Module& module, const BertConfig& config) {
+  const at::NoGradGuard no_grad;
+  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
+    torch::nn::init::normal_(linear->weight, 0, config.initializer_range);
+    linear->bias.zero_();
+  } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
+    torch::nn::init::normal_(embedding->weight, 0, config.initializer_range);
+    if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();
+  }
+}
+
+class BertSelfAttentionImpl : public torch::nn::Module {
+ public:
+  explicit BertSelfAttentionImpl(const BertConfig& config)
+      : heads_(config.num_attention_heads), dropout_(config.attention_probs_dropout_prob) {
+    query_ = register_module("query", Linear(config.hidden_size, config.hidden_size));
+    key_ = register_module("key", Linear(config.hidden_size, config.hidden_size));
+    value_ = register_module("value", Linear(config.hidden_size, config.hidden_size));
+  }
+
+  at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
+    return attend(split_heads(query_(states), heads_), split_heads(key_(states), heads_),
+                  split_heads(value_(states), heads_), {.mask = mask}, is_training() ? dropout_ : 0.0);
+  }
+
+ private:
+  std::int64_t heads_;
+  double dropout_;
+  Linear query_{nullptr}, key_{nullptr}, value_{nullptr};
+};
+TORCH_MODULE(BertSelfAttention);
+
+/// A linear layer, dropout, and the sum with what went round them, normalised.
+class BertOutputLayerImpl : public torch::nn::Module {
+ public:
+  BertOutputLayerImpl(const BertConfig& config, std::int64_t inputs) {
+    dense_ = register_module("dense", Linear(inputs, config.hidden_size));
+    norm_ = register_module("LayerNorm", layer_norm(config));
+    dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
+  }
+
+  at::Tensor forward(const at::Tensor& states, const at::Tensor& around) {
+    return norm_(dropout_(dense_(states)) + around);
+  }
+
+ private:
+  Linear dense_{nullptr};
+  LayerNorm norm_{nullptr};
+  Dropout dropout_{nullptr};
+};
+TORCH_MODULE(BertOutputLayer);
+
+class BertAttentionImpl : public torch::nn::Module {
+ public:
+  explicit BertAttentionImpl(const BertConfig& config) {
+    self_ = register_module("self", BertSelfAttention(config));
+    output_ = register_module("output", BertOutputLayer(config, config.hidden_size));
+  }
+
+  at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
+    return output_(self_(states, mask), states);
+  }
+
+ private:
+  BertSelfAttention self_{nullptr};
+  BertOutputLayer output_{nullptr};
+};
+TORCH_MODULE(BertAttention);
+
+class BertIntermediateImpl : public torch::nn::Module {
+ public:
+  explicit BertIntermediateImpl(const BertConfig& config) : activation_(config.hidden_act) {
+    dense_ = register_module("dense", Linear(config.hidden_size, config.intermediate_size));
+  }
+  at::Tensor forward(const at::Tensor& states) { return activate(activation_, dense_(states)); }
+
+ private:
+  std::string activation_;
+  Linear dense_{nullptr};
+};
+TORCH_MODULE(BertIntermediate);
+
+class BertLayerImpl : public torch::nn::Module {
+ public:
+  explicit BertLayerImpl(const BertConfig& config) {
+    attention_ = register_module("attention", BertAttention(config));
+    intermediate_ = register_module("intermediate", BertIntermediate(config));
+    output_ = register_module("output", BertOutputLayer(config, config.intermediate_size));
+  }
+
+  at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
+    const at::Tensor attended = attention_(states, mask);
+    return output_(intermediate_(attended), attended);
+  }
+
+ private:
+  BertAttention attention_{nullptr};
+  BertIntermediate intermediate_{nullptr};
+  BertOutputLayer output_{nullptr};
+};
+TORCH_MODULE(BertLayer);
+
+}  // namespace
+
+class BertEmbeddingsImpl : public torch::nn::Module {
+ public:
+  explicit BertEmbeddingsImpl(const BertConfig& config) {
+    const auto words = torch::nn::EmbeddingOptions(config.vocab_size, config.hidden_size);
+    words_ = register_module("word_embeddings",
+                             Embedding(torch::nn::EmbeddingOptions(words).padding_idx(config.pad_token_id)));
+    positions_ =
+        register_module("position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size));
+    types_ = register_module("token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size));
+    norm_ = register_module("LayerNorm", layer_norm(config));
+    dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
+  }
+
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types) {
+    const at::Tensor places = torch::arange(ids.size(1), ids.options().dtype(at::kLong));
+    const at::Tensor kinds = types.defined() ? types : at::zeros_like(ids);
+    return dropout_(norm_(words_(ids) + types_(kinds) + positions_(places).unsqueeze(0)));
+  }
+
+ private:
+  Embedding words_{nullptr}, positions_{nullptr}, types_{nullptr};
+  LayerNorm norm_{nullptr};
+  Dropout dropout_{nullptr};
+};
+
+class BertEncoderImpl : public torch::nn::Module {
+ public:
+  explicit BertEncoderImpl(const BertConfig& config) {
+    layers_ = register_module("layer", torch::nn::ModuleList());
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) layers_->push_back(BertLayer(config));
+  }
+
+  at::Tensor forward(at::Tensor states, const at::Tensor& mask) {
+    for (const auto& layer : *layers_) states = layer->as<BertLayerImpl>()->forward(states, mask);
+    return states;
+  }
+
+ private:
+  torch::nn::ModuleList layers_{nullptr};
+};
+
+class BertPoolerImpl : public torch::nn::Module {
+ public:
+  explicit BertPoolerImpl(const BertConfig& config) {
+    dense_ = register_module("dense", Linear(config.hidden_size, config.hidden_size));
+  }
+  at::Tensor forward(const at::Tensor& states) { return at::tanh(dense_(states.select(1, 0))); }
+
+ private:
+  Linear dense_{nullptr};
+};
+
+BertModelImpl::BertModelImpl(const BertConfig& config, bool add_pooling_layer) : config_(config) {
+  check(config);
+  embeddings_ = register_module("embeddings", std::make_shared<BertEmbeddingsImpl>(config));
+  encoder_ = register_module("encoder", std::make_shared<BertEncoderImpl>(config));
+  if (add_pooling_layer) pooler_ = register_module("pooler", std::make_shared<BertPoolerImpl>(config));
+  apply([&](torch::nn::Module& module) { initialize(module, config_); });
+}
+
+BertModelImpl::~BertModelImpl() = default;
+
+BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                  const at::Tensor& token_type_ids) {
+  if (input_ids.dim() != 2 || input_ids.size(1) > config_.max_position_embeddings) {
+    throw UsageError("BERT takes input_ids [rows, tokens] of at most " +
+                     std::to_string(config_.max_position_embeddings) + " tokens; got " +
+                     c10::str(input_ids.sizes()));
+  }
+  BertOutput output;
+  output.last_hidden_state =
+      encoder_->forward(embeddings_->forward(input_ids, token_type_ids), padding_mask(attention_mask));
+  if (pooler_) output.pooler_output = pooler_->forward(output.last_hidden_state);
+  return output;
+}
+
+BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config) {
+  bert_ = register_module("bert", BertModel(config));
+  dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
+  classifier_ = register_module("classifier", Linear(config.hidden_size, config.num_labels));
+  initialize(*classifier_, config);
+}
+
+at::Tensor BertForSequenceClassificationImpl::forward(const at::Tensor& input_ids,
+                                                      const at::Tensor& attention_mask,
+                                                      const at::Tensor& token_type_ids) {
+  return classifier_(dropout_(bert_(input_ids, attention_mask, token_type_ids).pooler_output));
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,95 @@
+#include "config_file.hpp"
+
+#include "data/tokenizer/json_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/pretrained.hpp"
+
+namespace lockstep::models {
+namespace {
+
+std::filesystem::path file_in(const std::filesystem::path& path) {
+  return std::filesystem::is_directory(path) ? path / kConfigFileName : path;
+}
+
+}  // namespace
+
+ConfigFile::ConfigFile(const std::filesystem::path& path) : file_(file_in(path).string()) {
+  json_ = tokenizer::parse_json(tokenizer::read_text_file(file_), file_);
+  if (!json_.is_object()) throw DataError(file_ + " is no model configuration: expected a JSON object");
+}
+
+const nlohmann::json* ConfigFile::find(const char* field) const {
+  const auto found = json_.find(field);
+  return found == json_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void ConfigFile::fail(const char* field, const std::string& what) const {
+  throw DataError(file_ + ": the field '" + field + "' is " + json_.at(field).dump() + ", expected " + what);
+}
+
+void ConfigFile::require_type(const std::string& type) const {
+  const auto* found = find("model_type");
+  if (found && *found != type)
+    fail("model_type", "'" + type + "': this is the configuration of another model");
+}
+
+void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t least) const {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  const auto* found = find(field);
+  if (!found) return;
+  const bool fits = found->is_number_integer() && *found >= least && *found < kMost;
+  if (!fits) fail(field, "a whole number of at least " + std::to_string(least) + " and below 2^31");
+  value = found->get<std::int64_t>();
+}
+
+void ConfigFile::real(const char* field, double& value, double most) const {
+  const auto* found = find(field);
+  if (!found) return;
+  const bool fits = found->is_number() && *found >= 0 && *found <= most;
+  if (!fits) fail(field, "a number from 0 to " + std::to_string(most));
+  value = found->get<double>();
+}
+
+void ConfigFile::text(const char* field, std::string& value) const {
+  const auto* found = find(field);
+  if (!found) return;
+  if (!found->is_string()) fail(field, "a text");
+  value = found->get<std::string>();
+}
+
+void ConfigFile::flag(const char* field, bool& value) const {
+  const auto* found = find(field);
+  if (!found) return;
+  if (!found->is_boolean()) fail(field, "true or false");
+  value = found->get<bool>();
+}
+
+void ConfigFile::choice(const char* field, std::string& value,
+                        std::initializer_list<const char*> known) const {
+  std::string chosen = value;
+  text(field, chosen);
+  std::string names;
+  for (const char* name : known) {
+    if (chosen == name) {
+      value = chosen;
+      return;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  fail(field, "one of " + names);
+}
+
+void ConfigFile::require(const char* field, bool value) const {
+  bool found = value;
+  flag(field, found);
+  if (found != value) fail(field, std::string(value ? "true" : "false") + ": the other is not implemented");
+}
+
+void ConfigFile::labels(std::int64_t& value) const {
+  if (const auto* names = find("id2label"); names && names->is_object() && !names->empty()) {
+    value = static_cast<std::int64_t>(names->size());
+  }
+  number("num_labels", value);
+}
+
+}  // namespace lockstep::models

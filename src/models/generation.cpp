@@ -1,0 +1,155 @@
+#include "lockstep/models/generation.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "beam_search.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::models {
+namespace {
+
+void check(const at::Tensor& tokens, const GenerationConfig& config) {
+  if (tokens.dim() != 2 || tokens.size(0) < 1 || tokens.size(1) < 1 || tokens.scalar_type() != at::kLong) {
+    throw UsageError("generate takes int64 tokens [rows, length] of at least one row and token; got " +
+                     c10::str(tokens.scalar_type()) + " " + c10::str(tokens.sizes()));
+  }
+  if (config.max_new_tokens < 1 || config.num_beams < 1) {
+    throw UsageError("generate needs max_new_tokens and num_beams of at least 1");
+  }
+  if (config.do_sample && config.num_beams > 1) {
+    throw UsageError("generate follows beams or draws (do_sample), not both");
+  }
+  if (config.temperature <= 0 || config.top_k < 0 || config.top_p <= 0 || config.top_p > 1) {
+    throw UsageError("generate needs temperature > 0, top_k >= 0 and 0 < top_p <= 1");
+  }
+}
+
+/// Without the tokens that together have less than 1 - top_p of the probability.
+at::Tensor within_top_p(const at::Tensor& logits, double top_p) {
+  const auto [sorted, order] = logits.sort(-1);
+  at::Tensor out = sorted.softmax(-1).cumsum(-1) <= 1 - top_p;
+  out.select(-1, -1).fill_(false);
+  return logits.masked_fill(at::zeros_like(out).scatter(-1, order, out), -INFINITY);
+}
+
+at::Tensor drawn(at::Tensor logits, const GenerationConfig& config, at::Generator& generator) {
+  logits = logits.to(at::kFloat).cpu() / config.temperature;
+  if (config.top_k > 0 && config.top_k < logits.size(-1)) {
+    const auto least = std::get<0>(logits.topk(config.top_k)).select(-1, -1).unsqueeze(-1);
+    logits = logits.masked_fill(logits < least, -INFINITY);
+  }
+  if (config.top_p < 1) logits = within_top_p(logits, config.top_p);
+  return logits.softmax(-1).multinomial(1, false, generator).squeeze(-1);
+}
+
+std::int64_t padding_of(const GenerationConfig& config) {
+  return config.pad_token_id.value_or(config.eos_token_id.value_or(0));
+}
+
+at::Tensor one_text_a_row(const TokenModel& model, const at::Tensor& tokens, const GenerationConfig& config) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(config.seed);
+  at::Tensor all = tokens;
+  at::Tensor last = tokens;
+  at::Tensor ended = at::zeros({tokens.size(0)}, tokens.options().dtype(at::kBool));
+  for (std::int64_t i = 0; i < config.max_new_tokens && !ended.all().item<bool>(); ++i) {
+    const at::Tensor logits = model.next(last);
+    at::Tensor token =
+        config.do_sample ? drawn(logits, config, generator).to(tokens.device()) : logits.argmax(-1);
+    token = token.masked_fill(ended, padding_of(config));
+    if (config.eos_token_id) ended = ended.logical_or(token == *config.eos_token_id);
+    last = token.unsqueeze(1);
+    all = at::cat({all, last}, 1);
+  }
+  return all;
+}
+
+/// Beams for all rows of a batch; the model's rows are the rows' running beams, one row after the other.
+class BeamSearch {
+ public:
+  BeamSearch(const TokenModel& model, const at::Tensor& tokens, const GenerationConfig& config)
+      : model_(model), prompt_(tokens), config_(config) {
+    rows_.assign(static_cast<std::size_t>(tokens.size(0)), RowBeams(config));
+  }
+
+  at::Tensor run() {
+    at::Tensor next = prompt_;
+    for (std::int64_t i = 0; i < config_.max_new_tokens && !done(); ++i) {
+      const at::Tensor log_probs = model_.next(next).to(at::kFloat).log_softmax(-1).cpu();
+      next = step(log_probs);
+    }
+    return texts();
+  }
+
+ private:
+  bool done() const {
+    return std::all_of(rows_.begin(), rows_.end(), [](const RowBeams& row) { return row.done(); });
+  }
+
+  /// The last tokens of the beams that go on. A finished row keeps its place in the batch until all are.
+  at::Tensor step(const at::Tensor& log_probs) {
+    std::vector<std::int64_t> origins, tokens, from;
+    std::int64_t first = 0;
+    for (auto& row : rows_) {
+      const auto beams = static_cast<std::int64_t>(row.running().size());
+      row.step(best_of(row, log_probs.narrow(0, first, beams)), from);
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        origins.push_back(first + from[i]);
+        tokens.push_back(row.running()[i].tokens.back());
+      }
+      first += beams;
+    }
+    if (origins.empty()) return {};
+    const auto options = prompt_.options();
+    model_.reorder(at::tensor(origins, at::kLong).to(options.device()));
+    return at::tensor(tokens, at::kLong).to(options.device()).unsqueeze(1);
+  }
+
+  std::vector<Continuation> best_of(const RowBeams& row, const at::Tensor& log_probs) const {
+    const std::int64_t beams = log_probs.size(0);
+    const std::int64_t vocabulary = log_probs.size(1);
+    if (beams == 0) return {};
+    std::vector<float> scores;
+    for (const auto& beam : row.running()) scores.push_back(beam.score);
+    const at::Tensor sums = (log_probs + at::tensor(scores, at::kFloat).unsqueeze(1)).flatten();
+    const auto [best, places] = sums.topk(std::min(2 * config_.num_beams, sums.numel()));
+    std::vector<Continuation> ways;
+    for (std::int64_t i = 0; i < best.numel(); ++i) {
+      const auto place = places[i].item<std::int64_t>();
+      ways.push_back({place / vocabulary, place % vocabulary, best[i].item<float>()});
+    }
+    return ways;
+  }
+
+  at::Tensor texts() const {
+    std::size_t longest = 0;
+    for (const auto& row : rows_) longest = std::max(longest, row.best().size());
+    at::Tensor added =
+        at::full({prompt_.size(0), static_cast<std::int64_t>(longest)}, padding_of(config_), at::kLong);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const auto& text = rows_[i].best();
+      const auto length = static_cast<std::int64_t>(text.size());
+      added[static_cast<std::int64_t>(i)].narrow(0, 0, length).copy_(at::tensor(text, at::kLong));
+    }
+    return at::cat({prompt_, added.to(prompt_.device())}, 1);
+  }
+
+  const TokenModel& model_;
+  at::Tensor prompt_;
+  const GenerationConfig& config_;
+  std::vector<RowBeams> rows_;
+};
+
+}  // namespace
+
+at::Tensor generate(const TokenModel& model, const at::Tensor& tokens, const GenerationConfig& config) {
+  check(tokens, config);
+  const at::NoGradGuard no_grad;
+  if (config.num_beams > 1) return BeamSearch(model, tokens, config).run();
+  return one_text_a_row(model, tokens, config);
+}
+
+}  // namespace lockstep::models

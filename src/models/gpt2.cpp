@@ -1,0 +1,224 @@
+#include "lockstep/models/gpt2.hpp"
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cmath>
+
+#include "attention.hpp"
+#include "key_value_cache.hpp"
+#include "lockstep/core/error.hpp"
+#include "module_state.hpp"
+
+namespace lockstep::models {
+namespace {
+
+using torch::nn::Dropout;
+using torch::nn::Embedding;
+using torch::nn::LayerNorm;
+
+LayerNorm layer_norm(const Gpt2Config& config) {
+  return LayerNorm(torch::nn::LayerNormOptions({config.n_embd}).eps(config.layer_norm_epsilon));
+}
+
+/// A linear layer whose weight is [inputs, outputs]: GPT-2's files have it so.
+class Conv1DImpl : public torch::nn::Module {
+ public:
+  Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread) {
+    weight_ = register_parameter("weight", torch::empty({inputs, outputs}));
+    bias_ = register_parameter("bias", torch::zeros({outputs}));
+    torch::nn::init::normal_(weight_, 0, spread);
+  }
+
+  at::Tensor forward(const at::Tensor& states) {
+    const auto flat = at::addmm(bias_, states.reshape({-1, states.size(-1)}), weight_);
+    return flat.view({states.size(0), states.size(1), -1});
+  }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Conv1D);
+
+/// What came before and who may look at whom, for one forward pass.
+struct Context {
+  AttentionMask mask;
+  KeyValueCache* cache = nullptr;
+};
+
+class Gpt2AttentionImpl : public torch::nn::Module {
+ public:
+  Gpt2AttentionImpl(const Gpt2Config& config, double spread)
+      : heads_(config.n_head), drop_(config.attn_pdrop) {
+    all_ = register_module("c_attn", Conv1D(config.n_embd, 3 * config.n_embd, config.initializer_range));
+    output_ = register_module("c_proj", Conv1D(config.n_embd, config.n_embd, spread));
+    dropout_ = register_module("resid_dropout", Dropout(config.resid_pdrop));
+  }
+
+  at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
+    const auto parts = all_(states).chunk(3, -1);
+    at::Tensor key = split_heads(parts[1], heads_);
+    at::Tensor value = split_heads(parts[2], heads_);
+    if (context.cache) context.cache->append(layer, key, value);
+    const double drop = is_training() ? drop_ : 0.0;
+    return dropout_(output_(attend(split_heads(parts[0], heads_), key, value, context.mask, drop)));
+  }
+
+ private:
+  std::int64_t heads_;
+  double drop_;
+  Conv1D all_{nullptr}, output_{nullptr};
+  Dropout dropout_{nullptr};
+};
+TORCH_MODULE(Gpt2Attention);
+
+class Gpt2MlpImpl : public torch::nn::Module {
+ public:
+  Gpt2MlpImpl(const Gpt2Config& config, double spread) : activation_(config.activation_function) {
+    const std::int64_t inner = config.n_inner > 0 ? config.n_inner : 4 * config.n_embd;
+    in_ = register_module("c_fc", Conv1D(config.n_embd, inner, config.initializer_range));
+    out_ = register_module("c_proj", Conv1D(inner, config.n_embd, spread));
+    dropout_ = register_module("dropout", Dropout(config.resid_pdrop));
+  }
+  at::Tensor forward(const at::Tensor& states) { return dropout_(out_(activate(activation_, in_(states)))); }
+
+ private:
+  std::string activation_;
+  Conv1D in_{nullptr}, out_{nullptr};
+  Dropout dropout_{nullptr};
+};
+TORCH_MODULE(Gpt2Mlp);
+
+class Gpt2BlockImpl : public torch::nn::Module {
+ public:
+  Gpt2BlockImpl(const Gpt2Config& config, double spread) {
+    norm1_ = register_module("ln_1", layer_norm(config));
+    attention_ = register_module("attn", Gpt2Attention(config, spread));
+    norm2_ = register_module("ln_2", layer_norm(config));
+    mlp_ = register_module("mlp", Gpt2Mlp(config, spread));
+  }
+
+  at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
+    const at::Tensor attended = states + attention_(norm1_(states), context, layer);
+    return attended + mlp_(norm2_(attended));
+  }
+
+ private:
+  LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  Gpt2Attention attention_{nullptr};
+  Gpt2Mlp mlp_{nullptr};
+};
+TORCH_MODULE(Gpt2Block);
+
+/// Tokens see those before them, and no padding. A mask that hides a token from itself would leave rows
+/// without any key: padding tokens see themselves.
+AttentionMask causal_mask(const at::Tensor& attention_mask) {
+  if (!attention_mask.defined()) return {.causal = true};
+  const std::int64_t length = attention_mask.size(1);
+  const auto options = attention_mask.options().dtype(at::kBool);
+  const at::Tensor before = at::ones({length, length}, options).tril();
+  return {.mask = padding_mask(attention_mask).logical_and(before).logical_or(at::eye(length, options))};
+}
+
+void check(const Gpt2Config& config) {
+  if (config.n_head < 1 || config.n_embd % config.n_head != 0) {
+    throw UsageError("a GPT-2's n_embd (" + std::to_string(config.n_embd) +
+                     ") must be a multiple of its n_head (" + std::to_string(config.n_head) + ")");
+  }
+}
+
+}  // namespace
+
+class Gpt2BodyImpl : public torch::nn::Module {
+ public:
+  explicit Gpt2BodyImpl(const Gpt2Config& config) {
+    tokens_ = register_module("wte", Embedding(config.vocab_size, config.n_embd));
+    places_ = register_module("wpe", Embedding(config.n_positions, config.n_embd));
+    dropout_ = register_module("drop", Dropout(config.embd_pdrop));
+    torch::nn::init::normal_(tokens_->weight, 0, config.initializer_range);
+    torch::nn::init::normal_(places_->weight, 0, config.initializer_range);
+    blocks_ = register_module("h", torch::nn::ModuleList());
+    // The layers that end a residual branch begin smaller, by the number of branches.
+    const double spread = config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
+    for (std::int64_t i = 0; i < config.n_layer; ++i) blocks_->push_back(Gpt2Block(config, spread));
+    norm_ = register_module("ln_f", layer_norm(config));
+  }
+
+  /// Logits.
+  at::Tensor forward(const at::Tensor& ids, const Context& context, std::int64_t begin) {
+    const at::Tensor places = torch::arange(begin, begin + ids.size(1), ids.options().dtype(at::kLong));
+    at::Tensor states = dropout_(tokens_(ids) + places_(places));
+    std::size_t layer = 0;
+    for (const auto& block : *blocks_) {
+      states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
+    }
+    return at::linear(norm_(states), tokens_->weight);
+  }
+
+ private:
+  Embedding tokens_{nullptr}, places_{nullptr};
+  Dropout dropout_{nullptr};
+  torch::nn::ModuleList blocks_{nullptr};
+  LayerNorm norm_{nullptr};
+};
+
+Gpt2LMHeadModelImpl::Gpt2LMHeadModelImpl(const Gpt2Config& config) : config_(config) {
+  check(config);
+  transformer_ = register_module("transformer", std::make_shared<Gpt2BodyImpl>(config));
+}
+
+Gpt2LMHeadModelImpl::~Gpt2LMHeadModelImpl() = default;
+
+at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask) {
+  if (input_ids.dim() != 2 || input_ids.size(1) > config_.n_positions) {
+    throw UsageError("GPT-2 takes input_ids [rows, tokens] of at most " +
+                     std::to_string(config_.n_positions) + " tokens; got " + c10::str(input_ids.sizes()));
+  }
+  return transformer_->forward(input_ids, {.mask = causal_mask(attention_mask)}, 0);
+}
+
+at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, KeyValueCache& cache) {
+  const std::int64_t begin = cache.length();
+  if (begin + input_ids.size(1) > config_.n_positions) {
+    throw UsageError("this GPT-2 takes at most " + std::to_string(config_.n_positions) +
+                     " tokens; these would be " + std::to_string(begin + input_ids.size(1)));
+  }
+  // A single new token may look at everything before it.
+  if (begin > 0 && input_ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");
+  return transformer_->forward(input_ids, {.mask = {.causal = begin == 0}, .cache = &cache}, begin);
+}
+
+at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  const std::int64_t last = logits.size(1) - 1;
+  const auto predicted = logits.narrow(1, 0, last).reshape({-1, logits.size(2)});
+  return torch::nn::functional::cross_entropy(predicted, labels.narrow(1, 1, last).reshape({-1}));
+}
+
+at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, GenerationConfig config) {
+  const at::NoGradGuard no_grad;
+  if (!config.eos_token_id) config.eos_token_id = model->config().eos_token_id;
+  KeyValueCache cache;
+  const TokenModel steps = {
+      .next = [&](const at::Tensor& tokens) { return model->forward(tokens, cache).select(1, -1); },
+      .reorder = [&](const at::Tensor& rows) { cache.reorder(rows); }};
+  return generate(steps, input_ids, config);
+}
+
+Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder) {
+  Gpt2LMHeadModel model(Gpt2Config::from_file(folder));
+  load_pretrained(folder, state_of(*model),
+                  {.base_prefix = "transformer.",
+                   .other_heads = {"lm_head.", "score."},
+                   .constants = {".attn.bias", ".attn.masked_bias"}});
+  return model;
+}
+
+void save_pretrained(Gpt2LMHeadModel& model, const std::filesystem::path& folder) {
+  save_pretrained(folder, state_of(*model), model->config().to_json());
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,108 @@
+#include "lockstep/optim/lr_scheduler.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+using nlohmann::json;
+
+template <class Read>
+void read_state(const std::string& text, const Read& read) {
+  try {
+    read(json::parse(text));
+  } catch (const json::exception& error) {
+    throw DataError(std::string("the state of a learning rate scheduler cannot be read: ") + error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<double> Scheduler::last_lr() const {
+  std::vector<double> rates;
+  for (const auto& group : optimizer_->param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
+}
+
+void Scheduler::set_lr(std::size_t group, double rate) {
+  optimizer_->param_groups().at(group).options().set_lr(rate);
+}
+
+std::size_t Scheduler::groups() const { return optimizer_->param_groups().size(); }
+
+LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, const ScheduleOptions& options)
+    : LrScheduler(optimizer, make_schedule(options)) {}
+
+LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, Schedule schedule)
+    : Scheduler(optimizer), schedule_(std::move(schedule)), full_rates_(last_lr()) {
+  set_rates();
+}
+
+void LrScheduler::set_rates() {
+  const double factor = schedule_(steps_);
+  for (std::size_t i = 0; i < full_rates_.size(); ++i) set_lr(i, full_rates_[i] * factor);
+}
+
+void LrScheduler::step() {
+  ++steps_;
+  set_rates();
+}
+
+std::string LrScheduler::state() const { return json{{"steps", steps_}, {"full_rates", full_rates_}}.dump(); }
+
+void LrScheduler::load_state(const std::string& text) {
+  read_state(text, [this](const json& document) {
+    const auto steps = document.at("steps").get<std::int64_t>();
+    auto rates = document.at("full_rates").get<std::vector<double>>();
+    if (rates.size() != groups() || steps < 0) {
+      throw DataError("the state of a learning rate scheduler is for " + std::to_string(rates.size()) +
+                      " parameter groups after " + std::to_string(steps) + " steps, but the optimizer has " +
+                      std::to_string(groups()) + " groups.");
+    }
+    steps_ = steps;
+    full_rates_ = std::move(rates);
+  });
+  set_rates();
+}
+
+ReduceLrOnPlateau::ReduceLrOnPlateau(torch::optim::Optimizer& optimizer, const PlateauOptions& options)
+    : Scheduler(optimizer), rule_(options) {}
+
+void ReduceLrOnPlateau::step(double metric) {
+  if (!rule_.step(metric)) return;
+  const auto rates = last_lr();
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    const double lower = std::max(rates[i] * rule_.options().factor, rule_.options().min_lr);
+    if (rates[i] - lower > rule_.options().eps) set_lr(i, lower);
+  }
+}
+
+std::string ReduceLrOnPlateau::state() const {
+  // JSON has no word for the infinity that the best metric is before the first one.
+  return json{{"best", std::isfinite(rule_.best) ? json(rule_.best) : json()},
+              {"bad_epochs", rule_.bad_epochs},
+              {"cooldown_left", rule_.cooldown_left},
+              {"rates", last_lr()}}
+      .dump();
+}
+
+void ReduceLrOnPlateau::load_state(const std::string& text) {
+  read_state(text, [this](const json& document) {
+    const auto rates = document.at("rates").get<std::vector<double>>();
+    if (rates.size() != groups())
+      throw DataError("the state of ReduceLrOnPlateau is for " + std::to_string(rates.size()) +
+                      " parameter groups, but the optimizer has " + std::to_string(groups()) + ".");
+    PlateauRule rule(rule_.options());
+    if (!document.at("best").is_null()) rule.best = document["best"].get<double>();
+    rule.bad_epochs = document.at("bad_epochs").get<std::int64_t>();
+    rule.cooldown_left = document.at("cooldown_left").get<std::int64_t>();
+    rule_ = rule;
+    for (std::size_t i = 0; i < rates.size(); ++i) set_lr(i, rates[i]);
+  });
+}
+
+}  // namespace lockstep::optim

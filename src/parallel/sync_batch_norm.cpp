@@ -1,0 +1,123 @@
+#include "lockstep/parallel/sync_batch_norm.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct GroupHolder : torch::CustomClassHolder {
+  explicit GroupHolder(ProcessGroup held) : group(std::move(held)) {}
+  ProcessGroup group;
+};
+
+/// All dimensions but the channels'.
+std::vector<std::int64_t> other_dimensions(const at::Tensor& tensor) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < tensor.dim(); ++i) dimensions.push_back(i);
+  return dimensions;
+}
+
+/// A value for each channel in a form that meets `like` element by element.
+at::Tensor over_channels(const at::Tensor& values, const at::Tensor& like) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(like.dim()), 1);
+  sizes[1] = -1;
+  return values.to(like.scalar_type()).view(sizes);
+}
+
+struct GlobalStatistics {
+  at::Tensor mean, variance;
+  double count = 0;
+};
+
+/// One exchange of each rank's count, sums and squares around its own mean (Chan's formula): subtracting the
+/// squares of large means would lose the variance.
+GlobalStatistics gather_statistics(const at::Tensor& input, const ProcessGroup& group) {
+  const std::int64_t channels = input.size(1);
+  const auto dimensions = other_dimensions(input);
+  const double rows =
+      static_cast<double>(input.numel()) / static_cast<double>(std::max<std::int64_t>(channels, 1));
+  const auto options = input.options().dtype(at::kDouble).requires_grad(false);
+  at::Tensor own = at::zeros({2 * channels + 1}, options);
+  if (rows > 0) {
+    const at::Tensor wide = input.to(at::kDouble);
+    own.narrow(0, 0, channels).copy_(wide.mean(dimensions));
+    own.narrow(0, channels, channels).copy_(wide.var(dimensions, /*unbiased=*/false));
+    own[-1] = rows;
+  }
+  at::Tensor all = at::empty({group.size(), 2 * channels + 1}, options);
+  group.all_gather_into_tensor(all.view({-1}), own);
+  const at::Tensor counts = all.select(1, 2 * channels).unsqueeze(1);
+  const at::Tensor means = all.narrow(1, 0, channels);
+  const double total = counts.sum().item<double>();
+  const at::Tensor mean = (means * counts).sum(0) / total;
+  const at::Tensor squares = (all.narrow(1, channels, channels) + (means - mean).square()) * counts;
+  return {mean, squares.sum(0) / total, total};
+}
+
+void move_running(const BatchNormStatistics& running, const GlobalStatistics& batch, double momentum) {
+  const auto move = [&](const at::Tensor& kept, const at::Tensor& fresh) {
+    if (kept.defined()) kept.mul_(1 - momentum).add_(fresh.to(kept.options()), momentum);
+  };
+  move(running.running_mean, batch.mean);
+  move(running.running_var, batch.variance * (batch.count / (batch.count - 1)));
+}
+
+struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse,
+                            double count, const ProcessGroup& group) {
+    context->save_for_backward({input, weight, mean, inverse});
+    context->saved_data["count"] = count;
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
+    at::Tensor output = (input - over_channels(mean, input)) * over_channels(inverse, input);
+    if (weight.defined()) output = output * over_channels(weight, input);
+    return bias.defined() ? output + over_channels(bias, input) : output;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
+    const auto capsule = context->saved_data["group"].toCapsule();
+    const ProcessGroup& group = static_cast<const GroupHolder*>(capsule.get())->group;
+    const at::Tensor& gradient = gradients[0];
+    const at::Tensor normal = (input - over_channels(mean, input)) * over_channels(inverse, input);
+    const auto dimensions = other_dimensions(input);
+    const at::Tensor of_bias = gradient.sum(dimensions, false, at::kDouble);
+    const at::Tensor of_weight = (gradient * normal).sum(dimensions, false, at::kDouble);
+    const at::Tensor sums = at::cat({of_bias, of_weight});
+    group.all_reduce(sums);
+    const auto means = (sums / context->saved_data["count"].toDouble()).chunk(2);
+    at::Tensor scale = over_channels(inverse, input);
+    if (weight.defined()) scale = scale * over_channels(weight, input);
+    const at::Tensor of_input =
+        (gradient - over_channels(means[0], input) - normal * over_channels(means[1], input)) * scale;
+    const auto own = [&](const at::Tensor& sum) { return weight.defined() ? sum.to(weight.options()) : sum; };
+    return {of_input, weight.defined() ? own(of_weight) : at::Tensor(), own(of_bias), {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                           const BatchNormStatistics& running, double momentum, double eps,
+                           const ProcessGroup& group) {
+  if (input.dim() < 2) throw UsageError("SyncBatchNorm expects an input of two dimensions or more.");
+  GlobalStatistics batch;
+  {
+    const at::NoGradGuard no_grad;
+    batch = gather_statistics(input.detach(), group);
+    if (batch.count < 2)
+      throw UsageError("SyncBatchNorm expects more than one value a channel over all ranks when training.");
+    move_running(running, batch, momentum);
+  }
+  const at::Tensor inverse = (batch.variance + eps).rsqrt();
+  return SyncBatchNormFunction::apply(input, weight, bias, batch.mean, inverse, batch.count, group);
+}
+
+}  // namespace lockstep

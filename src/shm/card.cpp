@@ -1,0 +1,67 @@
+#include "shm/card.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <sstream>
+
+#include "shm/host.hpp"
+#include "shm/segment.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+std::string random_word() {
+  std::array<unsigned char, 16> bytes{};
+  fill_random(bytes.data(), bytes.size());
+  std::string word;
+  for (const auto byte : bytes) {
+    word += "0123456789abcdef"[byte >> 4];
+    word += "0123456789abcdef"[byte & 15];
+  }
+  return word;
+}
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
+}
+
+void read_lines(const std::string& text, std::initializer_list<std::string*> fields) {
+  std::istringstream lines(text);
+  for (auto* field : fields) std::getline(lines, *field);
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+Card Card::make(const std::string& host) {
+  return {host.empty() ? host_identity() : host, own_host_name(), "lockstep-" + random_word(), random_word(),
+          own_cpus()};
+}
+
+Card Card::read(const std::string& text) {
+  Card card;
+  read_lines(text, {&card.host, &card.host_name, &card.socket, &card.secret, &card.cpus});
+  return card;
+}
+
+std::string Card::text() const {
+  return host + '\n' + host_name + '\n' + socket + '\n' + secret + '\n' + cpus;
+}
+
+Verdict Verdict::read(const std::string& text) {
+  Verdict verdict;
+  read_lines(text, {&verdict.reached, &verdict.trouble, &verdict.failure});
+  return verdict;
+}
+
+std::string Verdict::text() const { return reached + '\n' + one_line(trouble) + '\n' + one_line(failure); }
+
+}  // namespace lockstep::shm

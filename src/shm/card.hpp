@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep::shm {
+
+/// What a rank says of itself on the board.
+struct Card {
+  std::string host;       // Who might share memory.
+  std::string host_name;  // For messages.
+  std::string socket;     // Where it can be reached by those who might.
+  std::string secret;     // Who knows it has read this.
+  std::string cpus;
+
+  /// This rank's own, with new random words. `host`: where it says it is; empty: where it is.
+  static Card make(const std::string& host);
+  static Card read(const std::string& text);
+  std::string text() const;
+};
+
+/// How a rank got on with the others.
+struct Verdict {
+  std::string reached;  // A digit for each rank of the group: 1, this rank has reached it.
+  std::string trouble;  // Why it has no memory to share; empty: it has.
+  std::string failure;  // Why it did not reach the first one that it did not.
+
+  static Verdict read(const std::string& text);
+  std::string text() const;
+};
+
+}  // namespace lockstep::shm

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockstep::shm {
+
+/// Which ranks of a group share memory with which: a group falls into parts of ranks that all share memory
+/// with each other. A part is called a host here, although a host may have several (containers, users).
+struct Hosts {
+  std::vector<std::vector<int>>
+      ranks;    // Of the group, ascending; the parts in the order of their first ranks.
+  int own = 0;  // This rank's part.
+
+  int count() const { return static_cast<int>(ranks.size()); }
+  const std::vector<int>& mine() const { return ranks[static_cast<std::size_t>(own)]; }
+
+  /// The ranks of the smallest part.
+  int least() const {
+    const auto smallest = std::min_element(ranks.begin(), ranks.end(),
+                                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    return smallest == ranks.end() ? 0 : static_cast<int>(smallest->size());
+  }
+  bool anybody_shares() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const auto& part) { return part.size() > 1; });
+  }
+
+  /// Where a rank of the group is: its part, and its place there.
+  struct Place {
+    int host;
+    int member;
+  };
+  Place place_of(int rank) const {
+    for (int host = 0; host < count(); ++host) {
+      const auto& part = ranks[static_cast<std::size_t>(host)];
+      const auto found = std::find(part.begin(), part.end(), rank);
+      if (found != part.end()) return {host, static_cast<int>(found - part.begin())};
+    }
+    return {-1, -1};
+  }
+};
+
+/// The parts that a group falls into. `reached[a][b]`: rank a has reached rank b; what counts is that both
+/// did. The same on every rank, because all compute it from the same notes.
+inline Hosts hosts_of(const std::vector<std::vector<bool>>& reached, int own_rank) {
+  Hosts hosts;
+  const auto both = [&](std::size_t a, std::size_t b) { return reached[a][b] && reached[b][a]; };
+  for (std::size_t rank = 0; rank < reached.size(); ++rank) {
+    const auto fits = [&](const std::vector<int>& part) {
+      return std::all_of(part.begin(), part.end(),
+                         [&](int other) { return both(rank, static_cast<std::size_t>(other)); });
+    };
+    auto part = std::find_if(hosts.ranks.begin(), hosts.ranks.end(), fits);
+    if (part == hosts.ranks.end()) part = hosts.ranks.insert(part, std::vector<int>());
+    part->push_back(static_cast<int>(rank));
+  }
+  hosts.own = hosts.place_of(own_rank).host;
+  return hosts;
+}
+
+}  // namespace lockstep::shm

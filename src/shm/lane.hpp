@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+
+#include "shm/collectives.hpp"
+
+namespace lockstep::shm {
+
+/// A way between the hosts: joins one rank of each, which carries values for the others of its host.
+/// Implemented outside, so that this folder needs no network. Every host calls the same, in the same order;
+/// failures throw Error.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+
+  /// In place; the same bits on all hosts. An average is the sum divided by the number of all ranks: a host
+  /// gives its sum.
+  virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
+  /// In place at `root`; what the others' hold afterwards is of no use.
+  virtual void reduce(void* data, Elements elements, Reduction reduction, int root) = 0;
+  virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
+  /// `output` has `bytes` for each host.
+  virtual void all_gather(const void* input, void* output, std::size_t bytes) = 0;
+
+  /// This rank has failed with these words and will call nothing more: the other hosts shall not wait.
+  virtual void abandon(const char* last_words) noexcept = 0;
+};
+
+}  // namespace lockstep::shm

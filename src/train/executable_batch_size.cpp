@@ -1,0 +1,70 @@
+#include "lockstep/train/executable_batch_size.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <new>
+#include <string_view>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFitted = "fitted";
+constexpr const char* kTooLarge = "too large";
+
+/// LibTorch's allocator for CPUs has no exception of its own.
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string_view text = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("can't allocate memory") != std::string_view::npos ||
+         text.find("not enough memory") != std::string_view::npos;
+}
+
+/// How an attempt went here: kFitted, kTooLarge, or the text of another exception, which is kept.
+std::string attempt(const std::function<void(std::int64_t)>& action, std::int64_t size,
+                    std::exception_ptr& other) {
+  try {
+    action(size);
+    return kFitted;
+  } catch (const std::bad_alloc&) {
+    return kTooLarge;
+  } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) return kTooLarge;
+    other = std::current_exception();
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    other = std::current_exception();
+    return error.what();
+  }
+}
+
+/// Whether it was too large for anybody. Throws when an attempt ended otherwise.
+bool was_too_large(const std::vector<std::string>& outcomes, const std::exception_ptr& own) {
+  if (own) std::rethrow_exception(own);
+  bool large = false;
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    large = large || outcomes[rank] == kTooLarge;
+    if (outcomes[rank] == kFitted || outcomes[rank] == kTooLarge) continue;
+    throw RemoteError(
+        "find_executable_batch_size: rank " + std::to_string(rank) + " failed: " + outcomes[rank],
+        static_cast<int>(rank));
+  }
+  return large;
+}
+
+}  // namespace
+
+std::int64_t find_executable_batch_size(const Accelerator& accelerator, std::int64_t start,
+                                        const std::function<void(std::int64_t)>& action) {
+  if (start < 1) throw UsageError("find_executable_batch_size: the first size must be at least 1.");
+  for (std::int64_t size = start; size > 0; size = size * 9 / 10) {
+    std::exception_ptr other;
+    const std::string outcome = attempt(action, size, other);
+    if (!was_too_large(accelerator.process_group().all_gather_object(outcome), other)) return size;
+  }
+  throw Error("find_executable_batch_size: not even one sample fits into memory on every rank.");
+}
+
+}  // namespace lockstep

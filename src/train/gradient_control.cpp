@@ -1,0 +1,117 @@
+#include "lockstep/train/gradient_control.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <torch/nn/utils/clip_grad.h>
+
+#include "../comm/errors.hpp"
+#include "comm_hook_by_name.hpp"
+#include "gradients.hpp"
+#include "lockstep/core/heartbeat.hpp"
+
+namespace lockstep {
+namespace {
+
+at::ScalarType dtype_of(MixedPrecision precision) {
+  return precision == MixedPrecision::fp16 ? at::kHalf : at::kBFloat16;
+}
+
+std::vector<at::Tensor> parameters_of(const DistributedDataParallelBase& model) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& entry : model.parameters()) parameters.push_back(entry.tensor);
+  return parameters;
+}
+
+template <class Backward>
+void run_backward(const ProcessGroup& group, const Backward& run) {
+  process_heartbeat().perhaps_waiting("backward");
+  try {
+    run();
+  } catch (...) {
+    comm::rethrow_lost_peer("rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
+                            ": averaging the gradients in backward failed");
+  }
+}
+
+}  // namespace
+
+Autocast::Autocast(const at::Device& device, MixedPrecision precision)
+    : device_(device.type()),
+      was_on_(at::autocast::is_autocast_enabled(device_)),
+      dtype_before_(at::autocast::get_autocast_dtype(device_)) {
+  at::autocast::set_autocast_enabled(device_, precision != MixedPrecision::no);
+  if (precision != MixedPrecision::no) at::autocast::set_autocast_dtype(device_, dtype_of(precision));
+  at::autocast::increment_nesting();
+}
+
+Autocast::~Autocast() {
+  // The outermost one drops the copies of parameters: the next step changes these.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, was_on_);
+  at::autocast::set_autocast_dtype(device_, dtype_before_);
+}
+
+GradientControl::GradientControl(const ProcessGroup& group, const GradientOptions& options)
+    : group_(group),
+      options_(options),
+      gradients_(std::make_shared<train::Gradients>(group, options.accumulation, options.mixed_precision,
+                                                    options.grad_scaler)) {
+  train::comm_hook_by_name(options.comm_hook, options.comm_wrapper);  // Refuses names that are none.
+}
+
+AccumulationStep GradientControl::accumulate_for(std::vector<DistributedDataParallelBase*> models) const {
+  gradients_->begin_step();
+  return AccumulationStep(gradients_, models.empty() ? gradients_->models() : models);
+}
+
+bool GradientControl::sync_gradients() const noexcept { return gradients_->syncs(); }
+
+std::int64_t GradientControl::gradient_accumulation_steps() const noexcept { return gradients_->steps(); }
+
+void GradientControl::set_gradient_accumulation_steps(std::int64_t steps) const {
+  gradients_->set_steps(steps);
+}
+
+void GradientControl::backward(const at::Tensor& loss) const {
+  run_backward(group_, [&] { gradients_->backward(loss); });
+}
+
+void GradientControl::backward(const at::Tensor& sum, double weight) const {
+  run_backward(group_, [&] { gradients_->backward(sum, weight); });
+}
+
+MixedPrecision GradientControl::mixed_precision() const noexcept { return options_.mixed_precision; }
+
+Autocast GradientControl::autocast() const { return Autocast(group_.device(), options_.mixed_precision); }
+
+bool GradientControl::optimizer_step_was_skipped() const noexcept { return gradients_->skipped(); }
+
+void GradientControl::unscale_gradients() const { gradients_->unscale_all(); }
+
+std::optional<double> GradientControl::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
+                                                       double max_norm, double norm_type) const {
+  if (!sync_gradients()) return std::nullopt;
+  unscale_gradients();
+  return torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
+}
+
+std::optional<double> GradientControl::clip_grad_norm_(const DistributedDataParallelBase& model,
+                                                       double max_norm, double norm_type) const {
+  return clip_grad_norm_(parameters_of(model), max_norm, norm_type);
+}
+
+void GradientControl::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) const {
+  if (!sync_gradients()) return;
+  unscale_gradients();
+  torch::nn::utils::clip_grad_value_(parameters, clip_value);
+}
+
+void GradientControl::clip_grad_value_(const DistributedDataParallelBase& model, double clip_value) const {
+  clip_grad_value_(parameters_of(model), clip_value);
+}
+
+void GradientControl::add_hook(DistributedDataParallelBase& model) const {
+  auto hook = train::comm_hook_by_name(options_.comm_hook, options_.comm_wrapper);
+  if (hook) model.register_comm_hook(std::move(hook));
+}
+
+}  // namespace lockstep

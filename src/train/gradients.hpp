@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/optim/grad_scaler.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/gradient_accumulation.hpp"
+#include "lockstep/train/mixed_precision.hpp"
+
+namespace lockstep::train {
+
+/// Where a job is between two optimizer steps: the window of micro-batches, the weights of its losses, and
+/// the scale of float16.
+class Gradients {
+ public:
+  /// Throws UsageError for options out of range, and for fp16 on a CPU.
+  Gradients(const ProcessGroup& group, const GradientAccumulationOptions& options, MixedPrecision precision,
+            const optim::GradScalerOptions& scaler);
+
+  void add_model(std::shared_ptr<DistributedDataParallelBase> model) { models_.push_back(std::move(model)); }
+  void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
+  /// The first one settles the steps that a global batch size means. Throws UsageError where it does not
+  /// divide.
+  void add_loader(DataLoader::Position loader, std::int64_t batch_size);
+  void clear();
+  std::vector<DistributedDataParallelBase*> models() const;
+
+  std::int64_t steps() const noexcept { return options_.steps; }
+  void set_steps(std::int64_t steps);
+
+  /// A micro-batch begins, and ends.
+  void begin_step();
+  void end() noexcept;
+  bool syncs() const noexcept { return syncs_; }
+  bool sends_each_batch() const noexcept { return options_.sync_each_batch; }
+
+  /// Computes gradients; with a weight, they become the weighted mean at the window's end.
+  void backward(const at::Tensor& loss);
+  void backward(const at::Tensor& sum, double weight);
+
+  void unscale_all();
+  /// True when the step was made.
+  bool step(torch::optim::Optimizer& optimizer);
+  bool skipped() const noexcept { return skipped_; }
+  optim::GradScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
+
+ private:
+  void derive_steps(std::int64_t batch_size);
+  std::optional<DataLoaderProgress> progress() const;
+  void begin(const std::optional<DataLoaderProgress>& progress);
+  void demand_kind(bool weighted);
+  at::Tensor scaled(const at::Tensor& loss);
+
+  ProcessGroup group_;
+  std::vector<std::shared_ptr<DistributedDataParallelBase>> models_;
+  std::vector<torch::optim::Optimizer*> optimizers_;
+  std::vector<DataLoader::Position> loaders_;
+  GradientAccumulationOptions options_;
+  std::optional<optim::GradScaler> scaler_;
+  std::int64_t length_ = 1;
+  std::int64_t done_ = 0;
+  std::uint64_t pass_ = 0;
+  bool syncs_ = true;
+  bool skipped_ = false;
+  std::optional<bool> weighted_;
+  double weight_ = 0;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <charconv>
+
+#include "line_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/trackers.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFixedColumns = "step,time";
+constexpr std::size_t kFixed = 2;
+
+/// A field in quotes where it needs them. Line ends would make rows of several lines: they become blanks.
+std::string field(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::replace(text.begin(), text.end(), '\r', ' ');
+  if (text.find_first_of(",\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
+  return quoted + '"';
+}
+
+/// The fields of a line as they stand, quotes and all.
+std::vector<std::string> fields_of(std::string_view line) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (const char letter : line) {
+    if (letter == '"') quoted = !quoted;
+    if (letter == ',' && !quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += letter;
+    }
+  }
+  return fields;
+}
+
+class CsvTracker final : public Tracker {
+ public:
+  explicit CsvTracker(const std::filesystem::path& folder) : file_(folder / "metrics.csv") {
+    if (file_.first_line().empty()) file_.add(kFixedColumns);
+    const std::string header = file_.first_line();
+    columns_ = fields_of(header);
+    if (header != kFixedColumns && !header.starts_with(std::string(kFixedColumns) + ","))
+      throw Error("'" + (folder / "metrics.csv").string() + "' begins with '" + header +
+                  "', so it is no table of this kind. Move it away, or log to another folder.");
+  }
+
+  void log(const LogValues& values, std::int64_t step) override {
+    add_columns(values);
+    std::vector<std::string> row(columns_.size());
+    row[0] = std::to_string(step);
+    row[1] = value_text(wall_time());
+    for (const auto& [name, value] : values) row[place_of(name)] = value_text(value);
+    file_.add(joined(row));
+  }
+  void log_text(const std::string&, const std::string&, std::int64_t) override {}
+  void log_histogram(const std::string&, const Histogram&, std::int64_t) override {}
+  void log_hyperparameters(const HyperParameters&, const std::vector<std::string>&) override {}
+  void resume_at(std::int64_t step) override {
+    file_.rewrite([step](std::string_view line) -> std::optional<std::string> {
+      std::int64_t of_line = 0;
+      const auto parsed = std::from_chars(line.data(), line.data() + line.size(), of_line);
+      const bool later = parsed.ec == std::errc() && of_line > step;
+      return later ? std::nullopt : std::optional<std::string>(line);
+    });
+  }
+
+ private:
+  static std::string joined(const std::vector<std::string>& fields) {
+    std::string line;
+    for (std::size_t i = 0; i < fields.size(); ++i) line += (i == 0 ? "" : ",") + fields[i];
+    return line;
+  }
+
+  /// The fixed columns are no values, whatever a value is called.
+  std::size_t place_of(const std::string& name) const {
+    const auto found = std::find(columns_.begin() + kFixed, columns_.end(), field(name));
+    return static_cast<std::size_t>(found - columns_.begin());
+  }
+
+  void add_columns(const LogValues& values) {
+    const std::size_t before = columns_.size();
+    for (const auto& [name, value] : values) {
+      if (place_of(name) == columns_.size()) columns_.push_back(field(name));
+    }
+    if (columns_.size() == before) return;
+    const std::string empty(columns_.size() - before, ',');
+    file_.rewrite([&, first = true](std::string_view line) mutable {
+      const std::string longer = first ? joined(columns_) : std::string(line) + empty;
+      first = false;
+      return std::optional<std::string>(longer);
+    });
+  }
+
+  LineFile file_;
+  std::vector<std::string> columns_ = {"step", "time"};
+};
+
+}  // namespace
+
+std::unique_ptr<Tracker> make_csv_tracker(const std::filesystem::path& folder) {
+  return std::make_unique<CsvTracker>(folder);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+
+#include "appended_file.hpp"
+#include "events.hpp"
+#include "line_file.hpp"
+#include "lockstep/train/trackers.hpp"
+
+namespace lockstep {
+namespace {
+
+/// TensorBoard reads the files of a folder in the order of their names, and so of their times.
+std::string file_name() {
+  static std::atomic<int> counter{0};
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::array<char, 24> time{};
+  std::snprintf(time.data(), time.size(), "%010lld", static_cast<long long>(wall_time()));
+  return std::string("events.out.tfevents.") + time.data() + "." + host.data() + "." +
+         std::to_string(::getpid()) + "." + std::to_string(counter++);
+}
+
+class TensorBoardTracker final : public Tracker {
+ public:
+  explicit TensorBoardTracker(const std::filesystem::path& folder) : file_(folder / file_name()) {
+    write(events::file_version(wall_time()));
+  }
+
+  void log(const LogValues& values, std::int64_t step) override {
+    const double time = wall_time();
+    std::string records;
+    for (const auto& [name, value] : values)
+      records += events::record(events::scalar(time, step, name, value));
+    file_.append(records);
+  }
+  void log_text(const std::string& name, const std::string& text, std::int64_t step) override {
+    write(events::text(wall_time(), step, name, text));
+  }
+  void log_histogram(const std::string& name, const Histogram& histogram, std::int64_t step) override {
+    write(events::histogram(wall_time(), step, name, histogram));
+  }
+  void log_hyperparameters(const HyperParameters& parameters,
+                           const std::vector<std::string>& metrics) override {
+    const double time = wall_time();
+    write(events::experiment(time, parameters, metrics));
+    write(events::session_values(time, parameters));
+    has_session_ = true;
+  }
+  void resume_at(std::int64_t step) override { write(events::session_start(wall_time(), step + 1)); }
+  void finish() override {
+    if (has_session_) write(events::session_end(wall_time()));
+  }
+
+ private:
+  void write(const std::string& event) { file_.append(events::record(event)); }
+
+  AppendedFile file_;
+  bool has_session_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Tracker> make_tensorboard_tracker(const std::filesystem::path& folder) {
+  return std::make_unique<TensorBoardTracker>(folder);
+}
+
+}  // namespace lockstep

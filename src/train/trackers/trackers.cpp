@@ -1,0 +1,54 @@
+#include "lockstep/train/trackers.hpp"
+
+#include <system_error>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Tracker> make_tracker(const std::string& name, const std::filesystem::path& folder) {
+  if (name == "jsonl") return make_json_lines_tracker(folder);
+  if (name == "csv") return make_csv_tracker(folder);
+  if (name == "tensorboard") return make_tensorboard_tracker(folder);
+  throw UsageError("log_with: '" + name +
+                   "' is no tracker: expected jsonl, csv or tensorboard. Others are "
+                   "made by the program and given to Trackers::add.");
+}
+
+}  // namespace
+
+Trackers::Trackers(const TrackerOptions& options) {
+  if (options.log_with.empty()) return;
+  std::error_code failure;
+  std::filesystem::create_directories(options.folder, failure);
+  if (failure) throw Error("cannot make the folder '" + options.folder.string() + "': " + failure.message());
+  for (const auto& name : options.log_with) add(make_tracker(name, options.folder));
+}
+
+void Trackers::log(const LogValues& values, std::int64_t step) {
+  for (const auto& tracker : trackers_) tracker->log(values, step);
+}
+
+void Trackers::log_text(const std::string& name, const std::string& text, std::int64_t step) {
+  for (const auto& tracker : trackers_) tracker->log_text(name, text, step);
+}
+
+void Trackers::log_histogram(const std::string& name, const Histogram& histogram, std::int64_t step) {
+  for (const auto& tracker : trackers_) tracker->log_histogram(name, histogram, step);
+}
+
+void Trackers::log_hyperparameters(const HyperParameters& parameters,
+                                   const std::vector<std::string>& metrics) {
+  for (const auto& tracker : trackers_) tracker->log_hyperparameters(parameters, metrics);
+}
+
+void Trackers::resume_at(std::int64_t step) {
+  for (const auto& tracker : trackers_) tracker->resume_at(step);
+}
+
+void Trackers::finish() {
+  for (const auto& tracker : trackers_) tracker->finish();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,188 @@
+// Every collective with every dtype, reduction and size, in worlds of one to five ranks of one host and of
+// several; and long random sequences of them. Thinned, unless LOCKSTEP_LONG_TESTS is set (minutes).
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "lockstep/core/environment.hpp"
+#include "shm/played_hosts.hpp"
+#include "shm/values.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+using namespace testing;
+
+bool is_long() { return find_variable(process_environment(), "LOCKSTEP_LONG_TESTS").has_value(); }
+
+/// What a rank contributes repeats itself after so many elements (values.hpp).
+constexpr std::size_t kPeriod = 120;
+constexpr std::size_t kPage = 4096;
+
+/// A message that begins a few elements before a page does.
+class Message {
+ public:
+  Message(Elements elements, const Values& period) : elements_(elements) {
+    memory_.resize(elements.bytes() + 2 * kPage);
+    Values block = period;
+    const std::size_t step = kPeriod * size_of(elements.dtype);
+    for (std::size_t done = 0; done < elements.bytes(); done += step)
+      std::memcpy(data() + done, block.data(), std::min(step, elements.bytes() - done));
+  }
+
+  Message(Message&&) noexcept = default;
+
+  std::byte* data() {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    return memory_.data() + (kPage - address % kPage) + kPage - 3 * size_of(elements_.dtype) % kPage;
+  }
+  bool holds(const Values& period) { return Message(elements_, period).bytes() == bytes(); }
+  std::string_view bytes() { return {reinterpret_cast<const char*>(data()), elements_.bytes()}; }
+
+ private:
+  Elements elements_;
+  std::vector<std::byte> memory_;
+};
+
+/// Not copied: a copy would lie otherwise to its page.
+std::vector<Message> messages(int count, Elements elements, const Values& period) {
+  std::vector<Message> list;
+  for (int i = 0; i < count; ++i) list.emplace_back(elements, period);
+  return list;
+}
+
+struct Kind {
+  Dtype dtype;
+  Reduction reduction;
+};
+
+Values given(Kind kind, int rank) {
+  return make_values(kind.dtype, kPeriod,
+                     [&](std::size_t i) { return contribution(kind.dtype, kind.reduction, i, rank); });
+}
+Values wanted(Kind kind, int ranks) {
+  return make_values(kind.dtype, kPeriod,
+                     [&](std::size_t i) { return expected(kind.dtype, kind.reduction, i, ranks); });
+}
+
+/// A rank's view of its world.
+struct Rank {
+  Carrier& carrier;
+  int rank;
+  int size;
+};
+
+void reduces(const Rank& self, Kind kind, std::size_t count, int root) {
+  const Elements elements{count, kind.dtype};
+  const Values own = given(kind, self.rank), result = wanted(kind, self.size);
+  Message all(elements, own), at_root(elements, own);
+  self.carrier.all_reduce(all.data(), elements, kind.reduction);
+  EXPECT_TRUE(all.holds(result)) << "all_reduce";
+  self.carrier.reduce(at_root.data(), elements, kind.reduction, root);
+  EXPECT_TRUE(at_root.holds(self.rank == root ? result : own)) << "reduce";
+  auto inputs = messages(self.size, elements, own);
+  std::vector<const void*> places;
+  for (auto& input : inputs) places.push_back(input.data());
+  Message part(elements, own);
+  self.carrier.reduce_scatter(places, part.data(), elements, kind.reduction);
+  EXPECT_TRUE(part.holds(result)) << "reduce_scatter";
+}
+
+void moves(const Rank& self, Dtype dtype, std::size_t count, int root) {
+  const Kind kind{dtype, Reduction::sum};
+  const Elements elements{count, dtype};
+  Message sent(elements, given(kind, self.rank));
+  auto all = messages(self.size, elements, given(kind, 0));
+  std::vector<void*> places;
+  for (auto& message : all) places.push_back(message.data());
+  self.carrier.all_gather(sent.data(), places, elements);
+  for (int r = 0; r < self.size; ++r)
+    EXPECT_TRUE(all[static_cast<std::size_t>(r)].holds(given(kind, r))) << "all_gather";
+  self.carrier.broadcast(sent.data(), elements, root);
+  EXPECT_TRUE(sent.holds(given(kind, root))) << "broadcast";
+}
+
+/// "aaaa" is a world of one host; averages are only known there, as the lanes of these tests do not divide.
+void in_world(const Shape& shape, const std::function<void(const Rank&)>& body) {
+  if (shape.hosts.find_first_not_of('a') != std::string::npos) {
+    Job(shape, 1U << 20).run([&](Hierarchy& hierarchy, Group&, int rank) {
+      body({hierarchy, rank, shape.size()});
+    });
+  } else {
+    run_group(shape.size(), [&](Group& group) {
+      MemoryCarrier carrier(group);
+      body({carrier, group.exchange().rank(), shape.size()});
+    });
+  }
+}
+
+void every_kind(const Rank& self, const Shape& shape, std::size_t count) {
+  const bool one_host = shape.hosts.find_first_not_of('a') == std::string::npos;
+  for (int d = 0; d < kDtypes; ++d) {
+    const auto dtype = static_cast<Dtype>(d);
+    moves(self, dtype, count, d % self.size);
+    for (int r = 0; r < kReductions; ++r) {
+      const Kind kind{dtype, static_cast<Reduction>(r)};
+      if (!makes_sense(kind.dtype, kind.reduction)) continue;
+      if (!one_host && kind.reduction == Reduction::avg) continue;
+      SCOPED_TRACE(std::string(name_of(dtype)) + ' ' + name_of(kind.reduction) + ' ' + std::to_string(count));
+      reduces(self, kind, count, r % self.size);
+    }
+  }
+}
+
+class Conformance : public ::testing::TestWithParam<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, Conformance,
+                         ::testing::Values(Shape{"a", 0}, Shape{"aa", 0}, Shape{"aaa", 0}, Shape{"aaaa", 0},
+                                           Shape{"aaaaa", 0}, Shape{"aab", 1}, Shape{"aabb", 2},
+                                           Shape{"aabba", 2}),
+                         [](const auto& shape) { return shape.param.hosts; });
+
+TEST_P(Conformance, OfEveryKindAndSize) {
+  const Shape& shape = GetParam();
+  const std::vector<std::size_t> sizes = is_long()
+                                             ? std::vector<std::size_t>{0, 1, 3, 1023, 4097, 65'537, 300'007}
+                                             : std::vector<std::size_t>{0, 1023};
+  in_world(shape, [&](const Rank& self) {
+    for (const std::size_t count : sizes) every_kind(self, shape, count);
+  });
+}
+
+TEST_P(Conformance, OfLargeMessages) {
+  const std::size_t bytes = is_long() ? 64U << 20 : 1U << 20;
+  in_world(GetParam(), [&](const Rank& self) {
+    for (const auto& kind : {Kind{Dtype::f32, Reduction::sum}, Kind{Dtype::bf16, Reduction::sum},
+                             Kind{Dtype::i64, Reduction::max}, Kind{Dtype::boolean, Reduction::product}}) {
+      reduces(self, kind, bytes / size_of(kind.dtype), self.size - 1);
+      moves(self, kind.dtype, bytes / size_of(kind.dtype), 0);
+    }
+  });
+}
+
+/// The same operations on every rank, with delays of each one's own.
+TEST_P(Conformance, OfRandomSequences) {
+  const int operations = is_long() ? 3000 : 100;
+  in_world(GetParam(), [&](const Rank& self) {
+    std::mt19937 shared(11), own(static_cast<unsigned>(self.rank));
+    for (int i = 0; i < operations; ++i) {
+      const std::size_t count = shared() % 4 == 0 ? shared() % 40'000 : shared() % 50;
+      const int root = static_cast<int>(shared()) & 0x7FFFFFFF;
+      const auto dtype = static_cast<Dtype>(shared() % (kDtypes - 1));
+      if (own() % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(own() % 3));
+      switch (shared() % 3) {
+        case 0:
+          reduces(self, {dtype, Reduction::max}, count, root % self.size);
+          break;
+        case 1:
+          moves(self, dtype, count, root % self.size);
+          break;
+        default:
+          self.carrier.barrier();
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::shm

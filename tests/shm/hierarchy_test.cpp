@@ -1,0 +1,180 @@
+// Groups that span hosts, with ranks that are threads: several hosts are played on this one, and the lanes
+// between them are shared memory too.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "shm/played_hosts.hpp"
+#include "shm/values.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+using namespace testing;
+using lockstep::testing::contains_all;
+using lockstep::testing::message_of;
+
+class EveryShape : public ::testing::TestWithParam<Shape> {
+ protected:
+  int size() const { return GetParam().size(); }
+  /// Small pieces, so that messages of a few pages take several of them.
+  void run(const std::function<void(Hierarchy&, Group& local, int rank)>& body) {
+    Job(GetParam(), 128U << 10).run(body);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Hosts, EveryShape,
+                         ::testing::Values(Shape{"abb", 1}, Shape{"aab", 1}, Shape{"aabb", 1},
+                                           Shape{"aabb", 2}, Shape{"abab", 2}, Shape{"abbaa", 2},
+                                           Shape{"aaabc", 1}, Shape{"aabbcc", 2}),
+                         [](const auto& shape) {
+                           return shape.param.hosts + "_" + std::to_string(shape.param.lanes);
+                         });
+
+constexpr std::size_t kSizes[] = {0, 1, 63, 1000, 40'011};
+
+Values input_of(Dtype dtype, Reduction reduction, std::size_t count, int rank, std::size_t shift = 0) {
+  return make_values(dtype, count,
+                     [&](std::size_t i) { return contribution(dtype, reduction, i + shift, rank); });
+}
+Values result_of(Dtype dtype, Reduction reduction, std::size_t count, int ranks, std::size_t shift = 0) {
+  return make_values(dtype, count,
+                     [&](std::size_t i) { return expected(dtype, reduction, i + shift, ranks); });
+}
+
+template <class Check>
+void for_every_reduction(const Check& check) {
+  for (int d = 0; d < kDtypes; ++d) {
+    for (int r = 0; r < kReductions; ++r) {
+      const auto reduction = static_cast<Reduction>(r);
+      // The backend divides sums: a host knows nothing of the number of all ranks.
+      if (reduction == Reduction::avg || !makes_sense(static_cast<Dtype>(d), reduction)) continue;
+      check(static_cast<Dtype>(d), reduction);
+    }
+  }
+}
+
+TEST_P(EveryShape, AllReduces) {
+  run([&](Hierarchy& hierarchy, Group& local, int rank) {
+    for_every_reduction([&](Dtype dtype, Reduction reduction) {
+      for (const std::size_t count : kSizes) {
+        const auto result = result_of(dtype, reduction, count, size());
+        auto values = input_of(dtype, reduction, count, rank);
+        const Elements elements{count, dtype};
+        void* const shared = local.heap()->allocate(elements.bytes());
+        std::memcpy(shared, values.data(), elements.bytes());
+        hierarchy.all_reduce(values.data(), elements, reduction);
+        EXPECT_EQ(values, result) << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
+        // In place where the ranks of a host see it.
+        hierarchy.all_reduce(shared, elements, reduction);
+        std::memcpy(values.data(), shared, elements.bytes());
+        EXPECT_EQ(values, result) << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
+        local.heap()->free(shared);
+      }
+    });
+  });
+}
+
+TEST_P(EveryShape, ReducesToEveryRoot) {
+  run([&](Hierarchy& hierarchy, Group&, int rank) {
+    for (const std::size_t count : kSizes) {
+      for (int root = 0; root < size(); ++root) {
+        auto values = input_of(Dtype::f32, Reduction::sum, count, rank);
+        const auto before = values;
+        hierarchy.reduce(values.data(), {count, Dtype::f32}, Reduction::sum, root);
+        EXPECT_EQ(values, rank == root ? result_of(Dtype::f32, Reduction::sum, count, size()) : before);
+      }
+    }
+  });
+}
+
+TEST_P(EveryShape, Broadcasts) {
+  run([&](Hierarchy& hierarchy, Group&, int rank) {
+    for (const std::size_t count : kSizes) {
+      for (int root = 0; root < size(); ++root) {
+        auto values = input_of(Dtype::i64, Reduction::sum, count, rank);
+        hierarchy.broadcast(values.data(), {count, Dtype::i64}, root);
+        EXPECT_EQ(values, input_of(Dtype::i64, Reduction::sum, count, root));
+      }
+    }
+  });
+}
+
+TEST_P(EveryShape, GathersEverywhere) {
+  run([&](Hierarchy& hierarchy, Group&, int rank) {
+    for (const std::size_t count : kSizes) {
+      auto own = input_of(Dtype::i16, Reduction::sum, count, rank);
+      std::vector<Values> all(static_cast<std::size_t>(size()), Values(Dtype::i16, count));
+      std::vector<void*> outputs;
+      for (auto& values : all) outputs.push_back(values.data());
+      hierarchy.all_gather(own.data(), outputs, {count, Dtype::i16});
+      for (int r = 0; r < size(); ++r)
+        EXPECT_EQ(all[static_cast<std::size_t>(r)], input_of(Dtype::i16, Reduction::sum, count, r)) << count;
+    }
+  });
+}
+
+TEST_P(EveryShape, ReducesAndScatters) {
+  run([&](Hierarchy& hierarchy, Group&, int rank) {
+    for (const std::size_t count : kSizes) {
+      std::vector<Values> all;
+      for (int r = 0; r < size(); ++r)
+        all.push_back(input_of(Dtype::f64, Reduction::sum, count, rank, static_cast<std::size_t>(r)));
+      std::vector<const void*> inputs;
+      for (auto& values : all) inputs.push_back(values.data());
+      Values output(Dtype::f64, count);
+      hierarchy.reduce_scatter(inputs, output.data(), {count, Dtype::f64}, Reduction::sum);
+      EXPECT_EQ(output, result_of(Dtype::f64, Reduction::sum, count, size(), static_cast<std::size_t>(rank)));
+    }
+  });
+}
+
+TEST_P(EveryShape, MeetsAtBarriers) {
+  std::atomic<int> arrived{0};
+  run([&](Hierarchy& hierarchy, Group&, int) {
+    for (int round = 1; round <= 20; ++round) {
+      ++arrived;
+      hierarchy.barrier();
+      EXPECT_GE(arrived, round * size());
+      hierarchy.barrier();
+    }
+  });
+}
+
+/// A rank that leaves is named on its own host and on the other.
+TEST(Hierarchy, NamesWhoLeft) {
+  Job({"aabb", 2}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+    hierarchy.barrier();
+    if (rank == 3) return;
+    const auto text = message_of<CommunicationError>([&] { hierarchy.barrier(); });
+    EXPECT_TRUE(contains_all(text, {"rank 3 on "}));
+  });
+}
+
+TEST(Hierarchy, ComparesTheCallsOfAHost) {
+  Job({"aabb", 1}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+    std::vector<float> data(10);
+    const Elements elements{rank == 1 ? 9U : 10U, Dtype::f32};
+    const auto text =
+        message_of<CommunicationError>([&] { hierarchy.all_reduce(data.data(), elements, Reduction::sum); });
+    EXPECT_TRUE(contains_all(text, {"rank 0 on ", "10 elements", "rank 1 on ", "9 elements"}));
+  });
+}
+
+TEST(Hosts, AreRanksThatAllReachEachOther) {
+  // Ranks 0 and 1 reach each other, 2 and 3 too; 4 was reached by 0 alone, and 1 by 2 alone.
+  const std::vector<std::vector<bool>> reached{{true, true, false, false, true},
+                                               {true, true, false, false, false},
+                                               {false, true, true, true, false},
+                                               {false, false, true, true, false},
+                                               {false, false, false, false, true}};
+  const Hosts hosts = hosts_of(reached, 3);
+  EXPECT_EQ(hosts.ranks, (std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(hosts.own, 1);
+  EXPECT_EQ(hosts.least(), 1);
+  EXPECT_EQ(hosts.place_of(3).member, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::shm

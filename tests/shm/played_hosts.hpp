@@ -1,0 +1,81 @@
+#pragma once
+
+#include <string>
+
+#include "shm/groups.hpp"
+#include "shm/hierarchy.hpp"
+
+namespace lockstep::shm::testing {
+
+/// A lane whose hosts share memory after all.
+class MemoryLane final : public Lane {
+ public:
+  explicit MemoryLane(std::unique_ptr<Group> group) : group_(std::move(group)), carrier_(*group_) {}
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) override {
+    carrier_.all_reduce(data, elements, reduction);
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
+    carrier_.reduce(data, elements, reduction, root);
+  }
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    carrier_.broadcast(data, {bytes, Dtype::bytes}, root);
+  }
+  void all_gather(const void* input, void* output, std::size_t bytes) override {
+    std::vector<void*> pieces;
+    for (int r = 0; r < group_->exchange().size(); ++r)
+      pieces.push_back(static_cast<std::byte*>(output) + static_cast<std::size_t>(r) * bytes);
+    carrier_.all_gather(input, pieces, {bytes, Dtype::bytes});
+  }
+  void abandon(const char* last_words) noexcept override {
+    group_->exchange().give_up(std::make_exception_ptr(CommunicationError(last_words)), last_words);
+  }
+
+ private:
+  std::unique_ptr<Group> group_;
+  MemoryCarrier carrier_;
+};
+
+/// One letter a rank, saying on which host it is: "aab" are two ranks of host a and one of host b.
+struct Shape {
+  std::string hosts;
+  int lanes;
+
+  int size() const { return static_cast<int>(hosts.size()); }
+};
+
+class Job {
+ public:
+  Job(Shape shape, std::size_t piece_bytes) : shape_(std::move(shape)), piece_bytes_(piece_bytes) {}
+
+  void run(const std::function<void(Hierarchy&, Group& local, int rank)>& body) {
+    run_threads(shape_.size(), [&](int rank) {
+      auto options = options_for(rank, shape_.size());
+      options.host = shape_.hosts[static_cast<std::size_t>(rank)];
+      Group::Joined joined = Group::join(options, board_);
+      const int member = joined.hosts.place_of(rank).member;
+      Hierarchy::Parts parts{.group = std::move(joined.group),
+                             .hosts = joined.hosts,
+                             .rank = rank,
+                             .lanes = shape_.lanes,
+                             .piece_bytes = piece_bytes_};
+      if (member < shape_.lanes) parts.lane = lane(joined.hosts, member);
+      const auto local = parts.group;
+      Hierarchy hierarchy(std::move(parts));
+      body(hierarchy, *local, rank);
+    });
+  }
+
+ private:
+  std::unique_ptr<Lane> lane(const Hosts& hosts, int number) {
+    auto joined = Group::join(options_for(hosts.own, hosts.count()), lanes_[number]);
+    return std::make_unique<MemoryLane>(std::move(joined.group));
+  }
+
+  Shape shape_;
+  std::size_t piece_bytes_;
+  MemoryBoard board_;
+  MemoryBoard lanes_[8];
+};
+
+}  // namespace lockstep::shm::testing

@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "data/arrow/stream_reader.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/data/column_builder.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+/// A stream with text, lists, structures and nulls in several batches.
+std::string stream() {
+  std::vector<Value> rows;
+  for (int row = 0; row < 20; ++row) {
+    const Value::Fields inner{{"x", row % 3 == 0 ? Value() : Value(row)},
+                              {"y", Value::List{"p", std::string(row, 'q')}}};
+    rows.emplace_back(Value::Fields{{"text", row % 5 == 2 ? Value() : Value(std::to_string(row * row))},
+                                    {"flag", row % 2 == 0},
+                                    {"real", row * 0.5},
+                                    {"list", Value::List{inner, inner}}});
+  }
+  const testing::TemporaryFolder folder;
+  ArrowDataset::from_rows(rows).to_arrow(folder / "a.arrow", 8);
+  return testing::read_bytes(folder / "a.arrow");
+}
+
+/// Reads every value of what a reader accepted.
+void read_all(const arrow_file::FileTable& table) {
+  for (std::size_t place = 0; place < table.columns.size(); ++place) {
+    const auto data =
+        std::make_shared<const ChunkedArray>(table.schema.fields[place].type, table.columns[place]);
+    const Column column(data, RowMap(0, std::min<std::int64_t>(data->size(), 100)));
+    for (std::int64_t row = 0; row < column.size(); ++row) static_cast<void>(column.value(row).to_json());
+  }
+}
+
+/// Whether the reader took the bytes; it must give a DataError otherwise, and nothing else. The bytes lie in
+/// a block of their own, so that the address sanitizer sees a read behind them.
+bool accepted(const std::string& bytes) {
+  const std::vector<char> block(bytes.begin(), bytes.end());
+  try {
+    read_all(arrow_file::read_arrow(Buffer::of(block), "hostile", false));
+    return true;
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("'hostile'"), std::string::npos) << error.what();
+    return false;
+  }
+}
+
+TEST(HostileArrow, EveryTruncationIsAnErrorOrEndsBetweenBatches) {
+  const auto whole = stream();
+  ASSERT_TRUE(accepted(whole));
+  int taken = 0;
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes)
+    taken += accepted(whole.substr(0, bytes)) ? 1 : 0;
+  // A stream may end behind any message: behind the schema, three batches, and half of the end's mark.
+  EXPECT_EQ(taken, 4);
+}
+
+TEST(HostileArrow, FlippedBitsAreErrorsOrOtherValues) {
+  const auto whole = stream();
+  std::mt19937_64 random(1);
+  const char* const rounds = std::getenv("LOCKSTEP_FLIPS");
+  int refused = 0;
+  for (int round = 0; round < (rounds != nullptr ? std::atoi(rounds) : 3000); ++round) {
+    auto bytes = whole;
+    for (int flips = 0; flips < 1 + round % 3; ++flips) {
+      const auto bit = random() % (8 * bytes.size());
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    }
+    refused += accepted(bytes) ? 0 : 1;
+  }
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

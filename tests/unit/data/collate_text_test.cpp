@@ -1,0 +1,141 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/data/sampler.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+at::Tensor tensor(const Indices& values) { return at::tensor(at::ArrayRef<std::int64_t>(values), at::kLong); }
+
+/// The lines of transformers_golden.py of one kind: the words before the colon, and the text after it.
+std::vector<std::pair<std::vector<std::string>, std::string>> golden(const std::string& kind) {
+  std::ifstream file(LOCKSTEP_TRANSFORMERS_GOLDEN);
+  std::vector<std::pair<std::vector<std::string>, std::string>> lines;
+  for (std::string text; std::getline(file, text);) {
+    std::istringstream words(text.substr(0, text.find(" :")));
+    std::vector<std::string> setting;
+    for (std::string word; words >> word;) setting.push_back(word);
+    if (setting.front() == kind) lines.emplace_back(setting, text.substr(text.find(':') + 2));
+  }
+  return lines;
+}
+
+std::string hashed(const Indices& indices) {
+  std::uint64_t result = 0xCBF29CE484222325ULL;
+  for (const auto index : indices) result = (result ^ static_cast<std::uint64_t>(index)) * 0x100000001B3ULL;
+  return std::to_string(result);
+}
+
+TEST(LengthGroupedSampler, EqualsTransformersIndexForIndex) {
+  const auto lines = golden("grouped");
+  EXPECT_EQ(lines.size(), 60U);
+  for (const auto& [setting, expected] : lines) {
+    Indices lengths(std::stoul(setting[1]));
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      lengths[i] = static_cast<std::int64_t>(7919 * i % 97 + 1);
+    const LengthGroupedSampler sampler(lengths, {.batch_size = std::stoll(setting[2]),
+                                                 .seed = std::stoull(setting[4]),
+                                                 .mega_batch_mult = std::stoll(setting[3])});
+    EXPECT_EQ(hashed(sampler.epoch_indices(0)), expected) << ::testing::PrintToString(setting);
+  }
+}
+
+/// The samples of transformers_golden.py.
+std::vector<Example> features(bool token_labels) {
+  std::vector<Example> examples;
+  std::int64_t number = 0;
+  for (const std::int64_t length : {3, 1, 5}) {
+    Example example{{"input_ids", at::arange(length) + 10 * number + 1},
+                    {"token_type_ids", at::ones({length}, at::kLong)}};
+    if (token_labels) {
+      example.insert("labels", at::arange(length));
+    } else {
+      example.insert("label", at::scalar_tensor(number, at::kLong));
+    }
+    examples.push_back(example);
+    ++number;
+  }
+  return examples;
+}
+
+std::string printed(const Batch& batch) {
+  auto names = batch.names();
+  std::sort(names.begin(), names.end());
+  std::ostringstream text;
+  for (const auto& name : names) {
+    const at::Tensor values = batch[name];
+    text << (text.tellp() > 0 ? " " : "") << name << " ";
+    for (std::int64_t i = 0; i < values.dim(); ++i) text << (i > 0 ? "x" : "") << values.size(i);
+    const at::Tensor flat = values.flatten();
+    for (std::int64_t i = 0; i < flat.size(0); ++i) text << " " << flat[i].item<std::int64_t>();
+  }
+  return text.str();
+}
+
+TEST(PadCollate, EqualsTransformersCollators) {
+  const auto lines = golden("padded");
+  EXPECT_EQ(lines.size(), 8U);
+  for (const auto& [setting, expected] : lines) {
+    using Side = PaddingCollateOptions::Side;
+    const auto collate = pad_collate({.pad_token_id = 99,
+                                      .side = setting[1] == "left" ? Side::left : Side::right,
+                                      .pad_to_multiple_of = std::stoll(setting[2])});
+    EXPECT_EQ(printed(collate(features(setting[3] == "1"))), expected);
+  }
+}
+
+TEST(PadCollate, LeavesOtherVectorsAlone) {
+  const auto collate = pad_collate();
+  const Example one{{"input_ids", tensor({1, 2})}, {"position", at::ones({3})}};
+  const Example two{{"input_ids", tensor({1, 2, 3, 4})}, {"position", at::ones({3})}};
+  EXPECT_EQ(collate({one, two})["position"].sizes(), (Indices{2, 3}));
+  EXPECT_THROWS(pad_collate({.pad_to_multiple_of = 0}), UsageError, "pad_to_multiple_of", "0");
+}
+
+TEST(GroupTexts, JoinsAndCuts) {
+  const std::vector<Example> texts{
+      {{"input_ids", tensor({1, 2, 3})}, {"mask", tensor({1, 1, 0})}},
+      {{"input_ids", tensor({4})}, {"mask", tensor({0})}},
+      {{"input_ids", tensor({5, 6, 7, 8, 9})}, {"mask", tensor({1, 1, 1, 1, 1})}}};
+  const Batch blocks = group_texts(texts, 4);
+  EXPECT_TRUE(at::equal(blocks["input_ids"], tensor({1, 2, 3, 4, 5, 6, 7, 8}).view({2, 4})));
+  EXPECT_TRUE(at::equal(blocks["mask"], tensor({1, 1, 0, 0, 1, 1, 1, 1}).view({2, 4})));
+  EXPECT_TRUE(at::equal(blocks["labels"], blocks["input_ids"]));
+  EXPECT_EQ(pack_collate(10)(texts).size(), 0);
+  EXPECT_THROWS(group_texts(texts, 0), UsageError, "block_size", "0");
+  EXPECT_THROWS(group_texts({{{"input_ids", tensor({1})}, {"mask", tensor({1, 2})}}}, 2), DataError,
+                "number 0", "'mask'", "length 2", "not 1");
+}
+
+/// Sample i has i tokens.
+class Triangle final : public Dataset {
+ public:
+  std::int64_t size() const override { return 6; }
+  Example get(std::int64_t index, const SampleContext&) const override {
+    return {{"input_ids", at::full({index}, index, at::kLong)}};
+  }
+};
+
+TEST(GroupTexts, PacksAWholeDataSetPartByPart) {
+  const auto all = packed(Triangle(), {.block_size = 4, .batch_size = 0});
+  EXPECT_EQ(all->size(), 3);  // 15 tokens
+  EXPECT_TRUE(at::equal(all->get(1, {})["input_ids"], tensor({3, 3, 4, 4})));
+  const auto parts = packed(Triangle(), {.block_size = 4, .batch_size = 4});
+  EXPECT_EQ(parts->size(), 3);  // of 6 and of 9 tokens
+  EXPECT_TRUE(at::equal(parts->get(1, {})["input_ids"], tensor({4, 4, 4, 4})));
+  EXPECT_THROWS(packed(Triangle(), {.block_size = -1}), UsageError, "block_size");
+  EXPECT_THROWS(packed(Triangle(), {.batch_size = -1}), UsageError, "batch_size");
+}
+
+}  // namespace
+}  // namespace lockstep

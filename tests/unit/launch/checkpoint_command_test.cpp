@@ -1,0 +1,162 @@
+#include "checkpoint/checkpoint_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "checkpoint/element.hpp"
+#include "checkpoint/safetensors_header.hpp"
+#include "checkpoint/shards.hpp"
+#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using lockstep::testing::contains_all;
+using lockstep::testing::read_bytes;
+using lockstep::testing::TemporaryFolder;
+using lockstep::testing::write_bytes;
+using Values = std::map<std::string, std::vector<float>>;
+
+/// A safetensors file of vectors.
+void write_tensors(const fs::path& path, const Values& values) {
+  safetensors::Header header;
+  for (const auto& [name, numbers] : values)
+    header.entries.push_back({name, "F32", {static_cast<std::int64_t>(numbers.size())}});
+  header.metadata["format"] = "pt";
+  std::string bytes = safetensors::make_header(header);
+  for (const auto& entry : header.entries) {
+    const auto& numbers = values.at(entry.name);
+    bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+  }
+  write_bytes(path, bytes);
+}
+
+void write_step(const fs::path& folder, std::int64_t step, const Values& weights, const std::string& text) {
+  const CheckpointInfo info{.step = step,
+                            .epoch = 1,
+                            .world_size = 2,
+                            .metric = 0.5,
+                            .lockstep_version = "0.1.0",
+                            .libtorch_version = "2.11.0"};
+  write_checkpoint(folder / checkpoint_name(step), info, [&](const fs::path& place) {
+    write_tensors(place / "model.safetensors", weights);
+    write_tensors(place / "optimizer.safetensors", {{"state.w.step", {1}}});
+    write_bytes(place / "optimizer.json", text);
+  });
+}
+
+struct Answer {
+  int status;
+  std::string out;
+};
+
+Answer ask(const std::vector<std::string>& words) {
+  std::ostringstream out;
+  const int status = checkpoint_command(words, out);
+  return {status, out.str()};
+}
+
+TEST(CheckpointCommand, ListsWhatIsThere) {
+  const TemporaryFolder folder;
+  write_step(folder.path(), 10, {{"w", {1, 2}}}, "{}");
+  write_step(folder.path(), 20, {{"w", {1, 2}}}, "{}");
+  fs::create_directory(folder / "checkpoint-30");
+  write_bytes(folder / "checkpoint-30" / kManifestFileName, "no manifest");
+  const Answer answer = ask({"ls", folder.path().string()});
+  EXPECT_EQ(answer.status, 0);
+  EXPECT_TRUE(
+      contains_all(answer.out, {"checkpoint-20  step 20  epoch 1  ranks 2", "metric 0.5",
+                                "by lockstep 0.1.0, LibTorch 2.11.0", "checkpoint-30  manifest damaged"}));
+  EXPECT_LT(answer.out.find("checkpoint-20"), answer.out.find("checkpoint-10"));
+}
+
+TEST(CheckpointCommand, FindsDamage) {
+  const TemporaryFolder folder;
+  write_step(folder.path(), 10, {{"w", {1, 2}}}, "{}");
+  write_step(folder.path(), 20, {{"w", {1, 2}}}, "{}");
+  EXPECT_EQ(ask({"verify", folder.path().string()}).status, 0);
+  std::string bytes = read_bytes(folder / "checkpoint-10" / "model.safetensors");
+  bytes.back() ^= 1;
+  write_bytes(folder / "checkpoint-10" / "model.safetensors", bytes);
+  const Answer all = ask({"verify", folder.path().string()});
+  EXPECT_EQ(all.status, 1);
+  EXPECT_TRUE(
+      contains_all(all.out, {"ok       ", "checkpoint-20\n", "damaged  ", "model.safetensors", "checksum"}));
+  EXPECT_EQ(ask({"verify", (folder / "checkpoint-20").string()}).status, 0);
+  EXPECT_EQ(ask({"verify", (folder / "checkpoint-10").string()}).status, 1);
+}
+
+TEST(CheckpointCommand, ComparesTensorsAndTexts) {
+  const TemporaryFolder folder;
+  write_step(folder.path(), 1, {{"w", {1, 2, 3}}, {"gone", {1}}, {"shape", {1}}}, "{}");
+  write_step(folder.path(), 2, {{"w", {1, 2.5, 2}}, {"new", {1}}, {"shape", {1, 2}}}, "{ }");
+  const std::string one = (folder / "checkpoint-1").string();
+  const std::string other = (folder / "checkpoint-2").string();
+  const Answer answer = ask({"diff", one, other});
+  EXPECT_EQ(answer.status, 1);
+  EXPECT_TRUE(contains_all(answer.out,
+                           {"model: w: 2 of 3 elements differ, by up to 1\n", "model: gone: only in " + one,
+                            "model: new: only in " + other, "model: shape: F32 [1] here, F32 [2] there",
+                            "1 of 5 tensors are equal", "optimizer.json: its text differs"}));
+  const Answer same = ask({"diff", one, one});
+  EXPECT_EQ(same.status, 0);
+  EXPECT_EQ(same.out, "4 of 4 tensors are equal\n");
+}
+
+TEST(CheckpointCommand, JoinsAModelInParts) {
+  const TemporaryFolder folder;
+  const Values all = {{"a", {1, 2}}, {"b", {3}}, {"c", {4, 5, 6}}};
+  write_tensors(folder / "whole", all);
+  fs::create_directory(folder / "parts");
+  const auto plan = shards::plan({{"c", 12}, {"a", 8}, {"b", 4}}, 12, "model.safetensors");
+  ASSERT_EQ(plan.files.size(), 2U);
+  for (const auto& [file, names] : plan.files) {
+    Values part;
+    for (const auto& name : names) part[name] = all.at(name);
+    write_tensors(folder / "parts" / file, part);
+  }
+  write_bytes(folder / "parts" / "model.safetensors.index.json", shards::index_text(plan));
+  EXPECT_EQ(ask({"merge", (folder / "parts").string(), (folder / "joined").string()}).status, 0);
+  EXPECT_EQ(read_bytes(folder / "joined"), read_bytes(folder / "whole"));
+  EXPECT_EQ(ask({"diff", (folder / "parts").string(), (folder / "joined").string()}).status, 0);
+  fs::remove(folder / "parts" / plan.files[0].first);
+  EXPECT_THROWS(ask({"merge", (folder / "parts").string(), (folder / "x").string()}), DataError,
+                plan.files[0].first);
+  EXPECT_FALSE(fs::exists(folder / "x"));
+}
+
+TEST(CheckpointCommand, RefusesWhatItDoesNotKnow) {
+  const TemporaryFolder folder;
+  EXPECT_THROWS(ask({"rm", "x"}), UsageError, "ls, verify, diff or merge");
+  EXPECT_THROWS(ask({"verify", folder.path().string()}), UsageError, "manifest.json");
+  EXPECT_THROWS(ask({"diff", folder.path().string(), "x"}), UsageError, "no safetensors file");
+  EXPECT_EQ(ask({"--help"}).status, 0);
+}
+
+double half(std::uint16_t bits, const char* dtype) {
+  char bytes[2];
+  std::memcpy(bytes, &bits, sizeof bits);
+  return (*element_reader(dtype))(bytes);
+}
+
+TEST(Element, ReadsHalfWideNumbers) {
+  EXPECT_EQ(half(0x3c00, "F16"), 1);
+  EXPECT_EQ(half(0xc000, "F16"), -2);
+  EXPECT_EQ(half(0x0001, "F16"), std::ldexp(1.0, -24));
+  EXPECT_EQ(half(0x7bff, "F16"), 65504);
+  EXPECT_TRUE(std::isinf(half(0x7c00, "F16")));
+  EXPECT_TRUE(std::isnan(half(0x7e00, "F16")));
+  EXPECT_EQ(half(0x3f80, "BF16"), 1);
+  EXPECT_EQ(half(0xc000, "BF16"), -2);
+  EXPECT_FALSE(element_reader("C64"));
+}
+
+}  // namespace
+}  // namespace lockstep::launch

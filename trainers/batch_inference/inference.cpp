@@ -1,0 +1,149 @@
+#include "inference.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <utility>
+
+#include "lockstep/models/bart.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "texts.hpp"
+
+namespace {
+
+namespace models = lockstep::models;
+
+template <class T>
+std::vector<T> values_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.cpu().contiguous();
+  return {flat.data_ptr<T>(), flat.data_ptr<T>() + flat.numel()};
+}
+
+template <class Model>
+Model on(Model model, const std::string& device) {
+  model->to(at::Device(device));
+  model->eval();
+  return model;
+}
+
+/// A vector of length one for each text: the mean of its tokens' last hidden states.
+class Embedding : public Inference {
+ public:
+  Embedding(const Options& options, const std::string& device)
+      : model_(on(models::load_bert(options.model, false), device)),
+        texts_(options, model_->config().pad_token_id, device) {}
+
+  lockstep::Column operator()(const lockstep::MapBatch& batch) override {
+    const Tokens tokens = texts_.encode(batch);
+    const at::Tensor states = model_(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
+    const at::Tensor weights = tokens.mask.unsqueeze(-1).to(states.scalar_type());
+    const at::Tensor mean = (states * weights).sum(1) / weights.sum(1).clamp_min(1e-9);
+    const at::Tensor unit = mean / mean.norm(2, -1, true).clamp_min(1e-12);
+    std::vector<std::vector<float>> rows;
+    for (const auto& row : unit.unbind(0)) rows.push_back(values_of<float>(row));
+    return lockstep::make_column(rows);
+  }
+
+ private:
+  models::BertModel model_;
+  Texts texts_;
+};
+
+/// The number of the most probable class.
+class Classification : public Inference {
+ public:
+  Classification(const Options& options, const std::string& device)
+      : model_(on(models::load_bert_classifier(options.model), device)),
+        texts_(options, model_->config().pad_token_id, device) {}
+
+  lockstep::Column operator()(const lockstep::MapBatch& batch) override {
+    const Tokens tokens = texts_.encode(batch);
+    return lockstep::make_column(
+        values_of<std::int64_t>(model_(tokens.ids, tokens.mask, tokens.types).argmax(-1)));
+  }
+
+ private:
+  models::BertForSequenceClassification model_;
+  Texts texts_;
+};
+
+models::GenerationConfig generation_config(const Options& options) {
+  return {.max_new_tokens = options.max_new_tokens, .num_beams = options.num_beams};
+}
+
+/// How each text goes on. Texts of different lengths go through the model one by one.
+class Generation : public Inference {
+ public:
+  Generation(const Options& options, const std::string& device)
+      : config_(generation_config(options)),
+        model_(on(models::load_gpt2(options.model), device)),
+        texts_(options, 0, device) {}
+
+  lockstep::Column operator()(const lockstep::MapBatch& batch) override {
+    std::vector<std::string> results;
+    for (const auto& tokens : texts_.encode_each(batch)) {
+      const at::Tensor all = models::generate(model_, tokens, config_);
+      results.push_back(texts_.decode(all, tokens.size(1)).front());
+    }
+    return lockstep::make_column(results);
+  }
+
+ private:
+  models::GenerationConfig config_;
+  models::Gpt2LMHeadModel model_;
+  Texts texts_;
+};
+
+/// What an encoder-decoder makes of each text.
+class Translation : public Inference {
+ public:
+  Translation(const Options& options, const std::string& device)
+      : config_(generation_config(options)),
+        model_(on(models::load_bart(options.model), device)),
+        texts_(options, model_->config().pad_token_id, device) {}
+
+  lockstep::Column operator()(const lockstep::MapBatch& batch) override {
+    const Tokens tokens = texts_.encode(batch);
+    return lockstep::make_column(
+        texts_.decode(models::generate(model_, tokens.ids, tokens.mask, config_), 1));
+  }
+
+ private:
+  models::GenerationConfig config_;
+  models::BartForConditionalGeneration model_;
+  Texts texts_;
+};
+
+/// Settings of the thread that a worker runs on, for as long as the inference lives on it.
+class OnWorker : public Inference {
+ public:
+  explicit OnWorker(std::unique_ptr<Inference> inner) : inner_(std::move(inner)) { at::set_num_threads(1); }
+
+  lockstep::Column operator()(const lockstep::MapBatch& batch) override {
+    const at::NoGradGuard no_grad;
+    return (*inner_)(batch);
+  }
+
+ private:
+  std::unique_ptr<Inference> inner_;
+};
+
+std::unique_ptr<Inference> inference_of(const Options& options, const std::string& device) {
+  if (options.task == "text-classification") return std::make_unique<Classification>(options, device);
+  if (options.task == "text-generation") return std::make_unique<Generation>(options, device);
+  if (options.task == "translation") return std::make_unique<Translation>(options, device);
+  return std::make_unique<Embedding>(options, device);
+}
+
+}  // namespace
+
+std::unique_ptr<Inference> make_inference(const Options& options, const lockstep::Worker& worker) {
+  return std::make_unique<OnWorker>(inference_of(options, worker.device));
+}
+
+std::string output_column(const Options& options) {
+  if (!options.output_column.empty()) return options.output_column;
+  if (options.task == "feature-extraction") return "embedding";
+  return options.task == "text-classification" ? "label" : "generated_text";
+}

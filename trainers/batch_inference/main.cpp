@@ -1,0 +1,83 @@
+// Applies a pretrained model to every row of a data set, on the threads of one process or on all ranks of a
+// job.
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "inference.hpp"
+#include "lockstep/core/program.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "options.hpp"
+
+namespace {
+
+/// What decides about the results, beside the texts and the model's files.
+std::string parameters_of(const Options& options) {
+  return nlohmann::json{{"task", options.task},
+                        {"column", options.column},
+                        {"output_column", output_column(options)},
+                        {"max_length", options.max_length},
+                        {"max_new_tokens", options.max_new_tokens},
+                        {"num_beams", options.num_beams}}
+      .dump();
+}
+
+lockstep::ArrowDataset infer(const lockstep::Accelerator& accelerator, const Options& options) {
+  auto ranks = lockstep::job_ranks(accelerator.world(), accelerator.process_group());
+  ranks.device = accelerator.device().str();
+  return lockstep::map(
+      lockstep::ArrowDataset::load(options.data),
+      [&](const lockstep::Worker& worker) { return make_inference(options, worker); },
+      [&](const lockstep::MapBatch& batch, std::unique_ptr<Inference>& inference) -> lockstep::Columns {
+        return {{output_column(options), (*inference)(batch)}};
+      },
+      {.name = options.task,
+       .version = "1",
+       .parameters = parameters_of(options),
+       .input_files = {options.model},
+       .batch_size = options.batch_size,
+       .ranks = ranks,
+       .num_proc = options.num_proc,
+       .shard_rows = 8 * options.batch_size,
+       .cache_folder = options.cache_dir,
+       .progress = options.progress});
+}
+
+void write(const lockstep::ArrowDataset& data, const std::filesystem::path& path) {
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+  if (path.extension() == ".jsonl") {
+    data.to_json(path);
+  } else if (path.extension() == ".csv") {
+    data.to_csv(path);
+  } else if (path.extension() == ".arrow") {
+    data.to_arrow(path);
+  } else {
+    data.save_to_disk(path);
+  }
+}
+
+int run(int argc, char** argv) {
+  const auto parsed = option_table().parse(argc, argv);
+  if (parsed.help) {
+    std::cout << option_table().help();
+    return 0;
+  }
+  const Options& options = parsed.options;
+  const lockstep::Accelerator accelerator(
+      {.device = options.device, .join_timeout = std::chrono::seconds(options.timeout)});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto results = infer(accelerator, options);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  accelerator.on_main_process([&] { write(results, options.output); });
+  accelerator.print(options.task, ": ", results.num_rows(), " rows in ", took.count(), " s, written to ",
+                    options.output);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("batch_inference", [&] { return run(argc, argv); });
+}

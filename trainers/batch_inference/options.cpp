@@ -1,0 +1,49 @@
+#include "options.hpp"
+
+using lockstep::at_least;
+using lockstep::not_empty;
+using lockstep::one_of;
+
+const lockstep::OptionTable<Options>& option_table() {
+  static const auto table =
+      lockstep::OptionTable<Options>("batch_inference",
+                                     "Applies a pretrained model to every row of a data set, with a replica "
+                                     "of the model on each worker: "
+                                     "threads of one process, or all ranks of a job under 'lockstep run' or "
+                                     "torchrun. A run that was killed "
+                                     "goes on where it was; one that is done already is read from the cache.")
+          .section("data")
+          .add("data", &Options::data,
+               "Arrow, Parquet, CSV, JSON lines or text file, or a folder written by save_to_disk.",
+               not_empty())
+          .add("column", &Options::column, "The column that holds the texts.", not_empty())
+          .section("model")
+          .add("model", &Options::model,
+               "Folder with config.json, weights as safetensors, and tokenizer.json (or vocab.txt): BERT for "
+               "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation.",
+               not_empty())
+          .add("task", &Options::task, "What is computed.",
+               one_of({"feature-extraction", "text-classification", "text-generation", "translation"}))
+          .add("batch-size", &Options::batch_size, "Texts that the model sees at once.", at_least(1))
+          .add("max-length", &Options::max_length, "Tokens of a text; the rest is cut off.", at_least(2))
+          .add("max-new-tokens", &Options::max_new_tokens, "Tokens to generate at most.", at_least(1))
+          .add("num-beams", &Options::num_beams, "Texts followed at once while generating; 1: greedy.",
+               at_least(1))
+          .section("machine")
+          .add("num-proc", &Options::num_proc,
+               "Workers of each process; 0: one a processor where the process is alone, else one.",
+               at_least(0))
+          .add("device", &Options::device, "auto, cpu, cuda, or one device as in cuda:0.")
+          .add("timeout", &Options::timeout,
+               "Seconds in which the ranks of a job must have found each other.", at_least(1))
+          .section("output")
+          .add("output", &Options::output,
+               "What to write: a file ending in .jsonl, .csv or .arrow, or else a folder as save_to_disk "
+               "makes it.",
+               not_empty())
+          .add("output-column", &Options::output_column,
+               "The new column: by default embedding, label or generated_text.")
+          .add("cache-dir", &Options::cache_dir, "Where results are kept; see 'lockstep cache'.")
+          .add("progress", &Options::progress, "Show a progress bar.");
+  return table;
+}

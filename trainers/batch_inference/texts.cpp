@@ -1,0 +1,74 @@
+#include "texts.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lockstep/core/error.hpp"
+
+namespace {
+
+lockstep::Tokenizer load_tokenizer(const std::filesystem::path& model) {
+  if (std::filesystem::exists(model / "tokenizer.json")) {
+    return lockstep::Tokenizer::from_file(model / "tokenizer.json");
+  }
+  if (std::filesystem::exists(model / "vocab.txt"))
+    return lockstep::Tokenizer::from_vocab(model / "vocab.txt");
+  return lockstep::Tokenizer::from_vocab(model / "vocab.json", model / "merges.txt");
+}
+
+void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64_t>& values) {
+  std::copy(values.begin(), values.end(), tensor.data_ptr<std::int64_t>() + row * tensor.size(1));
+}
+
+}  // namespace
+
+Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
+    : column_(options.column),
+      device_(device),
+      tokenizer_(load_tokenizer(options.model)
+                     .with_padding(std::nullopt)
+                     .with_truncation(lockstep::tokenizer::Truncation{
+                         .max_length = static_cast<std::size_t>(options.max_length)})),
+      padding_(padding) {}
+
+std::vector<lockstep::tokenizer::Encoding> Texts::encodings(const lockstep::MapBatch& batch) const {
+  const auto texts = batch.column<std::string_view>(column_);
+  std::vector<lockstep::tokenizer::TextInput> inputs;
+  for (std::int64_t i = 0; i < batch.size(); ++i) inputs.push_back({.text = texts[i]});
+  return tokenizer_.encode_batch(inputs, {.threads = 1});
+}
+
+Tokens Texts::encode(const lockstep::MapBatch& batch) const {
+  const auto rows = encodings(batch);
+  std::size_t longest = 1;
+  for (const auto& row : rows) longest = std::max(longest, row.size());
+  const std::vector<std::int64_t> form = {batch.size(), static_cast<std::int64_t>(longest)};
+  Tokens tokens{at::full(form, padding_, at::kLong), at::zeros(form, at::kLong), at::zeros(form, at::kLong)};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    fill_row(tokens.ids, row, rows[i].ids);
+    fill_row(tokens.mask, row, rows[i].attention_mask);
+    fill_row(tokens.types, row, rows[i].type_ids);
+  }
+  return {tokens.ids.to(device_), tokens.mask.to(device_), tokens.types.to(device_)};
+}
+
+std::vector<at::Tensor> Texts::encode_each(const lockstep::MapBatch& batch) const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& row : encodings(batch)) {
+    tensors.push_back(at::tensor(row.ids, at::kLong).unsqueeze(0).to(device_));
+  }
+  return tensors;
+}
+
+std::vector<std::string> Texts::decode(const at::Tensor& tokens, std::int64_t first) const {
+  const at::Tensor all = tokens.cpu().contiguous();
+  std::vector<std::string> texts;
+  for (std::int64_t row = 0; row < all.size(0); ++row) {
+    const auto* begin = all.data_ptr<std::int64_t>() + row * all.size(1);
+    texts.push_back(tokenizer_.decode(std::vector<std::int64_t>(begin + first, begin + all.size(1))));
+  }
+  return texts;
+}

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/data/map.hpp"
+#include "lockstep/data/tokenizer.hpp"
+#include "options.hpp"
+
+/// Texts as tensors on the model's device: int64 [rows, tokens of the longest].
+struct Tokens {
+  at::Tensor ids, mask, types;
+};
+
+/// The tokenizer beside a model, and the texts of a batch through it.
+class Texts {
+ public:
+  Texts(const Options& options, std::int64_t padding, const std::string& device);
+
+  Tokens encode(const lockstep::MapBatch& batch) const;
+  /// The texts of rows of tokens, without special tokens, from the token `first` of each row on.
+  std::vector<std::string> decode(const at::Tensor& tokens, std::int64_t first) const;
+  /// The rows' texts without padding, one tensor [1, tokens] each: for models that take no padding in front.
+  std::vector<at::Tensor> encode_each(const lockstep::MapBatch& batch) const;
+
+ private:
+  std::vector<lockstep::tokenizer::Encoding> encodings(const lockstep::MapBatch& batch) const;
+
+  std::string column_;
+  at::Device device_;
+  lockstep::Tokenizer tokenizer_;
+  std::int64_t padding_;
+};
