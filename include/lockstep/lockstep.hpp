@@ -12,6 +12,8 @@
 #include "lockstep/core/hostlist.hpp"
 #include "lockstep/core/memory.hpp"
 #include "lockstep/core/options.hpp"
+#include "lockstep/core/prepare.hpp"
+#include "lockstep/core/processors.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/stop_signals.hpp"
@@ -34,7 +36,9 @@
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/dataset_dict.hpp"
 #include "lockstep/data/idx.hpp"
+#include "lockstep/data/map.hpp"
 #include "lockstep/data/sampler.hpp"
+#include "lockstep/data/stage.hpp"
 #include "lockstep/data/tokenizer.hpp"
 #include "lockstep/data/torch_dataset.hpp"
 
