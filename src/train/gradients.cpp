@@ -118,18 +118,20 @@ void Gradients::begin(const std::optional<DataLoaderProgress>& progress) {
   }
   if (follows) pass_ = progress->pass;
   ++done_;
+  inside_ = true;
   syncs_ = done_ >= length_ || (follows && progress->position >= progress->size);
 }
 
 void Gradients::end() noexcept {
   if (syncs_) done_ = 0;
   // What is outside of windows is a step of its own.
+  inside_ = false;
   syncs_ = true;
-  if (done_ == 0) length_ = 1;
 }
 
 /// A mean of means and a weighted sum cannot be added.
 void Gradients::demand_kind(bool weighted) {
+  if (!inside_) return;
   if (weighted_.value_or(weighted) != weighted) {
     throw UsageError(
         "backward(loss) and backward(sum, weight) cannot be mixed in one accumulation window: the one is a "
@@ -143,17 +145,16 @@ at::Tensor Gradients::scaled(const at::Tensor& loss) { return scaler_ ? scaler_-
 
 void Gradients::backward(const at::Tensor& loss) {
   demand_kind(false);
-  scaled(length_ > 1 ? loss / length_ : loss).backward();
+  scaled(inside_ && length_ > 1 ? loss / length_ : loss).backward();
 }
 
 void Gradients::backward(const at::Tensor& sum, double weight) {
   if (!(weight >= 0))
     throw UsageError("backward: the weight must be 0 or more, not " + std::to_string(weight));
   demand_kind(true);
-  weight_ += weight;
+  if (inside_) weight = weight_ += weight;
   if (!syncs_) return scaled(sum).backward();
-  at::Tensor total = at::full({1}, weight_, at::TensorOptions(group_.object_device()).dtype(at::kDouble));
-  weight_ = 0;
+  at::Tensor total = at::full({1}, weight, at::TensorOptions(group_.object_device()).dtype(at::kDouble));
   // On its way while backward computes.
   Work exchange = group_.all_reduce_async(total);
   scaled(sum).backward();

@@ -65,6 +65,7 @@ class Gradients {
   std::int64_t length_ = 1;
   std::int64_t done_ = 0;
   std::uint64_t pass_ = 0;
+  bool inside_ = false;
   bool syncs_ = true;
   bool skipped_ = false;
   std::optional<bool> weighted_;

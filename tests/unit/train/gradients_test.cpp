@@ -85,6 +85,27 @@ TEST_P(Worlds, WindowsEndWithTheLoader) {
       accumulating(3));
 }
 
+/// A window that was left in its middle does not touch what comes outside of it.
+TEST(Gradients, OutsideOfWindowsAreStepsOfTheirOwn) {
+  run_accelerators(
+      1,
+      [](const Accelerator& accelerator) {
+        auto model = make_model();
+        auto ddp = accelerator.prepare(model);
+        {
+          const auto step = accelerator.accumulate();
+          accelerator.backward(ddp(rows(1)).sum());
+        }
+        for (const bool weighted : {false, true}) {
+          ddp.zero_grad();
+          const at::Tensor sum = ddp(rows(2)).sum();
+          weighted ? accelerator.backward(sum, 2) : accelerator.backward(sum / 2);
+          EXPECT_EQ(model->bias.grad().item<double>(), 1);
+        }
+      },
+      accumulating(3));
+}
+
 struct Split {
   int ranks;
   std::int64_t micro_batch;
