@@ -1,6 +1,7 @@
 # The batch scripts are installed as they are, and are part of the launcher for 'lockstep slurm'.
 set(LOCKSTEP_SLURM_TEMPLATES "${PROJECT_BINARY_DIR}/launch/slurm_templates.cpp")
-set(templates one-node many-nodes-by-launcher many-nodes-by-srun array requeue elastic explicit-master data-pipeline)
+set(templates one-node many-nodes-by-launcher many-nodes-by-srun array requeue elastic explicit-master data-pipeline
+  prepare-stage-train)
 set(source "#include \"slurm/templates.hpp\"\n\nnamespace lockstep::launch {\n\n")
 string(APPEND source "const std::vector<SlurmTemplate>& slurm_templates() {\n")
 string(APPEND source "  static const std::vector<SlurmTemplate> templates{\n")

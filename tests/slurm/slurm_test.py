@@ -160,6 +160,17 @@ class SlurmTest(jobs.JobTest):
         second = self.completed(self.cluster.submit(self.template("data-pipeline"), self.probe, "order", "DATA", **variables))
         self.assertIn("prepared already", second)
 
+    def test_prepare_stage_train(self):
+        rows = self.folder("rows") + ".csv"
+        with open(rows, "w", encoding="utf-8") as file:
+            file.write("text\n" + "".join(f"the text of row {row}\n" for row in range(100)))
+        probe = os.path.join(os.path.dirname(self.probe), "map_probe")
+        variables = {"LOCKSTEP_CACHE": os.path.join(self.cluster.folder, "cache", "map")}
+        output = self.completed(self.cluster.submit(self.template("prepare-stage-train"), probe, rows, "--alone", **variables))
+        self.assertEqual(output.count(" computed 10 batches"), 1, "prepared once: " + output)
+        self.assertEqual(output.count(" computed 0 batches"), 4, "found by the ranks: " + output)
+        self.assertEqual(len(set(re.findall(r"(\S+): staged 6 files", output))), 2, output)
+
     def test_requeue_on_usr1(self):
         job = self.saver_job("requeue-usr1")
         self.cluster.call("scancel", "--batch", "--signal=USR1", job)

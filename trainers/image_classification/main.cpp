@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "images.hpp"
+#include "lockstep/core/prepare.hpp"
 #include "lockstep/core/program.hpp"
 #include "options.hpp"
 #include "training.hpp"
@@ -20,6 +21,8 @@ int run(int argc, char** argv) {
                                            .backend = lockstep::comm_backend_from(options.backend),
                                            .timeout = std::chrono::seconds(options.timeout)});
   const Images images = accelerator.main_process_first([&] { return load_images(options); });
+  // Under 'lockstep prepare' the data were all that was asked for.
+  if (lockstep::preparing(lockstep::process_environment())) return 0;
   return train_and_test(accelerator, images, options);
 }
 

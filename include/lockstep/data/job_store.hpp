@@ -57,4 +57,9 @@ std::vector<std::shared_ptr<JobStore>> shared_job_stores(int count);
 /// CommunicationError.
 JobRanks job_ranks(const World& world, const ProcessGroup& group);
 
+/// The ranks of a job that `lockstep run` or torchrun has started, through the launcher's store: for programs
+/// that have no process group. Once for each attempt of a job. *Local*. Throws UsageError where no launcher
+/// hosts the store, CommunicationError when it cannot be reached.
+JobRanks job_ranks(const World& world);
+
 }  // namespace lockstep

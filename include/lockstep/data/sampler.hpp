@@ -61,6 +61,7 @@ class SequentialSampler final : public Sampler {
 };
 
 struct RandomSamplerOptions {
+  /// Must be the same on every rank. `seed + epoch` must stay below 2^64, here and in all samplers below.
   std::uint64_t seed = 0;
   /// Draw each index anew, so that some come several times and others not at all.
   bool replacement = false;
@@ -75,7 +76,9 @@ class RandomSampler final : public Sampler {
   /// Throws UsageError when num_samples is negative, or more than 0 of an empty data set.
   explicit RandomSampler(std::int64_t length, RandomSamplerOptions options = {});
 
+  /// num_samples, or the length. More than the length without replacement: one permutation after another.
   std::int64_t size() const override { return size_; }
+  /// Takes 8 bytes for every index.
   std::vector<std::int64_t> epoch_indices(std::int64_t epoch) const override;
   std::string kind() const override { return options_.replacement ? "random with replacement" : "random"; }
 
@@ -89,6 +92,7 @@ struct WeightedSamplerOptions {
   std::int64_t num_samples = 0;
   /// Without it an index comes at most once.
   bool replacement = true;
+  /// As RandomSamplerOptions::seed.
   std::uint64_t seed = 0;
 };
 
@@ -128,6 +132,7 @@ class SubsetRandomSampler final : public Sampler {
 struct LengthGroupedOptions {
   /// The batches that are to be of one length: the global batch, over all ranks.
   std::int64_t batch_size = 1;
+  /// As RandomSamplerOptions::seed.
   std::uint64_t seed = 0;
   /// How many batches are sorted together; 0: min(samples / (4 batches), 50), and at least 1.
   std::int64_t mega_batch_mult = 0;

@@ -27,6 +27,9 @@ struct SplitRange {
 /// *Local*. Throws UsageError for a rank out of range.
 SplitRange split_range(std::int64_t length, int num_processes, int rank, bool apply_padding);
 
+// split_length() and split_part() say how a kind of collection is counted and taken apart. A type of one's
+// own can be given to split_between_processes() when it has both beside it.
+
 /// How a kind of collection is taken apart. The length of a tensor or a Batch is its number of rows. All are
 /// *Local*, copy what they return and leave their argument as it is.
 template <class Value>

@@ -14,6 +14,10 @@ namespace lockstep {
 
 // Collections of tensors, as models return and metrics take them: a tensor, a Batch, a vector, a map with
 // names, a pair or a tuple of such, in any depth. Everything here is *Local*.
+//
+//     const auto on_host = map_tensors(outputs, [](const at::Tensor& tensor) { return tensor.cpu(); });
+//
+// A type of one's own takes part when it has a map_tensors() of its own beside it.
 
 /// The same collection with `function(tensor)` in place of each tensor. Tensors are visited in the
 /// collection's order, which is the same on every rank that built the collection in the same way: so the

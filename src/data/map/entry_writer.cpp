@@ -1,6 +1,5 @@
 #include "entry_writer.hpp"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,7 +11,6 @@
 #include "lockstep/core/cache_folder.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/file_descriptor.hpp"
 
 namespace lockstep {
 namespace {
@@ -44,14 +42,6 @@ class WorkFolder {
  private:
   fs::path path_;
 };
-
-void sync(const fs::path& path) {
-  const net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const int error = !file || ::fsync(file.get()) < 0 ? errno : 0;
-  // Some network file systems cannot bring a folder to the disk, and order a rename themselves.
-  if (error == 0 || error == EINVAL || error == ENOTSUP) return;
-  throw Error("cannot bring '" + path.string() + "' to the disk: " + reason(error) + ".");
-}
 
 void rename_into_place(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
@@ -128,11 +118,11 @@ std::int64_t EntryWriter::rows_done() const {
 void EntryWriter::commit(const ShardTask& task, const Worker& worker, const ShardFunction& compute) {
   const WorkFolder folder(entry_, worker);
   CachedShard shard{.number = task.number, .rows = compute(task, folder.file())};
-  sync(folder.file());
   const FileDigest digest = digest_of(folder.file());
   shard.crc32c = digest.crc32c;
+  // The name itself need not be on the disk before the manifest is: a machine that fails loses a shard at
+  // most.
   rename_into_place(folder.file(), entry_ / shard.file_name());
-  sync(entry_);
   if (!checked_.exchange(true)) check_room(task, digest.bytes);
 }
 

@@ -14,6 +14,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kShortestPause = 1ms;
 constexpr auto kLongestPause = 100ms;
+/// A rank that failed ends soon, but the others must hear of it first.
+constexpr auto kFarewell = 5s;
 /// How often the beats of others, and whether one has failed, are looked at.
 constexpr auto kLookInterval = 500ms;
 
@@ -71,7 +73,7 @@ void Meeting::fail(const std::string& text) noexcept {
     const nlohmann::json failure = {{"rank", ranks_.rank}, {"text", text}};
     store_->set_if_absent(key("failed"),
                           failure.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    leave();
+    leave_until(Clock::now() + kFarewell);
   } catch (const std::exception& error) {
     std::cerr << what_ + ": the other ranks could not be told of a failure: " + error.what() + "\n";
   }
@@ -126,7 +128,9 @@ std::string Meeting::await(const std::string& name, int rank) {
   return store_->get(key(name));
 }
 
-void Meeting::leave() {
+void Meeting::leave() { leave_until(Clock::time_point::max()); }
+
+void Meeting::leave_until(Clock::time_point deadline) {
   if (ranks_.alone()) return;
   store_->add(key("left"), 1);
   store_->set(key("left/" + number(ranks_.rank)), "");
@@ -139,7 +143,8 @@ void Meeting::leave() {
       const bool came = store_->add(key("beats/" + number(rank)), 0) > 0;
       return is_dead(rank) || (!came && Clock::now() >= come_by);
     };
-    while (!store_->contains(left) && !given_up()) std::this_thread::sleep_for(kLongestPause / 10);
+    while (Clock::now() < deadline && !store_->contains(left) && !given_up())
+      std::this_thread::sleep_for(kLongestPause / 10);
   }
 }
 

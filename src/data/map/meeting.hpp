@@ -63,6 +63,7 @@ class Meeting {
     Clock::time_point since;
   };
 
+  void leave_until(Clock::time_point deadline);
   void beat_until_end();
   bool is_dead(int rank);
   std::string host_of(int rank) const;

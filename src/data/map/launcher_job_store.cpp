@@ -1,0 +1,67 @@
+#include <mutex>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/world.hpp"
+#include "lockstep/data/job_store.hpp"
+#include "net/resolve.hpp"
+#include "net/store_client.hpp"
+
+namespace lockstep {
+namespace {
+
+/// How long the launcher may take for an answer.
+constexpr std::chrono::seconds kAnswer{60};
+
+net::Deadline soon() { return net::Clock::now() + kAnswer; }
+
+class LauncherStore final : public JobStore {
+ public:
+  explicit LauncherStore(const World& world)
+      : prefix_("lockstep-map/" + std::to_string(world.restart_count) + "/"),
+        client_(net::resolve(world.master_addr, world.master_port, soon()), {.secret = world.job_token},
+                soon()) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    client_.set(prefix_ + key, value, soon());
+  }
+  std::string set_if_absent(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    return client_.compare_set(prefix_ + key, "", value, soon());
+  }
+  bool contains(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return client_.contains({prefix_ + key}, soon());
+  }
+  std::string get(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return client_.get(prefix_ + key, soon());
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    const std::lock_guard lock(mutex_);
+    return client_.add(prefix_ + key, amount, soon());
+  }
+
+ private:
+  std::string prefix_;
+  std::mutex mutex_;
+  net::StoreClient client_;
+};
+
+}  // namespace
+
+JobRanks job_ranks(const World& world) {
+  JobRanks ranks{
+      .rank = world.rank, .size = world.world_size, .local_rank = world.local_rank, .node = world.group_rank};
+  if (ranks.alone()) return ranks;
+  if (!world.use_agent_store) {
+    throw UsageError(
+        "job_ranks: no launcher hosts this job's store (TORCHELASTIC_USE_AGENT_STORE). Start it with "
+        "'lockstep "
+        "run', or give the ranks of a process group.");
+  }
+  ranks.store = std::make_shared<LauncherStore>(world);
+  return ranks;
+}
+
+}  // namespace lockstep
