@@ -181,7 +181,7 @@ at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::T
   return transformer_->forward(input_ids, {.mask = causal_mask(attention_mask)}, 0);
 }
 
-at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, KeyValueCache& cache) {
+at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache) {
   const std::int64_t begin = cache.length();
   if (begin + input_ids.size(1) > config_.n_positions) {
     throw UsageError("this GPT-2 takes at most " + std::to_string(config_.n_positions) +
@@ -203,7 +203,8 @@ at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, Generat
   if (!config.eos_token_id) config.eos_token_id = model->config().eos_token_id;
   KeyValueCache cache;
   const TokenModel steps = {
-      .next = [&](const at::Tensor& tokens) { return model->forward(tokens, cache).select(1, -1); },
+      .next =
+          [&](const at::Tensor& tokens) { return model->forward_with_cache(tokens, cache).select(1, -1); },
       .reorder = [&](const at::Tensor& rows) { cache.reorder(rows); }};
   return generate(steps, input_ids, config);
 }

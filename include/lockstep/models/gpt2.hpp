@@ -57,7 +57,7 @@ class Gpt2LMHeadModelImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {});
 
   /// The same for tokens that follow those in `cache`, and adds them to it.
-  at::Tensor forward(const at::Tensor& input_ids, KeyValueCache& cache);
+  at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache);
 
   const Gpt2Config& config() const noexcept { return config_; }
 

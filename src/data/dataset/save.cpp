@@ -1,5 +1,9 @@
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
 
 #include "data/arrow/stream_writer.hpp"
 #include "data/table/take.hpp"
@@ -34,17 +38,20 @@ std::vector<ArrayPointer> batch_of(const ArrowDataset& dataset, std::int64_t sta
   return arrays;
 }
 
-void write_stream(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
-  if (batch_rows < 1)
-    throw UsageError("a record batch needs 1 row or more, but came " + std::to_string(batch_rows) + ".");
-  AtomicFile file(path);
-  arrow_file::StreamWriter writer([&](const void* data, std::size_t bytes) { file.write(data, bytes); },
-                                  dataset.features().fields(), metadata_of(dataset));
+void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::StreamWriter::Sink sink) {
+  arrow_file::StreamWriter writer(std::move(sink), dataset.features().fields(), metadata_of(dataset));
   for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
     const auto rows = std::min(batch_rows, dataset.num_rows() - start);
     writer.write(batch_of(dataset, start, rows), rows);
   }
   writer.finish();
+}
+
+void write_stream(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
+  if (batch_rows < 1)
+    throw UsageError("a record batch needs 1 row or more, but came " + std::to_string(batch_rows) + ".");
+  AtomicFile file(path);
+  write_rows(dataset, batch_rows, [&](const void* data, std::size_t bytes) { file.write(data, bytes); });
   file.commit();
 }
 
@@ -119,6 +126,17 @@ void require_foreign(const ArrowDataset& dataset, const Path& folder) {
     throw UsageError("cannot save a data set to '" + folder.string() + "', because it is mapped from '" +
                      file.string() + "' in it. Save it elsewhere.");
   }
+}
+
+void write_unsynced(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  errno = 0;
+  write_rows(dataset, batch_rows, [&](const void* data, std::size_t bytes) {
+    file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  });
+  if (file.flush()) return;
+  throw Error("cannot write '" + path.string() + "': " +
+              (errno != 0 ? std::generic_category().message(errno) : "the system gave no reason") + ".");
 }
 
 void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "crew.hpp"
 #include "entry_writer.hpp"
@@ -25,6 +28,8 @@ constexpr auto kShortestPause = 1ms;
 constexpr auto kLongestPause = 50ms;
 constexpr auto kLookInterval = 500ms;
 constexpr auto kLeaseInterval = 1s;
+/// Parts of a worker that are on their way to the disk at once.
+constexpr std::size_t kSettling = 4;
 /// A network file system may show a new file to other hosts only when it asks again.
 constexpr auto kVisible = 60s;
 
@@ -148,13 +153,31 @@ class CachedRun {
 
   void serve(const Worker& worker, const std::vector<std::size_t>& places, const std::atomic<bool>& stop) {
     ShardFunction compute;
+    // The worker goes on computing while what it has done goes to the disk.
+    std::deque<std::future<void>> settling;
     while (const ShardTask* task = stop ? nullptr : claim(places)) {
       if (!compute) compute = work_.start(worker);
-      writer_.commit(*task, worker, compute);
-      meeting_.store().set(key("done/" + std::to_string(task->number)), "");
-      meeting_.store().add(key("rows"), task->rows);
-      meeting_.store().add(key("shards"), 1);
+      auto settle = [this, task, part = writer_.compute(*task, worker, compute)] {
+        writer_.settle(*part);
+        note_done(*task);
+      };
+      // Nothing is computed in vain before the first part has shown that the rest will find room.
+      if (!writer_.has_checked_room()) {
+        settle();
+        continue;
+      }
+      settling.push_back(std::async(std::launch::async, std::move(settle)));
+      if (settling.size() <= kSettling) continue;
+      settling.front().get();
+      settling.pop_front();
     }
+    for (auto& each : settling) each.get();
+  }
+
+  void note_done(const ShardTask& task) const {
+    meeting_.store().set(key("done/" + std::to_string(task.number)), "");
+    meeting_.store().add(key("rows"), task.rows);
+    meeting_.store().add(key("shards"), 1);
   }
 
   void work_on(const std::vector<std::size_t>& places, const Lease* lease) {

@@ -24,8 +24,8 @@ struct ShardTask {
 /// there are some 64 parts, none below 1,000 rows and none above 100,000; rounded up to whole batches.
 std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows);
 
-/// Computes a part of the source into a new file, brings it to the disk, and returns how many rows it has
-/// written.
+/// Computes a part of the source into a new file, and returns how many rows it has written. It need not be on
+/// the disk.
 using ShardFunction = std::function<std::uint64_t(const ShardTask& task, const std::filesystem::path& file)>;
 
 /// Work whose result is kept.

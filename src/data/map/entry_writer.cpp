@@ -1,5 +1,6 @@
 #include "entry_writer.hpp"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "lockstep/core/cache_folder.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep {
 namespace {
@@ -24,8 +26,9 @@ std::string reason(int error) { return std::generic_category().message(error); }
 /// A folder that goes with everything in it.
 class WorkFolder {
  public:
-  WorkFolder(const fs::path& entry, const Worker& worker)
-      : path_(entry / (kWorkPrefix + std::to_string(worker.rank) + "-" + std::to_string(getpid()))) {
+  WorkFolder(const fs::path& entry, const Worker& worker, std::uint64_t number)
+      : path_(entry / (kWorkPrefix + std::to_string(worker.rank) + "-" + std::to_string(getpid()) + "-" +
+                       std::to_string(number))) {
     std::error_code failure;
     fs::create_directory(path_, failure);
     if (failure) throw Error("cannot make the folder '" + path_.string() + "': " + failure.message() + ".");
@@ -48,6 +51,13 @@ void rename_into_place(const fs::path& from, const fs::path& to) {
   const int error = errno;
   throw Error("cannot give '" + to.string() + "' its name: " + reason(error) +
               (error == ENOENT ? ". Was the entry removed meanwhile?" : "."));
+}
+
+void sync_file(const fs::path& path) {
+  const net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file && ::fsync(file.get()) == 0) return;
+  const int error = errno;
+  throw Error("cannot bring '" + path.string() + "' to the disk: " + reason(error) + ".");
 }
 
 bool has_sizes(const fs::path& entry, const CacheManifest& manifest) {
@@ -115,15 +125,31 @@ std::int64_t EntryWriter::rows_done() const {
                          });
 }
 
-void EntryWriter::commit(const ShardTask& task, const Worker& worker, const ShardFunction& compute) {
-  const WorkFolder folder(entry_, worker);
-  CachedShard shard{.number = task.number, .rows = compute(task, folder.file())};
-  const FileDigest digest = digest_of(folder.file());
+struct EntryWriter::Computed {
+  Computed(const fs::path& entry, const Worker& worker, const ShardTask& part)
+      : task(part), folder(entry, worker, part.number) {}
+  ShardTask task;
+  WorkFolder folder;
+  std::uint64_t rows = 0;
+};
+
+std::shared_ptr<EntryWriter::Computed> EntryWriter::compute(const ShardTask& task, const Worker& worker,
+                                                            const ShardFunction& function) const {
+  auto part = std::make_shared<Computed>(entry_, worker, task);
+  part->rows = function(task, part->folder.file());
+  return part;
+}
+
+void EntryWriter::settle(const Computed& part) {
+  const fs::path file = part.folder.file();
+  sync_file(file);
+  CachedShard shard{.number = part.task.number, .rows = part.rows};
+  const FileDigest digest = digest_of(file);
   shard.crc32c = digest.crc32c;
   // The name itself need not be on the disk before the manifest is: a machine that fails loses a shard at
   // most.
-  rename_into_place(folder.file(), entry_ / shard.file_name());
-  if (!checked_.exchange(true)) check_room(task, digest.bytes);
+  rename_into_place(file, entry_ / shard.file_name());
+  if (!checked_.exchange(true)) check_room(part.task, digest.bytes);
 }
 
 void EntryWriter::check_room(const ShardTask& task, std::uint64_t bytes) {

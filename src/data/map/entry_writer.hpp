@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,14 @@ class EntryWriter {
   /// Rows of the source that are done, by what lies in the folder.
   std::int64_t rows_done() const;
 
-  /// Computes a part: a folder for the worker alone, the file in it brought to the disk, then renamed.
-  void commit(const ShardTask& task, const Worker& worker, const ShardFunction& compute);
+  /// A part that is computed and lies in a folder of its own, which goes with it.
+  struct Computed;
+  std::shared_ptr<Computed> compute(const ShardTask& task, const Worker& worker,
+                                    const ShardFunction& function) const;
+  /// Brings a part to the disk and gives it its name. Any thread.
+  void settle(const Computed& part);
+  /// Whether a part has been settled, and the rest judged by it.
+  bool has_checked_room() const noexcept { return checked_; }
   /// Writes the manifest of the whole result.
   void finish(double seconds) const;
 

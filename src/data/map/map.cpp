@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cached_run.hpp"
+#include "data/dataset/save_folder.hpp"
 #include "lockstep/core/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/prepare.hpp"
@@ -147,7 +148,7 @@ class Mapping {
     work.start = [this](const Worker& worker) -> ShardFunction {
       return [this, worker, function = begin(worker)](const ShardTask& task, const fs::path& file) {
         const ArrowDataset result = shard(task, function, worker);
-        result.to_arrow(file);
+        write_unsynced(result, file, 1000);
         return static_cast<std::uint64_t>(result.num_rows());
       };
     };
