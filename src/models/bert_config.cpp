@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "attention.hpp"
 #include "config_file.hpp"
@@ -46,13 +47,14 @@ std::string BertConfig::to_json(const std::string& architecture) const {
                                  {"pad_token_id", pad_token_id},
                                  {"type_vocab_size", type_vocab_size},
                                  {"vocab_size", vocab_size}};
-  auto& names = json["id2label"];
-  auto& ids = json["label2id"];
+  nlohmann::ordered_json names, ids;
   for (std::int64_t label = 0; label < num_labels; ++label) {
     const std::string name = "LABEL_" + std::to_string(label);
     names[std::to_string(label)] = name;
     ids[name] = label;
   }
+  json["id2label"] = std::move(names);
+  json["label2id"] = std::move(ids);
   return json.dump(2) + "\n";
 }
 

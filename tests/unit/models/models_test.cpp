@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -91,10 +92,15 @@ void fill(const std::string& name, const at::Tensor& tensor, double scale) {
   tensor.copy_(values.view(tensor.sizes()).to(at::kFloat));
 }
 
+/// A shared tensor counts under its first name.
 void fill(torch::nn::Module& module, double scale = 1) {
   const at::NoGradGuard no_grad;
-  for (const auto& entry : module.named_parameters()) fill(entry.key(), entry.value(), scale);
-  for (const auto& entry : module.named_buffers()) fill(entry.key(), entry.value(), scale);
+  std::set<const void*> seen;
+  for (const auto& list : {module.named_parameters(), module.named_buffers()}) {
+    for (const auto& entry : list) {
+      if (seen.insert(entry.value().unsafeGetTensorImpl()).second) fill(entry.key(), entry.value(), scale);
+    }
+  }
 }
 
 at::Tensor ids(std::int64_t rows, std::int64_t length, std::int64_t vocabulary, std::int64_t first = 3) {
