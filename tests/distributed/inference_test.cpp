@@ -54,7 +54,8 @@ class Embeddings {
     if (!fs::exists(folder_.file(cache))) return times;
     for (const auto& entry : fs::recursive_directory_iterator(
              folder_.file(cache), fs::directory_options::skip_permission_denied)) {
-      if (entry.path().extension() == ".arrow") times[entry.path().string()] = entry.last_write_time();
+      if (entry.path().filename().string().starts_with("shard-"))
+        times[entry.path().string()] = entry.last_write_time();
     }
     return times;
   }

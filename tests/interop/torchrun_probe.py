@@ -59,8 +59,9 @@ def meet():
 def act(action):
     rank = os.environ["RANK"]
     if action == "say":
-        print(f"out of {rank}", flush=True)
-        print(f"err of {rank}", file=sys.stderr, flush=True)
+        # Whole lines in one write each: both ranks write to one console.
+        os.write(1, f"out of {rank}\n".encode())
+        os.write(2, f"err of {rank}\n".encode())
     elif action == "read":
         print(f"read: {sys.stdin.readline()!r}", flush=True)
     elif action == "meet":
