@@ -187,8 +187,8 @@ struct Reader<std::vector<T>> : Reader<std::span<const T>> {
 
 }  // namespace table
 
-/// A column's values as C++ values of type T: see Column::view. Holds its data alive. Some ten nanoseconds a
-/// row, in any order of rows. Several threads may use one view.
+/// A column's values as C++ values of type T: see Column::view. Holds its data alive. Reading a
+/// row costs well under a microsecond, in any order of rows. Several threads may use one view.
 template <typename T>
 class ColumnView {
  public:
