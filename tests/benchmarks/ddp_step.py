@@ -35,6 +35,7 @@ def variants(program):
         "Lockstep, gloo, all_reduce hook": lockstep(program, "--backend", "gloo", "--hook", "all_reduce"),
         "Lockstep, gloo, torch::optim::AdamW": lockstep(program, "--backend", "gloo", "--optimizer", "torch"),
         "Lockstep, default backend": lockstep(program),
+        "Lockstep, default, bucket views": lockstep(program, "--view"),
         "Lockstep no_sync": lockstep(program, "--no-sync"),
     }
 
