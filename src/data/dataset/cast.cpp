@@ -36,7 +36,7 @@ std::string class_text(const Value& value, std::string_view column) {
 }
 
 Column class_texts(const Column& column, std::string_view name) {
-  ColumnBuilder texts(DataType(TypeKind::utf8));
+  ColumnBuilder texts{DataType(TypeKind::utf8)};
   for (std::int64_t row = 0; row < column.size(); ++row) {
     const auto value = column.value(row);
     if (value.is_null()) {

@@ -38,7 +38,7 @@ void TypeFinder::add(const Value& value) {
   if (kind_ != Kind::structure) return;
   for (const auto& [name, field] : value.fields()) {
     auto found = std::find_if(children_.begin(), children_.end(),
-                              [&](const auto& child) { return child.first == name; });
+                              [&, &wanted = name](const auto& child) { return child.first == wanted; });
     if (found == children_.end()) found = children_.emplace(children_.end(), name, TypeFinder());
     try {
       found->second.add(field);
