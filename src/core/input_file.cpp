@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
-#include <system_error>
 
+#include "file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
+
+using file_system::reason;
 
 /// One system call reads at most about 2 GiB.
 constexpr std::size_t kPiece = std::size_t{1} << 28;
@@ -20,8 +22,6 @@ constexpr std::size_t kPiece = std::size_t{1} << 28;
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
   throw DataError("cannot read '" + path.string() + "': " + what + ".");
 }
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 /// Closes the descriptor again when the file turns out to be unfit.
 std::uint64_t regular_size(int descriptor, const std::filesystem::path& path) {

@@ -1,9 +1,9 @@
 #include "lockstep/models/bart.hpp"
 
 #include <torch/nn/functional/loss.h>
-#include <torch/nn/init.h>
 
 #include "bart_layers.hpp"
+#include "initialize.hpp"
 #include "lockstep/core/error.hpp"
 #include "module_state.hpp"
 
@@ -20,17 +20,6 @@ void check(const BartConfig& config) {
   }
 }
 
-void initialize(torch::nn::Module& module, const BartConfig& config) {
-  const at::NoGradGuard no_grad;
-  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
-    torch::nn::init::normal_(linear->weight, 0, config.init_std);
-    linear->bias.zero_();
-  } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
-    torch::nn::init::normal_(embedding->weight, 0, config.init_std);
-    if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();
-  }
-}
-
 void check_length(const at::Tensor& ids, const BartConfig& config, const char* what) {
   if (ids.dim() == 2 && ids.size(1) <= config.max_position_embeddings) return;
   throw UsageError(std::string("BART takes ") + what + " [rows, tokens] of at most " +
@@ -44,7 +33,7 @@ BartForConditionalGenerationImpl::BartForConditionalGenerationImpl(const BartCon
   check(config);
   model_ = register_module("model", std::make_shared<BartBodyImpl>(config));
   final_logits_bias_ = register_buffer("final_logits_bias", torch::zeros({1, config.vocab_size}));
-  apply([&](torch::nn::Module& module) { initialize(module, config_); });
+  apply([&](torch::nn::Module& module) { initialize(module, config_.init_std); });
 }
 
 BartForConditionalGenerationImpl::~BartForConditionalGenerationImpl() = default;

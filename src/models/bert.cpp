@@ -1,11 +1,11 @@
 #include "lockstep/models/bert.hpp"
 
-#include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 
 #include "attention.hpp"
+#include "initialize.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::models {
@@ -25,18 +25,6 @@ void check(const BertConfig& config) {
     throw UsageError("a BERT's hidden_size (" + std::to_string(config.hidden_size) +
                      ") must be a multiple of its num_attention_heads (" +
                      std::to_string(config.num_attention_heads) + ")");
-  }
-}
-
-/// As transformers' _init_weights.
-void initialize(torch::nn::Module& module, const BertConfig& config) {
-  const at::NoGradGuard no_grad;
-  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
-    torch::nn::init::normal_(linear->weight, 0, config.initializer_range);
-    linear->bias.zero_();
-  } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
-    torch::nn::init::normal_(embedding->weight, 0, config.initializer_range);
-    if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();
   }
 }
 
@@ -190,7 +178,7 @@ BertModelImpl::BertModelImpl(const BertConfig& config, bool add_pooling_layer) :
   embeddings_ = register_module("embeddings", std::make_shared<BertEmbeddingsImpl>(config));
   encoder_ = register_module("encoder", std::make_shared<BertEncoderImpl>(config));
   if (add_pooling_layer) pooler_ = register_module("pooler", std::make_shared<BertPoolerImpl>(config));
-  apply([&](torch::nn::Module& module) { initialize(module, config_); });
+  apply([&](torch::nn::Module& module) { initialize(module, config_.initializer_range); });
 }
 
 BertModelImpl::~BertModelImpl() = default;
@@ -213,7 +201,7 @@ BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertC
   bert_ = register_module("bert", BertModel(config));
   dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
   classifier_ = register_module("classifier", Linear(config.hidden_size, config.num_labels));
-  initialize(*classifier_, config);
+  initialize(*classifier_, config.initializer_range);
 }
 
 at::Tensor BertForSequenceClassificationImpl::forward(const at::Tensor& input_ids,

@@ -1,6 +1,6 @@
 #include "config_file.hpp"
 
-#include "data/tokenizer/json_file.hpp"
+#include "data/readers/json_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
 
@@ -13,12 +13,12 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
 
 }  // namespace
 
-ConfigFile::ConfigFile(const std::filesystem::path& path) : file_(file_in(path).string()) {
-  json_ = tokenizer::parse_json(tokenizer::read_text_file(file_), file_);
+ConfigFile::ConfigFile(const std::filesystem::path& path)
+    : file_(file_in(path).string()), json_(readers::read_json_document(file_)) {
   if (!json_.is_object()) throw DataError(file_ + " is no model configuration: expected a JSON object");
 }
 
-const nlohmann::json* ConfigFile::find(const char* field) const {
+const nlohmann::ordered_json* ConfigFile::find(const char* field) const {
   const auto found = json_.find(field);
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }

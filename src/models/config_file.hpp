@@ -31,11 +31,11 @@ class ConfigFile {
   void labels(std::int64_t& value) const;
 
  private:
-  const nlohmann::json* find(const char* field) const;
+  const nlohmann::ordered_json* find(const char* field) const;
   [[noreturn]] void fail(const char* field, const std::string& what) const;
 
   std::string file_;
-  nlohmann::json json_;
+  nlohmann::ordered_json json_;
 };
 
 }  // namespace lockstep::models

@@ -4,22 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
-#include <string_view>
 
-#include "data/tokenizer/json_file.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/train/model_files.hpp"
+#include "train/model_content.hpp"
 
 namespace lockstep::models {
 namespace {
-
-constexpr const char* kIndexFileName = "model.safetensors.index.json";
-constexpr std::size_t kNamesShown = 8;
 
 using Names = std::vector<std::string>;
 
@@ -33,41 +26,6 @@ bool ends(const std::string& name, const Names& endings) {
                      [&](const std::string& ending) { return name.ends_with(ending); });
 }
 
-/// The files that an index names. They lie beside it: a path that leads elsewhere is refused.
-std::set<std::string> files_of_index(const std::filesystem::path& index) {
-  const auto json = tokenizer::parse_json(tokenizer::read_text_file(index), index.string());
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
-  if (map == json.end() || !map->is_object() || map->empty()) {
-    throw DataError(index.string() + " has no 'weight_map' that says which file holds which tensor");
-  }
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->items()) {
-    const bool plain = file.is_string() && !file.get<std::string>().empty() &&
-                       file.get<std::string>().find('/') == std::string::npos;
-    if (!plain)
-      throw DataError(index.string() + ": the file of '" + name + "' must be a name without folders");
-    files.insert(file.get<std::string>());
-  }
-  return files;
-}
-
-TensorMap read_all(const std::filesystem::path& path) {
-  if (!std::filesystem::is_directory(path)) return load_file(path).tensors;
-  if (std::filesystem::exists(path / kModelFileName)) return load_file(path / kModelFileName).tensors;
-  if (!std::filesystem::exists(path / kIndexFileName)) {
-    throw DataError(path.string() + " has neither " + kModelFileName + " nor " + kIndexFileName);
-  }
-  TensorMap all;
-  for (const auto& file : files_of_index(path / kIndexFileName)) {
-    for (auto& [name, tensor] : load_file(path / file).tensors) {
-      if (!all.emplace(name, tensor).second) {
-        throw DataError(path.string() + ": the tensor '" + name + "' is in two files, one of them " + file);
-      }
-    }
-  }
-  return all;
-}
-
 /// Finds the model's tensors in the files' and keeps account of what has no counterpart.
 class Match {
  public:
@@ -78,16 +36,7 @@ class Match {
     for (const auto& [name, tensor] : file) check_use(name);
   }
 
-  void throw_if_wrong(const std::filesystem::path& path) const {
-    if (complaints_.empty()) return;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(complaints_.size(), kNamesShown); ++i) {
-      text += (i == 0 ? "" : "; ") + complaints_[i];
-    }
-    const std::size_t more = complaints_.size() - std::min(complaints_.size(), kNamesShown);
-    if (more > 0) text += "; and " + std::to_string(more) + " more";
-    throw DataError(path.string() + " does not fit the model: " + text);
-  }
+  void throw_if_wrong(const std::filesystem::path& file) const { complaints_.throw_if_any(file); }
 
   PretrainedReport copy() {
     const at::NoGradGuard no_grad;
@@ -118,11 +67,11 @@ class Match {
       if (begins(entry.name, names_.new_heads)) {
         report_.initialized.push_back(entry.name);
       } else {
-        complaints_.push_back("'" + entry.name + "' (" + form_of(entry.tensor) + ") is missing");
+        complaints_.add("'" + entry.name + "' (" + tensor_form(entry.tensor) + ") is missing");
       }
     } else if (!fits(*found->second, entry.tensor)) {
-      complaints_.push_back("'" + entry.name + "' is " + form_of(*found->second) + ", expected " +
-                            form_of(entry.tensor));
+      complaints_.add("'" + entry.name + "' is " + tensor_form(*found->second) + ", expected " +
+                      tensor_form(entry.tensor));
     }
   }
 
@@ -131,7 +80,7 @@ class Match {
     if (begins(name, names_.other_heads) || ends(name, names_.constants)) {
       report_.unused.push_back(name);
     } else {
-      complaints_.push_back("'" + name + "' is not part of the model");
+      complaints_.add("'" + name + "' is not part of the model");
     }
   }
 
@@ -139,18 +88,12 @@ class Match {
     return value.sizes() == target.sizes() && value.is_floating_point() == target.is_floating_point();
   }
 
-  static std::string form_of(const at::Tensor& tensor) {
-    std::ostringstream text;
-    text << tensor.scalar_type() << ' ' << tensor.sizes();
-    return text.str();
-  }
-
   const TensorMap& file_;
   const PretrainedNames& names_;
   std::map<const void*, at::Tensor> targets_;
   std::map<const void*, const at::Tensor*> values_;
   std::set<std::string> used_;
-  Names complaints_;
+  Complaints complaints_;
   PretrainedReport report_;
 };
 
@@ -158,9 +101,10 @@ class Match {
 
 PretrainedReport load_pretrained(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                                  const PretrainedNames& names) {
-  const TensorMap file = read_all(path);
-  Match match(file, tensors, names);
-  match.throw_if_wrong(path);
+  const auto file = model_file_of(path);
+  const SafeTensors content = load_model_file(file);
+  Match match(content.tensors, tensors, names);
+  match.throw_if_wrong(file);
   return match.copy();
 }
 

@@ -4,45 +4,21 @@
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 
 #include "../checkpoint/shards.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "model_content.hpp"
 
 namespace lockstep {
 namespace {
 
 const void* identity(const NamedTensor& entry) { return entry.tensor.unsafeGetTensorImpl(); }
 
-std::string tensor_form(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.scalar_type() << ' ' << tensor.sizes();
-  return text.str();
-}
-
 bool same_form(const at::Tensor& one, const at::Tensor& other) {
   return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes();
 }
-
-/// Several complaints as one text that stays readable.
-class Complaints {
- public:
-  void add(const std::string& text) {
-    if (++count_ <= kShown) text_ += (count_ == 1 ? "" : "; ") + text;
-  }
-  void throw_if_any(const std::filesystem::path& path) const {
-    if (count_ == 0) return;
-    const std::string more = count_ > kShown ? "; and " + std::to_string(count_ - kShown) + " more" : "";
-    throw DataError(path.string() + " does not fit the model: " + text_ + more);
-  }
-
- private:
-  static constexpr int kShown = 8;
-  int count_ = 0;
-  std::string text_;
-};
 
 /// The file's entry for each tensor, found under any of the tensor's names.
 std::map<const void*, const at::Tensor*> match(const TensorMap& file,
@@ -101,28 +77,6 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   file.commit();
 }
 
-bool is_index(const std::filesystem::path& path) { return path.string().ends_with(shards::kIndexEnding); }
-
-/// The file that a path means: a folder's model, in one file or by its index.
-std::filesystem::path model_file_of(const std::filesystem::path& path) {
-  if (!std::filesystem::is_directory(path)) return path;
-  const auto index = path / (std::string(kModelFileName) + shards::kIndexEnding);
-  return std::filesystem::exists(index) ? index : path / kModelFileName;
-}
-
-SafeTensors load_parts(const std::filesystem::path& index) {
-  const auto file_of = shards::read_index(index);
-  std::set<std::string> files;
-  for (const auto& entry : file_of) files.insert(entry.second);
-  SafeTensors all;
-  for (const auto& name : files) {
-    SafeTensors part = load_file(index.parent_path() / name);
-    all.tensors.merge(part.tensors);
-    all.metadata.merge(part.metadata);
-  }
-  return all;
-}
-
 }  // namespace
 
 void write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
@@ -148,7 +102,7 @@ void write_model(const std::filesystem::path& folder, const std::vector<NamedTen
 
 SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   const auto file = model_file_of(path);
-  SafeTensors content = is_index(file) ? load_parts(file) : load_file(file);
+  SafeTensors content = load_model_file(file);
   const auto found = match(content.tensors, tensors);
   Complaints complaints;
   for (const auto& entry : tensors) {

@@ -23,16 +23,6 @@ class EveryWorld : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3, 4, 5));
 
-Values input_of(Dtype dtype, Reduction reduction, std::size_t count, int rank, std::size_t shift = 0) {
-  return make_values(dtype, count,
-                     [&](std::size_t i) { return contribution(dtype, reduction, i + shift, rank); });
-}
-
-Values result_of(Dtype dtype, Reduction reduction, std::size_t count, int ranks, std::size_t shift = 0) {
-  return make_values(dtype, count,
-                     [&](std::size_t i) { return expected(dtype, reduction, i + shift, ranks); });
-}
-
 template <class Check>
 void for_every_reduction(const Check& check) {
   for (int d = 0; d < kDtypes; ++d) {

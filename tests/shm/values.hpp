@@ -147,4 +147,15 @@ Values make_values(Dtype dtype, std::size_t count, Make&& make) {
   return values;
 }
 
+/// What a rank brings to a reduction, and what comes of all ranks'.
+inline Values input_of(Dtype dtype, Reduction reduction, std::size_t count, int rank, std::size_t shift = 0) {
+  return make_values(dtype, count,
+                     [&](std::size_t i) { return contribution(dtype, reduction, i + shift, rank); });
+}
+inline Values result_of(Dtype dtype, Reduction reduction, std::size_t count, int ranks,
+                        std::size_t shift = 0) {
+  return make_values(dtype, count,
+                     [&](std::size_t i) { return expected(dtype, reduction, i + shift, ranks); });
+}
+
 }  // namespace lockstep::shm::testing

@@ -6,13 +6,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
+#include "core/file_system.hpp"
 #include "data/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::arrow_file {
 namespace {
+
+using file_system::reason;
 
 constexpr std::size_t kWhole = std::size_t{64} << 20;
 constexpr std::size_t kEnds = std::size_t{1} << 20;
@@ -23,27 +26,16 @@ constexpr std::size_t kBlocks = 1024;
   throw DataError("cannot read '" + path.string() + "': " + what + ".");
 }
 
-std::string reason(int error) { return std::generic_category().message(error); }
+net::FileDescriptor opened(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe without a writer would wait for one.
+  net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail(path, reason(errno));
+  return file;
+}
 
-class Descriptor {
- public:
-  explicit Descriptor(const std::filesystem::path& path)
-      // O_NONBLOCK: opening a pipe without a writer would wait for one.
-      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (number_ < 0) fail(path, reason(errno));
-  }
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const noexcept { return number_; }
-
- private:
-  int number_;
-};
-
-std::size_t size_of(const Descriptor& file, const std::filesystem::path& path) {
+std::size_t size_of(const net::FileDescriptor& file, const std::filesystem::path& path) {
   struct stat status {};
-  if (::fstat(file.number(), &status) < 0) fail(path, reason(errno));
+  if (::fstat(file.get(), &status) < 0) fail(path, reason(errno));
   if (!S_ISREG(status.st_mode)) fail(path, "it is no regular file");
   return static_cast<std::size_t>(status.st_size);
 }
@@ -51,10 +43,10 @@ std::size_t size_of(const Descriptor& file, const std::filesystem::path& path) {
 }  // namespace
 
 MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-  const Descriptor file(path_);
+  const auto file = opened(path_);
   size_ = size_of(file, path_);
   if (size_ == 0) return;
-  void* const mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
+  void* const mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) fail(path_, "mapping it failed: " + reason(errno));
   data_ = static_cast<const std::uint8_t*>(mapped);
 }

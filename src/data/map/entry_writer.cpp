@@ -9,6 +9,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "core/file_system.hpp"
 #include "lockstep/core/cache_folder.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
@@ -18,10 +19,10 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using file_system::reason;
+using file_system::uninterrupted;
 
 constexpr char kWorkPrefix[] = ".work-";
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 /// A folder that goes with everything in it.
 class WorkFolder {
@@ -55,7 +56,7 @@ void rename_into_place(const fs::path& from, const fs::path& to) {
 
 void sync_file(const fs::path& path) {
   const net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file && ::fsync(file.get()) == 0) return;
+  if (file && uninterrupted([&] { return ::fsync(file.get()); }) == 0) return;
   const int error = errno;
   throw Error("cannot bring '" + path.string() + "' to the disk: " + reason(error) + ".");
 }

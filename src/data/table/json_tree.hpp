@@ -1,7 +1,7 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -15,14 +15,17 @@ namespace lockstep::json_tree {
 
 /// How deep lists and objects may lie in each other.
 inline constexpr std::size_t kDeepest = 64;
+/// Names in a hostile file may be megabytes long; a log line should not be.
+inline constexpr std::size_t kNameShown = 100;
 
-/// Builds the values from the parser's events; nothing here recurses over what came.
-template <typename Json>
+/// Builds the values from the parser's events; nothing here recurses over what came. `fail` gets what is
+/// wrong, and throws.
+template <typename Json, typename Fail>
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   using Sax = nlohmann::json_sax<Json>;
 
-  Builder(Json& root, const std::string& what) : root_(root), what_(what) {}
+  Builder(Json& root, const Fail& fail) : root_(root), fail_(fail) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -35,9 +38,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool binary(typename Sax::binary_t&) override { return false; }
 
   bool key(typename Sax::string_t& name) override {
-    if (open_.back()->contains(name))
-      fail("it gives the name '" + name.substr(0, 100) + "' twice in one object");
-    member_ = &(*open_.back())[name];
+    const auto [place, is_new] = open_.back()->emplace(name, nullptr);
+    if (!is_new) fail_("it gives the name '" + name.substr(0, kNameShown) + "' twice in one object");
+    member_ = &*place;
     return true;
   }
 
@@ -46,16 +49,13 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    fail("it is no valid JSON at its byte " + std::to_string(position));
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    fail_("it is no valid JSON at its byte " + std::to_string(position) + " (" + error.what() + ")");
     return false;
   }
 
  private:
-  [[noreturn]] void fail(const std::string& why) const {
-    throw DataError(what_ + " cannot be read: " + why + ".");
-  }
-
   Json& slot() {
     if (open_.empty()) return root_;
     if (open_.back()->is_object()) return *member_;
@@ -70,8 +70,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json&& empty) {
-    if (open_.size() == kDeepest)
-      fail("its lists and objects lie more than " + std::to_string(kDeepest) + " levels deep");
+    if (open_.size() == kDeepest) {
+      fail_("its lists and objects lie in each other more than " + std::to_string(kDeepest) + " levels deep");
+    }
     auto& place = slot();
     place = std::move(empty);
     open_.push_back(&place);
@@ -84,24 +85,29 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   Json& root_;
-  const std::string& what_;
+  const Fail& fail_;
   std::vector<Json*> open_;
   Json* member_ = nullptr;
 };
+
+/// The JSON of a text that is UTF-8 and has no zero byte, which the parser would take for the end. Throws
+/// what `fail` throws for what is no JSON, too deep, or gives a name twice.
+template <typename Json, typename Fail>
+Json build(std::string_view text, const Fail& fail) {
+  Json root;
+  Builder<Json, Fail> builder(root, fail);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return root;
+}
 
 /// The JSON of a text; `what` names it in errors ("line 3 of 'a.jsonl'"). Throws DataError for what is no
 /// UTF-8, no JSON, too deep, or gives a name twice.
 template <typename Json>
 Json parse(std::string_view text, const std::string& what) {
-  const auto bad = first_not_utf8(text);
-  if (bad != std::string_view::npos || text.find('\0') != std::string_view::npos) {
-    throw DataError(what + " cannot be read: its byte " + std::to_string(std::min(bad, text.find('\0'))) +
-                    " is no text in UTF-8.");
-  }
-  Json root;
-  Builder<Json> builder(root, what);
-  Json::sax_parse(text.begin(), text.end(), &builder);
-  return root;
+  const auto fail = [&](const std::string& why) { throw DataError(what + " cannot be read: " + why + "."); };
+  const auto bad = std::min(first_not_utf8(text), text.find('\0'));
+  if (bad != std::string_view::npos) fail("its byte " + std::to_string(bad) + " is no text in UTF-8");
+  return build<Json>(text, fail);
 }
 
 }  // namespace lockstep::json_tree

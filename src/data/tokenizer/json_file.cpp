@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "../table/json_tree.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "utf8.hpp"
@@ -11,77 +12,9 @@ namespace {
 
 using nlohmann::json;
 
-/// Names in a hostile file may be megabytes long; a log line should not be.
-constexpr std::size_t kNameShown = 100;
-
 [[noreturn]] void fail_at(const std::string& file, const std::string& what) {
   throw DataError("'" + file + "' is no valid tokenizer file: " + what + ".");
 }
-
-/// Builds the values from the parser's events. The parser itself does not recurse over them.
-class Builder final : public nlohmann::json_sax<json> {
- public:
-  Builder(json& root, const std::string& file) : root_(root), file_(file) {}
-
-  bool null() override { return put(nullptr); }
-  bool boolean(bool value) override { return put(value); }
-  bool number_integer(number_integer_t value) override { return put(value); }
-  bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t&) override { fail_at(file_, "it has binary data"); }
-
-  bool key(string_t& name) override {
-    const auto [place, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
-    if (!is_new) fail_at(file_, "it gives the name '" + name.substr(0, kNameShown) + "' twice in one object");
-    member_ = &place->second;
-    return true;
-  }
-
-  bool start_object(std::size_t) override { return open(json::object()); }
-  bool start_array(std::size_t) override { return open(json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    fail_at(file_, "it is no valid JSON at its byte " + std::to_string(position) + " (" + error.what() + ")");
-  }
-
- private:
-  json& slot() {
-    if (open_.empty()) return root_;
-    if (open_.back()->is_object()) return *member_;
-    return open_.back()->emplace_back();
-  }
-
-  template <class Value>
-  bool put(Value&& value) {
-    slot() = std::forward<Value>(value);
-    return true;
-  }
-
-  bool open(json&& empty) {
-    if (open_.size() == kDeepest) {
-      fail_at(file_, "its lists and objects lie in each other more than " + std::to_string(kDeepest) +
-                         " levels deep");
-    }
-    auto& place = slot();
-    place = std::move(empty);
-    open_.push_back(&place);
-    return true;
-  }
-
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-
-  json& root_;
-  const std::string& file_;
-  std::vector<json*> open_;
-  json* member_ = nullptr;
-};
 
 }  // namespace
 
@@ -104,10 +37,7 @@ json parse_json(std::string_view text, const std::string& file) {
   if (zero != std::string_view::npos) {
     fail_at(file, "it is no valid JSON: its byte " + std::to_string(zero) + " is zero");
   }
-  json root;
-  Builder builder(root, file);
-  json::sax_parse(text.begin(), text.end(), &builder);
-  return root;
+  return json_tree::build<json>(text, [&](const std::string& what) { fail_at(file, what); });
 }
 
 Node Node::operator[](const std::string& field) const {
@@ -184,7 +114,7 @@ std::uint32_t Node::number(const std::string& field, std::uint32_t otherwise) co
 }
 
 void Node::fail(const std::string& what) const {
-  const auto place = place_.empty() ? "the document" : "'" + place_.substr(0, kNameShown) + "'";
+  const auto place = place_.empty() ? "the document" : "'" + place_.substr(0, json_tree::kNameShown) + "'";
   throw DataError("'" + file_ + "' is no tokenizer file that can be read: at " + place + ": " + what + ".");
 }
 

@@ -12,8 +12,6 @@ namespace lockstep::tokenizer {
 
 /// The largest file that is read: those of the largest vocabularies in use have some 40 MB.
 inline constexpr std::uint64_t kLargestFile = 256U << 20;
-/// How deep a file's lists and objects may lie in each other; a real one has about six levels.
-inline constexpr int kDeepest = 64;
 
 /// The whole of a file that is text. Throws DataError, naming it, when it cannot be read, is too large or is
 /// no valid UTF-8.
