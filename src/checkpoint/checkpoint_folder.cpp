@@ -37,13 +37,13 @@ Manifest read_manifest(const fs::path& checkpoint) {
   return manifest::from_text(text, "'" + path.string() + "'");
 }
 
-/// The digest of every file in the folder.
-std::map<std::string, FileDigest> digests_in(const fs::path& folder) {
-  std::map<std::string, FileDigest> digests;
+/// The digest of every file in the folder, of which some are known.
+FileDigests digests_in(const fs::path& folder, FileDigests known) {
   for (const auto& entry : fs::directory_iterator(folder)) {
-    digests[entry.path().filename().string()] = digest_of(entry.path());
+    const std::string name = entry.path().filename();
+    if (!known.contains(name)) known[name] = digest_of(entry.path());
   }
-  return digests;
+  return known;
 }
 
 void verify_file(const fs::path& path, const FileDigest& wanted) {
@@ -131,12 +131,12 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
 std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
 
 void write_checkpoint(const fs::path& path, CheckpointInfo info,
-                      const std::function<void(const fs::path&)>& write) {
+                      const std::function<FileDigests(const fs::path&)>& write) {
   check_replaceable(path);
   info.sequence = next_sequence(path.parent_path().empty() ? "." : path.parent_path());
   AtomicFolder folder(path);
-  write(folder.path());
-  const std::string text = manifest::to_text({info, digests_in(folder.path())});
+  auto known = write(folder.path());
+  const std::string text = manifest::to_text({info, digests_in(folder.path(), std::move(known))});
   AtomicFile file(folder.path() / kManifestFileName);
   file.write(text);
   file.commit();
