@@ -39,6 +39,8 @@
 #include "lockstep/data/map.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/stage.hpp"
+#include "lockstep/data/text_files.hpp"
+#include "lockstep/data/tokenize.hpp"
 #include "lockstep/data/tokenizer.hpp"
 #include "lockstep/data/torch_dataset.hpp"
 
@@ -65,3 +67,4 @@
 #include "lockstep/train/executable_batch_size.hpp"
 #include "lockstep/train/local_sgd.hpp"
 #include "lockstep/train/logger.hpp"
+#include "lockstep/train/metrics.hpp"
