@@ -181,8 +181,12 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
   if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
-  const auto write = [content, path, info, names = object_names(), done = options.when_written] {
-    write_checkpoint(path, info, [&](const fs::path& folder) { content->write(folder, names); });
+  const auto write = [content, path, info, names = object_names(), add = options.add_files,
+                      done = options.when_written] {
+    write_checkpoint(path, info, [&](const fs::path& folder) {
+      content->write(folder, names);
+      if (add) add(folder);
+    });
     if (done) done();
   };
   const auto save = [&] {
