@@ -26,7 +26,7 @@ struct OptionGrammar {
   std::string environment_prefix;
   /// When not empty, the option of this name (a text) names a JSON file: its keys are laid over the defaults,
   /// and the command line over them.
-  std::string config_option;
+  std::string config_option = {};
 };
 
 /// What a command line said, beside the options themselves.

@@ -169,9 +169,7 @@ Table make_table() {
   for (const auto add :
        {add_run, add_optimizer, add_precision, add_logging, add_evaluation, add_saving, add_data, add_ranks})
     add(table);
-  OptionGrammar grammar;
-  grammar.config_option = "config";
-  table.grammar(std::move(grammar));
+  table.grammar({.environment_prefix = "", .config_option = "config"});
   return table;
 }
 
