@@ -126,6 +126,17 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
   return best;
 }
 
+/// Removes the oldest of `whole` (newest first) until no more than the limit are left, or only those that
+/// stay.
+void limit_to(std::vector<Checkpoint>& whole, const RotationOptions& options) {
+  for (std::size_t i = whole.size();
+       i-- > 1 && whole.size() > static_cast<std::size_t>(options.total_limit);) {
+    if (whole[i].path.filename() == options.protect) continue;
+    remove_folder(whole[i].path);
+    whole.erase(whole.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
@@ -182,11 +193,12 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder,
 
 void rotate_checkpoints(const fs::path& folder, const RotationOptions& options,
                         const std::vector<BadCheckpoint>& bad) {
-  if (options.keep_last <= 0) return;
+  if (options.keep_last <= 0 && options.total_limit <= 0) return;
   auto [whole, damaged] = sorted_out(list_checkpoints(folder), bad);
+  if (options.total_limit > 0) limit_to(whole, options);
   const auto best = best_of(whole, options);
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const bool is_new = i < static_cast<std::size_t>(options.keep_last);
+    const bool is_new = options.keep_last <= 0 || i < static_cast<std::size_t>(options.keep_last);
     const bool is_milestone = options.keep_every > 0 && whole[i].info.step % options.keep_every == 0;
     if (!is_new && !is_milestone && !best.contains(whole[i].path)) remove_folder(whole[i].path);
   }

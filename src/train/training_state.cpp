@@ -184,9 +184,13 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
   if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
   // Beside the training one thread writes; else the cores have nothing better to do.
   const int threads = options.asynchronous ? 1 : 2;
-  const auto write = [content, path, info, threads, names = object_names(), done = options.when_written] {
-    write_checkpoint(path, info,
-                     [&](const fs::path& folder) { return content->write(folder, names, threads); });
+  const auto write = [content, path, info, threads, names = object_names(), add = options.add_files,
+                      done = options.when_written] {
+    write_checkpoint(path, info, [&](const fs::path& folder) {
+      auto known = content->write(folder, names, threads);
+      if (add) add(folder);
+      return known;
+    });
     if (done) done();
   };
   const auto save = [&] {

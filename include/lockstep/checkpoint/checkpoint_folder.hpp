@@ -93,6 +93,10 @@ struct RotationOptions {
   bool greater_is_better = false;
   /// Those of steps that are a multiple of this; 0: none for that reason.
   std::int64_t keep_every = 0;
+  /// No more than so many all told: the oldest go, but never the newest nor the one called `protect`, which
+  /// may therefore be two with a limit of one. 0: the rules above alone.
+  std::int64_t total_limit = 0;
+  std::string protect = {};
 };
 
 /// Removes the checkpoints of `folder` that no rule keeps. Those in `bad` do not count and are removed as
