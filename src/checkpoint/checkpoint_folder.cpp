@@ -37,13 +37,13 @@ Manifest read_manifest(const fs::path& checkpoint) {
   return manifest::from_text(text, "'" + path.string() + "'");
 }
 
-/// The digest of every file in the folder.
-std::map<std::string, FileDigest> digests_in(const fs::path& folder) {
-  std::map<std::string, FileDigest> digests;
+/// The digest of every file in the folder, of which some are known.
+FileDigests digests_in(const fs::path& folder, FileDigests known) {
   for (const auto& entry : fs::directory_iterator(folder)) {
-    digests[entry.path().filename().string()] = digest_of(entry.path());
+    const std::string name = entry.path().filename();
+    if (!known.contains(name)) known[name] = digest_of(entry.path());
   }
-  return digests;
+  return known;
 }
 
 void verify_file(const fs::path& path, const FileDigest& wanted) {
@@ -126,17 +126,28 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
   return best;
 }
 
+/// Removes the oldest of `whole` (newest first) until no more than the limit are left, or only those that
+/// stay.
+void limit_to(std::vector<Checkpoint>& whole, const RotationOptions& options) {
+  for (std::size_t i = whole.size();
+       i-- > 1 && whole.size() > static_cast<std::size_t>(options.total_limit);) {
+    if (whole[i].path.filename() == options.protect) continue;
+    remove_folder(whole[i].path);
+    whole.erase(whole.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
 
 void write_checkpoint(const fs::path& path, CheckpointInfo info,
-                      const std::function<void(const fs::path&)>& write) {
+                      const std::function<FileDigests(const fs::path&)>& write) {
   check_replaceable(path);
   info.sequence = next_sequence(path.parent_path().empty() ? "." : path.parent_path());
   AtomicFolder folder(path);
-  write(folder.path());
-  const std::string text = manifest::to_text({info, digests_in(folder.path())});
+  auto known = write(folder.path());
+  const std::string text = manifest::to_text({info, digests_in(folder.path(), std::move(known))});
   AtomicFile file(folder.path() / kManifestFileName);
   file.write(text);
   file.commit();
@@ -182,11 +193,12 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder,
 
 void rotate_checkpoints(const fs::path& folder, const RotationOptions& options,
                         const std::vector<BadCheckpoint>& bad) {
-  if (options.keep_last <= 0) return;
+  if (options.keep_last <= 0 && options.total_limit <= 0) return;
   auto [whole, damaged] = sorted_out(list_checkpoints(folder), bad);
+  if (options.total_limit > 0) limit_to(whole, options);
   const auto best = best_of(whole, options);
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const bool is_new = i < static_cast<std::size_t>(options.keep_last);
+    const bool is_new = options.keep_last <= 0 || i < static_cast<std::size_t>(options.keep_last);
     const bool is_milestone = options.keep_every > 0 && whole[i].info.step % options.keep_every == 0;
     if (!is_new && !is_milestone && !best.contains(whole[i].path)) remove_folder(whole[i].path);
   }

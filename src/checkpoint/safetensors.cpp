@@ -81,7 +81,8 @@ at::ScalarType scalar_type(const std::string& dtype) {
 
 }  // namespace
 
-void save_file(const TensorMap& tensors, const std::filesystem::path& path, const TensorMetadata& metadata) {
+FileDigest save_file(const TensorMap& tensors, const std::filesystem::path& path,
+                     const TensorMetadata& metadata) {
   Header header{.entries = {}, .metadata = metadata};
   for (const auto& [name, tensor] : tensors) header.entries.push_back(entry_of(name, tensor));
   const auto head = safetensors::make_header(header);
@@ -91,7 +92,7 @@ void save_file(const TensorMap& tensors, const std::filesystem::path& path, cons
     const auto data = plain(tensors.at(entry.name));
     file.write(data.const_data_ptr(), data.nbytes());
   }
-  file.commit();
+  return file.commit();
 }
 
 SafeTensors load_file(const std::filesystem::path& path) {

@@ -18,8 +18,8 @@ using file_system::uninterrupted;
 /// Other processes and hosts may use the same name at the same time; O_EXCL tells, and the next number is
 /// tried.
 constexpr int kNamesTried = 1000;
-/// One system call writes at most about 2 GiB; smaller pieces also name a failing place better.
-constexpr std::size_t kPiece = std::size_t{1} << 28;
+/// Small enough to be in the processor's cache still when the checksum is taken.
+constexpr std::size_t kPiece = std::size_t{1} << 18;
 
 }  // namespace
 
@@ -43,13 +43,14 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   while (bytes > 0) {
     const auto done = uninterrupted([&] { return ::write(descriptor_, next, std::min(bytes, kPiece)); });
     if (done <= 0) fail("writing failed", done < 0 ? errno : ENOSPC);
+    checksum_.update(next, static_cast<std::size_t>(done));
     next += done;
     bytes -= static_cast<std::size_t>(done);
     written_ += static_cast<std::size_t>(done);
   }
 }
 
-void AtomicFile::commit() {
+FileDigest AtomicFile::commit() {
   require_open();
   if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("bringing it to the disk failed", errno);
   // Network file systems may report a failed write only here. The descriptor is closed whatever close says.
@@ -60,6 +61,7 @@ void AtomicFile::commit() {
   temporary_.clear();
   const int error = sync_folder(parent_of(path_));
   if (error != 0) fail("it is in place, but bringing its folder to the disk failed", error);
+  return {written_, checksum_.value()};
 }
 
 void AtomicFile::require_open() const {

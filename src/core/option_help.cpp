@@ -48,6 +48,8 @@ struct MetavarOf {
       return "A,B";
     } else if constexpr (std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>) {
       return "X";
+    } else if constexpr (std::is_same_v<Field, Duration> || std::is_same_v<Field, std::optional<Duration>>) {
+      return "DURATION";
     } else {
       return "N";
     }

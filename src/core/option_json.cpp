@@ -19,6 +19,8 @@ Json json_of(const T& value) {
 // JSON has no such numbers; the library would write null, which reads back as "not given".
 Json json_of(const double& value) { return std::isfinite(value) ? Json(value) : Json(number_text(value)); }
 
+Json json_of(const Duration& value) { return value.text(); }
+
 template <class T>
 Json json_of(const std::optional<T>& value) {
   return value ? json_of(*value) : Json(nullptr);
@@ -32,6 +34,10 @@ struct TextField {
 
 bool is_text(const OptionField& field) {
   return std::visit([](const auto* target) { return TextField()(target); }, field);
+}
+
+bool is_duration(const OptionField& field) {
+  return std::holds_alternative<Duration*>(field) || std::holds_alternative<std::optional<Duration>*>(field);
 }
 
 bool is_double(const OptionField& field) {
@@ -77,7 +83,7 @@ void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
     if (!reset_optional(field)) refuse(spec, field, value, place);
   } else if (value.is_array() && list) {
     assign_list(spec, field, list_of(spec, field, value, place), place);
-  } else if (value.is_string() && (text || (is_double(field) && spec.non_finite))) {
+  } else if (value.is_string() && (text || is_duration(field) || (is_double(field) && spec.non_finite))) {
     assign_text(spec, field, value.get<std::string>(), place);
   } else if ((value.is_number() && !text && !spec.boolean && !list) || (value.is_boolean() && spec.boolean)) {
     assign_text(spec, field, value.dump(), place);

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cctype>
+#include <fstream>
+#include <iterator>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
@@ -232,15 +234,38 @@ void Parser::finish() {
   if (!rest_.empty()) *std::get<std::vector<std::string>*>(rest->field(options_)) = std::move(rest_);
 }
 
+void lay_over(const OptionSet& set, void* options, const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream)
+    throw UsageError("--" + set.grammar().config_option + " " + file + ": the file cannot be read");
+  try {
+    set.from_json_text(options, text);
+  } catch (const UsageError& error) {
+    throw UsageError("--" + set.grammar().config_option + " " + file + ": " + error.what());
+  }
+}
+
 }  // namespace
 
-ParseReport OptionSet::parse(void* options, const std::vector<std::string>& arguments,
-                             const Environment& environment) const {
+ParseReport OptionSet::read(void* options, const std::vector<std::string>& arguments,
+                            const Environment& environment) const {
   Parser parser(*this, options, arguments);
   parser.read_environment(environment);
   parser.read_words();
   parser.finish();
   return std::move(parser.report);
+}
+
+ParseReport OptionSet::parse(void* options, const std::vector<std::string>& arguments,
+                             const Environment& environment) const {
+  ParseReport report = read(options, arguments, environment);
+  const OptionSpec* config = grammar_.config_option.empty() ? nullptr : find(grammar_.config_option);
+  const std::string file = config == nullptr ? "" : value_text(config->field(options)).value_or("");
+  if (file.empty() || report.help) return report;
+  lay_over(*this, options, file);
+  // What the command line says beats the file.
+  return read(options, arguments, environment);
 }
 
 }  // namespace lockstep

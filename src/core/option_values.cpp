@@ -34,6 +34,8 @@ std::string type_text() {
   if constexpr (std::is_same_v<T, bool>) return "true or false";
   if constexpr (std::is_same_v<T, double>) return "a number";
   if constexpr (std::is_same_v<T, std::string>) return "a text";
+  if constexpr (std::is_same_v<T, Duration>)
+    return "a duration: steps, or a number with ep, ba, sp, dur or sec after it";
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return "texts with commas between them";
   if constexpr (std::is_same_v<T, int>) return "a whole number of at most 32 bits";
   if constexpr (std::is_same_v<T, std::int64_t>) return "a whole number of at most 64 bits";
@@ -58,6 +60,14 @@ Number parse_number(const std::string& text) {
   const auto [stop, failure] = std::from_chars(text.data(), end, number);
   if (failure != std::errc() || stop != end) throw WrongType();
   return number;
+}
+
+Duration parse_duration(const std::string& text) {
+  try {
+    return Duration(std::string_view(text));
+  } catch (const UsageError&) {
+    throw WrongType();
+  }
 }
 
 double parse_double(const OptionSpec& spec, const std::string& text) {
@@ -102,6 +112,8 @@ T parse_as(const OptionSpec& spec, const std::string& text) {
     return text;
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return parse_list(text);
+  } else if constexpr (std::is_same_v<T, Duration>) {
+    return parse_duration(text);
   } else {
     return parse_number<T>(text);
   }
@@ -117,6 +129,8 @@ std::string text_of(const T& value) {
     return value;
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return list_text(value);
+  } else if constexpr (std::is_same_v<T, Duration>) {
+    return value.text();
   } else {
     return std::to_string(value);
   }
@@ -126,6 +140,8 @@ template <class T>
 OptionValue checkable(const T& value) {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
     return value;
+  } else if constexpr (std::is_same_v<T, Duration>) {
+    return static_cast<long double>(value.value());
   } else {
     return static_cast<long double>(value);
   }

@@ -289,6 +289,12 @@ std::optional<DataLoaderProgress> DataLoader::Position::progress() const {
       .pass = core_->pass_number, .position = size - core_->batches_left(), .size = size};
 }
 
+bool DataLoader::Position::even_batches() const noexcept { return core_->plan.how.even_batches; }
+
+void DataLoader::Position::set_even_batches(bool even_batches) const noexcept {
+  core_->plan.how.even_batches = even_batches;
+}
+
 DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }
 
 DataLoader::Iterator::Iterator(Iterator&&) noexcept = default;

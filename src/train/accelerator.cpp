@@ -1,5 +1,6 @@
 #include "lockstep/train/accelerator.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 
@@ -117,6 +118,25 @@ MainProcessFirst Accelerator::local_main_process_first() const {
 }
 
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
+
+std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batches) const {
+  if (!even_batches) return nullptr;
+  const auto& loaders = state_->training.loaders();
+  if (std::any_of(loaders.begin(), loaders.end(),
+                  [](const auto& loader) { return loader.progress().has_value(); })) {
+    throw UsageError(
+        "join_uneven_inputs: even_batches cannot change while a prepared loader is in a pass. Begin the loop "
+        "inside of join_uneven_inputs().");
+  }
+  std::vector<std::pair<DataLoader::Position, bool>> before;
+  for (const auto& loader : loaders) {
+    before.emplace_back(loader, loader.even_batches());
+    loader.set_even_batches(*even_batches);
+  }
+  return std::shared_ptr<void>(nullptr, [before = std::move(before)](std::nullptr_t) {
+    for (const auto& [loader, as_it_was] : before) loader.set_even_batches(as_it_was);
+  });
+}
 
 DataLoader Accelerator::shard(const DataLoader& loader) const {
   const auto& config = state_->options.dataloader_config;

@@ -54,6 +54,14 @@ void Accelerator::register_for_checkpointing(const std::string& name, Checkpoint
   state_->training.add_object(name, object);
 }
 
+StateHookHandle Accelerator::register_save_state_pre_hook(StateHook hook) const {
+  return {state_->save_hooks, std::move(hook)};
+}
+
+StateHookHandle Accelerator::register_load_state_pre_hook(StateHook hook) const {
+  return {state_->load_hooks, std::move(hook)};
+}
+
 void Accelerator::free_memory() const {
   gradients()->clear();
   state_->training.clear();
@@ -61,6 +69,7 @@ void Accelerator::free_memory() const {
 
 void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
                              const SaveStateOptions& options) const {
+  for (const auto& hook : *state_->save_hooks) hook(path);
   state_->training.save(*this, path, info, options, state_->writer);
 }
 
@@ -85,6 +94,7 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
   });
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
   if (latest.checkpoint) {
+    for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
     state_->training.load(*this, *latest.checkpoint);
     process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
     trackers_resume_at(latest.checkpoint->info.step);

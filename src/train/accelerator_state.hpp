@@ -25,6 +25,8 @@ struct Accelerator::State {
   train::TrainingState training;
   train::StopAgreement stop_agreement;
   bool stop_requested = false;
+  std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();
+  std::shared_ptr<StateHookHandle::Hooks> load_hooks = std::make_shared<StateHookHandle::Hooks>();
   /// Ends first: it may still be writing.
   train::CheckpointWriter writer;
 };

@@ -28,21 +28,26 @@ std::string owner_text(const World& world) {
 void say(const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; }
 
 void check_options(const CheckpointOptions& options) {
-  const auto least = std::min({options.every, options.keep_last, options.keep_best, options.keep_every});
+  const auto least = std::min(
+      {options.every, options.keep_last, options.keep_best, options.keep_every, options.total_limit});
   if (least < 0)
-    throw UsageError("Checkpoints: 'every', 'keep_last', 'keep_best' and 'keep_every' must be 0 or more.");
+    throw UsageError(
+        "Checkpoints: 'every', 'keep_last', 'keep_best', 'keep_every' and 'total_limit' must be 0 or more.");
   if (options.folder.empty() && options.every > 0)
     throw UsageError("Checkpoints: 'every' needs a folder to write to.");
 }
 
 /// Runs in the thread that has written the new checkpoint.
-void rotate(const CheckpointOptions& options, const std::vector<BadCheckpoint>& bad) {
+void rotate(const CheckpointOptions& options, const std::string& protect,
+            const std::vector<BadCheckpoint>& bad) {
   try {
     rotate_checkpoints(options.folder,
                        {.keep_last = options.keep_last,
                         .keep_best = options.keep_best,
                         .greater_is_better = options.greater_is_better,
-                        .keep_every = options.keep_every},
+                        .keep_every = options.keep_every,
+                        .total_limit = options.total_limit,
+                        .protect = protect},
                        bad);
   } catch (const Error& error) {
     say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe all the same.
@@ -69,6 +74,8 @@ struct Checkpoints::State {
   std::optional<StopSignals> signals;
   std::vector<BadCheckpoint> bad;
   std::string started_from;
+  std::string protected_name;
+  fs::path resumed_from;
   std::int64_t step = 0;
   std::int64_t saved_step = -1;
 };
@@ -92,6 +99,7 @@ void Checkpoints::State::take_folder() {
 
 void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
   step = saved_step = checkpoint.info.step;
+  resumed_from = checkpoint.path;
   accelerator.print("resumed from ", checkpoint.path.string(), ": step ", step, ", epoch ",
                     checkpoint.info.epoch,
                     checkpoint.info.world_size == accelerator.num_processes()
@@ -135,11 +143,12 @@ void Checkpoints::State::resume_from_path() {
 
 void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
   // The lock lives until the thread has done its work.
-  const auto done = [o = options, b = bad, keep = lock] { rotate(o, b); };
+  const auto done = [o = options, p = protected_name, b = bad, keep = lock] { rotate(o, p, b); };
   accelerator.save_state(fs::path(options.folder) / checkpoint_name(step),
                          {.step = step, .started_from = started_from, .metric = metric},
                          {.asynchronous = options.asynchronous,
                           .save_on_each_node = options.save_on_each_node,
+                          .add_files = options.add_files ? options.add_files() : nullptr,
                           .when_written = done});
   bad.clear();
   saved_step = step;
@@ -176,7 +185,7 @@ void Checkpoints::resume() {
 }
 
 bool Checkpoints::after_step() {
-  ++state_->step;
+  count_step();
   if (!state_->is_on()) return false;
   const bool due = state_->options.every > 0 && state_->step % state_->options.every == 0;
   if (due) state_->try_save();
@@ -187,6 +196,12 @@ bool Checkpoints::after_step() {
                             " at step ", state_->step, "; the same command goes on from there");
   return true;
 }
+
+void Checkpoints::count_step() noexcept { ++state_->step; }
+
+void Checkpoints::protect(const std::string& name) { state_->protected_name = name; }
+
+const fs::path& Checkpoints::resumed_from() const noexcept { return state_->resumed_from; }
 
 void Checkpoints::save() {
   if (state_->is_on() && state_->saved_step != state_->step) state_->try_save();

@@ -47,10 +47,10 @@ DataLoaderState loader_state_from(const json& document) {
   return state;
 }
 
-void write_json(const std::filesystem::path& path, const json& document) {
+FileDigest write_json(const std::filesystem::path& path, const json& document) {
   AtomicFile file(path);
   file.write(document.dump(2) + "\n");
-  file.commit();
+  return file.commit();
 }
 
 json read_json(const std::filesystem::path& path) {

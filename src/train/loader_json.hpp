@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 
+#include "lockstep/core/checksum.hpp"
 #include "lockstep/data/data_loader.hpp"
 
 namespace lockstep::train {
@@ -12,7 +13,7 @@ nlohmann::json to_json(const DataLoaderState& state);
 DataLoaderState loader_state_from(const nlohmann::json& document);
 
 /// A JSON document in a file of its own, written as a whole.
-void write_json(const std::filesystem::path& path, const nlohmann::json& document);
+FileDigest write_json(const std::filesystem::path& path, const nlohmann::json& document);
 /// Throws DataError for a file that cannot be read or is no JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 

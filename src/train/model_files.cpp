@@ -79,10 +79,10 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
-void write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
+FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   TensorMap content;
   for (const auto& entry : each_once(tensors)) content.emplace(entry.name, entry.tensor);
-  save_file(content, path, {{"format", "pt"}});
+  return save_file(content, path, {{"format", "pt"}});
 }
 
 void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,

@@ -66,10 +66,10 @@ std::vector<RandomState> gather_random_states(const ProcessGroup& group) {
   return states;
 }
 
-void write_random_state(const std::filesystem::path& path, const RandomState& state) {
+FileDigest write_random_state(const std::filesystem::path& path, const RandomState& state) {
   TensorMap tensors{{"cpu", tensor_of(state.cpu)}};
   if (!state.cuda.empty()) tensors.emplace("cuda", tensor_of(state.cuda));
-  save_file(tensors, path);
+  return save_file(tensors, path);
 }
 
 RandomState read_random_state(const std::filesystem::path& path) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
+#include "lockstep/core/checksum.hpp"
 
 namespace lockstep::train {
 
@@ -24,7 +25,7 @@ RandomState random_state(const at::Device& device);
 /// Every rank's state, in rank order, at every rank. *Collective*.
 std::vector<RandomState> gather_random_states(const ProcessGroup& group);
 
-void write_random_state(const std::filesystem::path& path, const RandomState& state);
+FileDigest write_random_state(const std::filesystem::path& path, const RandomState& state);
 /// Throws DataError.
 RandomState read_random_state(const std::filesystem::path& path);
 

@@ -9,6 +9,7 @@
 
 #include "broadcast_tensors.hpp"
 #include "each_node.hpp"
+#include "file_jobs.hpp"
 #include "loader_json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
@@ -95,7 +96,7 @@ DataLoaderState read_position(const fs::path& path) {
 struct TrainingState::Content {
   /// Gives up what the training goes on changing.
   void copy_tensors();
-  void write(const fs::path& folder, const std::vector<std::string>& object_names) const;
+  FileDigests write(const fs::path& folder, const std::vector<std::string>& object_names, int threads) const;
 
   std::vector<std::vector<NamedTensor>> weights = {};
   std::vector<SafeTensors> models = {};
@@ -201,8 +202,15 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
   if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
-  const auto write = [content, path, info, names = object_names(), done = options.when_written] {
-    write_checkpoint(path, info, [&](const fs::path& folder) { content->write(folder, names); });
+  // Beside the training one thread writes; else the cores have nothing better to do.
+  const int threads = options.asynchronous ? 1 : 2;
+  const auto write = [content, path, info, threads, names = object_names(), add = options.add_files,
+                      done = options.when_written] {
+    write_checkpoint(path, info, [&](const fs::path& folder) {
+      auto known = content->write(folder, names, threads);
+      if (add) add(folder);
+      return known;
+    });
     if (done) done();
   };
   const auto save = [&] {
@@ -216,20 +224,32 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
   run_on_writers(accelerator, writes_for_its_node(accelerator, path.parent_path()), save);
 }
 
-void TrainingState::Content::write(const fs::path& folder, const std::vector<std::string>& names) const {
-  for (std::size_t i = 0; i < weights.size(); ++i) write_model_file(folder / model_file(i), weights[i]);
+FileDigests TrainingState::Content::write(const fs::path& folder, const std::vector<std::string>& names,
+                                          int threads) const {
+  FileJobs jobs;
+  const auto add_json = [&](const std::string& name, const json& document) {
+    jobs.add(name, [document](const fs::path& path) { return write_json(path, document); });
+  };
+  // The largest first.
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
-    save_file(optimizers[i].tensors, folder / optimizer_file(i, ".safetensors"), {{"format", "pt"}});
-    write_json(folder / optimizer_file(i, ".json"), json::parse(optimizers[i].options));
+    jobs.add(optimizer_file(i, ".safetensors"), [this, i](const fs::path& path) {
+      return save_file(optimizers[i].tensors, path, {{"format", "pt"}});
+    });
+    add_json(optimizer_file(i, ".json"), json::parse(optimizers[i].options));
   }
-  for (std::size_t i = 0; i < schedulers.size(); ++i)
-    write_json(folder / scheduler_file(i), json::parse(schedulers[i]));
-  if (!scaler.empty()) write_json(folder / kScalerFile, json::parse(scaler));
-  for (std::size_t i = 0; i < loaders.size(); ++i) write_json(folder / sampler_file(i), to_json(loaders[i]));
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    jobs.add(model_file(i), [this, i](const fs::path& path) { return write_model_file(path, weights[i]); });
+  for (std::size_t i = 0; i < schedulers.size(); ++i) add_json(scheduler_file(i), json::parse(schedulers[i]));
+  if (!scaler.empty()) add_json(kScalerFile, json::parse(scaler));
+  for (std::size_t i = 0; i < loaders.size(); ++i) add_json(sampler_file(i), to_json(loaders[i]));
   for (std::size_t i = 0; i < objects.size(); ++i)
-    save_file(objects[i].tensors, folder / object_file(names[i]), objects[i].metadata);
-  for (std::size_t r = 0; r < random.size(); ++r) write_random_state(folder / random_file(r), random[r]);
-  write_json(folder / kBucketsFile, buckets);
+    jobs.add(object_file(names[i]), [this, i](const fs::path& path) {
+      return save_file(objects[i].tensors, path, objects[i].metadata);
+    });
+  for (std::size_t r = 0; r < random.size(); ++r)
+    jobs.add(random_file(r), [this, r](const fs::path& path) { return write_random_state(path, random[r]); });
+  add_json(kBucketsFile, buckets);
+  return jobs.run(folder, threads);
 }
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {

@@ -34,6 +34,7 @@ class TrainingState {
   /// The loss scale of float16, where there is one; of all models that are prepared.
   void set_scaler(optim::GradScaler* scaler) { scaler_ = scaler; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
+  const std::vector<DataLoader::Position>& loaders() const noexcept { return loaders_; }
   /// Throws UsageError for a name that makes no file name or is taken.
   void add_object(const std::string& name, Checkpointable& object);
   void clear();

@@ -86,4 +86,5 @@ def main(model, steps, warmup, optimizer, sync):
     dist.destroy_process_group()
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/core/checksum.hpp"
 
 namespace lockstep {
 
@@ -41,13 +44,17 @@ constexpr const char* kManifestFileName = "manifest.json";
 /// The name of the checkpoint of a step: "checkpoint-120".
 std::string checkpoint_name(std::int64_t step);
 
+/// Sizes and checksums of files, by their names.
+using FileDigests = std::map<std::string, FileDigest>;
+
 /// Writes a checkpoint: `write` fills the folder that it is given, then the manifest is added, and all of it
-/// appears as `path` at once (see AtomicFolder). An older checkpoint of that name is replaced.
-/// `info.sequence` is set to the next number of the folder that `path` is in. *Local*: one rank calls it.
-/// Throws what `write` throws, UsageError when `path` is something else than a checkpoint, and Error when the
-/// disk is full or fails; then `path` is as it was before.
+/// appears as `path` at once (see AtomicFolder). `write` returns what it knows of its files, as
+/// AtomicFile::commit() tells it; files that it leaves out are read for the manifest. An older checkpoint of
+/// that name is replaced. `info.sequence` is set to the next number of the folder that `path` is in. *Local*:
+/// one rank calls it. Throws what `write` throws, UsageError when `path` is something else than a checkpoint,
+/// and Error when the disk is full or fails; then `path` is as it was before.
 void write_checkpoint(const std::filesystem::path& path, CheckpointInfo info,
-                      const std::function<void(const std::filesystem::path&)>& write);
+                      const std::function<FileDigests(const std::filesystem::path&)>& write);
 
 /// Reads every byte of the checkpoint and compares it with the manifest. *Local*. Throws DataError, naming
 /// the first file that is missing, too short, too long or changed.
@@ -86,6 +93,10 @@ struct RotationOptions {
   bool greater_is_better = false;
   /// Those of steps that are a multiple of this; 0: none for that reason.
   std::int64_t keep_every = 0;
+  /// No more than so many all told: the oldest go, but never the newest nor the one called `protect`, which
+  /// may therefore be two with a limit of one. 0: the rules above alone.
+  std::int64_t total_limit = 0;
+  std::string protect = {};
 };
 
 /// Removes the checkpoints of `folder` that no rule keeps. Those in `bad` do not count and are removed as

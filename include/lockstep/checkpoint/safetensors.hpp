@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "lockstep/core/checksum.hpp"
+
 namespace lockstep {
 
 /// Tensors by name, in the byte order of the names: the order in which the format sorts them as well.
@@ -35,9 +37,9 @@ struct SafeTensors {
 /// AtomicFile). Throws UsageError, before anything is written, for a tensor that is undefined, sparse,
 /// quantized or without data (meta), a dtype that the format has no name for, a name or metadata that is no
 /// UTF-8, or a tensor called "__metadata__". Throws Error, naming the path and the system's reason, when
-/// writing fails; an old file stays then.
-void save_file(const TensorMap& tensors, const std::filesystem::path& path,
-               const TensorMetadata& metadata = {});
+/// writing fails; an old file stays then. Returns the file's size and checksum.
+FileDigest save_file(const TensorMap& tensors, const std::filesystem::path& path,
+                     const TensorMetadata& metadata = {});
 
 /// Reads a safetensors file into new CPU tensors. The file may come from anywhere: it is data, no code.
 ///

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "lockstep/core/checksum.hpp"
+
 namespace lockstep {
 
 /// A file that appears under its name whole, or not at all.
@@ -35,10 +37,11 @@ class AtomicFile {
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Makes the file appear under its name; nothing can be written afterwards. Throws Error as write() does,
-  /// and UsageError after a failed write or a commit. When it throws, the old file is untouched, with one
-  /// exception that the text names: the folder could not be brought to the disk after the rename.
-  void commit();
+  /// Makes the file appear under its name; nothing can be written afterwards. Returns the size and checksum
+  /// of what was written, which cost no second reading. Throws Error as write() does, and UsageError after a
+  /// failed write or a commit. When it throws, the old file is untouched, with one exception that the text
+  /// names: the folder could not be brought to the disk after the rename.
+  FileDigest commit();
 
  private:
   void require_open() const;
@@ -48,6 +51,7 @@ class AtomicFile {
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   std::size_t written_ = 0;
+  Crc32c checksum_;
   int descriptor_ = -1;
 };
 

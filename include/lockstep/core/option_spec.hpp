@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/core/duration.hpp"
+
 namespace lockstep {
 
 /// Where the value of one option lives: a pointer to the field of the struct that is being filled. These are
@@ -15,7 +17,8 @@ namespace lockstep {
 using OptionField =
     std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::optional<bool>*,
                  std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::uint64_t>*,
-                 std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*>;
+                 std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, Duration*,
+                 std::optional<Duration>*>;
 
 /// A value as a check sees it: numbers of every type as `long double`, which holds each 64-bit integer
 /// exactly on x86-64 and aarch64.

@@ -24,6 +24,9 @@ struct OptionGrammar {
   /// When not empty, the variable `<prefix><NAME>` (as in PET_NNODES) is the default of the option, and the
   /// command line beats it.
   std::string environment_prefix;
+  /// When not empty, the option of this name (a text) names a JSON file: its keys are laid over the defaults,
+  /// and the command line over them.
+  std::string config_option = {};
 };
 
 /// What a command line said, beside the options themselves.
@@ -72,6 +75,9 @@ class OptionSet {
   /// The declared rest, or null.
   const OptionSpec* rest() const noexcept { return rest_.field ? &rest_ : nullptr; }
   bool rest_required() const noexcept { return rest_required_; }
+  /// Reads words and environment alone, without a file of settings.
+  ParseReport read(void* options, const std::vector<std::string>& arguments,
+                   const Environment& environment) const;
   /// The option of that name in either spelling, or null.
   const OptionSpec* find(std::string_view name) const;
 
@@ -130,6 +136,26 @@ class OptionTable {
     set_.add(spec(std::move(name), field, std::move(help), settings...));
     return *this;
   }
+
+  /// Adds all options of a table for a part of these: `Part` is a base of `Options`. So a program declares
+  /// what is its own beside what a library knows:
+  ///
+  ///     struct Options : TrainingArguments { std::string data; };
+  ///     table.include(training_argument_table()).section("data").add("data", &Options::data, "Folder.");
+  template <class Part>
+  OptionTable& include(const OptionTable<Part>& part) {
+    for (OptionSpec spec : part.specs()) {
+      if (spec.field) {
+        spec.field = [inner = spec.field](void* options) {
+          return inner(static_cast<Part*>(static_cast<Options*>(options)));
+        };
+      }
+      set_.add(std::move(spec));
+    }
+    return *this;
+  }
+  /// The options in the order of their declaration.
+  const std::vector<OptionSpec>& specs() const noexcept { return set_.specs(); }
 
   /// Declares a flag that is known only to be refused: `text` says what to do instead.
   template <class... Settings>

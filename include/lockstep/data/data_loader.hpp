@@ -190,6 +190,10 @@ class DataLoader::Position {
   /// Nothing when no pass is under way.
   std::optional<DataLoaderProgress> progress() const;
 
+  /// ShardingOptions::even_batches of the loader. To be changed between passes only.
+  bool even_batches() const noexcept;
+  void set_even_batches(bool even_batches) const noexcept;
+
  private:
   friend class DataLoader;
   explicit Position(std::shared_ptr<Core> core) : core_(std::move(core)) {}

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -30,6 +31,7 @@
 #include "lockstep/train/process_control.hpp"
 #include "lockstep/train/save_state_options.hpp"
 #include "lockstep/train/split.hpp"
+#include "lockstep/train/state_hooks.hpp"
 #include "lockstep/train/structures.hpp"
 #include "lockstep/train/tracking.hpp"
 
@@ -52,8 +54,10 @@ struct AcceleratorOptions {
   /// Keep large blocks of memory for the next step: see keep_memory().
   bool keep_memory = true;
 
-  /// For the models that prepare() wraps.
-  DistributedDataParallelOptions ddp = {};
+  /// For the models that prepare() wraps. Gradients lie in the communication's buckets, which saves two
+  /// copies a step; prepared optimizers clear them rightly. (PyTorch's default is false, as its own
+  /// zero_grad(false) throws on such gradients.)
+  DistributedDataParallelOptions ddp = {.gradient_as_bucket_view = true};
 
   /// Mixed precision, gradient accumulation, and how gradients travel.
   GradientOptions gradients = {};
@@ -263,9 +267,13 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   }
 
   /// Runs `body`, a loop over this rank's batches, where ranks may have different numbers of them: see
-  /// DistributedDataParallel::join. *Collective*.
+  /// DistributedDataParallel::join. With `even_batches` all prepared loaders divide so while it runs, as if
+  /// DataLoaderConfiguration::even_batches had this value, and as before afterwards; no pass may be under
+  /// way. *Collective*.
   template <class Model, class Body>
-  void join_uneven_inputs(Model& model, Body&& body, const JoinOptions& options = {}) const {
+  void join_uneven_inputs(Model& model, Body&& body, const JoinOptions& options = {},
+                          std::optional<bool> even_batches = std::nullopt) const {
+    const auto meanwhile = even_batches_as(even_batches);
     model.join(std::forward<Body>(body), options);
   }
 
@@ -283,6 +291,15 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     } else {
       return model;
     }
+  }
+
+  /// The parameters and buffers of a model, prepared or not, under the module's own names. They are the
+  /// model's tensors, not copies. *Local*.
+  template <class Model>
+  TensorMap get_state_dict(Model& model) const {
+    TensorMap tensors;
+    for (auto& entry : state_of(unwrap_model(model))) tensors.emplace(entry.name, entry.tensor.detach());
+    return tensors;
   }
 
   /// Rank 0 writes the tensors as a safetensors file, atomically; the folder must exist. When it returns, the
@@ -315,6 +332,13 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// as these are called. `name` becomes part of a file's name. *Local*, but every rank must do the same.
   /// Throws UsageError for a name that is taken or has other signs than letters, digits, '_', '-' and '.'.
   void register_for_checkpointing(const std::string& name, Checkpointable& object) const;
+
+  /// Has `hook` called by every save_state() with the checkpoint's path, on every rank and before anything is
+  /// taken or written; and by every load_state() and load_latest_state() that found a checkpoint, before
+  /// anything is read. Hooks are called in the order of registration; what one throws ends the call. *Local*,
+  /// but every rank must do the same where the hook is collective.
+  StateHookHandle register_save_state_pre_hook(StateHook hook) const;
+  StateHookHandle register_load_state_pre_hook(StateHook hook) const;
 
   /// Forgets everything that was prepared and registered: for programs that train one model after another.
   /// *Local*.
@@ -410,6 +434,8 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
 
   const DistributedDataParallelOptions& ddp_options() const noexcept;
   DataLoader shard(const DataLoader& loader) const;
+  /// Until the result goes away.
+  std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches) const;
   void add_model(std::function<std::vector<NamedTensor>()> tensors,
                  std::shared_ptr<DistributedDataParallelBase> ddp) const;
   void add_optimizer(torch::optim::Optimizer& optimizer) const;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,12 @@ struct CheckpointOptions {
   bool greater_is_better = false;
   /// Beside these: those of steps that are a multiple of this; 0: none for that reason.
   std::int64_t keep_every = 0;
+  /// No more than so many all told; the newest one and the one that protect() names always stay. 0: the rules
+  /// above alone.
+  std::int64_t total_limit = 0;
+  /// Adds files of the program's own to each checkpoint: called on every rank when one begins, it returns
+  /// what SaveStateOptions::add_files shall be, with what is to be written inside.
+  std::function<std::function<void(const std::filesystem::path&)>()> add_files = {};
   /// Write in a thread of rank 0, while training goes on: see SaveStateOptions::asynchronous. An error comes
   /// out at the next checkpoint. When the job is told to stop, it waits until the last one is in place.
   bool asynchronous = false;
@@ -73,6 +80,16 @@ class Checkpoints {
   /// the job was asked to stop: then there is a checkpoint of this very step, and the program should end with
   /// kPreemptedExitCode. *Collective*. Throws as Accelerator::save_state and should_stop do.
   bool after_step();
+  /// The first half of it: counts the step, and nothing else. For programs that decide for themselves when to
+  /// save, and ask Accelerator::should_stop(). *Local*.
+  void count_step() noexcept;
+
+  /// The checkpoint of this name ("checkpoint-20") stays whatever total_limit says; empty: none does.
+  /// *Local*, rank 0's word counts.
+  void protect(const std::string& name);
+
+  /// The checkpoint that resume() went to; empty for a run from scratch. *Local*.
+  const std::filesystem::path& resumed_from() const noexcept;
 
   /// Writes a checkpoint now, unless this step has one already. *Collective*.
   void save();

@@ -24,8 +24,8 @@ constexpr std::uint64_t kMaxShardBytes = 50'000'000'000;
 /// than a mixture. What an earlier call left in another number of files goes away.
 void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,
                  std::uint64_t max_shard_bytes = kMaxShardBytes);
-/// Likewise into a file of any name, in a folder that is there.
-void write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
+/// Likewise into a file of any name, in a folder that is there. Returns the file's size and checksum.
+FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
 
 /// Copies the values of `path` (the file, or the folder it is in, in one file or in several) into `tensors`,
 /// whose names, shapes and dtypes must be exactly those of the file; a shared tensor may be in the file under

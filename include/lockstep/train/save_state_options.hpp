@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 
 namespace lockstep {
@@ -15,6 +16,11 @@ struct SaveStateOptions {
   /// rank: for folders on local disks, where a restart may give rank 0 to another node. Which nodes these are
   /// is found out with a probe file each time. Registered objects are kept as that rank has them.
   bool save_on_each_node = false;
+
+  /// Called on each rank that writes, with the folder before it becomes a checkpoint, in the thread that
+  /// writes: what it puts there belongs to the checkpoint, checksums included. Names of the library's own
+  /// files are taken.
+  std::function<void(const std::filesystem::path& folder)> add_files = {};
 
   /// Called on each rank that writes, when the checkpoint is in place, in the thread that has written it.
   std::function<void()> when_written = {};

@@ -68,4 +68,46 @@ std::tuple<Values...> map_tensors(const std::tuple<Values...>& values, const Fun
       [&](const Values&... each) { return std::tuple<Values...>{map_tensors(each, function)...}; }, values);
 }
 
+/// The tensors of a collection in its order.
+template <class Collection>
+std::vector<at::Tensor> tensors_of(const Collection& collection) {
+  std::vector<at::Tensor> tensors;
+  map_tensors(collection, [&](const at::Tensor& tensor) {
+    tensors.push_back(tensor);
+    return tensor;
+  });
+  return tensors;
+}
+
+namespace train {
+/// The library's own: rows of the first tensor that has any, and the i-th tensors of collections joined.
+std::int64_t first_size_of(const std::vector<at::Tensor>& tensors);
+std::vector<at::Tensor> concatenated(const std::vector<std::vector<at::Tensor>>& parts);
+}  // namespace train
+
+/// The number of rows (dimension 0) of the first tensor that has that dimension. Throws UsageError where none
+/// has.
+template <class Collection>
+std::int64_t find_batch_size(const Collection& collection) {
+  return train::first_size_of(tensors_of(collection));
+}
+
+/// The rows [begin, end) of each tensor, as views: the rules of Python's slices, negative numbers count from
+/// the end. Of a Batch, `indices` and `valid` are copied whole.
+template <class Collection>
+Collection slice_tensors(const Collection& collection, std::int64_t begin, std::int64_t end) {
+  return map_tensors(collection, [&](const at::Tensor& tensor) { return tensor.slice(0, begin, end); });
+}
+
+/// The collections joined along dimension 0, tensor by tensor, in the form of the first one. Throws
+/// UsageError without any, and where their numbers of tensors differ; LibTorch's error where shapes do.
+template <class Collection>
+Collection concatenate(const std::vector<Collection>& collections) {
+  std::vector<std::vector<at::Tensor>> parts;
+  for (const auto& collection : collections) parts.push_back(tensors_of(collection));
+  const auto joined = train::concatenated(parts);
+  auto next = joined.begin();
+  return map_tensors(collections.front(), [&](const at::Tensor&) { return *next++; });
+}
+
 }  // namespace lockstep

@@ -76,15 +76,14 @@ ArrowDataset read_any(const Path& path, const LoadOptions& options) {
   return std::filesystem::is_directory(path) ? read_folder(path, options) : read_file(path, options);
 }
 
-/// Text formats are read into memory: the data set remembers where from.
+}  // namespace
+
 ArrowDataset with_source(const ArrowDataset& dataset, const Path& path) {
   if (!dataset.files().empty()) return dataset;
   auto fresh = DatasetAccess::copy(dataset);
   fresh->sources.push_back(path);
   return DatasetAccess::make(std::move(fresh));
 }
-
-}  // namespace
 
 ArrowDataset ArrowDataset::load(const Path& path, const LoadOptions& options) {
   return load(std::span<const Path>(&path, 1), options);

@@ -56,4 +56,7 @@ struct DatasetAccess {
   static std::size_t find(const ArrowDataset& dataset, std::string_view name);
 };
 
+/// The data set with the file that its rows were read from, where it does not know it.
+ArrowDataset with_source(const ArrowDataset& dataset, const std::filesystem::path& path);
+
 }  // namespace lockstep

@@ -17,8 +17,8 @@ ArrowDataset read_csv(const std::filesystem::path& path, const CsvOptions& optio
 /// doubles, fields may be missing. Throws DataError, naming the file and the line.
 ArrowDataset read_json(const std::filesystem::path& path, const std::optional<Features>& features);
 
-/// A column "text" with a row for each line.
-ArrowDataset read_text_lines(const std::filesystem::path& path);
+/// A column "text" with a row for each line, with its "\n" if `keep_linebreaks`.
+ArrowDataset read_text_lines(const std::filesystem::path& path, bool keep_linebreaks = false);
 
 /// By the library liblockstep_arrow, which is loaded when it is first needed. Throws UsageError, with what to
 /// install, where there is none; DataError, naming the file, for a file that is no Parquet.

@@ -21,12 +21,16 @@ using testing::TemporaryFolder;
 using testing::write_bytes;
 using Steps = std::vector<std::int64_t>;
 
-void write_files(const fs::path& folder) {
+/// Tells the digest of the first file only.
+FileDigests write_files(const fs::path& folder) {
+  FileDigests known;
   for (const auto* name : {"model.safetensors", "optimizer.json"}) {
     AtomicFile file(folder / name);
     file.write(std::string(100, name[0]));
-    file.commit();
+    const FileDigest digest = file.commit();
+    if (known.empty()) known[name] = digest;
   }
+  return known;
 }
 
 void write_step(const fs::path& folder, std::int64_t step, const std::string& started_from = "") {

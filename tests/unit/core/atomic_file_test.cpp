@@ -41,6 +41,17 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
+TEST(AtomicFile, KnowsTheDigestOfWhatItWrote) {
+  const TemporaryFolder folder;
+  AtomicFile file(folder / "x");
+  file.write(std::string(700'000, 'a'));
+  file.write("b");
+  const FileDigest known = file.commit(), read = digest_of(folder / "x");
+  EXPECT_EQ(known.bytes, 700'001U);
+  EXPECT_EQ(read.bytes, known.bytes);
+  EXPECT_EQ(read.crc32c, known.crc32c);
+}
+
 TEST(AtomicFile, AppearsAtTheCommitAndNotBefore) {
   const TemporaryFolder folder;
   write_bytes(folder / "x", "old");

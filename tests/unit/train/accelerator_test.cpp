@@ -218,7 +218,63 @@ TEST_P(EveryWorld, ThePreparedLoopTrainsAndTheRanksAgree) {
                      const auto weights = accelerator.gather(model->weight);
                      for (int r = 1; r < GetParam(); ++r) EXPECT_TRUE(torch::equal(weights[r], weights[0]));
                    },
-                   {.ddp = {.gradient_as_bucket_view = true}});
+                   {});
+}
+
+/// Three samples for two ranks: one rank has a batch more, and only while the ranks are joined.
+TEST(JoinUnevenInputs, DividesUnevenlyInsideOnly) {
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    torch::nn::Linear model(1, 1);
+    const auto data = std::make_shared<TensorDataset>(Batch{{"x", at::arange(3.0).reshape({3, 1})}});
+    auto [ddp, batches] = accelerator.prepare(model, DataLoader(data, {.batch_size = 1}));
+    std::int64_t seen = 0;
+    const auto pass = [&] {
+      seen = 0;
+      for (auto& batch : batches) {
+        accelerator.backward(ddp(batch["x"]).sum());
+        ++seen;
+      }
+    };
+    accelerator.join_uneven_inputs(ddp, pass, {}, false);
+    EXPECT_EQ(seen, accelerator.process_index() == 0 ? 2 : 1);
+    EXPECT_EQ(batches.size(), 2);
+    accelerator.join_uneven_inputs(ddp, pass);
+    EXPECT_EQ(seen, 2);
+    const auto inside = [&] { accelerator.join_uneven_inputs(ddp, pass, {}, false); };
+    auto begun = batches.begin();
+    EXPECT_THROWS(inside(), UsageError, "even_batches cannot change", "in a pass");
+  });
+}
+
+TEST(Accelerator, ItsStateDictHasTheModulesOwnNames) {
+  run_accelerators(1, [&](const Accelerator& accelerator) {
+    torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3));
+    auto ddp = accelerator.prepare(model);
+    const auto state = accelerator.get_state_dict(ddp);
+    EXPECT_EQ(state.size(), 7U);
+    EXPECT_EQ(state.at("0.weight").data_ptr(), model->named_parameters()["0.weight"].data_ptr());
+    EXPECT_FALSE(state.at("0.weight").requires_grad());
+    EXPECT_TRUE(state.contains("1.running_mean"));
+  });
+}
+
+TEST(Accelerator, HooksAreCalledBeforeStatesAreWrittenAndRead) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(1, [&](const Accelerator& accelerator) {
+    std::vector<std::string> calls;
+    auto first = accelerator.register_save_state_pre_hook([&](const fs::path& path) {
+      EXPECT_FALSE(fs::exists(path));
+      calls.push_back("save " + path.filename().string());
+    });
+    auto second = accelerator.register_load_state_pre_hook(
+        [&](const fs::path& path) { calls.push_back("load " + path.filename().string()); });
+    accelerator.save_state(folder / "one");
+    accelerator.load_state(folder / "one");
+    first.remove();
+    first.remove();
+    accelerator.save_state(folder / "two");
+    EXPECT_EQ(calls, (std::vector<std::string>{"save one", "load one"}));
+  });
 }
 
 TEST(Accelerator, PrepareReturnsOneObjectPlainAndPreparedOnesAsTheyAre) {

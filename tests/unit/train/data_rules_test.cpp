@@ -157,6 +157,22 @@ TEST(DataRules, GivesAcceleratesBatchSizesEvenAndUneven) {
   EXPECT_EQ(sizes(7, 2, false), (Sizes{{2, 2}, {2, 1}}));
 }
 
+TEST(DataRules, CollectionsAreMeasuredSlicedAndJoined) {
+  using Nested = std::pair<at::Tensor, std::vector<at::Tensor>>;
+  const Nested some{at::arange(6).reshape({3, 2}), {at::arange(3), at::arange(3) + 10}};
+  EXPECT_EQ(find_batch_size(some), 3);
+  EXPECT_EQ(find_batch_size(std::pair(at::scalar_tensor(1), at::arange(4))), 4);
+  EXPECT_THROWS(find_batch_size(at::scalar_tensor(1)), UsageError, "none of the 1 tensors");
+  const Nested tail = slice_tensors(some, -2, 100);
+  EXPECT_EQ(values(tail.second[1]), (Indices{11, 12}));
+  const Nested joined = concatenate(std::vector{some, tail});
+  EXPECT_EQ(joined.first.sizes(), (std::vector<std::int64_t>{5, 2}));
+  EXPECT_EQ(values(joined.second[0]), (Indices{0, 1, 2, 1, 2}));
+  EXPECT_THROWS(concatenate(std::vector<Batch>{}), UsageError, "nothing to join");
+  EXPECT_THROWS(concatenate(std::vector<std::vector<at::Tensor>>{{at::arange(1)}, {}}), UsageError,
+                "1 tensors and another 0");
+}
+
 TEST_P(AnyWorld, TheSeedOfTheConfigurationIsTheOrders) {
   const auto order = [&](std::uint64_t seed, std::int64_t epoch) {
     Indices all;

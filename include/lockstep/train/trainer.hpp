@@ -1,0 +1,192 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/model_adapter.hpp"
+#include "lockstep/train/trainer_callback.hpp"
+#include "lockstep/train/trainer_state.hpp"
+#include "lockstep/train/training_arguments.hpp"
+
+namespace lockstep {
+
+/// The loss of one micro-batch, in one of two forms.
+struct Loss {
+  /// A scalar: the mean over the micro-batch, or, with a weight, the sum. Undefined: there is none, as for
+  /// samples without labels in an evaluation.
+  at::Tensor value = {};
+  /// How much the sum weighs: the number of its tokens, for example. With it a step's gradient is that of all
+  /// sums over all weights, of all ranks and micro-batches (Hugging Face's num_items_in_batch); without, of
+  /// the mean of means.
+  std::optional<double> weight = {};
+};
+
+/// What an evaluation computes of one batch.
+struct EvaluationStep {
+  /// As Trainer::compute_loss says.
+  Loss loss = {};
+  /// By name; those with as many rows as the batch are collected by predict().
+  Batch outputs = {};
+};
+
+/// Numbers over an evaluation, from sums that are small whatever the number of samples. One object serves one
+/// evaluation after the other; one thread.
+class EvaluationMetrics {
+ public:
+  virtual ~EvaluationMetrics() = default;
+  /// Another evaluation begins. *Local*.
+  virtual void reset() = 0;
+  /// A batch of this rank: no sample is there twice, on any rank. *Local*.
+  virtual void update(const Batch& outputs, const Batch& batch) = 0;
+  /// The numbers over all ranks, by name without prefix, the same on each. *Collective*; `group` is that of
+  /// the ranks.
+  virtual LogValues compute(const ProcessGroup& group) = 0;
+};
+
+/// What predict() gives back.
+struct PredictionOutput {
+  /// The outputs by name, a row for each sample in the order of the data set, on the host, on every rank.
+  /// Where batches differ in dimension 1, rows are filled up with -100. `indices` are those of the samples.
+  Batch predictions;
+  /// test_loss where there is one, the metrics, test_runtime and so on.
+  LogValues metrics;
+};
+
+/// The parts of a training beside its arguments; all but the model may be missing.
+struct TrainerParts {
+  std::shared_ptr<ModelAdapter> model;
+  std::shared_ptr<const Dataset> train_dataset = nullptr;
+  /// One, or several by name: then metrics are called eval_<name>_loss and so on.
+  std::shared_ptr<const Dataset> eval_dataset = nullptr;
+  std::map<std::string, std::shared_ptr<const Dataset>> eval_datasets = {};
+  /// How samples become a batch: see DataLoaderOptions::collate.
+  CollateFunction collate = nullptr;
+  /// The loss of outputs for a batch, in place of the output "loss".
+  std::function<Loss(const Batch& outputs, const Batch& batch)> compute_loss = nullptr;
+  /// Makes smaller outputs of outputs before they are collected: classes of logits, for example.
+  std::function<Batch(const Batch& outputs, const Batch& batch)> preprocess_outputs = nullptr;
+  std::shared_ptr<EvaluationMetrics> metrics = nullptr;
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+};
+
+/// The options of an Accelerator that computes as the arguments say. *Local*. Throws UsageError.
+AcceleratorOptions accelerator_options(const TrainingArguments& args);
+
+/// The training loop of Hugging Face's Trainer: epochs, accumulation, clipping, schedules, logs, evaluations,
+/// checkpoints and going on from them, on one rank or on many.
+///
+///     lockstep::Trainer trainer({.output_dir = "out", .learning_rate = 1e-3},
+///                               {.model = lockstep::adapt_model(net, forward),
+///                                .train_dataset = train, .eval_dataset = validation});
+///     const auto output = trainer.train();
+///     trainer.save_model();
+///     return output.preempted ? lockstep::kPreemptedExitCode : 0;
+///
+/// Programs change it by overriding its virtual methods, under Hugging Face's names, and by callbacks; see
+/// docs/trainer.md. It is no template. Not copied. One thread at a time; methods are *Collective* unless
+/// noted.
+class Trainer {
+ public:
+  /// Checks the arguments and makes an Accelerator. Throws UsageError for arguments that contradict each
+  /// other, before anything starts. *Collective*.
+  Trainer(TrainingArguments args, TrainerParts parts);
+  /// On an Accelerator of the program's, made with accelerator_options(args) or options of its own, which
+  /// then count for precision and for how data is divided. *Local*, but every rank does the same.
+  Trainer(const Accelerator& accelerator, TrainingArguments args, TrainerParts parts);
+  virtual ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // ---- What a program calls
+
+  /// Trains from where the arguments say. Throws UsageError without a model or training data, DataError for a
+  /// checkpoint that does not fit, and what callbacks, data and model throw.
+  TrainOutput train();
+
+  /// Evaluates, logs the metrics and returns them: `<prefix>_loss`, those of TrainerParts::metrics,
+  /// `<prefix>_runtime`, `_samples_per_second` and `_steps_per_second`. The loss is the sum over all samples
+  /// (or all weights) by their number, whatever the batch size and the number of ranks. Without a data set:
+  /// of those that the trainer has.
+  virtual LogValues evaluate(std::shared_ptr<const Dataset> dataset = nullptr,
+                             const std::string& prefix = "eval");
+
+  /// The model's outputs for all samples, and metrics as evaluate() has them; logs nothing.
+  virtual PredictionOutput predict(std::shared_ptr<const Dataset> dataset,
+                                   const std::string& prefix = "test");
+
+  /// Writes model.safetensors into `folder`, by default the output_dir.
+  virtual void save_model(const std::filesystem::path& folder = {});
+
+  /// Adds epoch and step to the values, keeps them in the state's log_history and calls on_log. *Local*, but
+  /// every rank does the same.
+  virtual void log(LogValues values);
+
+  /// After the others. *Local*, but every rank does the same.
+  void add_callback(std::shared_ptr<TrainerCallback> callback);
+  /// Takes one away that was added, or that the library brought. *Local*.
+  void remove_callback(const TrainerCallback& callback);
+  /// In the order in which they are called. *Local*.
+  const std::vector<std::shared_ptr<TrainerCallback>>& callbacks() const noexcept;
+
+  /// All of these are *Local*.
+  const Accelerator& accelerator() const noexcept;
+  const TrainingArguments& args() const noexcept;
+  const TrainerState& state() const noexcept;
+  TrainerControl& control() noexcept;
+  ModelAdapter& model() noexcept;
+  /// During train(), else null.
+  torch::optim::Optimizer* optimizer() noexcept;
+  optim::Scheduler* scheduler() noexcept;
+
+  // ---- What a program overrides
+
+  /// The loss of the model's outputs for a batch. The default: TrainerParts::compute_loss; cross entropy of
+  /// "logits" and "labels" with label_smoothing_factor; the outputs "loss_sum" and "loss_weight"; the output
+  /// "loss"; or none. *Local*.
+  virtual Loss compute_loss(const Batch& outputs, const Batch& batch);
+
+  /// Forward and backward of one micro-batch, inside Accelerator::accumulate. Returns the loss, for the log.
+  virtual Loss training_step(const Batch& batch);
+
+  /// What an evaluation computes of a batch, without gradients. *Local*: ranks may have different numbers of
+  /// batches. `loss_only`: outputs are not needed.
+  virtual EvaluationStep prediction_step(const Batch& batch, bool loss_only);
+
+  /// Loaders of whole data sets; the trainer divides them among the ranks, in training as the Accelerator
+  /// says, in evaluations without repeating a sample. *Local*.
+  virtual DataLoader get_train_dataloader();
+  virtual DataLoader get_eval_dataloader(std::shared_ptr<const Dataset> dataset);
+
+  /// The optimizer of args().optim on the model's parameters, in two groups by takes_weight_decay(). *Local*.
+  virtual std::unique_ptr<torch::optim::Optimizer> create_optimizer();
+  /// The schedule of the arguments. *Local*.
+  virtual std::unique_ptr<optim::Scheduler> create_scheduler(torch::optim::Optimizer& optimizer,
+                                                             std::int64_t training_steps,
+                                                             std::int64_t warmup_steps);
+  /// Whether weight decay is meant for the parameter of this name: see optim::takes_weight_decay(); layer
+  /// norms are known by their type too. *Local*.
+  virtual bool takes_weight_decay(const std::string& name);
+
+  /// Of forward and backward of a micro-batch of this rank, for total_flos. The default knows nothing: 0.
+  /// *Local*.
+  virtual double floating_point_operations(const Batch& batch);
+
+ private:
+  friend class TrainingRun;
+  friend class EvaluationRun;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

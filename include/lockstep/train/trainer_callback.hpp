@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/train/trainer_state.hpp"
+#include "lockstep/train/training_arguments.hpp"
+
+namespace lockstep {
+
+class Trainer;
+
+/// What an event of the training loop shows to callbacks. Lives for the call only.
+struct CallbackContext {
+  const TrainingArguments& args;
+  TrainerState& state;
+  TrainerControl& control;
+  Trainer& trainer;
+  /// on_log: what was logged. on_evaluate and on_predict: the metrics. Empty else.
+  const LogValues& values;
+};
+
+/// Something that watches the training loop, and asks it to log, evaluate, save or stop through
+/// `event.control`. Events, their names and their order are Hugging Face's:
+///
+///     on_train_begin
+///       on_epoch_begin
+///         on_step_begin, on_substep_end (after each micro-batch but the last), on_pre_optimizer_step,
+///         on_optimizer_step, [scheduler, zero_grad, global_step + 1], on_step_end,
+///         [on_log], [on_prediction_step..., on_log, on_evaluate], [on_save]
+///       on_epoch_end, [the same three, for what goes by epochs]
+///     on_log, on_train_end
+///
+/// Derive from it and override what matters. Every method is called on every rank, at the same point of the
+/// loop but for on_prediction_step, of which ranks may have different numbers: so all others may talk to the
+/// other ranks, and what they set in `event.control` must be the same everywhere. What they throw ends the
+/// training. Callbacks are called in the order in which they were added, the library's own first; in the
+/// thread of the training.
+class TrainerCallback {
+ public:
+  virtual ~TrainerCallback() = default;
+
+  virtual void on_init_end(CallbackContext& /*event*/) {}
+  virtual void on_train_begin(CallbackContext& /*event*/) {}
+  virtual void on_train_end(CallbackContext& /*event*/) {}
+  virtual void on_epoch_begin(CallbackContext& /*event*/) {}
+  virtual void on_epoch_end(CallbackContext& /*event*/) {}
+  virtual void on_step_begin(CallbackContext& /*event*/) {}
+  virtual void on_pre_optimizer_step(CallbackContext& /*event*/) {}
+  virtual void on_optimizer_step(CallbackContext& /*event*/) {}
+  virtual void on_substep_end(CallbackContext& /*event*/) {}
+  virtual void on_step_end(CallbackContext& /*event*/) {}
+  virtual void on_evaluate(CallbackContext& /*event*/) {}
+  virtual void on_predict(CallbackContext& /*event*/) {}
+  virtual void on_save(CallbackContext& /*event*/) {}
+  virtual void on_log(CallbackContext& /*event*/) {}
+  virtual void on_prediction_step(CallbackContext& /*event*/) {}
+
+  /// The name under which trainer_state.json keeps state(). Empty: nothing is kept.
+  virtual std::string name() const { return {}; }
+  /// What must survive a restart, as JSON; `{"args": {...}, "attributes": {...}}` in Hugging Face's
+  /// callbacks.
+  virtual std::string state() const { return "null"; }
+  /// Takes it back when a training goes on. May throw DataError for what does not fit.
+  virtual void load_state(const std::string& /*state*/) {}
+};
+
+/// The library's own first callback: when the arguments say to log, to evaluate, to save and to stop. In a
+/// list of one's own it must come first.
+class DefaultFlowCallback final : public TrainerCallback {
+ public:
+  void on_step_end(CallbackContext& event) override;
+  void on_epoch_end(CallbackContext& event) override;
+};
+
+/// Stops when the metric of the best model has not got better in `patience` evaluations one after the other.
+/// Hugging Face's EarlyStoppingCallback, its state in trainer_state.json too.
+class EarlyStoppingCallback final : public TrainerCallback {
+ public:
+  /// An evaluation counts as better when it is by more than `threshold`.
+  explicit EarlyStoppingCallback(std::int64_t patience = 1, double threshold = 0)
+      : patience_(patience), threshold_(threshold) {}
+
+  /// Throws UsageError where nothing is evaluated.
+  void on_train_begin(CallbackContext& event) override;
+  /// Throws UsageError when the evaluation has no such metric.
+  void on_evaluate(CallbackContext& event) override;
+  std::string name() const override { return "EarlyStoppingCallback"; }
+  std::string state() const override;
+  void load_state(const std::string& state) override;
+
+ private:
+  std::int64_t patience_;
+  double threshold_;
+  std::int64_t counter_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include "lockstep/core/duration.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "option_values.hpp"
+
+namespace lockstep {
+namespace {
+
+using Unit = Duration::Unit;
+
+constexpr std::array<std::pair<std::string_view, Unit>, 5> kEndings{{{"ba", Unit::steps},
+                                                                     {"ep", Unit::epochs},
+                                                                     {"sp", Unit::samples},
+                                                                     {"dur", Unit::share},
+                                                                     {"sec", Unit::seconds}}};
+
+std::optional<double> number_of(std::string_view text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  if (failure != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw UsageError("'" + std::string(text) +
+                   "' is no duration: expected steps as in 500, or a number with a unit as in 3ep, 500ba, "
+                   "100000sp, 0.5dur or 3600sec");
+}
+
+/// A product may miss the whole number that it means by the last bit.
+std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ceil(steps - 1e-9 * steps)); }
+
+double known(std::int64_t number, const char* what, const Duration& duration) {
+  if (number > 0) return static_cast<double>(number);
+  throw UsageError("the duration " + duration.text() + " means nothing here: " + what + " is not known");
+}
+
+}  // namespace
+
+Duration::Duration(double value, Unit unit) : value_(value), unit_(unit) {
+  const bool whole = unit != Unit::steps || value == std::trunc(value);
+  if (std::isfinite(value) && value >= 0 && whole && (unit != Unit::share || value <= 1)) return;
+  throw UsageError("a duration must be 0 or more, whole if it counts steps, and at most 1dur; not " +
+                   number_text(value));
+}
+
+Duration::Duration(std::string_view text) {
+  if (const auto number = number_of(text)) {
+    *this = Duration(*number);
+    return;
+  }
+  for (const auto& [ending, unit] : kEndings) {
+    if (!text.ends_with(ending)) continue;
+    const auto number = number_of(text.substr(0, text.size() - ending.size()));
+    if (!number) break;
+    *this = Duration(*number, unit);
+    return;
+  }
+  refuse(text);
+}
+
+std::string Duration::text() const {
+  if (unit_ == Unit::steps) return number_text(value_);
+  for (const auto& [ending, unit] : kEndings) {
+    if (unit == unit_) return number_text(value_) + std::string(ending);
+  }
+  return number_text(value_);
+}
+
+std::int64_t Duration::steps(const DurationScale& scale) const {
+  switch (unit_) {
+    case Unit::epochs:
+      return rounded_up(value_ * known(scale.steps_per_epoch, "the length of an epoch", *this));
+    case Unit::samples:
+      return rounded_up(value_ / known(scale.samples_per_step, "the number of samples in a step", *this));
+    case Unit::share:
+      return rounded_up(value_ * known(scale.training_steps, "the length of the training", *this));
+    case Unit::seconds:
+      throw UsageError("the duration " + text() + " is a time, but a number of steps is needed here");
+    case Unit::steps:
+      break;
+  }
+  return static_cast<std::int64_t>(value_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/trainer_callback.hpp"
+
+namespace lockstep {
+namespace {
+
+bool divides(std::int64_t interval, std::int64_t step) { return interval > 0 && step % interval == 0; }
+
+/// Whether the evaluations have begun; the delay counts steps, or epochs where it says so.
+bool is_after_delay(const CallbackContext& event) {
+  const Duration& delay = event.args.eval_delay;
+  if (delay.unit() == Duration::Unit::epochs) return delay.value() <= event.state.epoch;
+  const bool by_epoch = event.args.eval_strategy == "epoch";
+  if (by_epoch && delay.unit() == Duration::Unit::steps) return delay.value() <= event.state.epoch;
+  return delay.steps({.steps_per_epoch = 0,
+                      .samples_per_step = event.state.total_batch_size,
+                      .training_steps = event.state.max_steps}) <= event.state.global_step;
+}
+
+void end_of_training(CallbackContext& event) {
+  auto& [args, state, control, trainer, values] = event;
+  control.should_training_stop = true;
+  if (args.eval_strategy == "steps" && is_after_delay(event)) control.should_evaluate = true;
+  if (args.save_strategy == "steps") control.should_save = true;
+}
+
+}  // namespace
+
+void DefaultFlowCallback::on_step_end(CallbackContext& event) {
+  auto& [args, state, control, trainer, values] = event;
+  const std::int64_t step = state.global_step;
+  if (step == 1 && args.logging_first_step) control.should_log = true;
+  if (args.logging_strategy == "steps" && divides(state.logging_steps, step)) control.should_log = true;
+  if (args.eval_strategy == "steps" && divides(state.eval_steps, step) && is_after_delay(event))
+    control.should_evaluate = true;
+  if (args.save_strategy == "steps" && divides(state.save_steps, step)) control.should_save = true;
+  if (step >= state.max_steps) end_of_training(event);
+}
+
+void DefaultFlowCallback::on_epoch_end(CallbackContext& event) {
+  auto& [args, state, control, trainer, values] = event;
+  if (args.logging_strategy == "epoch") control.should_log = true;
+  if (args.eval_strategy == "epoch" && is_after_delay(event)) control.should_evaluate = true;
+  if (args.save_strategy == "epoch") control.should_save = true;
+}
+
+void EarlyStoppingCallback::on_train_begin(CallbackContext& event) {
+  if (event.args.eval_strategy != "no") return;
+  throw UsageError("EarlyStoppingCallback needs evaluations: set eval_strategy to steps or epoch");
+}
+
+void EarlyStoppingCallback::on_evaluate(CallbackContext& event) {
+  std::string name = best_metric_name(event.args).value_or("eval_loss");
+  const auto found = LogEntry{event.values}.find(name);
+  if (!found) throw UsageError("EarlyStoppingCallback: the evaluation has no metric '" + name + "'");
+  const auto& best = event.state.best_metric;
+  const double gain = best ? (greater_metric_is_better(event.args) ? *found - *best : *best - *found) : 0;
+  counter_ = !best || (gain > 0 && gain > threshold_) ? 0 : counter_ + 1;
+  if (counter_ >= patience_) event.control.should_training_stop = true;
+}
+
+std::string EarlyStoppingCallback::state() const {
+  const nlohmann::ordered_json state{
+      {"args", {{"early_stopping_patience", patience_}, {"early_stopping_threshold", threshold_}}},
+      {"attributes", {{"early_stopping_patience_counter", counter_}}}};
+  return state.dump();
+}
+
+void EarlyStoppingCallback::load_state(const std::string& state) {
+  try {
+    counter_ = nlohmann::json::parse(state).at("attributes").at("early_stopping_patience_counter");
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(std::string("the state of EarlyStoppingCallback does not fit: ") + error.what());
+  }
+}
+
+}  // namespace lockstep

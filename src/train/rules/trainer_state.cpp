@@ -1,0 +1,129 @@
+#include "lockstep/train/trainer_state.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "python_json.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Value>
+Json optional_json(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+template <class Value>
+void read_optional(const Json& document, const char* key, std::optional<Value>& value) {
+  const auto found = document.find(key);
+  if (found == document.end() || found->is_null()) return value.reset();
+  value = found->get<Value>();
+}
+
+Json entry_json(const LogEntry& entry) {
+  Json result = Json::object();
+  for (const auto& [name, value] : entry.values) result[name] = value;
+  result["step"] = entry.step;
+  return result;
+}
+
+LogEntry entry_from(const Json& document) {
+  LogEntry entry;
+  for (const auto& [name, value] : document.items()) {
+    if (name == "step") {
+      entry.step = value.get<std::int64_t>();
+    } else if (value.is_number()) {
+      entry.values.emplace_back(name, value.get<double>());
+    }
+  }
+  return entry;
+}
+
+Json callbacks_json(const std::map<std::string, std::string>& states) {
+  Json result = Json::object();
+  for (const auto& [name, text] : states) result[name] = Json::parse(text, nullptr, false);
+  return result;
+}
+
+Json state_json(const TrainerState& state) {
+  Json history = Json::array();
+  for (const auto& entry : state.log_history) history.push_back(entry_json(entry));
+  return {{"best_global_step", optional_json(state.best_global_step)},
+          {"best_metric", optional_json(state.best_metric)},
+          {"best_model_checkpoint", optional_json(state.best_model_checkpoint)},
+          {"epoch", state.epoch},
+          {"eval_steps", state.eval_steps},
+          {"global_step", state.global_step},
+          {"is_hyper_param_search", false},
+          {"is_local_process_zero", state.is_local_process_zero},
+          {"is_world_process_zero", state.is_world_process_zero},
+          {"lockstep",
+           {{"total_batch_size", state.total_batch_size},
+            {"total_loss", state.total_loss},
+            {"unlogged_loss", state.unlogged_loss},
+            {"unlogged_steps", state.unlogged_steps}}},
+          {"log_history", history},
+          {"logging_steps", state.logging_steps},
+          {"max_steps", state.max_steps},
+          {"num_input_tokens_seen", 0},
+          {"num_train_epochs", state.num_train_epochs},
+          {"save_steps", state.save_steps},
+          {"stateful_callbacks", callbacks_json(state.stateful_callbacks)},
+          {"total_flos", state.total_flos},
+          {"train_batch_size", state.train_batch_size},
+          {"trial_name", nullptr},
+          {"trial_params", nullptr}};
+}
+
+void read_own(const Json& document, TrainerState& state) {
+  const auto own = document.find("lockstep");
+  if (own == document.end()) return;
+  state.total_batch_size = own->at("total_batch_size");
+  state.total_loss = own->at("total_loss");
+  state.unlogged_loss = own->at("unlogged_loss");
+  state.unlogged_steps = own->at("unlogged_steps");
+}
+
+TrainerState state_from(const Json& document) {
+  TrainerState state;
+  state.epoch = document.at("epoch");
+  state.global_step = document.at("global_step");
+  state.max_steps = document.at("max_steps");
+  state.num_train_epochs = document.at("num_train_epochs");
+  state.logging_steps = document.at("logging_steps");
+  state.eval_steps = document.value("eval_steps", std::int64_t{0});
+  state.save_steps = document.at("save_steps");
+  state.train_batch_size = document.value("train_batch_size", std::int64_t{0});
+  state.total_flos = document.value("total_flos", 0.0);
+  read_optional(document, "best_metric", state.best_metric);
+  read_optional(document, "best_global_step", state.best_global_step);
+  read_optional(document, "best_model_checkpoint", state.best_model_checkpoint);
+  for (const auto& entry : document.at("log_history")) state.log_history.push_back(entry_from(entry));
+  for (const auto& [name, value] : document.at("stateful_callbacks").items())
+    state.stateful_callbacks[name] = value.dump();
+  read_own(document, state);
+  return state;
+}
+
+}  // namespace
+
+std::optional<double> LogEntry::find(const std::string& name) const {
+  for (const auto& [key, value] : values) {
+    if (key == name) return value;
+  }
+  return std::nullopt;
+}
+
+std::string trainer_state_text(const TrainerState& state) { return python_json_text(state_json(state)); }
+
+TrainerState trainer_state_from(const std::string& text, const std::string& file) {
+  try {
+    return state_from(parse_python_json(text));
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("'" + file + "' is no trainer's state: " + error.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include "training_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::train {
+namespace {
+
+/// So many that a time or another limit ends the training first.
+constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max() / 2;
+
+std::int64_t ceil_of_ratio(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
+
+std::int64_t length_of(const TrainingArguments& args, const DurationScale& scale) {
+  if (args.fast_dev_run > 0) return args.fast_dev_run;
+  if (args.max_duration && args.max_duration->is_time()) return kEndless;
+  if (args.max_duration) return std::max<std::int64_t>(args.max_duration->steps(scale), 1);
+  if (args.max_steps > 0) return args.max_steps;
+  return Duration(args.num_train_epochs, Duration::Unit::epochs).steps(scale);
+}
+
+}  // namespace
+
+TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSize& size) {
+  if (size.batches_per_epoch < 1)
+    throw UsageError("the training data set gives no batch: it is empty, or dataloader_drop_last drops it");
+  TrainingPlan plan;
+  plan.steps_per_epoch = ceil_of_ratio(size.batches_per_epoch, size.accumulation_steps);
+  DurationScale scale{.steps_per_epoch = plan.steps_per_epoch,
+                      .samples_per_step = size.samples_per_step,
+                      .training_steps = 0};
+  plan.max_steps = length_of(args, scale);
+  plan.num_train_epochs = ceil_of_ratio(plan.max_steps, plan.steps_per_epoch);
+  if (plan.max_steps < kEndless) scale.training_steps = plan.max_steps;
+  const auto at_least_one = [&](const Duration& duration) {
+    return std::max<std::int64_t>(duration.steps(scale), 1);
+  };
+  plan.logging_steps = at_least_one(args.logging_steps);
+  plan.eval_steps = at_least_one(args.eval_steps.value_or(args.logging_steps));
+  plan.save_steps = at_least_one(args.save_steps);
+  plan.warmup_steps = args.warmup_steps.steps(scale);
+  if (args.max_duration && args.max_duration->is_time()) plan.max_seconds = args.max_duration->value();
+  return plan;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,68 @@
+#include <numeric>
+
+#include "lockstep/core/error.hpp"
+#include "trainer_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The first `count` samples; all of them for 0.
+std::shared_ptr<const Dataset> first_of(std::shared_ptr<const Dataset> dataset, std::int64_t count) {
+  if (count <= 0 || count >= dataset->size()) return dataset;
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+  std::iota(indices.begin(), indices.end(), 0);
+  return std::make_shared<Subset>(std::move(dataset), std::move(indices));
+}
+
+DataLoaderOptions options_of(const TrainingArguments& args, std::int64_t batch_size,
+                             const CollateFunction& collate) {
+  return {.batch_size = batch_size,
+          .num_workers = args.dataloader_num_workers,
+          .prefetch_factor = args.dataloader_prefetch_factor,
+          .seed = args.data_seed.value_or(args.seed),
+          .collate = collate,
+          .pin_memory = args.dataloader_pin_memory,
+          .persistent_workers = args.dataloader_persistent_workers};
+}
+
+/// How long each sample is in that tensor's first dimension: reads the data set once.
+std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& column) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t index = 0; index < dataset.size(); ++index) {
+    const Example example = dataset.get_named(index, {});
+    const at::Tensor& tensor = example[column];
+    lengths.push_back(tensor.dim() == 0 ? tensor.item<std::int64_t>() : tensor.size(0));
+  }
+  return lengths;
+}
+
+}  // namespace
+
+DataLoader Trainer::get_train_dataloader() {
+  const auto [accelerator, args, parts] = std::tie(impl_->accelerator, impl_->args, impl_->parts);
+  if (!parts.train_dataset)
+    throw UsageError("Trainer: there is no training data set: set TrainerParts::train_dataset");
+  const std::int64_t ranks = args.split_batches ? 1 : accelerator.num_processes();
+  const std::int64_t at_once = args.per_device_train_batch_size * ranks;
+  auto options = options_of(args, args.per_device_train_batch_size, parts.collate);
+  options.shuffle = args.train_sampling_strategy == "random";
+  options.drop_last = args.dataloader_drop_last;
+  const auto dataset = first_of(parts.train_dataset, args.limit_train_batches * at_once);
+  if (args.train_sampling_strategy == "group_by_length") {
+    options.sampler = std::make_shared<LengthGroupedSampler>(
+        lengths_of(*dataset, args.length_column_name),
+        LengthGroupedOptions{.batch_size = at_once * accelerator.gradient_accumulation_steps(),
+                             .seed = options.seed});
+  }
+  return DataLoader(dataset, options);
+}
+
+DataLoader Trainer::get_eval_dataloader(std::shared_ptr<const Dataset> dataset) {
+  const TrainingArguments& args = impl_->args;
+  const std::int64_t batches = args.fast_dev_run > 0 ? args.fast_dev_run : args.limit_eval_batches;
+  const std::int64_t at_once = args.per_device_eval_batch_size * impl_->accelerator.num_processes();
+  return DataLoader(first_of(std::move(dataset), batches * at_once),
+                    options_of(args, args.per_device_eval_batch_size, impl_->parts.collate));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#include <filesystem>
+
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/callbacks.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+namespace {
+
+std::string grouped(const std::string& name) {
+  for (const std::string group : {"eval", "test"}) {
+    if (name.starts_with(group + "_")) return group + "/" + name.substr(group.size() + 1);
+  }
+  return "train/" + name;
+}
+
+/// The numbers by which a run is judged, as its hyper-parameters.
+HyperParameters hyper_parameters(const TrainingArguments& args) {
+  return {{"learning_rate", args.learning_rate},
+          {"num_train_epochs", args.num_train_epochs},
+          {"per_device_train_batch_size", args.per_device_train_batch_size},
+          {"gradient_accumulation_steps", args.gradient_accumulation_steps},
+          {"weight_decay", args.weight_decay},
+          {"optim", args.optim},
+          {"lr_scheduler_type", args.lr_scheduler_type},
+          {"seed", static_cast<std::int64_t>(args.seed)}};
+}
+
+void print_log(CallbackContext& event) {
+  std::ostringstream line;
+  for (const auto& [name, value] : event.values)
+    line << (line.tellp() == 0 ? "" : ", ") << "'" << name << "': " << value;
+  event.trainer.accelerator().print("{", line.str(), "}");
+}
+
+}  // namespace
+
+void TrackerCallback::on_train_begin(CallbackContext& event) {
+  const auto& args = event.args;
+  if (args.report_to.empty()) return;
+  const std::filesystem::path folder = args.logging_dir.empty()
+                                           ? std::filesystem::path(args.output_dir) / "runs"
+                                           : std::filesystem::path(args.logging_dir);
+  event.trainer.accelerator().init_trackers(
+      {.log_with = args.report_to, .folder = args.run_name.empty() ? folder : folder / args.run_name},
+      hyper_parameters(args));
+}
+
+void TrackerCallback::on_log(CallbackContext& event) {
+  LogValues values;
+  for (const auto& [name, value] : event.values) values.emplace_back(grouped(name), value);
+  event.trainer.accelerator().log(values, event.state.global_step);
+}
+
+void TrackerCallback::on_train_end(CallbackContext& event) { event.trainer.accelerator().end_training(); }
+
+void PrinterCallback::on_log(CallbackContext& event) { print_log(event); }
+
+void ProgressCallback::on_train_begin(CallbackContext& event) {
+  bar_.emplace(event.trainer.accelerator().world(),
+               ProgressBarOptions{.description = "training",
+                                  .total = static_cast<std::uint64_t>(event.state.max_steps),
+                                  .initial = static_cast<std::uint64_t>(event.state.global_step)});
+}
+
+void ProgressCallback::on_step_end(CallbackContext& /*event*/) { bar_->advance(); }
+
+void ProgressCallback::on_log(CallbackContext& event) {
+  for (const auto& [name, value] : event.values) {
+    if (bar_ && (name == "loss" || name == "learning_rate")) bar_->set_metric(name, value);
+  }
+  print_log(event);
+}
+
+void ProgressCallback::on_train_end(CallbackContext& /*event*/) { bar_.reset(); }
+
+}  // namespace lockstep

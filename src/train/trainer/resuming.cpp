@@ -1,0 +1,77 @@
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "training_run.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError("'" + path.string() + "' cannot be read: is the checkpoint one of a Trainer?");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace
+
+std::function<void(const fs::path&)> TrainingRun::files_to_add() {
+  const std::string state = trainer_state_text(impl_.state);
+  const std::string args = training_argument_table().to_json_text(impl_.args);
+  return [state, args](const fs::path& folder) {
+    write_text(folder / kTrainerStateFileName, state);
+    write_text(folder / "training_args.json", args);
+  };
+}
+
+void TrainingRun::resume() {
+  checkpoints_->resume();
+  const fs::path& from = checkpoints_->resumed_from();
+  if (from.empty()) return;
+  std::string text;
+  impl_.accelerator.on_main_process([&] { text = read_text(from / kTrainerStateFileName); });
+  text = impl_.accelerator.process_group().broadcast_object(text);
+  take_state(trainer_state_from(text, (from / kTrainerStateFileName).string()));
+  if (impl_.args.ignore_data_skip) batches_->rewind();
+}
+
+/// What was done is the checkpoint's; what is to be done, the arguments'.
+void TrainingRun::take_state(const TrainerState& saved) {
+  TrainerState& state = impl_.state;
+  if (saved.total_batch_size != 0 && saved.total_batch_size != state.total_batch_size) {
+    impl_.logger.warning("a step has ", state.total_batch_size, " samples now, and had ",
+                         saved.total_batch_size,
+                         " when the checkpoint was written: the training is another one from here on. Set "
+                         "global_batch_size to keep it on any number of ranks");
+  }
+  state.epoch = saved.epoch;
+  state.global_step = saved.global_step;
+  state.log_history = saved.log_history;
+  state.best_metric = saved.best_metric;
+  state.best_global_step = saved.best_global_step;
+  state.best_model_checkpoint = saved.best_model_checkpoint;
+  state.total_flos = saved.total_flos;
+  state.unlogged_loss = saved.unlogged_loss;
+  state.unlogged_steps = saved.unlogged_steps;
+  state.total_loss = saved.total_loss;
+  state.stateful_callbacks = saved.stateful_callbacks;
+  first_step_ = saved.global_step;
+  last_logged_step_ = saved.global_step - saved.unlogged_steps;
+  if (state.best_global_step) checkpoints_->protect(checkpoint_name(*state.best_global_step));
+  for (const auto& callback : impl_.callbacks) {
+    const auto found = state.stateful_callbacks.find(callback->name());
+    if (found != state.stateful_callbacks.end()) callback->load_state(found->second);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/train/logger.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+
+struct Trainer::Impl {
+  Impl(const Accelerator& the_accelerator, TrainingArguments the_args, TrainerParts the_parts);
+
+  using Event = void (TrainerCallback::*)(CallbackContext&);
+  /// Calls the event of all callbacks.
+  void call(Trainer& trainer, Event event, const LogValues& values = {});
+  /// The given data set, or one of the trainer's. Throws UsageError when there is none.
+  std::shared_ptr<const Dataset> eval_dataset(const std::shared_ptr<const Dataset>& given) const;
+
+  Accelerator accelerator;
+  TrainingArguments args;
+  TrainerParts parts;
+  Logger logger;
+  TrainerState state;
+  TrainerControl control;
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::unique_ptr<optim::Scheduler> scheduler;
+  /// A train() has prepared and registered things.
+  bool has_trained = false;
+};
+
+/// `value` with so many decimals, as transformers rounds times and rates.
+double rounded(double value, int decimals);
+
+/// `<prefix>_runtime`, `<prefix>_samples_per_second` and `<prefix>_steps_per_second`.
+void add_speed(LogValues& values, const std::string& prefix, double seconds, double samples, double steps);
+
+}  // namespace lockstep

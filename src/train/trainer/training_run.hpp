@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "../rules/training_plan.hpp"
+#include "lockstep/train/checkpoints.hpp"
+#include "loss_meter.hpp"
+#include "trainer_impl.hpp"
+
+namespace lockstep {
+
+/// One call of Trainer::train(), from the first step to the last. *Collective*.
+class TrainingRun {
+ public:
+  TrainingRun(Trainer& trainer, Trainer::Impl& impl) : trainer_(trainer), impl_(impl) {}
+
+  TrainOutput run();
+
+ private:
+  void prepare();
+  void begin_state();
+  void resume();
+  void take_state(const TrainerState& saved);
+  void run_epochs();
+  void run_epoch();
+  void run_micro_batch(const Batch& batch);
+  void finish_step();
+  void clip();
+  void step_schedule();
+  void log_evaluate_save();
+  void log_step();
+  void evaluate();
+  void judge(const LogValues& metrics);
+  void save();
+  void fold_losses();
+  void stop_when_asked();
+  bool time_is_up() const;
+  void load_best();
+  TrainOutput finish();
+  std::function<void(const std::filesystem::path&)> files_to_add();
+  void call(Trainer::Impl::Event event) { impl_.call(trainer_, event); }
+
+  Trainer& trainer_;
+  Trainer::Impl& impl_;
+  std::optional<DataLoader> batches_;
+  std::optional<AcceleratedOptimizer> optimizer_;
+  std::optional<Checkpoints> checkpoints_;
+  std::optional<train::LossMeter> meter_;
+  train::TrainingPlan plan_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::int64_t first_step_ = 0;
+  std::int64_t micro_batches_in_step_ = 0;
+  /// Since the last log, and since this run began, over all ranks.
+  std::int64_t last_logged_step_ = 0;
+  double loss_of_run_ = 0;
+  double learning_rate_ = 0;
+  std::optional<double> grad_norm_;
+  std::optional<double> metric_of_step_;
+  bool preempted_ = false;
+};
+
+}  // namespace lockstep

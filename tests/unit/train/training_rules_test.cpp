@@ -1,0 +1,209 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/trainer_callback.hpp"
+#include "lockstep/train/training_arguments.hpp"
+#include "rules/training_plan.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::TemporaryFolder;
+using testing::write_bytes;
+using train::make_training_plan;
+
+constexpr DurationScale kScale{.steps_per_epoch = 40, .samples_per_step = 16, .training_steps = 120};
+
+TEST(Duration, CountsInEveryUnit) {
+  EXPECT_EQ(Duration("500").steps(kScale), 500);
+  EXPECT_EQ(Duration("500ba").steps(kScale), 500);
+  EXPECT_EQ(Duration("1.5ep").steps(kScale), 60);
+  EXPECT_EQ(Duration("100sp").steps(kScale), 7);
+  EXPECT_EQ(Duration("0.1dur").steps(kScale), 12);
+  EXPECT_EQ(Duration(0.26).steps(kScale), 32) << "a share, rounded up as transformers does";
+  EXPECT_EQ(Duration(0.3).steps({.steps_per_epoch = 0, .samples_per_step = 0, .training_steps = 10}), 3);
+  EXPECT_TRUE(Duration("3600sec").is_time());
+}
+
+TEST(Duration, ReadsBackWhatItWrites) {
+  for (const char* text : {"0", "500", "3ep", "0.5ep", "100000sp", "0.25dur", "3600sec"})
+    EXPECT_EQ(Duration(text).text(), text);
+  EXPECT_EQ(Duration("500ba").text(), "500");
+  EXPECT_EQ(Duration(0.1).text(), "0.1dur");
+}
+
+TEST(Duration, RefusesWhatIsNone) {
+  for (const char* text : {"", "ep", "3 ep", "3epochs", "-1", "nan", "1.5", "2dur", "1e400"})
+    EXPECT_THROW(Duration{text}, UsageError) << text;
+  EXPECT_THROWS(Duration("10sec").steps(kScale), UsageError, "10sec", "a number of steps is needed");
+  EXPECT_THROWS(Duration("3ep").steps({}), UsageError, "3ep", "the length of an epoch is not known");
+}
+
+TEST(TrainingArguments, ReadsFlagsAndBesideThemAFile) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "run.json",
+              R"({"learning_rate": 0.1, "save_steps": 0.25, "warmup_steps": "2ep", "report_to": ["csv"]})");
+  const auto parsed = training_argument_table().parse(
+      {"--learning-rate", "0.2", "--config", folder / "run.json", "--eval-steps=50", "--no-stop-at-sigterm"});
+  EXPECT_EQ(parsed.options.learning_rate, 0.2) << "the command line beats the file";
+  EXPECT_EQ(parsed.options.save_steps, Duration(0.25));
+  EXPECT_EQ(parsed.options.warmup_steps, Duration("2ep"));
+  EXPECT_EQ(parsed.options.eval_steps, Duration(50));
+  EXPECT_EQ(parsed.options.report_to, std::vector<std::string>{"csv"});
+  EXPECT_FALSE(parsed.options.stop_at_sigterm);
+}
+
+TEST(TrainingArguments, NamesTheFileOfABadKey) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "run.json", R"({"learning_rat": 0.1})");
+  const std::vector<std::string> words{"--config", folder / "run.json"};
+  EXPECT_THROWS(training_argument_table().parse(words), UsageError, "run.json", "learning_rat",
+                "learning_rate");
+  EXPECT_THROWS(training_argument_table().parse({"--config", folder / "none.json"}), UsageError, "none.json",
+                "cannot be read");
+}
+
+struct OwnOptions : TrainingArguments {
+  std::string corpus;
+};
+
+TEST(TrainingArguments, StandBesideAProgramsOwnOptions) {
+  const auto table = OptionTable<OwnOptions>("mine", "Trains.")
+                         .include(training_argument_table())
+                         .section("data")
+                         .add("corpus", &OwnOptions::corpus, "The texts.");
+  const auto parsed = table.parse({"--corpus", "a.txt", "--max-steps", "7"});
+  EXPECT_EQ(parsed.options.corpus, "a.txt");
+  EXPECT_EQ(parsed.options.max_steps, 7);
+  EXPECT_EQ(table.from_json_text(table.to_json_text(parsed.options)).max_steps, 7);
+}
+
+/// What is changed, and a part of the one message that comes of it.
+struct Contradiction {
+  std::function<void(TrainingArguments&)> change;
+  const char* text;
+};
+
+const std::vector<Contradiction>& contradictions() {
+  using A = TrainingArguments;
+  static const std::vector<Contradiction> all{
+      {[](A& a) { a.bf16 = a.fp16 = true; }, "bf16 and fp16"},
+      {[](A& a) { a.bf16_full_eval = a.fp16_full_eval = true; }, "bf16_full_eval and fp16_full_eval"},
+      {[](A& a) { a.max_steps = 0; }, "max_steps is 0"},
+      {[](A& a) { a.max_steps = 5, a.max_duration = "3ep"; }, "max_duration and max_steps"},
+      {[](A& a) { a.max_duration = 0.5; }, "a share is one of nothing"},
+      {[](A& a) { a.max_duration = "60sec"; }, "learning rate"},
+      {[](A& a) { a.global_batch_size = 64, a.gradient_accumulation_steps = 2; }, "global_batch_size"},
+      {[](A& a) { a.lr_scheduler_kwargs = "[1]"; }, "JSON object"},
+      {[](A& a) { a.warmup_steps = "5sec"; }, "warmup_steps"},
+      {[](A& a) { a.lr_scheduler_type = "reduce_lr_on_plateau"; }, "needs evaluations"},
+      {[](A& a) { a.save_steps = "5sec"; }, "cannot be times"},
+      {[](A& a) { a.eval_on_start = true; }, "eval_on_start"},
+      {[](A& a) { a.save_strategy = "best"; }, "save_strategy best"},
+      {[](A& a) { a.load_best_model_at_end = true; }, "load_best_model_at_end needs evaluations"},
+      {[](A& a) { a.load_best_model_at_end = true, a.eval_strategy = "epoch"; },
+       "eval_strategy is epoch but save_strategy is steps"},
+      {[](A& a) { a.load_best_model_at_end = true, a.eval_strategy = "steps", a.eval_steps = 300; },
+       "500 is none of 300"},
+      {[](A& a) { a.per_device_train_batch_size = 0; }, "per_device_train_batch_size"},
+      {[](A& a) { a.optim = "lion"; }, "adamw_torch_fused"}};
+  return all;
+}
+
+TEST(TrainingArguments, RefusesContradictionsWithOneMessageEach) {
+  for (const auto& [change, text] : contradictions()) {
+    TrainingArguments args;
+    change(args);
+    EXPECT_THROWS(check_training_arguments(args), UsageError, text);
+  }
+  EXPECT_NO_THROW(check_training_arguments({}));
+}
+
+TEST(TrainingArguments, NameTheMetricOfTheBestModel) {
+  TrainingArguments args;
+  EXPECT_EQ(best_metric_name(args), std::nullopt);
+  args.load_best_model_at_end = true;
+  EXPECT_EQ(best_metric_name(args), "eval_loss");
+  EXPECT_FALSE(greater_metric_is_better(args));
+  args.metric_for_best_model = "accuracy";
+  EXPECT_EQ(best_metric_name(args), "eval_accuracy");
+  EXPECT_TRUE(greater_metric_is_better(args));
+  args.greater_is_better = false;
+  EXPECT_FALSE(greater_metric_is_better(args));
+}
+
+TEST(TrainingPlan, CountsAsTransformersDoes) {
+  TrainingArguments args;
+  args.num_train_epochs = 2.5;
+  args.warmup_steps = 0.1;
+  args.save_steps = "1ep";
+  const auto plan =
+      make_training_plan(args, {.batches_per_epoch = 11, .accumulation_steps = 2, .samples_per_step = 8});
+  EXPECT_EQ(plan.steps_per_epoch, 6);
+  EXPECT_EQ(plan.max_steps, 15);
+  EXPECT_EQ(plan.num_train_epochs, 3);
+  EXPECT_EQ(plan.warmup_steps, 2);
+  EXPECT_EQ(plan.save_steps, 6);
+  EXPECT_EQ(plan.eval_steps, 500);
+  EXPECT_THROWS(make_training_plan(args, {}), UsageError, "gives no batch");
+}
+
+TEST(TrainingPlan, TakesItsLengthInAnyUnit) {
+  const train::TrainingSize size{.batches_per_epoch = 10, .accumulation_steps = 1, .samples_per_step = 8};
+  TrainingArguments args;
+  args.max_duration = "100sp";
+  EXPECT_EQ(make_training_plan(args, size).max_steps, 13);
+  args.max_duration = "2ep";
+  EXPECT_EQ(make_training_plan(args, size).max_steps, 20);
+  args.max_duration = "90sec";
+  EXPECT_EQ(make_training_plan(args, size).max_seconds, 90.0);
+  args.fast_dev_run = 3;
+  EXPECT_EQ(make_training_plan(args, size).max_steps, 3);
+}
+
+TEST(TrainerState, ReadsBackWhatItWrites) {
+  TrainerState state;
+  state.epoch = 1.5;
+  state.global_step = 30;
+  state.best_metric = 0.25;
+  state.best_model_checkpoint = "out/checkpoint-20";
+  state.log_history = {{{{"loss", std::nan("")}, {"grad_norm", INFINITY}, {"epoch", 1.5}}, 30}};
+  state.stateful_callbacks = {{"Mine", R"({"seen":"NaN \" Infinity"})"}};
+  state.unlogged_loss = 0.75;
+  const std::string text = trainer_state_text(state);
+  EXPECT_TRUE(testing::contains_all(text, {"\"loss\": NaN", "\"grad_norm\": Infinity", "\"step\": 30"}));
+  const TrainerState read = trainer_state_from(text, "trainer_state.json");
+  EXPECT_EQ(read.global_step, 30);
+  EXPECT_EQ(read.best_metric, 0.25);
+  EXPECT_EQ(read.best_model_checkpoint, "out/checkpoint-20");
+  EXPECT_TRUE(std::isnan(*read.log_history[0].find("loss")));
+  EXPECT_EQ(read.log_history[0].find("grad_norm"), INFINITY);
+  EXPECT_EQ(read.stateful_callbacks, state.stateful_callbacks);
+  EXPECT_EQ(read.unlogged_loss, 0.75);
+  EXPECT_EQ(trainer_state_text(read), text);
+}
+
+TEST(TrainerState, RefusesAFileThatIsNone) {
+  EXPECT_THROWS(trainer_state_from("{}", "a/trainer_state.json"), DataError, "a/trainer_state.json", "epoch");
+  EXPECT_THROWS(trainer_state_from("{", "x"), DataError, "'x'");
+}
+
+TEST(TrainerDocumentation, HoldsTheTableOfArguments) {
+  std::ifstream file(LOCKSTEP_DOCS "/trainer.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string table = training_argument_table().markdown_table();
+  EXPECT_NE(page.find(table + "<!-- end -->"), std::string::npos)
+      << "docs/trainer.md must hold this table, and <!-- end --> after it:\n"
+      << table;
+}
+
+}  // namespace
+}  // namespace lockstep
