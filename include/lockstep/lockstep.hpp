@@ -46,8 +46,10 @@
 #include "lockstep/data/torch_dataset.hpp"
 
 #include "lockstep/parallel/comm_hooks.hpp"
+#include "lockstep/parallel/data_parallel.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/local_sgd.hpp"
+#include "lockstep/parallel/parallel_context.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/parallel/sync_batch_norm.hpp"
 
@@ -58,6 +60,7 @@
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/optim/step_in_backward.hpp"
 #include "lockstep/optim/zero_grad.hpp"
+#include "lockstep/optim/zero_redundancy_optimizer.hpp"
 
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
@@ -66,6 +69,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/callbacks.hpp"
 #include "lockstep/train/checkpoints.hpp"
+#include "lockstep/train/consolidated_optimizer.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
 #include "lockstep/train/local_sgd.hpp"
 #include "lockstep/train/logger.hpp"

@@ -15,10 +15,7 @@ using nlohmann::json;
 using torch::optim::Optimizer;
 
 /// A parameter of an optimizer under its name.
-struct Parameter {
-  std::string name;
-  at::Tensor tensor;
-};
+using Parameter = NamedTensor;
 using Groups = std::vector<std::vector<Parameter>>;
 
 Groups groups_of(const Optimizer& optimizer, const std::vector<NamedTensor>& names) {
@@ -220,6 +217,13 @@ OptimizerState optimizer_state(const Optimizer& optimizer, const std::vector<Nam
     collect(kind, optimizer, groups, result.tensors);
   });
   return result;
+}
+
+std::vector<NamedTensor> optimizer_parameters(const Optimizer& optimizer,
+                                              const std::vector<NamedTensor>& names) {
+  std::vector<NamedTensor> all;
+  for (const auto& group : groups_of(optimizer, names)) all.insert(all.end(), group.begin(), group.end());
+  return all;
 }
 
 void check_optimizer_state(const Optimizer& optimizer, const std::vector<NamedTensor>& names,

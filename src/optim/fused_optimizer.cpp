@@ -52,6 +52,11 @@ std::vector<Kind> by_kind(const Tensors& parameters, const Tensors& gradients) {
   return kinds;
 }
 
+/// PyTorch's fused kernels count no versions, which autograd and DataParallel go by.
+void tell_changed(const Tensors& parameters) {
+  for (const auto& parameter : parameters) parameter.unsafeGetTensorImpl()->bump_version();
+}
+
 }  // namespace
 
 at::Tensor FusedOptimizer::step(LossClosure closure) {
@@ -68,6 +73,7 @@ at::Tensor FusedOptimizer::step(LossClosure closure) {
       gradients.push_back(parameter.grad());
     }
     step_with(group, parameters, gradients);
+    tell_changed(parameters);
   }
   return loss;
 }

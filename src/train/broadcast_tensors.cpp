@@ -30,16 +30,18 @@ void broadcast_values(const ProcessGroup& group, const std::vector<NamedTensor>&
   for (const auto& entry : tensors) group.broadcast(entry.tensor.detach());
 }
 
-TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors) {
+TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root,
+                            const std::function<bool(const std::string& name)>& keep) {
   if (group.size() == 1) return tensors;
   const at::NoGradGuard no_grad;
+  const bool sends = group.rank() == root;
   TensorMap result;
-  for (const auto& form : group.broadcast_object(forms_of(tensors))) {
+  for (const auto& form : group.broadcast_object(sends ? forms_of(tensors) : json::array(), root)) {
     const auto name = form[0].get<std::string>();
-    const at::Tensor tensor = group.rank() == 0 ? tensors.at(name).detach().to(group.device()).contiguous()
-                                                : empty_of(form, group.device());
-    group.broadcast(tensor);
-    result.emplace(name, tensor);
+    const at::Tensor tensor =
+        sends ? tensors.at(name).detach().to(group.device()).contiguous() : empty_of(form, group.device());
+    group.broadcast(tensor, root);
+    if (!keep || keep(name)) result.emplace(name, tensor);
   }
   return result;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "lockstep/checkpoint/safetensors.hpp"
@@ -11,8 +13,10 @@ namespace lockstep::train {
 /// Copies rank 0's values into the tensors of the other ranks, which have the same shapes. *Collective*.
 void broadcast_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors);
 
-/// Rank 0's tensors, whose names and shapes the other ranks do not know, on the group's device. What is given
-/// on other ranks is ignored. *Collective*.
-TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors);
+/// The tensors of rank `root`, whose names and shapes the other ranks do not know, on the group's device.
+/// What is given on other ranks is ignored. A rank gets those only whose names `keep` wants there (all,
+/// without one), and never holds more than one other. *Collective*.
+TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root = 0,
+                            const std::function<bool(const std::string& name)>& keep = {});
 
 }  // namespace lockstep::train

@@ -13,6 +13,7 @@
 #include "loader_json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
+#include "lockstep/train/consolidated_optimizer.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -59,6 +60,17 @@ void check_count(const fs::path& checkpoint, const char* what, const std::string
 OptimizerState read_optimizer(const fs::path& checkpoint, std::size_t index) {
   return {load_file(checkpoint / optimizer_file(index, ".safetensors")).tensors,
           read_json(checkpoint / optimizer_file(index, ".json")).dump()};
+}
+
+/// Nothing for an optimizer whose state every rank has.
+optim::ZeroRedundancyOptimizer* divided(torch::optim::Optimizer* optimizer) {
+  return dynamic_cast<optim::ZeroRedundancyOptimizer*>(optimizer);
+}
+
+/// The one that a file describes.
+const torch::optim::Optimizer& described(torch::optim::Optimizer& optimizer) {
+  const auto* const zero = divided(&optimizer);
+  return zero != nullptr ? zero->local_optimizer() : optimizer;
 }
 
 std::vector<BucketLayout> read_buckets(const fs::path& path, std::size_t models) {
@@ -135,8 +147,13 @@ std::vector<std::string> TrainingState::object_names() const {
   return names;
 }
 
-TrainingState::Content TrainingState::gather(const ProcessGroup& group) const {
+TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool writes) const {
   Content content;
+  const auto names = parameter_names();
+  for (auto* optimizer : optimizers_) {
+    auto& state = content.optimizers.emplace_back();
+    if (const auto* zero = divided(optimizer)) state = consolidate_optimizer_state(*zero, names, writes);
+  }
   for (const auto& [name, object] : objects_) content.objects.push_back(object->checkpoint_state());
   for (const auto& model : models_) content.buckets.push_back(model.ddp->bucket_layout());
   content.random = gather_random_states(group);
@@ -146,7 +163,9 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group) const {
 void TrainingState::add_own(Content& content) const {
   const auto names = parameter_names();
   for (const auto& model : models_) content.weights.push_back(model.tensors());
-  for (const auto* optimizer : optimizers_) content.optimizers.push_back(optimizer_state(*optimizer, names));
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    if (divided(optimizers_[i]) == nullptr) content.optimizers[i] = optimizer_state(*optimizers_[i], names);
+  }
   for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state());
   for (const auto& loader : loaders_) content.loaders.push_back(loader.state());
   if (scaler_ != nullptr) content.scaler = scaler_->state();
@@ -177,7 +196,8 @@ void TrainingState::Content::copy_tensors() {
 
 void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info,
                          const SaveStateOptions& options, CheckpointWriter& writer) const {
-  auto content = std::make_shared<Content>(gather(accelerator.process_group()));
+  const bool writes = options.save_on_each_node || accelerator.is_main_process();
+  auto content = std::make_shared<Content>(gather(accelerator.process_group(), writes));
   info.world_size = accelerator.num_processes();
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
@@ -264,7 +284,7 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   }
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     content.optimizers.push_back(read_optimizer(path, i));
-    check_optimizer_state(*optimizers_[i], names, content.optimizers[i],
+    check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i],
                           "'" + (path / optimizer_file(i, ".safetensors")).string() + "'");
   }
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
@@ -310,6 +330,10 @@ void TrainingState::take_optimizers(const Accelerator& accelerator, const Conten
   const auto names = parameter_names();
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     OptimizerState state = main ? content.optimizers[i] : OptimizerState{};
+    if (auto* const zero = divided(optimizers_[i])) {
+      load_consolidated(*zero, names, state, accelerator.process_group(), "rank 0's optimizer state");
+      continue;
+    }
     state.options = accelerator.process_group().broadcast_object(state.options);
     state.tensors = broadcast_tensors(accelerator.process_group(), state.tensors);
     load_optimizer_state(*optimizers_[i], names, state, "rank 0's optimizer state");

@@ -28,6 +28,10 @@ struct OptimizerState {
 OptimizerState optimizer_state(const torch::optim::Optimizer& optimizer,
                                const std::vector<NamedTensor>& names);
 
+/// The optimizer's parameters under the names that its state uses. *Local*.
+std::vector<NamedTensor> optimizer_parameters(const torch::optim::Optimizer& optimizer,
+                                              const std::vector<NamedTensor>& names);
+
 /// Throws DataError, saying `where`, unless load_optimizer_state would accept the state: the same class of
 /// optimizer, the same groups with the same parameters, and for each parameter tensors of its shape. *Local*.
 void check_optimizer_state(const torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,

@@ -177,7 +177,7 @@ class DistributedDataParallel : public DistributedDataParallelBase {
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     before_forward(sends_buffers() ? parallel::named_buffers_of(module_) : std::vector<NamedTensor>{});
-    auto output = run(std::forward<Inputs>(inputs)...);
+    auto output = parallel::call(module_, std::forward<Inputs>(inputs)...);
     pass_on(output);
     return output;
   }
@@ -207,16 +207,6 @@ class DistributedDataParallel : public DistributedDataParallelBase {
   auto* operator->() { return &parallel::module_of(module_); }
 
  private:
-  template <class... Inputs>
-  auto run(Inputs&&... inputs) {
-    auto& module = parallel::module_of(module_);
-    if constexpr (requires { module.forward(std::forward<Inputs>(inputs)...); }) {
-      return module.forward(std::forward<Inputs>(inputs)...);
-    } else {
-      return module.forward({std::forward<Inputs>(inputs)...});  // TorchScript takes a list of values.
-    }
-  }
-
   template <class Output>
   void pass_on(Output& output) {
     std::vector<at::Tensor> tensors;

@@ -61,6 +61,17 @@ std::vector<NamedTensor> named_buffers_of(Module& module) {
   return named_tensors(module_of(module).named_buffers());
 }
 
+/// forward of the module: with these arguments, or, for TorchScript, with a list of them. *Local*.
+template <class Module, class... Inputs>
+auto call(Module& module, Inputs&&... inputs) {
+  auto& object = module_of(module);
+  if constexpr (requires { object.forward(std::forward<Inputs>(inputs)...); }) {
+    return object.forward(std::forward<Inputs>(inputs)...);
+  } else {
+    return object.forward({std::forward<Inputs>(inputs)...});
+  }
+}
+
 /// True for values that hold no tensor: numbers, enumerations, texts.
 template <class Value>
 constexpr bool holds_no_tensor =

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/core/world.hpp"
+
+namespace lockstep {
+
+/// Which ranks of a job belong together.
+///
+/// | mode    | the ranks of one group                                                | as in | | ------- |
+/// --------------------------------------------------------------------- | ---------------------------- | |
+/// global  | all                                                                   | OSLO's GLOBAL | | data
+/// | hold the same part of the model and train it on different samples      | OSLO's DATA                  |
+/// | replica | of a data group, those at the same place of their shard groups         | DeviceMesh's
+/// "dp_replicate"  | | shard   | of a data group, neighbours that divide its state among themselves     |
+/// DeviceMesh's "dp_shard"      | | model   | hold different parts of one model and work on the same samples
+/// | OSLO's MODEL                 |
+enum class ParallelMode { global, data, replica, shard, model };
+
+struct ParallelContextOptions {
+  /// Ranks that train on different samples; 0: all. It divides the world; what is left over are the parts of
+  /// a model, world / data_parallel_size ranks each, which the program itself divides.
+  int data_parallel_size = 0;
+
+  /// Ranks of a data group that divide state among themselves (ZeroRedundancyOptimizer); 1: none do. It
+  /// divides data_parallel_size; best as many as a node has ranks, so that shards stay on the node and only
+  /// replicas cross the network.
+  int shard_size = 1;
+};
+
+/// The ranks of a world as a grid of data_parallel_size / shard_size replicas x shard_size shards x parts of
+/// the model, numbered row by row: neighbours hold parts of one model, then come shards, then replicas. Rank
+/// ((replica * shard_size) + shard) * model_size + part. Names follow OSLO's ParallelContext and PyTorch's
+/// DeviceMesh.
+///
+///     const auto context = lockstep::ParallelContext::from_environment({.data_parallel_size = 4});
+///     lockstep::DistributedDataParallel ddp(model, context);    // averages over the data group
+///     const int rank = context.get_local_rank(lockstep::ParallelMode::data);   // for DistributedSampler
+///
+/// A cheap handle; copies are the same context. All methods but the constructors are *Local* and may be
+/// called by any thread.
+class ParallelContext {
+ public:
+  /// Joins the world that the environment describes (see World) and divides it. *Collective*. Throws
+  /// UsageError when the sizes do not divide the world, and as ProcessGroup::init.
+  static ParallelContext from_environment(const ParallelContextOptions& options = {},
+                                          const ProcessGroupOptions& group_options = {});
+
+  /// Divides a group that the program has: `world` is the group of mode global. *Collective*. Throws
+  /// UsageError when the sizes do not divide it.
+  explicit ParallelContext(const ProcessGroup& world, const ParallelContextOptions& options = {});
+
+  /// This rank's group of a mode. Collectives on it concern its ranks only.
+  const ProcessGroup& get_group(ParallelMode mode) const;
+
+  /// This rank's number in its group of a mode, and how many ranks the group has.
+  int get_local_rank(ParallelMode mode) const;
+  int get_world_size(ParallelMode mode) const;
+
+  /// The global ranks of this rank's group of a mode, in the order of their local ranks.
+  const std::vector<int>& get_ranks_in_group(ParallelMode mode) const;
+  bool is_first_rank(ParallelMode mode) const { return get_local_rank(mode) == 0; }
+  bool is_last_rank(ParallelMode mode) const { return get_local_rank(mode) == get_world_size(mode) - 1; }
+
+  int get_global_rank() const { return get_local_rank(ParallelMode::global); }
+
+  /// The sizes of the grid and this rank's place in it: replica, shard, part of the model.
+  std::vector<int> shape() const;
+  std::vector<int> get_coordinate() const;
+
+  /// The data group, so that a context fits wherever gradients are averaged over a group.
+  operator const ProcessGroup&() const { return get_group(ParallelMode::data); }
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace lockstep

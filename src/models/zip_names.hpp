@@ -1,0 +1,14 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep::models {
+
+/// The names of the files in a ZIP archive, from its central directory (PKWARE's APPNOTE 4.3, with ZIP64).
+/// Nothing for a file that is none, or whose directory contradicts itself. Throws DataError where the file
+/// cannot be read.
+std::vector<std::string> zip_names(const std::filesystem::path& path);
+
+}  // namespace lockstep::models
