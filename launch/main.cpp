@@ -12,6 +12,7 @@
 #include "environment/env_command.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
+#include "new/new_command.hpp"
 #include "plan/dry_run.hpp"
 #include "plan/launch_plan.hpp"
 #include "plan/slurm_plan.hpp"
@@ -41,6 +42,7 @@ constexpr const char* kUsage =
     "  prepare     Runs a program once, alone, so that its data are prepared; see lockstep prepare --help.\n"
     "  stage       Copies a data set to this node's own disk; see lockstep stage --help.\n"
     "  checkpoint  Lists, checks, compares and joins saved trainings; see lockstep checkpoint --help.\n"
+    "  new         Writes a project with a trainer to start from: lockstep new NAME.\n"
     "  test        Checks this installation on several ranks: lockstep test --nproc-per-node 4.\n"
     "  env         Prints versions, the host and the variables that matter, for reports of problems.\n"
     "  slurm       Prints or submits a batch script for Slurm; see lockstep slurm --help.\n\n"
@@ -95,6 +97,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (command == "trace") return trace_command({words.begin() + 1, words.end()}, std::cout);
   if (command == "bench") return run(bench_words({words.begin() + 1, words.end()}));
   if (command == "cache") return cache_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
+  if (command == "new") return new_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "prepare") return prepare_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "stage") return stage_command({words.begin() + 1, words.end()}, std::cout, std::cerr);
   if (command == "checkpoint") return checkpoint_command({words.begin() + 1, words.end()}, std::cout);

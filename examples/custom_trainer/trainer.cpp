@@ -1,5 +1,4 @@
-// A trainer of one's own: a data set, a model, and the loop, on one rank or on many.
-
+// A trainer of one's own: a data set, a model, a loss and a callback, on one rank or on many.
 #include <lockstep/lockstep.hpp>
 
 #include <torch/nn.h>
@@ -7,58 +6,50 @@
 #include <cmath>
 #include <iostream>
 
-/// Points of two intertwined spirals; the label says on which one a point lies. A data set writes two
-/// methods.
-class Spirals final : public lockstep::Dataset {
- public:
-  std::int64_t size() const override { return 1024; }
+using lockstep::Batch;
 
+/// Points of two intertwined spirals, and on which one each lies. A data set writes two methods.
+struct Spirals final : lockstep::Dataset {
+  std::int64_t size() const override { return 1024; }
   lockstep::Example get(std::int64_t index, const lockstep::SampleContext&) const override {
     const double turn = 6.0 * static_cast<double>(index / 2) / 512.0 + 0.5;
-    const double side = index % 2 == 0 ? 1.0 : -1.0;
-    return {{"point", torch::tensor({side * std::cos(turn) * turn / 6.5, side * std::sin(turn) * turn / 6.5},
-                                    torch::kFloat)},
+    const double side = (index % 2 == 0 ? turn : -turn) / 6.5;
+    return {{"point", torch::tensor({side * std::cos(turn), side * std::sin(turn)}, torch::kFloat)},
             {"label", torch::tensor(index % 2)}};
   }
 };
 
+/// Cross entropy that looks harder at points that are still wrong, in place of the model's own loss.
+struct SpiralTrainer final : lockstep::Trainer {
+  using Trainer::Trainer;
+  lockstep::Loss compute_loss(const Batch& outputs, const Batch& batch) override {
+    const auto right = torch::log_softmax(outputs["logits"], 1).gather(1, batch["label"].unsqueeze(1));
+    return {.value = -((1 - right.detach().exp()).sqrt() * right).mean(), .weight = {}};
+  }
+};
+
+/// Ends the training when it is good enough.
+struct GoodEnough final : lockstep::TrainerCallback {
+  void on_log(lockstep::CallbackContext& event) override {
+    const auto loss = lockstep::LogEntry{event.values}.find("loss");
+    if (loss && *loss < 1e-3) event.control.should_training_stop = true;
+  }
+};
+
 int train(int argc, char** argv) {
-  struct Options {
-    std::int64_t epochs = 60;
-    std::string output_dir = "out";
-  };
-  const auto table = lockstep::OptionTable<Options>("custom_trainer", "Tells two spirals apart.")
-                         .add("epochs", &Options::epochs, "Passes over the points.", lockstep::at_least(1))
-                         .add("output-dir", &Options::output_dir, "Folder for model.safetensors.");
+  const auto& table = lockstep::training_argument_table();
   const auto parsed = table.parse(argc, argv);
   if (parsed.help) return std::cout << table.help(), 0;
-
-  const lockstep::Accelerator accelerator;  // Reads the launcher's environment; one process works too.
   torch::manual_seed(0);
-  torch::nn::Sequential model(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64),
-                              torch::nn::ReLU(), torch::nn::Linear(64, 2));
-  lockstep::optim::AdamW optimizer(model->parameters(), {.lr = 1e-2});
-  lockstep::DataLoader loader(std::make_shared<Spirals>(),
-                              {.batch_size = 64, .shuffle = true, .num_workers = 1});
-  auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
-
-  at::Tensor tally = torch::zeros(2);  // Correct answers, answers.
-  for (std::int64_t epoch = 0; epoch < parsed.options.epochs; ++epoch) {
-    tally.zero_();
-    for (auto& batch : batches) {
-      const at::Tensor logits = ddp(batch["point"]);
-      accelerator.backward(torch::nn::functional::cross_entropy(logits, batch["label"]));
-      opt.step();
-      opt.zero_grad();
-      tally[0] += (logits.argmax(1) == batch["label"]).sum();
-      tally[1] += batch.size();
-    }
-  }
-  std::cout << "rank " + std::to_string(accelerator.process_index()) + " of " +
-                   std::to_string(accelerator.num_processes()) + " has trained\n";
-  tally = accelerator.reduce(tally);
-  accelerator.print("accuracy ", (tally[0] / tally[1]).item<double>());
-  accelerator.save_model(ddp, parsed.options.output_dir);
+  torch::nn::Sequential net(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 2));
+  const auto forward = [](auto& model, const Batch& batch) {
+    return Batch{{"logits", model(batch["point"])}};
+  };
+  SpiralTrainer trainer(parsed.options, {.model = lockstep::adapt_model(net, forward),
+                                         .train_dataset = std::make_shared<Spirals>(),
+                                         .callbacks = {std::make_shared<GoodEnough>()}});
+  if (trainer.train().preempted) return lockstep::kPreemptedExitCode;
+  trainer.save_model();
   return 0;
 }
 

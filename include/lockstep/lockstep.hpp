@@ -75,6 +75,7 @@
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/model_adapter.hpp"
+#include "lockstep/train/monitors.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 #include "lockstep/train/trainer_state.hpp"

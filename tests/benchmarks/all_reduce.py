@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""All-reduce of 4 KiB to 64 MiB over shared memory, Gloo and, where there is one, Open MPI, side by side: medians in
-microseconds, and how many times faster than the others shared memory is.
+"""All-reduce of 4 KiB to 64 MiB over shared memory, Gloo and, where they are there, Open MPI and MPICH, side by side: medians
+in microseconds, and how many times faster than the others shared memory is. The MPIs are those that Debian's packages
+openmpi-bin with libopenmpi-dev, and mpich with libmpich-dev, install beside each other. oneCCL takes part where ONECCL_ROOT
+names a virtual environment with the wheels oneccl-devel and impi-devel; it needs libhwloc-dev.
 
 Usage: all_reduce.py BUILD_FOLDER [RANKS ...]      ranks are 2 and 4 unless given
 """
@@ -12,32 +14,49 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-COLUMNS = ["core_staged", "core_direct", "staged", "direct", "gloo", "mpi", "memcpy"]
+OTHERS = ["gloo", "openmpi", "mpich", "oneccl"]
+COLUMNS = ["core_staged", "core_direct", "staged", "direct", *OTHERS, "memcpy"]
+CCL_LIBRARIES = ["-l:libmpi.so.12", "-l:libsvml.so", "-l:libirng.so", "-l:libimf.so", "-l:libintlc.so.5", "-l:libirc.so",
+                 "-lhwloc", "-ldl", "-lpthread", "-Wl,--allow-shlib-undefined"]
+STARTERS = {"openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n"], "mpich": ["mpirun.mpich", "-n"]}
 
 
-def times_of(command):
+def times_of(command, settings=None):
     """{(transport, bytes): microseconds} from a program's lines."""
-    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900,
+                            env={**os.environ, **(settings or {})}).stdout
     rows = [line.split() for line in output.splitlines()]
-    return {(row[0], int(row[1])): float(row[2]) for row in rows if len(row) == 3 and row[0] in COLUMNS}
+    return {(row[0], int(row[1])): float(row[2]) for row in rows if len(row) == 3 and row[0] in [*COLUMNS, "mpi"]}
 
 
-def mpi_times(ranks):
-    if not (shutil.which("mpicc") and shutil.which("mpirun")):
+def mpi_times(which, ranks):
+    compiler, starter = f"mpicc.{which}", STARTERS[which]
+    if not (shutil.which(compiler) and shutil.which(starter[0])):
         return {}
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "all_reduce_mpi")
-        subprocess.run(["mpicc", "-O2", "-o", program, os.path.join(HERE, "all_reduce_mpi.c")], check=True)
-        return times_of(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), program])
+        subprocess.run([compiler, "-O2", "-o", program, os.path.join(HERE, "all_reduce_mpi.c")], check=True)
+        return {(which, size): time for (_, size), time in times_of([*starter, str(ranks), program]).items()}
+
+
+def ccl_times(ranks):
+    root = os.environ.get("ONECCL_ROOT")
+    if not root:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        program, places = os.path.join(folder, "all_reduce_ccl"), [f"-I{root}/include", f"-I{root}/include/mpi"]
+        subprocess.run(["c++", "-std=c++17", "-O2", *places, "-o", program, os.path.join(HERE, "all_reduce_ccl.cpp"),
+                        f"{root}/lib/ccl/cpu/lib/libccl.a", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", *CCL_LIBRARIES], check=True)
+        settings = {"I_MPI_ROOT": root, "CCL_ROOT": root, "LD_LIBRARY_PATH": f"{root}/lib", "I_MPI_FABRICS": "shm"}
+        return times_of([f"{root}/bin/mpiexec.hydra", "-n", str(ranks), program], settings)
 
 
 def ratio(times, size, ours):
-    others = [f"{times[(name, size)] / times[(ours, size)]:.1f}" if (name, size) in times else "-" for name in ("gloo", "mpi")]
-    return "/".join(others)
+    return "/".join(f"{times[(name, size)] / times[(ours, size)]:.1f}" if (name, size) in times else "-" for name in OTHERS)
 
 
 def print_table(ranks, times):
-    print(f"{ranks} ranks, median us" + "".join(f"{name:>13}" for name in COLUMNS) + "   gloo/mpi to staged, to direct")
+    print(f"{ranks} ranks, median us" + "".join(f"{name:>13}" for name in COLUMNS) + "   " + "/".join(OTHERS) + " to staged, to direct")
     for size in sorted({size for _, size in times}):
         cells = [f"{times[(name, size)]:13.1f}" if (name, size) in times else f"{'-':>13}" for name in COLUMNS]
         print(f"{size:>18}" + "".join(cells), " ", ratio(times, size, "staged"), " ", ratio(times, size, "direct"), flush=True)
@@ -49,7 +68,9 @@ def main():
         times = times_of([os.path.join(build, "bin", "lockstep"), "run", "--nproc-per-node", str(ranks),
                           os.path.join(build, "tests", "all_reduce_benchmark")])
         times.update(times_of([os.path.join(build, "tests", "all_reduce_core_benchmark"), str(ranks)]))
-        times.update(mpi_times(ranks))
+        for which in STARTERS:
+            times.update(mpi_times(which, ranks))
+        times.update(ccl_times(ranks))
         print_table(ranks, times)
 
 

@@ -1,8 +1,9 @@
 """Writes what scikit-learn says: make_metrics.py > tests/golden/metrics.txt
 
-Needs scikit-learn (made with 1.9.1). Lines, each a heading and numbers:
+Needs scikit-learn (made with 1.9.1) and sacrebleu (2.6.0). Lines, each a heading and numbers:
   classes N / predictions ... / labels ... : a case of classification, followed by its scores
   outputs N / predictions ... / targets ... : a case of regression, row by row, followed by its errors
+  bleu N / N pairs of lines, a translation and its reference : followed by the score
   SCORE [AVERAGE ZERO_DIVISION] VALUE : a score of the case above
 """
 
@@ -11,6 +12,7 @@ import math
 import warnings
 
 import numpy
+import sacrebleu
 from sklearn import metrics
 
 CASES = {  # name: classes, labels, predictions
@@ -68,8 +70,39 @@ def regression(outputs, predictions, targets):
     show("r2", metrics.r2_score(targets, predictions))
 
 
+SENTENCES = ("the cat sat on the mat and slept all day", "a man walks down the street with his dog", "yes", "",
+             "she sells sea shells by the sea shore today", "the the the the the the the")
+
+
+def translations(r):
+    """Pairs in which words are left out, doubled or swapped, more and more of them."""
+    for strength in (0.0, 0.1, 0.3, 0.6, 0.95):
+        pairs = []
+        for reference in SENTENCES:
+            words = reference.split()
+            kept = [w for w in words if r.random() > strength / 2]
+            doubled = [w for w in kept for _ in range(1 + int(r.random() < strength / 4))]
+            if r.random() < strength:
+                r.shuffle(doubled)
+            pairs.append((" ".join(doubled), reference))
+        yield pairs
+    yield [("one two", "three four")]
+    yield [("one two", "one two three")]
+    yield [("a b c d x", "a b c d e"), ("q", "r")]
+
+
+def bleu(pairs):
+    show("bleu", len(pairs))
+    for pair in pairs:
+        print("\n".join(pair))
+    hypotheses, references = zip(*pairs)
+    show("score", sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score)
+
+
 warnings.simplefilter("ignore")
 for number, (count, draw) in enumerate(CASES.values()):
     classification(count, *draw(numpy.random.default_rng(number)))
 for case in regression_cases(numpy.random.default_rng(0)):
     regression(*case)
+for case in translations(numpy.random.default_rng(1)):
+    bleu(case)

@@ -14,6 +14,7 @@ namespace lockstep {
 /// eval_loss, "test/..." likewise, and "train/loss" for the rest.
 class TrackerCallback final : public TrainerCallback {
  public:
+  /// Throws Error where the files cannot be opened.
   void on_train_begin(CallbackContext& event) override;
   void on_log(CallbackContext& event) override;
   void on_train_end(CallbackContext& event) override;
@@ -36,6 +37,7 @@ class ProgressCallback final : public TrainerCallback {
   void on_train_end(CallbackContext& event) override;
 
  private:
+  /// While a training runs.
   std::optional<ProgressBar> bar_;
 };
 

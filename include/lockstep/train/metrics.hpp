@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace at {
@@ -136,6 +138,28 @@ class Perplexity {
  private:
   double loss_sum_ = 0;
   std::int64_t tokens_ = 0;
+};
+
+/// How much of translations is in the references: BLEU (Papineni et al., 2002) of a whole corpus with one
+/// reference a text, up to four words, smoothed as `sacrebleu.corpus_bleu(..., tokenize="none")` does: where
+/// runs of a length match nowhere, 1 / 2 of one counts as right, 1 / 4 for the next such length.
+class Bleu {
+ public:
+  /// Words are what blanks (spaces, tabs, line ends) divide.
+  void update(std::string_view translation, std::string_view reference);
+  /// A new metric with the sums of all ranks. *Collective*.
+  Bleu of_all_ranks(const ProcessGroup& group) const;
+
+  /// Pairs so far.
+  std::int64_t samples() const noexcept { return sums_[kPairs]; }
+  /// From 0 to 100.
+  double compute() const;
+
+ private:
+  static constexpr std::size_t kLongest = 4;
+  /// Runs of 1 to 4 words that are right, all of them, words on both sides, pairs.
+  enum : std::size_t { kRight = 0, kAll = kLongest, kWords = 2 * kLongest, kReference, kPairs, kSums };
+  std::array<std::int64_t, kSums> sums_{};
 };
 
 /// Errors of predicted numbers, in float64 whatever the dtype of the tensors. With several outputs a reading

@@ -25,11 +25,11 @@ class ModelAdapter {
   ModelAdapter(const ModelAdapter&) = delete;
   ModelAdapter& operator=(const ModelAdapter&) = delete;
 
-  /// Moves the model to the accelerator's device and wraps it for training; again: does nothing.
+  /// Moves the model to the accelerator's device and wraps it for training; again: wraps it anew.
   /// *Collective*.
   virtual void prepare(const Accelerator& accelerator) = 0;
-  /// Moves it to the device alone. *Local*.
-  virtual void place(const at::Device& device) = 0;
+  /// Moves it to the device alone; evaluations compute in the accelerator's mixed precision then. *Local*.
+  virtual void place(const Accelerator& accelerator) = 0;
   /// The outputs for a batch by name: "loss" and "logits", for example. In training, through the wrapped
   /// model: *Collective*. In an evaluation through the bare one: *Local*.
   virtual Batch forward(const Batch& batch) = 0;
@@ -49,42 +49,69 @@ class ModelAdapter {
   virtual void load(const Accelerator& accelerator, const std::filesystem::path& path) = 0;
 };
 
-/// A module as the function of adapt_model() sees it in an evaluation: called like the wrapped one, without a
-/// wrapper. *Local*.
+/// A module as the function of adapt_model() sees it in an evaluation: called like the wrapped one, in the
+/// same numbers, without a wrapper. *Local*.
 template <class Module>
 class BareModel {
  public:
-  explicit BareModel(Module& module) : module_(module) {}
+  /// The module must outlive it.
+  BareModel(Module& module, const at::Device& device, MixedPrecision precision)
+      : module_(module), device_(device), precision_(precision) {}
+
+  /// The module's forward. With mixed precision, what it returns becomes float32, as in training.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
+    if (precision_ == MixedPrecision::no) return run(std::forward<Inputs>(inputs)...);
+    const Autocast cast(device_, precision_);
+    auto output = run(std::forward<Inputs>(inputs)...);
+    parallel::visit_tensors(output, [](at::Tensor& tensor) {
+      if (c10::isReducedFloatingType(tensor.scalar_type())) tensor = tensor.to(at::kFloat);
+    });
+    return output;
+  }
+  template <class... Inputs>
+  auto forward(Inputs&&... inputs) {
+    return (*this)(std::forward<Inputs>(inputs)...);
+  }
+  /// The module itself.
+  Module& module() { return module_; }
+
+ private:
+  template <class... Inputs>
+  auto run(Inputs&&... inputs) {
     auto& module = parallel::module_of(module_);
     if constexpr (requires { module.forward(std::forward<Inputs>(inputs)...); }) {
       return module.forward(std::forward<Inputs>(inputs)...);
     } else {
-      // A torch::jit::Module.
-      return module.forward({std::forward<Inputs>(inputs)...});
+      return module.forward({std::forward<Inputs>(inputs)...});  // TorchScript takes a list of values.
     }
   }
-  Module& module() { return module_; }
 
- private:
   Module& module_;
+  at::Device device_;
+  MixedPrecision precision_;
 };
 
 /// The adapter of a module and a function that says how it is called; see adapt_model().
 template <class Module, class Forward>
 class FunctionAdapter final : public ModelAdapter {
  public:
+  /// `module` is a holder: the adapter shares the module with the program.
   FunctionAdapter(Module module, Forward forward)
       : module_(std::move(module)), forward_(std::move(forward)) {}
 
   void prepare(const Accelerator& accelerator) override {
-    if (!prepared_) prepared_.emplace(accelerator.prepare(module_));
+    prepared_.reset();
+    prepared_.emplace(accelerator.prepare(module_));
   }
-  void place(const at::Device& device) override { parallel::module_of(module_).to(device); }
+  void place(const Accelerator& accelerator) override {
+    device_ = accelerator.device();
+    precision_ = accelerator.mixed_precision();
+    parallel::module_of(module_).to(device_);
+  }
   Batch forward(const Batch& batch) override { return forward_(*prepared_, batch); }
   Batch evaluate(const Batch& batch) override {
-    BareModel<Module> model(module_);
+    BareModel<Module> model(module_, device_, precision_);
     return forward_(model, batch);
   }
   void train(bool on) override { parallel::module_of(module_).train(on); }
@@ -102,6 +129,8 @@ class FunctionAdapter final : public ModelAdapter {
  private:
   Module module_;
   Forward forward_;
+  at::Device device_ = at::Device(at::kCPU);
+  MixedPrecision precision_ = MixedPrecision::no;
   std::optional<AcceleratedModel<Module>> prepared_;
 };
 

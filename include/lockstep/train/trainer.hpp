@@ -128,6 +128,12 @@ class Trainer {
   /// Writes model.safetensors into `folder`, by default the output_dir.
   virtual void save_model(const std::filesystem::path& folder = {});
 
+  /// Writes trainer_state.json into the output_dir, as it is now.
+  void save_state();
+  /// Writes the metrics as `output_dir`/<split>_results.json, and puts them over those in all_results.json:
+  /// `save_metrics("eval", trainer.evaluate())`.
+  void save_metrics(const std::string& split, const LogValues& metrics);
+
   /// Adds epoch and step to the values, keeps them in the state's log_history and calls on_log. *Local*, but
   /// every rank does the same.
   virtual void log(LogValues values);
@@ -145,9 +151,11 @@ class Trainer {
   const TrainerState& state() const noexcept;
   TrainerControl& control() noexcept;
   ModelAdapter& model() noexcept;
-  /// During train(), else null.
+  /// Of the train() that is under way or was the last; null before.
   torch::optim::Optimizer* optimizer() noexcept;
   optim::Scheduler* scheduler() noexcept;
+  /// The loss of this rank's last micro-batch, detached; undefined before the first.
+  const Loss& last_loss() const noexcept;
 
   // ---- What a program overrides
 
@@ -178,8 +186,8 @@ class Trainer {
   /// norms are known by their type too. *Local*.
   virtual bool takes_weight_decay(const std::string& name);
 
-  /// Of forward and backward of a micro-batch of this rank, for total_flos. The default knows nothing: 0.
-  /// *Local*.
+  /// Of forward and backward of a micro-batch of this rank; total_flos is their sum over all ranks. The
+  /// default knows nothing: 0. *Local*.
   virtual double floating_point_operations(const Batch& batch);
 
  private:

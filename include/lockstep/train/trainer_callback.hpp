@@ -40,20 +40,38 @@ class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
 
+  /// The Trainer has been made; there is no optimizer yet.
   virtual void on_init_end(CallbackContext& /*event*/) {}
+  /// The library's own: model, optimizer and loader are ready, and no checkpoint has been read. What belongs
+  /// into checkpoints is registered here, with Accelerator::register_for_checkpointing.
+  virtual void on_prepare(CallbackContext& /*event*/) {}
+  /// The state is that of the checkpoint, if there was one.
   virtual void on_train_begin(CallbackContext& /*event*/) {}
+  /// After the last log; the best model has been loaded where that is asked for. Not after an exception.
   virtual void on_train_end(CallbackContext& /*event*/) {}
+  /// Also when a training goes on in the middle of an epoch.
   virtual void on_epoch_begin(CallbackContext& /*event*/) {}
+  /// Not when a training was told to stop.
   virtual void on_epoch_end(CallbackContext& /*event*/) {}
+  /// Before the first micro-batch of an optimizer step.
   virtual void on_step_begin(CallbackContext& /*event*/) {}
+  /// Gradients are averaged and clipped; the weights are still those of the step before.
   virtual void on_pre_optimizer_step(CallbackContext& /*event*/) {}
+  /// The weights are new; the learning rate and global_step are not.
   virtual void on_optimizer_step(CallbackContext& /*event*/) {}
+  /// After a micro-batch that is not the last of its step.
   virtual void on_substep_end(CallbackContext& /*event*/) {}
+  /// global_step counts the step; what is asked for here is done next.
   virtual void on_step_end(CallbackContext& /*event*/) {}
+  /// `event.values` are the metrics, logged already; the best so far are still those before.
   virtual void on_evaluate(CallbackContext& /*event*/) {}
+  /// `event.values` are the metrics.
   virtual void on_predict(CallbackContext& /*event*/) {}
+  /// A checkpoint has been written, or handed to the thread that writes it.
   virtual void on_save(CallbackContext& /*event*/) {}
+  /// `event.values` are what was logged, "epoch" among them; the last entry of state.log_history.
   virtual void on_log(CallbackContext& /*event*/) {}
+  /// After each batch of an evaluation: *Local*, the only event that is.
   virtual void on_prediction_step(CallbackContext& /*event*/) {}
 
   /// The name under which trainer_state.json keeps state(). Empty: nothing is kept.

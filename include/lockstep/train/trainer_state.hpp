@@ -41,6 +41,7 @@ struct TrainerState {
   std::int64_t train_batch_size = 0;
   /// Samples of all ranks for one step: what a run that goes on should keep.
   std::int64_t total_batch_size = 0;
+  /// All that was logged, oldest first.
   std::vector<LogEntry> log_history = {};
   /// The best evaluation so far: its metric, its step, and its checkpoint where it has one.
   std::optional<double> best_metric = {};
@@ -72,15 +73,21 @@ constexpr const char* kTrainerStateFileName = "trainer_state.json";
 /// What callbacks can ask of the loop. Names and meaning are Hugging Face's: should_log, should_evaluate and
 /// should_save go down when a step begins, and when they have been done.
 struct TrainerControl {
+  /// End after this step, with what goes by epochs.
   bool should_training_stop = false;
+  /// Go to the next epoch after this step.
   bool should_epoch_stop = false;
+  /// Write a checkpoint.
   bool should_save = false;
+  /// Evaluate on the trainer's own data sets.
   bool should_evaluate = false;
+  /// Log the mean loss since the last time, the gradient norm and the learning rate.
   bool should_log = false;
 };
 
 /// What train() came to.
 struct TrainOutput {
+  /// Steps done since the beginning, over all restarts.
   std::int64_t global_step = 0;
   /// The mean loss of all steps of this run.
   double training_loss = 0;

@@ -132,7 +132,8 @@ struct TrainingArguments {
   Duration save_steps = 500;
   /// Checkpoints kept at most; the newest and the best always stay. 0: all.
   std::int64_t save_total_limit = 0;
-  /// Only the weights: such a checkpoint cannot be resumed from.
+  /// Only the weights: such a checkpoint cannot be resumed from. A training that is told to stop leaves a
+  /// whole one all the same.
   bool save_only_model = false;
   /// For an output_dir on local disks.
   bool save_on_each_node = false;
@@ -176,7 +177,7 @@ struct TrainingArguments {
   double ddp_bucket_cap_mb = 25.0;
   bool ddp_broadcast_buffers = true;
   bool ddp_static_graph = false;
-  bool ddp_gradient_as_bucket_view = false;
+  bool ddp_gradient_as_bucket_view = true;
   /// The batch size is that of all ranks together.
   bool split_batches = false;
 

@@ -114,6 +114,12 @@ Perplexity Perplexity::of_all_ranks(const ProcessGroup& group) const {
   return all;
 }
 
+Bleu Bleu::of_all_ranks(const ProcessGroup& group) const {
+  Bleu all = *this;
+  add_up<std::int64_t>(all.sums_, group);
+  return all;
+}
+
 void Regression::update(const at::Tensor& predictions, const at::Tensor& targets) {
   const auto outputs = static_cast<std::int64_t>(outputs_.size());
   const bool rows = targets.dim() == 2 ? targets.size(1) == outputs : targets.dim() == 1 && outputs == 1;

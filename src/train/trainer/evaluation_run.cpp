@@ -4,6 +4,7 @@
 #include <torch/nn/functional/loss.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -32,30 +33,32 @@ at::Tensor joined(const std::vector<at::Tensor>& tensors) {
   return at::cat(filled);
 }
 
-/// The model computes in that type while this lives.
-class FullWidth {
+/// The type that evaluations compute in, where it is to be another than the model's. Not in the middle of a
+/// training: the wrapped model's gradients belong to the parameters as they are.
+std::optional<at::ScalarType> evaluation_type(const Trainer& trainer, bool in_training) {
+  const TrainingArguments& args = trainer.args();
+  if (in_training || !(args.bf16_full_eval || args.fp16_full_eval)) return std::nullopt;
+  return args.bf16_full_eval ? at::kBFloat16 : at::kHalf;
+}
+
+/// The model has that type while this lives; afterwards its own values again.
+class HalfWidth {
  public:
-  FullWidth(ModelAdapter& model, const TrainingArguments& args)
-      : model_(model), half_(args.bf16_full_eval || args.fp16_full_eval) {
-    if (!half_) return;
-    for (const auto& entry : model_.parameters())
-      before_.push_back({entry.tensor, entry.tensor.detach().clone()});
-    for (const auto& entry : model_.buffers())
-      before_.push_back({entry.tensor, entry.tensor.detach().clone()});
-    model_.to(args.bf16_full_eval ? at::kBFloat16 : at::kHalf);
+  HalfWidth(ModelAdapter& model, std::optional<at::ScalarType> type) {
+    if (!type) return;
+    for (const auto& list : {model.parameters(), model.buffers()}) {
+      for (const auto& entry : list) before_.emplace_back(entry.tensor, entry.tensor.detach());
+    }
+    model.to(*type);
   }
-  ~FullWidth() {
-    if (!half_) return;
+  ~HalfWidth() {
     const at::NoGradGuard no_grad;
-    // The rounded values are no longer those of the training.
     for (auto& [tensor, value] : before_) tensor.set_data(value);
   }
-  FullWidth(const FullWidth&) = delete;
-  FullWidth& operator=(const FullWidth&) = delete;
+  HalfWidth(const HalfWidth&) = delete;
+  HalfWidth& operator=(const HalfWidth&) = delete;
 
  private:
-  ModelAdapter& model_;
-  bool half_;
   std::vector<std::pair<at::Tensor, at::Tensor>> before_;
 };
 
@@ -71,6 +74,11 @@ class EvaluationMode {
   ModelAdapter& model_;
 };
 
+Batch with_type(const Batch& batch, at::ScalarType type) {
+  return map_tensors(
+      batch, [&](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(type) : tensor; });
+}
+
 Loss smoothed(const Batch& outputs, const Batch& batch, double smoothing) {
   const at::Tensor& logits = outputs["logits"];
   const at::Tensor labels = batch["labels"].reshape({-1});
@@ -85,9 +93,10 @@ Loss smoothed(const Batch& outputs, const Batch& batch, double smoothing) {
 
 void EvaluationRun::run(const std::shared_ptr<const Dataset>& dataset, bool keep) {
   const auto& accelerator = impl_.accelerator;
-  impl_.parts.model->place(accelerator.device());
+  impl_.parts.model->place(accelerator);
   const EvaluationMode mode(*impl_.parts.model);
-  const FullWidth width(*impl_.parts.model, impl_.args);
+  type_ = evaluation_type(trainer_, impl_.in_training);
+  const HalfWidth width(*impl_.parts.model, type_);
   const at::NoGradGuard no_grad;
   sums_ = at::zeros({3}, at::TensorOptions(accelerator.device()).dtype(at::kDouble));
   if (impl_.parts.metrics) impl_.parts.metrics->reset();
@@ -95,16 +104,12 @@ void EvaluationRun::run(const std::shared_ptr<const Dataset>& dataset, bool keep
   DataLoader batches =
       whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
                   {.sharding = Sharding::by_batch, .even_batches = false});
-  for (auto& batch : batches) take_batch(batch, keep);
+  for (auto& batch : batches) take_batch(type_ ? with_type(batch, *type_) : batch, keep);
 }
 
 void EvaluationRun::take_batch(const Batch& batch, bool keep) {
   const bool loss_only = impl_.args.prediction_loss_only && !keep;
-  EvaluationStep step;
-  {
-    const auto cast = impl_.accelerator.autocast();
-    step = trainer_.prediction_step(batch, loss_only);
-  }
+  const EvaluationStep step = trainer_.prediction_step(batch, loss_only);
   if (step.loss.value.defined()) add_loss(step.loss, batch.size());
   samples_ += batch.size();
   ++batches_;

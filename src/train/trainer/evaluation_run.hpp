@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ class EvaluationRun {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   /// Sum of losses, sum of weights, whether there is a loss.
   at::Tensor sums_;
+  std::optional<at::ScalarType> type_;
   std::int64_t samples_ = 0;
   std::int64_t batches_ = 0;
   std::map<std::string, std::vector<at::Tensor>> kept_;

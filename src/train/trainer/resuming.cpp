@@ -2,6 +2,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "../rules/python_json.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "training_run.hpp"
@@ -23,7 +24,37 @@ void write_text(const fs::path& path, const std::string& text) {
   file.commit();
 }
 
+nlohmann::ordered_json read_results(const fs::path& path) {
+  if (!fs::exists(path)) return nlohmann::ordered_json::object();
+  try {
+    return parse_python_json(read_text(path));
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("'" + path.string() + "' is not JSON: " + error.what());
+  }
+}
+
 }  // namespace
+
+void Trainer::save_state() {
+  const fs::path folder = impl_->args.output_dir;
+  impl_->accelerator.on_main_process([&] {
+    fs::create_directories(folder);
+    write_text(folder / kTrainerStateFileName, trainer_state_text(impl_->state));
+  });
+}
+
+void Trainer::save_metrics(const std::string& split, const LogValues& metrics) {
+  const fs::path folder = impl_->args.output_dir;
+  impl_->accelerator.on_main_process([&] {
+    fs::create_directories(folder);
+    auto own = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : metrics) own[name] = value;
+    write_text(folder / (split + "_results.json"), python_json_text(own));
+    auto all = read_results(folder / "all_results.json");
+    all.update(own);
+    write_text(folder / "all_results.json", python_json_text(all));
+  });
+}
 
 std::function<void(const fs::path&)> TrainingRun::files_to_add() {
   const std::string state = trainer_state_text(impl_.state);

@@ -65,6 +65,8 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
              {.level = level_from(accelerator.is_main_process() ? args.log_level : args.log_level_replica)}) {
   if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerParts::model");
   accelerator.set_seed(args.seed, /*device_specific=*/true, args.full_determinism);
+  if (args.gradient_accumulation_steps > 1)
+    accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);
   callbacks.push_back(std::make_shared<DefaultFlowCallback>());
   callbacks.push_back(std::make_shared<TrackerCallback>());
   callbacks.insert(callbacks.end(), parts.callbacks.begin(), parts.callbacks.end());
@@ -123,6 +125,7 @@ TrainerControl& Trainer::control() noexcept { return impl_->control; }
 ModelAdapter& Trainer::model() noexcept { return *impl_->parts.model; }
 torch::optim::Optimizer* Trainer::optimizer() noexcept { return impl_->optimizer.get(); }
 optim::Scheduler* Trainer::scheduler() noexcept { return impl_->scheduler.get(); }
+const Loss& Trainer::last_loss() const noexcept { return impl_->last_loss; }
 double Trainer::floating_point_operations(const Batch& /*batch*/) { return 0; }
 
 }  // namespace lockstep

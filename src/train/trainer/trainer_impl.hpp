@@ -26,8 +26,11 @@ struct Trainer::Impl {
   std::vector<std::shared_ptr<TrainerCallback>> callbacks;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::unique_ptr<optim::Scheduler> scheduler;
+  Loss last_loss;
   /// A train() has prepared and registered things.
   bool has_trained = false;
+  /// train() is under way.
+  bool in_training = false;
 };
 
 /// `value` with so many decimals, as transformers rounds times and rates.

@@ -1,16 +1,31 @@
 #include "training_run.hpp"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
+#include "weights_only.hpp"
 
 namespace lockstep {
 namespace {
 
+double sum_over_ranks(const Accelerator& accelerator, double value) {
+  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kDouble);
+  return accelerator.reduce(at::full({1}, value, options)).item<double>();
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Rank 0's view of the file system counts.
+bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
+  bool found = false;
+  accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
+  return accelerator.process_group().broadcast_object(nlohmann::json(found)).get<bool>();
 }
 
 }  // namespace
@@ -18,11 +33,12 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 TrainOutput TrainingRun::run() {
   prepare();
   begin_state();
+  call(&TrainerCallback::on_prepare);
   resume();
   call(&TrainerCallback::on_train_begin);
   impl_.control.should_training_stop = impl_.state.global_step >= impl_.state.max_steps;
   begin_ = std::chrono::steady_clock::now();
-  if (impl_.args.eval_on_start && !impl_.control.should_training_stop) evaluate();
+  if (impl_.args.eval_on_start && !impl_.control.should_training_stop) trainer_.evaluate();
   run_epochs();
   return finish();
 }
@@ -31,9 +47,10 @@ TrainOutput TrainingRun::run() {
 void TrainingRun::prepare() {
   auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
   if (impl_.has_trained) accelerator.free_memory();
-  impl_.has_trained = true;
+  impl_.has_trained = impl_.in_training = true;
   batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
   parts.model->prepare(accelerator);
+  parts.model->train(true);
   const std::int64_t accumulation = accelerator.gradient_accumulation_steps();
   plan_ = train::make_training_plan(args, {.batches_per_epoch = batches_->size(),
                                            .accumulation_steps = accumulation,
@@ -96,8 +113,10 @@ void TrainingRun::run_micro_batch(const Batch& batch) {
     call(&TrainerCallback::on_step_begin);
   }
   const auto window = impl_.accelerator.accumulate();
-  meter_->add(trainer_.training_step(batch));
-  impl_.state.total_flos += trainer_.floating_point_operations(batch);
+  impl_.last_loss = trainer_.training_step(batch);
+  impl_.last_loss.value = impl_.last_loss.value.detach();
+  meter_->add(impl_.last_loss);
+  flops_ += trainer_.floating_point_operations(batch);
   if (impl_.accelerator.sync_gradients()) return finish_step();
   call(&TrainerCallback::on_substep_end);
 }
@@ -157,6 +176,7 @@ void TrainingRun::log_evaluate_save() {
 void TrainingRun::fold_losses() {
   TrainerState& state = impl_.state;
   const auto fold = meter_->fold();
+  state.total_flos += sum_over_ranks(impl_.accelerator, std::exchange(flops_, 0));
   state.total_loss += fold.whole_sum;
   loss_of_run_ += fold.whole_sum;
   const bool filter = impl_.args.logging_nan_inf_filter;
@@ -210,12 +230,6 @@ void TrainingRun::judge(const LogValues& metrics) {
   if (impl_.args.save_strategy == "best") impl_.control.should_save = better;
 }
 
-bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
-  bool found = false;
-  accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
-  return accelerator.process_group().broadcast_object(nlohmann::json(found)).get<bool>();
-}
-
 void TrainingRun::save() {
   TrainerState& state = impl_.state;
   fold_losses();
@@ -230,23 +244,44 @@ void TrainingRun::save() {
   for (const auto& callback : impl_.callbacks) {
     if (!callback->name().empty()) state.stateful_callbacks[callback->name()] = callback->state();
   }
+  write_checkpoint();
+  impl_.control.should_save = false;
+  call(&TrainerCallback::on_save);
+}
+
+/// A training that is told to stop leaves a whole one in any case.
+void TrainingRun::write_checkpoint() {
+  if (impl_.args.save_only_model) {
+    if (!preempted_) return write_weights();
+    impl_.accelerator.on_main_process(
+        [&] { train::remove_weights(impl_.args.output_dir, impl_.state.global_step); });
+  }
   if (metric_of_step_) {
     checkpoints_->save(*metric_of_step_);
   } else {
     checkpoints_->save();
   }
-  impl_.control.should_save = false;
-  call(&TrainerCallback::on_save);
+}
+
+void TrainingRun::write_weights() {
+  const TrainerState& state = impl_.state;
+  auto tensors = trainer_.model().parameters();
+  for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
+  const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";
+  impl_.accelerator.on_main_process([&] {
+    train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
+                             {.total_limit = impl_.args.save_total_limit, .protect = best});
+  });
 }
 
 void TrainingRun::stop_when_asked() {
   if (!impl_.accelerator.should_stop()) return;
+  preempted_ = true;
   save();
   checkpoints_->wait();
   impl_.accelerator.print("preempted: saved ", impl_.args.output_dir, "/",
                           checkpoint_name(impl_.state.global_step), " at step ", impl_.state.global_step,
                           "; the same command goes on from there");
-  preempted_ = true;
   impl_.control.should_training_stop = true;
 }
 
@@ -269,7 +304,7 @@ TrainOutput TrainingRun::finish() {
   }
   output.metrics.emplace_back("epoch", state.epoch);
   call(&TrainerCallback::on_train_end);
-  impl_.scheduler.reset();
+  impl_.in_training = false;
   return output;
 }
 

@@ -34,6 +34,8 @@ class TrainingRun {
   void evaluate();
   void judge(const LogValues& metrics);
   void save();
+  void write_checkpoint();
+  void write_weights();
   void fold_losses();
   void stop_when_asked();
   bool time_is_up() const;
@@ -55,6 +57,8 @@ class TrainingRun {
   /// Since the last log, and since this run began, over all ranks.
   std::int64_t last_logged_step_ = 0;
   double loss_of_run_ = 0;
+  /// Of this rank, since they were last added up.
+  double flops_ = 0;
   double learning_rate_ = 0;
   std::optional<double> grad_norm_;
   std::optional<double> metric_of_step_;

@@ -36,6 +36,7 @@ std::vector<Case> golden_cases() {
     std::string name;
     line >> name;
     const Words words{std::istream_iterator<std::string>(line), {}};
+    if (name == "bleu") break;  // texts follow
     if (name == "classes" || name == "outputs") cases.emplace_back();
     if (is_data(name)) {
       cases.back().data[name] = words;
@@ -161,6 +162,33 @@ TEST(Perplexity, IsTheExponentialOfTheMeanLoss) {
   EXPECT_DOUBLE_EQ(metric.compute(), std::exp(2.0));
   metric.update(1e6, 1);
   EXPECT_TRUE(std::isinf(metric.compute()));
+}
+
+/// Adds the pairs of the next "bleu N" of the golden text; false where there is none.
+bool read_pairs(std::ifstream& file, Bleu& metric) {
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("bleu ")) continue;
+  if (!file) return false;
+  for (int pair = std::stoi(line.substr(5)); pair > 0; --pair) {
+    std::string made, wanted;
+    std::getline(file, made);
+    std::getline(file, wanted);
+    metric.update(made, wanted);
+  }
+  return true;
+}
+
+TEST(Bleu, EqualsSacrebleu) {
+  std::ifstream file(LOCKSTEP_METRICS_GOLDENS);
+  int cases = 0;
+  for (Bleu metric; read_pairs(file, metric); metric = {}, ++cases) {
+    std::string word;
+    double expected = -1;
+    ASSERT_TRUE(file >> word >> expected) << cases;
+    EXPECT_NEAR(metric.compute(), expected, 1e-10) << "case " << cases;
+  }
+  EXPECT_EQ(cases, 8);
+  EXPECT_THROWS(Bleu().compute(), UsageError, "no samples have been seen");
 }
 
 TEST(Accuracy, CountsWhatWasCountedElsewhere) {

@@ -1,0 +1,136 @@
+#include "support/tiny_models.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors_header.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Shape = std::vector<std::int64_t>;
+using safetensors::Entry;
+constexpr std::int64_t kWidth = 32;
+constexpr std::int64_t kPositions = 32;
+constexpr int kLayers = 2;
+
+std::int64_t elements_of(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const auto size : shape) count *= size;
+  return count;
+}
+
+int seed_of(const std::string& name) {
+  int sum = 0;
+  for (std::size_t i = 0; i < name.size(); ++i)
+    sum += (static_cast<int>(i) + 1) * static_cast<unsigned char>(name[i]);
+  return sum % 997;
+}
+
+/// fill() of make_models.py.
+std::string bytes_of(const Entry& entry) {
+  const auto count = elements_of(entry.shape);
+  const bool matrix = entry.shape.size() > 1;
+  const double size =
+      matrix ? std::sqrt(2.0 * static_cast<double>(entry.shape[0]) / static_cast<double>(count)) : 0.1;
+  const double base = !matrix && entry.name.ends_with("weight") ? 1 : 0;
+  std::string bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto place = static_cast<double>(i);
+    const auto value = static_cast<float>(
+        std::sin(place * place * 0.0310585 + place * 0.7 + seed_of(entry.name)) * size + base);
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return bytes;
+}
+
+/// Tensors as they come.
+class Weights {
+ public:
+  void add(const std::string& name, Shape shape) {
+    header_.entries.push_back({.name = name, .dtype = "F32", .shape = std::move(shape)});
+  }
+  void add_pair(const std::string& name, const Shape& weight, std::int64_t bias) {
+    add(name + ".weight", weight);
+    add(name + ".bias", {bias});
+  }
+  void write(const fs::path& folder, const nlohmann::json& config) {
+    fs::create_directories(folder);
+    std::string bytes = safetensors::make_header(header_);
+    for (const auto& entry : header_.entries) bytes += bytes_of(entry);
+    write_bytes(folder / "model.safetensors", bytes);
+    write_bytes(folder / "config.json", config.dump());
+  }
+
+ private:
+  safetensors::Header header_;
+};
+
+void add_gpt2_layer(Weights& weights, const std::string& layer) {
+  weights.add_pair(layer + ".ln_1", {kWidth}, kWidth);
+  weights.add_pair(layer + ".attn.c_attn", {kWidth, 3 * kWidth}, 3 * kWidth);
+  weights.add_pair(layer + ".attn.c_proj", {kWidth, kWidth}, kWidth);
+  weights.add_pair(layer + ".ln_2", {kWidth}, kWidth);
+  weights.add_pair(layer + ".mlp.c_fc", {kWidth, 4 * kWidth}, 4 * kWidth);
+  weights.add_pair(layer + ".mlp.c_proj", {4 * kWidth, kWidth}, kWidth);
+}
+
+void add_bert_layer(Weights& weights, const std::string& layer) {
+  for (const char* part : {"query", "key", "value"})
+    weights.add_pair(layer + ".attention.self." + part, {kWidth, kWidth}, kWidth);
+  weights.add_pair(layer + ".attention.output.dense", {kWidth, kWidth}, kWidth);
+  weights.add_pair(layer + ".attention.output.LayerNorm", {kWidth}, kWidth);
+  weights.add_pair(layer + ".intermediate.dense", {2 * kWidth, kWidth}, 2 * kWidth);
+  weights.add_pair(layer + ".output.dense", {kWidth, 2 * kWidth}, kWidth);
+  weights.add_pair(layer + ".output.LayerNorm", {kWidth}, kWidth);
+}
+
+}  // namespace
+
+void write_tiny_gpt2(const fs::path& folder) {
+  constexpr int kTokens = 403;
+  Weights weights;
+  weights.add("transformer.wte.weight", {kTokens, kWidth});
+  weights.add("transformer.wpe.weight", {kPositions, kWidth});
+  for (int i = 0; i < kLayers; ++i) add_gpt2_layer(weights, "transformer.h." + std::to_string(i));
+  weights.add_pair("transformer.ln_f", {kWidth}, kWidth);
+  weights.write(folder, {{"model_type", "gpt2"},
+                         {"architectures", {"GPT2LMHeadModel"}},
+                         {"vocab_size", kTokens},
+                         {"n_positions", kPositions},
+                         {"n_embd", kWidth},
+                         {"n_layer", kLayers},
+                         {"n_head", 2},
+                         {"resid_pdrop", 0.0},
+                         {"embd_pdrop", 0.0},
+                         {"attn_pdrop", 0.0},
+                         {"bos_token_id", kTokens - 1},
+                         {"eos_token_id", kTokens - 1}});
+}
+
+void write_tiny_bert(const fs::path& folder, int vocab_size) {
+  Weights weights;
+  weights.add("bert.embeddings.word_embeddings.weight", {vocab_size, kWidth});
+  weights.add("bert.embeddings.position_embeddings.weight", {kPositions, kWidth});
+  weights.add("bert.embeddings.token_type_embeddings.weight", {2, kWidth});
+  weights.add_pair("bert.embeddings.LayerNorm", {kWidth}, kWidth);
+  for (int i = 0; i < kLayers; ++i) add_bert_layer(weights, "bert.encoder.layer." + std::to_string(i));
+  weights.add_pair("bert.pooler.dense", {kWidth, kWidth}, kWidth);
+  weights.write(folder, {{"model_type", "bert"},
+                         {"architectures", {"BertModel"}},
+                         {"vocab_size", vocab_size},
+                         {"hidden_size", kWidth},
+                         {"num_hidden_layers", kLayers},
+                         {"num_attention_heads", 2},
+                         {"intermediate_size", 2 * kWidth},
+                         {"max_position_embeddings", kPositions},
+                         {"hidden_dropout_prob", 0.0},
+                         {"attention_probs_dropout_prob", 0.0}});
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+
+namespace lockstep::testing {
+
+// Folders as Hugging Face's save_pretrained leaves them, of models with two layers and a width of 32. Each
+// weight is the formula of tests/golden/make_models.py, so that Python has the same ones. Written without
+// LibTorch.
+
+/// A GPT-2 for the 403 tokens of unit/data/tokenizer/roberta.json, with inputs of at most 32, no dropout.
+void write_tiny_gpt2(const std::filesystem::path& folder);
+
+/// A BERT without a classifier, for `vocab_size` tokens and inputs of at most 32, no dropout.
+void write_tiny_bert(const std::filesystem::path& folder, int vocab_size);
+
+}  // namespace lockstep::testing

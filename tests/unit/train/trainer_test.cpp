@@ -1,0 +1,287 @@
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/train/monitors.hpp"
+#include "lockstep/train/trainer.hpp"
+#include "support/accelerators.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::TemporaryFolder;
+
+std::shared_ptr<const Dataset> samples(std::int64_t count) {
+  const at::Tensor x = at::linspace(-1, 1, count * 3).reshape({count, 3});
+  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
+}
+
+/// Equal weights on all ranks: these are threads that share one generator.
+std::shared_ptr<ModelAdapter> small_model(bool dropout) {
+  torch::nn::Sequential net(torch::nn::Linear(3, 8), torch::nn::Tanh(),
+                            torch::nn::Dropout(dropout ? 0.5 : 0.0), torch::nn::Linear(8, 1));
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : net->parameters())
+    parameter.copy_(at::linspace(-0.6, 0.7, parameter.numel()).reshape(parameter.sizes()));
+  return adapt_model(net, [](auto& model, const Batch& batch) {
+    const at::Tensor prediction = model(batch["x"]);
+    return Batch{{"loss", torch::mse_loss(prediction, batch["y"])}, {"prediction", prediction}};
+  });
+}
+
+TrainingArguments arguments(const TemporaryFolder& folder) {
+  TrainingArguments args;
+  args.output_dir = folder / "out";
+  args.per_device_train_batch_size = 4;
+  args.per_device_eval_batch_size = 3;
+  args.gradient_accumulation_steps = 2;
+  args.learning_rate = 0.05;
+  args.num_train_epochs = 3;
+  args.logging_steps = 2;
+  args.save_strategy = "no";
+  args.disable_tqdm = true;
+  return args;
+}
+
+/// Tells the process to stop after a step, as a scheduler's signal would.
+class StopAt final : public TrainerCallback {
+ public:
+  explicit StopAt(std::int64_t step) : step_(step) {}
+  void on_step_end(CallbackContext& event) override {
+    if (event.state.global_step == step_) event.trainer.accelerator().request_stop();
+  }
+
+ private:
+  std::int64_t step_;
+};
+
+std::vector<double> losses(const TrainerState& state) {
+  std::vector<double> result;
+  for (const auto& entry : state.log_history) {
+    if (const auto loss = entry.find("loss")) result.push_back(*loss);
+  }
+  return result;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;
+  bool preempted = false;
+  std::int64_t steps = 0;
+};
+
+/// Threads share LibTorch's generator: with dropout one rank alone draws the same numbers twice.
+Outcome train_once(const Accelerator& accelerator, const TrainingArguments& args, std::int64_t stop_at,
+                   std::int64_t count) {
+  const bool dropout = accelerator.num_processes() == 1 && args.global_batch_size == 0;
+  TrainerParts parts{.model = small_model(dropout), .train_dataset = samples(count)};
+  if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
+  Trainer trainer(accelerator, args, parts);
+  const TrainOutput output = trainer.train();
+  Outcome outcome{losses(trainer.state()), {}, output.preempted, output.global_step};
+  for (const auto& entry : trainer.model().parameters())
+    outcome.weights.push_back(entry.tensor.detach().clone());
+  return outcome;
+}
+
+void expect_same(const Outcome& one, const Outcome& other) {
+  EXPECT_EQ(one.losses, other.losses);
+  for (std::size_t i = 0; i < one.weights.size(); ++i)
+    EXPECT_TRUE(at::equal(one.weights[i], other.weights[i])) << "parameter " << i;
+}
+
+/// Runs a training as a whole, and one that is stopped after `stop_at` steps and goes on.
+void check_resume(int ranks, std::int64_t stop_at) {
+  const TemporaryFolder folder;
+  TrainingArguments whole = arguments(folder);
+  TrainingArguments parts = whole;
+  parts.output_dir = folder / "parts";
+  std::mutex mutex;
+  std::vector<Outcome> outcomes;
+  const auto run = [&](const TrainingArguments& args, std::int64_t stop) {
+    testing::run_accelerators(
+        ranks,
+        [&](const Accelerator& accelerator) {
+          Outcome outcome = train_once(accelerator, args, stop, /*count=*/44);
+          const std::lock_guard lock(mutex);
+          if (accelerator.is_main_process()) outcomes.push_back(std::move(outcome));
+        },
+        accelerator_options(args));
+  };
+  run(whole, 0);
+  run(parts, stop_at);
+  run(parts, 0);
+  EXPECT_FALSE(outcomes[0].preempted);
+  EXPECT_TRUE(outcomes[1].preempted);
+  EXPECT_LT(outcomes[1].steps, outcomes[0].steps);
+  EXPECT_EQ(outcomes[2].steps, outcomes[0].steps);
+  expect_same(outcomes[0], outcomes[2]);
+}
+
+TEST(Trainer, GoesOnInTheMiddleOfAnEpochBitForBit) {
+  check_resume(1, 8);
+  check_resume(2, 5);
+}
+TEST(Trainer, GoesOnFromTheEndOfAnEpochBitForBit) {
+  check_resume(1, 12);
+  check_resume(2, 6);
+}
+
+/// The same samples in a step, on one rank or on two: the same weights, but for the order of sums.
+TEST(Trainer, KeepsTheGlobalBatchOnAnotherNumberOfRanks) {
+  const TemporaryFolder folder;
+  std::map<int, Outcome> outcomes;
+  const auto run = [&](int ranks, const std::string& name, std::int64_t stop) {
+    TrainingArguments args = arguments(folder);
+    args.output_dir = folder / name;
+    args.gradient_accumulation_steps = 1;
+    args.global_batch_size = 8;
+    testing::run_accelerators(
+        ranks,
+        [&](const Accelerator& accelerator) {
+          Outcome outcome = train_once(accelerator, args, stop, /*count=*/48);
+          if (accelerator.is_main_process()) outcomes[ranks] = std::move(outcome);
+        },
+        accelerator_options(args));
+  };
+  run(1, "whole", 0);
+  run(2, "changed", 8);
+  EXPECT_TRUE(outcomes[2].preempted);
+  const Outcome whole = outcomes[1];
+  run(1, "changed", 0);
+  EXPECT_EQ(outcomes[1].steps, whole.steps);
+  for (std::size_t i = 0; i < whole.weights.size(); ++i)
+    EXPECT_TRUE(at::allclose(outcomes[1].weights[i], whole.weights[i], 1e-4, 1e-6)) << "parameter " << i;
+}
+
+/// The loss and the predictions of 23 samples, evaluated by so many ranks in batches of that size.
+std::pair<double, at::Tensor> evaluated(int ranks, std::int64_t batch_size) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.per_device_eval_batch_size = batch_size;
+  std::pair<double, at::Tensor> result;
+  testing::run_accelerators(
+      ranks,
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args, {.model = small_model(false), .eval_dataset = samples(23)});
+        const LogValues metrics = trainer.evaluate();
+        const PredictionOutput output = trainer.predict(samples(23));
+        if (accelerator.process_index() != ranks - 1) return;
+        result = {LogEntry{metrics}.find("eval_loss").value(), output.predictions["prediction"]};
+        EXPECT_NEAR(LogEntry{output.metrics}.find("test_loss").value(), result.first, 1e-12);
+      },
+      accelerator_options(args));
+  return result;
+}
+
+TEST(Trainer, EvaluatesTheSameWhateverTheRanksAndTheBatch) {
+  const auto [loss, predictions] = evaluated(1, 23);
+  EXPECT_EQ(predictions.size(0), 23);
+  for (const auto& [ranks, batch] : std::vector<std::pair<int, int>>{{1, 4}, {2, 4}, {3, 1}, {3, 16}}) {
+    const auto [other_loss, other_predictions] = evaluated(ranks, batch);
+    EXPECT_NEAR(other_loss, loss, 1e-6) << ranks << " ranks, batches of " << batch;
+    EXPECT_TRUE(at::allclose(other_predictions, predictions)) << ranks << " ranks, batches of " << batch;
+  }
+}
+
+TEST(Trainer, NamesTheStepAndTheRankOfALossThatIsNotFinite) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.gradient_accumulation_steps = 1;
+  const at::Tensor x = at::ones({16, 3});
+  at::Tensor y = at::zeros({16, 1});
+  y[12] = std::nan("");  // Of the fourth batch: that of rank 1 in the second step.
+  const auto data = std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", y}});
+  args.train_sampling_strategy = "sequential";
+  const auto train = [&](const Accelerator& accelerator) {
+    Trainer trainer(accelerator, args, {.model = small_model(false), .train_dataset = data});
+    trainer.add_callback(std::make_shared<NanGuardCallback>());
+    EXPECT_THROWS(trainer.train(), Error, "step 2", "rank(s) 1 ", "not finite");
+    EXPECT_EQ(trainer.state().global_step, 1);
+  };
+  testing::run_accelerators(2, train, accelerator_options(args));
+}
+
+TEST(Trainer, AveragesWeightsAndKeepsTheMeanInCheckpoints) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  const auto run = [&](std::int64_t stop) {
+    const auto ema = std::make_shared<EmaCallback>(0.9, /*apply_at_end=*/false);
+    const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()),
+                                  accelerator_options(args));
+    TrainerParts parts{.model = small_model(true), .train_dataset = samples(44), .callbacks = {ema}};
+    if (stop > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop));
+    Trainer trainer(accelerator, args, parts);
+    trainer.train();
+    EXPECT_FALSE(at::allclose(ema->means()[0], trainer.model().parameters()[0].tensor, 1e-3, 1e-3));
+    return ema->means();
+  };
+  args.output_dir = folder / "whole";
+  const auto whole = run(0);
+  args.output_dir = folder / "parts";
+  run(7);
+  const auto parts = run(0);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::equal(whole[i], parts[i])) << i;
+}
+
+TEST(Trainer, SavesWeightsAloneAndAWholeCheckpointWhenStopped) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_only_model = true;
+  args.save_strategy = "steps";
+  args.save_steps = 2;
+  args.save_total_limit = 2;
+  const auto run = [&](std::int64_t stop) {
+    const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()),
+                                  accelerator_options(args));
+    return train_once(accelerator, args, stop, /*count=*/44);
+  };
+  EXPECT_TRUE(run(8).preempted);
+  const fs::path out = args.output_dir;
+  EXPECT_FALSE(fs::exists(out / "checkpoint-4"));
+  EXPECT_FALSE(fs::exists(out / "checkpoint-6/optimizer.json"));
+  EXPECT_TRUE(fs::exists(out / "checkpoint-6/model.safetensors"));
+  EXPECT_TRUE(fs::exists(out / "checkpoint-6/trainer_state.json"));
+  EXPECT_TRUE(fs::exists(out / "checkpoint-8/optimizer.json")) << "this one can be resumed from";
+  EXPECT_EQ(run(0).steps, 18);
+}
+
+TEST(Trainer, TrainsAgainWithMoreEpochs) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = "epoch";
+  args.lr_scheduler_type = "constant";
+  const auto log_size_after = [&](double epochs) {
+    args.num_train_epochs = epochs;
+    Trainer trainer(args, {.model = small_model(false), .train_dataset = samples(44)});
+    EXPECT_EQ(trainer.train().global_step, static_cast<std::int64_t>(6 * epochs));
+    const TrainOutput again = trainer.train();
+    EXPECT_EQ(again.training_loss, 0) << "there is nothing left to do";
+    trainer.save_metrics("train", again.metrics);
+    EXPECT_TRUE(fs::exists(fs::path(args.output_dir) / "train_results.json"));
+    return trainer.state().log_history.size();
+  };
+  const std::size_t after_one = log_size_after(1);
+  EXPECT_LT(after_one, log_size_after(3));
+}
+
+TEST(Trainer, RefusesWhatIsMissing) {
+  const TemporaryFolder folder;
+  const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()));
+  EXPECT_THROWS(Trainer(accelerator, arguments(folder), {}), UsageError, "there is no model");
+  Trainer trainer(accelerator, arguments(folder), {.model = small_model(false)});
+  EXPECT_THROWS(trainer.train(), UsageError, "no training data set");
+  EXPECT_THROWS(trainer.evaluate(), UsageError, "nothing to evaluate on");
+}
+
+}  // namespace
+}  // namespace lockstep

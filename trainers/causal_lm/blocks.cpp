@@ -1,0 +1,34 @@
+#include "blocks.hpp"
+
+#include "lockstep/data/arrow_tensors.hpp"
+#include "lockstep/data/tokenize.hpp"
+#include "text/files.hpp"
+
+namespace {
+
+using lockstep::Dataset;
+
+std::shared_ptr<const Dataset> blocks_of(const std::string& flag, const std::string& path,
+                                         const Options& options, std::int64_t block_size,
+                                         const lockstep::JobRanks& ranks) {
+  const auto table = texts::read_table(flag, path, options.data_format);
+  texts::check_column(table, "--text-column", options.text_column);
+  const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
+  const auto tokens = lockstep::tokenize(
+      table, {.tokenizer = options.tokenizer, .column = options.text_column, .add_special_tokens = false},
+      map);
+  return std::make_shared<lockstep::ArrowTensorDataset>(
+      lockstep::group_texts(tokens, block_size, map),
+      lockstep::ArrowTensorOptions{.columns = {"input_ids", "labels"}});
+}
+
+}  // namespace
+
+Blocks load_blocks(const Options& options, std::int64_t block_size, const lockstep::JobRanks& ranks) {
+  Blocks blocks;
+  blocks.train = blocks_of("--train-file", options.train_file, options, block_size, ranks);
+  if (!options.validation_file.empty()) {
+    blocks.validation = blocks_of("--validation-file", options.validation_file, options, block_size, ranks);
+  }
+  return blocks;
+}

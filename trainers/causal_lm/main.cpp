@@ -1,0 +1,85 @@
+// Trains a GPT-2 on running text.
+
+#include <cmath>
+#include <iostream>
+
+#include "blocks.hpp"
+#include "lockstep/core/prepare.hpp"
+#include "lockstep/core/program.hpp"
+#include "lockstep/data/tokenize.hpp"
+#include "model.hpp"
+#include "options.hpp"
+#include "text/files.hpp"
+
+namespace {
+
+using lockstep::Accelerator;
+using lockstep::Trainer;
+namespace models = lockstep::models;
+
+Options parsed_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
+  Options options = parsed.options;
+  if (options.tokenizer.empty()) options.tokenizer = options.model;
+  if (options.tokenizer.empty())
+    throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
+  lockstep::check_training_arguments(options);
+  return options;
+}
+
+/// What Hugging Face's from_pretrained and this program's --model read.
+void save(const Trainer& trainer, models::Gpt2LMHeadModel& model, const Options& options) {
+  trainer.accelerator().on_main_process([&] {
+    models::save_pretrained(model, options.output_dir);
+    texts::copy_tokenizer(options.tokenizer, options.output_dir);
+  });
+}
+
+void evaluate(Trainer& trainer) {
+  for (const auto& [name, value] : trainer.evaluate()) {
+    trainer.accelerator().print(name, " ", value);
+    if (name == "eval_loss") trainer.accelerator().print("perplexity ", std::exp(value));
+  }
+}
+
+int train(const Accelerator& accelerator, const Options& options) {
+  const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
+  torch::manual_seed(options.seed);
+  models::Gpt2LMHeadModel model = make_model(options, tokenizer);
+  const std::int64_t block_size = block_size_of(options, model->config());
+  const Blocks blocks =
+      load_blocks(options, block_size, lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
+  // Under 'lockstep prepare' the data were all that was asked for.
+  if (lockstep::preparing(lockstep::process_environment())) return 0;
+  Trainer trainer(accelerator, options,
+                  {.model = adapt(model),
+                   .train_dataset = blocks.train,
+                   .eval_dataset = blocks.validation,
+                   .compute_loss = token_loss,
+                   .metrics = token_accuracy()});
+  accelerator.print("training on ", blocks.train->size(), " blocks of ", block_size, " tokens; ",
+                    accelerator.num_processes(), " rank(s) on ", accelerator.device());
+  const auto output = trainer.train();
+  if (output.preempted) return lockstep::kPreemptedExitCode;
+  if (blocks.validation) evaluate(trainer);
+  save(trainer, model, options);
+  if (!options.prompt.empty() && accelerator.is_main_process())
+    accelerator.print(sample(model, tokenizer, options, accelerator.device()));
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  const auto parsed = option_table().parse(argc, argv);
+  if (parsed.help) {
+    std::cout << option_table().help();
+    return 0;
+  }
+  const Options options = parsed_options(parsed);
+  return train(Accelerator(lockstep::accelerator_options(options)), options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("causal_lm", [&] { return run(argc, argv); });
+}

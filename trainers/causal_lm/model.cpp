@@ -1,0 +1,103 @@
+#include "model.hpp"
+
+#include <torch/nn/functional/loss.h>
+
+#include <algorithm>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/metrics.hpp"
+#include "text/files.hpp"
+
+namespace {
+
+using lockstep::Batch;
+using lockstep::models::Gpt2Config;
+using lockstep::models::Gpt2LMHeadModel;
+namespace F = torch::nn::functional;
+
+/// What run_clm.py takes where a model would take more.
+constexpr std::int64_t kLongestBlock = 1024;
+
+Gpt2Config new_config(const Options& options, const lockstep::Tokenizer& tokenizer) {
+  const auto words = static_cast<std::int64_t>(tokenizer.vocab_size());
+  const std::int64_t end = tokenizer.token_to_id("<|endoftext|>").value_or(words - 1);
+  return {.vocab_size = words,
+          .n_positions = options.n_positions,
+          .n_embd = options.n_embd,
+          .n_layer = options.n_layer,
+          .n_head = options.n_head,
+          .bos_token_id = end,
+          .eos_token_id = end};
+}
+
+/// The logits that predict something, and what they should predict.
+std::pair<at::Tensor, at::Tensor> shifted(const Batch& outputs, const Batch& batch) {
+  const at::Tensor& logits = outputs["logits"];
+  const std::int64_t last = logits.size(1) - 1;
+  return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
+}
+
+class TokenAccuracy final : public lockstep::EvaluationMetrics {
+ public:
+  void reset() override { accuracy_ = {}; }
+  void update(const Batch& outputs, const Batch& batch) override {
+    const auto [logits, labels] = shifted(outputs, batch);
+    accuracy_.update(logits, labels);
+  }
+  lockstep::LogValues compute(const lockstep::ProcessGroup& group) override {
+    return {{"accuracy", accuracy_.of_all_ranks(group).compute()}};
+  }
+
+ private:
+  lockstep::metrics::Accuracy accuracy_;
+};
+
+}  // namespace
+
+Gpt2LMHeadModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
+  if (options.model.empty()) return Gpt2LMHeadModel(new_config(options, tokenizer));
+  const auto config = Gpt2Config::from_file(options.model);
+  texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  return options.from_scratch ? Gpt2LMHeadModel(config) : lockstep::models::load_gpt2(options.model);
+}
+
+std::int64_t block_size_of(const Options& options, const Gpt2Config& config) {
+  if (options.block_size == 0) return std::min(config.n_positions, kLongestBlock);
+  if (options.block_size <= config.n_positions) return options.block_size;
+  throw lockstep::UsageError("--block-size " + std::to_string(options.block_size) +
+                             " is more than the model takes: " + std::to_string(config.n_positions) +
+                             " tokens.");
+}
+
+std::shared_ptr<lockstep::ModelAdapter> adapt(const Gpt2LMHeadModel& model) {
+  return lockstep::adapt_model(model, [](auto& gpt2, const Batch& batch) {
+    return Batch{{"logits", gpt2(batch["input_ids"])}};
+  });
+}
+
+lockstep::Loss token_loss(const Batch& outputs, const Batch& batch) {
+  const auto [logits, labels] = shifted(outputs, batch);
+  const at::Tensor sum = F::cross_entropy(logits.reshape({-1, logits.size(2)}), labels.reshape({-1}),
+                                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
+  return {.value = sum, .weight = (labels != lockstep::metrics::kIgnoredLabel).sum().item<double>()};
+}
+
+std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() { return std::make_shared<TokenAccuracy>(); }
+
+std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, const Options& options,
+                   const at::Device& device) {
+  const auto prompt = tokenizer.encode(options.prompt, {.add_special_tokens = false}).ids;
+  const auto room = model->config().n_positions - static_cast<std::int64_t>(prompt.size());
+  if (prompt.empty() || room < 1) {
+    throw lockstep::UsageError("--prompt has " + std::to_string(prompt.size()) + " tokens: expected 1 to " +
+                               std::to_string(model->config().n_positions - 1) + ".");
+  }
+  model->eval();
+  const at::Tensor ids = at::tensor(prompt, at::kLong).unsqueeze(0).to(device);
+  const at::Tensor all = lockstep::models::generate(
+      model, ids,
+      {.max_new_tokens = std::min(options.sample_tokens, room), .do_sample = true, .seed = options.seed});
+  const at::Tensor row = all.flatten().cpu();
+  const auto* first = row.const_data_ptr<std::int64_t>();
+  return tokenizer.decode({first, first + row.numel()});
+}

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/core/options.hpp"
+#include "lockstep/train/training_arguments.hpp"
+
+/// What the program can be told beside the arguments of every training; `--help` shows the same.
+struct Options : lockstep::TrainingArguments {
+  std::string model;
+  bool from_scratch = false;
+  std::string tokenizer;
+  std::int64_t n_positions = 128;
+  std::int64_t n_embd = 128;
+  std::int64_t n_layer = 4;
+  std::int64_t n_head = 4;
+
+  std::string train_file;
+  std::string validation_file;
+  std::string data_format = "auto";
+  std::string text_column = "text";
+  std::int64_t block_size = 0;
+  std::string cache_dir;
+
+  std::string prompt;
+  std::int64_t sample_tokens = 64;
+};
+
+const lockstep::OptionTable<Options>& option_table();

@@ -1,0 +1,31 @@
+#include "options.hpp"
+
+using lockstep::at_least;
+
+const lockstep::OptionTable<Options>& option_table() {
+  static const auto table =
+      lockstep::OptionTable<Options>("sequence_classification",
+                                     "Fine-tunes a BERT to tell the class of a text, or of a pair of texts. "
+                                     "Runs alone, or on many ranks "
+                                     "under 'lockstep run' or torchrun.")
+          .grammar({.environment_prefix = "", .config_option = "config"})
+          .section("model")
+          .add("model", &Options::model,
+               "Folder with config.json, the weights (model.safetensors) and the tokenizer. A classifier of "
+               "another number of classes, or none, is replaced by a new one.")
+          .add("tokenizer", &Options::tokenizer,
+               "tokenizer.json, or a folder with the tokenizer's files; the one in --model where it is not "
+               "given.")
+          .add("max-length", &Options::max_length, "Texts are cut to so many tokens.", at_least(3))
+          .section("data")
+          .add("train-file", &Options::train_file,
+               "Rows to train on: .csv, .jsonl, .arrow, .parquet, or a folder of a saved data set.")
+          .add("validation-file", &Options::validation_file, "Rows to evaluate on, likewise.")
+          .add("text-column", &Options::text_column, "The column of texts.")
+          .add("pair-column", &Options::pair_column, "The column of second texts, for tasks on pairs.")
+          .add("label-column", &Options::label_column,
+               "The column of classes: names (text), or numbers from 0 on.")
+          .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; by default the user's cache.")
+          .include(lockstep::training_argument_table());
+  return table;
+}

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/core/options.hpp"
+#include "lockstep/train/training_arguments.hpp"
+
+/// What the program can be told beside the arguments of every training; `--help` shows the same.
+struct Options : lockstep::TrainingArguments {
+  std::string model;
+  std::string tokenizer;
+  std::int64_t max_length = 128;
+
+  std::string train_file;
+  std::string validation_file;
+  std::string text_column = "text";
+  std::string pair_column;
+  std::string label_column = "label";
+  std::string cache_dir;
+};
+
+const lockstep::OptionTable<Options>& option_table();

@@ -1,0 +1,66 @@
+#include "files.hpp"
+
+#include <filesystem>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/text_files.hpp"
+#include "lockstep/data/tokenize.hpp"
+
+namespace texts {
+namespace {
+
+using lockstep::ArrowDataset;
+using lockstep::DataError;
+using lockstep::UsageError;
+namespace fs = std::filesystem;
+
+ArrowDataset read(const fs::path& path, const std::string& format) {
+  if (format == "squad") return lockstep::load_squad(path);
+  if (format == "text" || path.extension() == ".txt") return lockstep::load_text(path);
+  return ArrowDataset::load(path);
+}
+
+}  // namespace
+
+ArrowDataset read_table(const std::string& flag, const std::string& path, const std::string& format) {
+  if (path.empty()) throw UsageError(flag + " is missing: name a file.");
+  if (!fs::exists(path)) throw UsageError(flag + " " + path + ": there is no such file.");
+  const ArrowDataset table = read(path, format);
+  if (table.num_rows() == 0) throw DataError(flag + " " + path + ": the file has no rows.");
+  return table;
+}
+
+void check_column(const ArrowDataset& table, const std::string& flag, const std::string& column) {
+  if (table.has_column(column)) return;
+  std::string names;
+  for (const auto& name : table.column_names()) names += (names.empty() ? "'" : ", '") + name + "'";
+  throw UsageError(flag + ": there is no column '" + column + "'; there are " + names + ".");
+}
+
+lockstep::MapOptions map_options(const lockstep::JobRanks& ranks, const std::string& cache_folder,
+                                 bool progress) {
+  lockstep::MapOptions options;
+  options.ranks = ranks;
+  options.cache_folder = cache_folder;
+  options.progress = progress;
+  return options;
+}
+
+void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size) {
+  const auto words = static_cast<std::int64_t>(lockstep::load_tokenizer(tokenizer).vocab_size());
+  if (words <= vocab_size) return;
+  throw DataError("the tokenizer " + tokenizer + " has " + std::to_string(words) +
+                  " tokens, but the model in " + model + " knows " + std::to_string(vocab_size) +
+                  ": they do not belong together.");
+}
+
+void copy_tokenizer(const std::string& tokenizer, const std::string& folder) {
+  for (const auto& file : lockstep::tokenizer_files(tokenizer)) {
+    const fs::path to = fs::path(folder) / file.filename();
+    // Training may go on in the folder of the model that it began with.
+    if (fs::exists(to) && fs::equivalent(file, to)) continue;
+    fs::copy_file(file, to, fs::copy_options::overwrite_existing);
+  }
+}
+
+}  // namespace texts

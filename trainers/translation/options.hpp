@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/core/options.hpp"
+#include "lockstep/train/training_arguments.hpp"
+
+/// What the program can be told beside the arguments of every training; `--help` shows the same.
+struct Options : lockstep::TrainingArguments {
+  std::string model;
+  std::string tokenizer;
+  std::int64_t d_model = 128;
+  std::int64_t layers = 2;
+  std::int64_t heads = 4;
+
+  std::string train_file;
+  std::string train_target_file;
+  std::string validation_file;
+  std::string validation_target_file;
+  std::string data_format = "auto";
+  std::string source_column = "source";
+  std::string target_column = "target";
+  std::int64_t max_source_length = 128;
+  std::int64_t max_target_length = 128;
+  std::string cache_dir;
+
+  std::int64_t num_beams = 1;
+  std::int64_t samples = 3;
+};
+
+const lockstep::OptionTable<Options>& option_table();

@@ -1,0 +1,107 @@
+#include "pairs.hpp"
+
+#include <map>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/column_builder.hpp"
+#include "lockstep/data/tokenize.hpp"
+#include "text/files.hpp"
+
+namespace {
+
+using lockstep::ArrowDataset;
+using lockstep::ArrowTensorDataset;
+using lockstep::DataError;
+
+/// What both sides are called after reading.
+constexpr const char* kSource = "source";
+constexpr const char* kTarget = "target";
+
+ArrowDataset one_side(const std::string& flag, const std::string& path, const Options& options,
+                      const std::string& column_flag, const std::string& column) {
+  const auto table = texts::read_table(flag, path, options.data_format);
+  texts::check_column(table, column_flag, column);
+  return table;
+}
+
+/// For each row of `left` the row of `right` with the same id; those that `right` lacks are left out.
+std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> joined_rows(const ArrowDataset& left,
+                                                                            const ArrowDataset& right) {
+  std::map<std::string, std::int64_t> places;
+  const auto theirs = right.column<std::string>("id");
+  for (std::int64_t row = 0; row < theirs.size(); ++row) places.emplace(theirs[row], row);
+  std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> rows;
+  const auto ours = left.column<std::string>("id");
+  for (std::int64_t row = 0; row < ours.size(); ++row) {
+    const auto found = places.find(ours[row]);
+    if (found == places.end()) continue;
+    rows.first.push_back(row);
+    rows.second.push_back(found->second);
+  }
+  return rows;
+}
+
+ArrowDataset two_columns(const ArrowDataset& sources, const std::string& source, const ArrowDataset& targets,
+                         const std::string& target) {
+  return ArrowDataset::from_columns({{kSource, sources.column(source)}, {kTarget, targets.column(target)}});
+}
+
+ArrowDataset joined(const ArrowDataset& sources, const ArrowDataset& targets, const Options& options,
+                    const std::string& file) {
+  if (sources.has_column("id") && targets.has_column("id")) {
+    const auto [left, right] = joined_rows(sources, targets);
+    if (left.empty()) throw DataError(file + " has none of the ids of the other side.");
+    return two_columns(sources.select(left), options.source_column, targets.select(right),
+                       options.target_column);
+  }
+  if (sources.num_rows() != targets.num_rows()) {
+    throw DataError(file + " has " + std::to_string(targets.num_rows()) + " rows for " +
+                    std::to_string(sources.num_rows()) + " texts, and no column 'id' to join them by.");
+  }
+  return two_columns(sources, options.source_column, targets, options.target_column);
+}
+
+/// `part` is "train" or "validation".
+ArrowDataset read_pairs(const std::string& part, const std::string& path, const std::string& target_path,
+                        const Options& options) {
+  const auto sources =
+      one_side("--" + part + "-file", path, options, "--source-column", options.source_column);
+  if (target_path.empty()) {
+    texts::check_column(sources, "--target-column", options.target_column);
+    return two_columns(sources, options.source_column, sources, options.target_column);
+  }
+  const auto targets =
+      one_side("--" + part + "-target-file", target_path, options, "--target-column", options.target_column);
+  return joined(sources, targets, options, target_path);
+}
+
+std::shared_ptr<const ArrowTensorDataset> tokenized(const ArrowDataset& pairs, const Options& options,
+                                                    std::int64_t pad_token, const lockstep::JobRanks& ranks) {
+  const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
+  const auto targets = lockstep::tokenize(pairs,
+                                          {.tokenizer = options.tokenizer,
+                                           .column = kTarget,
+                                           .max_length = options.max_target_length,
+                                           .outputs = {"input_ids"}},
+                                          map);
+  const auto sources = lockstep::tokenize(
+      pairs, {.tokenizer = options.tokenizer, .column = kSource, .max_length = options.max_source_length},
+      map);
+  return std::make_shared<ArrowTensorDataset>(
+      sources.add_column("labels", targets.column("input_ids")),
+      lockstep::ArrowTensorOptions{.padding = {{"input_ids", static_cast<double>(pad_token)},
+                                               {"attention_mask", 0},
+                                               {"labels", -100}}});
+}
+
+}  // namespace
+
+Pairs load_pairs(const Options& options, std::int64_t pad_token, const lockstep::JobRanks& ranks) {
+  const auto load = [&](const std::string& part, const std::string& path, const std::string& target) {
+    return tokenized(read_pairs(part, path, target, options), options, pad_token, ranks);
+  };
+  Pairs pairs{.train = load("train", options.train_file, options.train_target_file), .validation = nullptr};
+  if (!options.validation_file.empty())
+    pairs.validation = load("validation", options.validation_file, options.validation_target_file);
+  return pairs;
+}
