@@ -57,6 +57,9 @@ TEST(Refused, FractionsAboveTheWhole) {
 TEST(Refused, ANonsensicalDevice) {
   expect_refusal({"--device", "toaster"}, 2, {"'toaster' is no device: expected auto"});
 }
+TEST(Refused, AModelThatIsNoProgram) {
+  expect_refusal({"--model", kImages}, 1, {"digits-images", "torch.jit.script(model).save"});
+}
 TEST(Refused, NcclOnTheCpu) {
   expect_refusal({"--device", "cpu", "--backend", "nccl"}, 2, {"nccl", "CUDA tensors only", "cpu", "gloo"});
 }

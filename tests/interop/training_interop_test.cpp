@@ -120,5 +120,13 @@ TEST_F(TrainingInterop, AModelOfPythonIsRead) {
   expect_same_logits(folder);
 }
 
+TEST_F(TrainingInterop, ATorchScriptFileOfPythonIsTrained) {
+  const ScratchFolder folder;
+  const std::string script = LOCKSTEP_TESTS_DIR "/interop/script_net.py";
+  run_program(LOCKSTEP_TEST_PYTHON, {"-B", script, "write", folder.path()});
+  run_under_lockstep(2, joined(training(folder), {"--model", folder.file("net.pt")}));
+  run_program(LOCKSTEP_TEST_PYTHON, {"-B", script, "read", folder.path()});
+}
+
 }  // namespace
 }  // namespace lockstep

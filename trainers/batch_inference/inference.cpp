@@ -3,11 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <functional>
 #include <utility>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/compiled_model.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/model_file.hpp"
+#include "lockstep/models/script_model.hpp"
 #include "texts.hpp"
 
 namespace {
@@ -27,16 +32,48 @@ Model on(Model model, const std::string& device) {
   return model;
 }
 
+/// What a model makes of tokens: hidden states [rows, tokens, width], or scores [rows, classes].
+struct Network {
+  std::function<at::Tensor(const Tokens&)> run;
+  std::int64_t padding = 0;
+};
+
+/// A program of Python's that takes ids and mask.
+Network program_of(const Options& options, const std::string& device) {
+  if (models::model_file_kind(options.model) == models::ModelFileKind::aot_inductor) {
+    auto compiled = std::make_shared<models::CompiledModel>(options.model);
+    return {[compiled](const Tokens& tokens) { return (*compiled)({tokens.ids, tokens.mask}).front(); }};
+  }
+  auto script = std::make_shared<models::ScriptModel>(options.model, at::Device(device));
+  script->eval();
+  return {[script](const Tokens& tokens) { return script->forward(tokens.ids, tokens.mask); }};
+}
+
+Network states_of(const Options& options, const std::string& device) {
+  if (is_program(options)) return program_of(options, device);
+  auto bert = on(models::load_bert(options.model, false), device);
+  return {[bert](const Tokens& tokens) mutable {
+            return bert(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
+          },
+          bert->config().pad_token_id};
+}
+
+Network scores_of(const Options& options, const std::string& device) {
+  if (is_program(options)) return program_of(options, device);
+  auto bert = on(models::load_bert_classifier(options.model), device);
+  return {[bert](const Tokens& tokens) mutable { return bert(tokens.ids, tokens.mask, tokens.types); },
+          bert->config().pad_token_id};
+}
+
 /// A vector of length one for each text: the mean of its tokens' last hidden states.
 class Embedding : public Inference {
  public:
   Embedding(const Options& options, const std::string& device)
-      : model_(on(models::load_bert(options.model, false), device)),
-        texts_(options, model_->config().pad_token_id, device) {}
+      : states_(states_of(options, device)), texts_(options, states_.padding, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
     const Tokens tokens = texts_.encode(batch);
-    const at::Tensor states = model_(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
+    const at::Tensor states = states_.run(tokens);
     const at::Tensor weights = tokens.mask.unsqueeze(-1).to(states.scalar_type());
     const at::Tensor mean = (states * weights).sum(1) / weights.sum(1).clamp_min(1e-9);
     const at::Tensor unit = mean / mean.norm(2, -1, true).clamp_min(1e-12);
@@ -46,7 +83,7 @@ class Embedding : public Inference {
   }
 
  private:
-  models::BertModel model_;
+  Network states_;
   Texts texts_;
 };
 
@@ -54,17 +91,14 @@ class Embedding : public Inference {
 class Classification : public Inference {
  public:
   Classification(const Options& options, const std::string& device)
-      : model_(on(models::load_bert_classifier(options.model), device)),
-        texts_(options, model_->config().pad_token_id, device) {}
+      : scores_(scores_of(options, device)), texts_(options, scores_.padding, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
-    const Tokens tokens = texts_.encode(batch);
-    return lockstep::make_column(
-        values_of<std::int64_t>(model_(tokens.ids, tokens.mask, tokens.types).argmax(-1)));
+    return lockstep::make_column(values_of<std::int64_t>(scores_.run(texts_.encode(batch)).argmax(-1)));
   }
 
  private:
-  models::BertForSequenceClassification model_;
+  Network scores_;
   Texts texts_;
 };
 
@@ -130,6 +164,11 @@ class OnWorker : public Inference {
 };
 
 std::unique_ptr<Inference> inference_of(const Options& options, const std::string& device) {
+  const bool needs_folder = options.task == "text-generation" || options.task == "translation";
+  if (needs_folder && is_program(options)) {
+    throw lockstep::UsageError("--model " + options.model + " is a file, but --task " + options.task +
+                               " needs a folder with config.json and weights");
+  }
   if (options.task == "text-classification") return std::make_unique<Classification>(options, device);
   if (options.task == "text-generation") return std::make_unique<Generation>(options, device);
   if (options.task == "translation") return std::make_unique<Translation>(options, device);

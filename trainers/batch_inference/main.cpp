@@ -24,6 +24,12 @@ std::string parameters_of(const Options& options) {
       .dump();
 }
 
+std::vector<std::filesystem::path> input_files(const Options& options) {
+  std::vector<std::filesystem::path> files = {options.model};
+  if (!options.tokenizer.empty()) files.emplace_back(options.tokenizer);
+  return files;
+}
+
 lockstep::ArrowDataset infer(const lockstep::Accelerator& accelerator, const Options& options) {
   auto ranks = lockstep::job_ranks(accelerator.world(), accelerator.process_group());
   ranks.device = accelerator.device().str();
@@ -36,7 +42,7 @@ lockstep::ArrowDataset infer(const lockstep::Accelerator& accelerator, const Opt
       {.name = options.task,
        .version = "1",
        .parameters = parameters_of(options),
-       .input_files = {options.model},
+       .input_files = input_files(options),
        .batch_size = options.batch_size,
        .ranks = ranks,
        .num_proc = options.num_proc,

@@ -1,8 +1,12 @@
 #include "options.hpp"
 
+#include <filesystem>
+
 using lockstep::at_least;
 using lockstep::not_empty;
 using lockstep::one_of;
+
+bool is_program(const Options& options) { return std::filesystem::is_regular_file(options.model); }
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
@@ -20,8 +24,13 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("model")
           .add("model", &Options::model,
                "Folder with config.json, weights as safetensors, and tokenizer.json (or vocab.txt): BERT for "
-               "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation.",
+               "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation. "
+               "For "
+               "the first two also a file from Python, TorchScript or a package of AOTInductor, which takes "
+               "ids and mask [rows, tokens] and returns hidden states or scores.",
                not_empty())
+          .add("tokenizer", &Options::tokenizer,
+               "Folder with tokenizer.json (or vocab.txt), where it is not the model's.")
           .add("task", &Options::task, "What is computed.",
                one_of({"feature-extraction", "text-classification", "text-generation", "translation"}))
           .add("batch-size", &Options::batch_size, "Texts that the model sees at once.", at_least(1))

@@ -10,6 +10,7 @@ struct Options {
   std::string data;
   std::string column = "text";
   std::string model;
+  std::string tokenizer;
   std::string task = "feature-extraction";
   std::string output = "out/inference.jsonl";
   std::string output_column;
@@ -23,5 +24,8 @@ struct Options {
   std::int64_t timeout = 1800;
   bool progress = true;
 };
+
+/// Whether the model is a file, a program from Python, and not a folder.
+bool is_program(const Options& options);
 
 const lockstep::OptionTable<Options>& option_table();

@@ -9,7 +9,12 @@
 
 namespace {
 
-lockstep::Tokenizer load_tokenizer(const std::filesystem::path& model) {
+lockstep::Tokenizer load_tokenizer(const Options& options) {
+  if (options.tokenizer.empty() && is_program(options)) {
+    throw lockstep::UsageError("--model " + options.model +
+                               " is a file: name the folder of its tokenizer with --tokenizer");
+  }
+  const std::filesystem::path model = options.tokenizer.empty() ? options.model : options.tokenizer;
   if (std::filesystem::exists(model / "tokenizer.json")) {
     return lockstep::Tokenizer::from_file(model / "tokenizer.json");
   }
@@ -27,7 +32,7 @@ void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64
 Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
     : column_(options.column),
       device_(device),
-      tokenizer_(load_tokenizer(options.model)
+      tokenizer_(load_tokenizer(options)
                      .with_padding(std::nullopt)
                      .with_truncation(lockstep::tokenizer::Truncation{
                          .max_length = static_cast<std::size_t>(options.max_length)})),

@@ -24,6 +24,10 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("num-workers", &Options::num_workers, "Threads that read ahead; 0 reads between the steps.",
                at_least(0))
           .section("training")
+          .add("model", &Options::model,
+               "TorchScript file from Python (torch.jit.script(net).save), which takes images [rows, 1, "
+               "height, width] and returns scores [rows, classes]. Without it: a small convolutional network "
+               "of Lockstep's own.")
           .add("epochs", &Options::epochs, "Passes over the training images.", at_least(1))
           .add("batch-size", &Options::batch_size, "Images in a step of each rank.", at_least(1))
           .add("learning-rate", &Options::learning_rate,

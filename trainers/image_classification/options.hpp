@@ -8,6 +8,7 @@
 /// What the program can be told on its command line; `--help` shows the same from options.cpp.
 struct Options {
   std::string data;
+  std::string model;
   std::string output_dir = "out/digits";
   std::int64_t epochs = 15;
   std::int64_t batch_size = 16;

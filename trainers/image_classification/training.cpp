@@ -11,6 +11,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
+#include "lockstep/models/script_model.hpp"
 #include "lockstep/models/small_conv_net.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/checkpoints.hpp"
@@ -23,6 +24,7 @@ using lockstep::Batch;
 using lockstep::Checkpoints;
 using lockstep::DataLoader;
 using lockstep::ProgressBar;
+using lockstep::models::ScriptModel;
 using lockstep::models::SmallConvNet;
 namespace F = torch::nn::functional;
 
@@ -96,19 +98,20 @@ bool train_epoch(const Training<Model>& training) {
 }
 
 /// Every sample once, whatever the number of ranks: each rank its own share, without padding.
-Tally evaluate(const Accelerator& accelerator, SmallConvNet& model,
+template <class Model>
+Tally evaluate(const Accelerator& accelerator, Model& model,
                const std::shared_ptr<const lockstep::Dataset>& dataset, const Options& options) {
   const torch::NoGradGuard no_grad;
   DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
                      {.batch_size = options.batch_size, .num_workers = options.num_workers});
-  model->eval();
+  lockstep::parallel::module_of(model).eval();
   Tally tally(accelerator);
   for (auto& batch : batches) {
     const Batch here = batch.to(accelerator.device());
-    const at::Tensor logits = model(here["image"]);
+    const at::Tensor logits = lockstep::parallel::call(model, here["image"]);
     tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]));
   }
-  model->train();
+  lockstep::parallel::module_of(model).train();
   return tally.of_all_ranks();
 }
 
@@ -123,14 +126,34 @@ void check_output_folder(const std::filesystem::path& folder) {
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
 
-}  // namespace
+/// A program from Python is tried before it is trained: what it takes and returns is known to it alone.
+ScriptModel load_model(const Images& images, const Options& options) {
+  ScriptModel model(options.model);
+  const torch::NoGradGuard no_grad;
+  const auto misfit = [&](const std::string& why) {
+    return lockstep::UsageError("--model " + options.model + " does not fit images [2, 1, " +
+                                std::to_string(images.height) + ", " + std::to_string(images.width) +
+                                "] of " + std::to_string(images.classes) + " classes: " + why);
+  };
+  at::Tensor scores;
+  model.eval();
+  try {
+    scores = model.forward(torch::zeros({2, 1, images.height, images.width}));
+  } catch (const c10::Error& error) {
+    throw misfit(error.what_without_backtrace());
+  } catch (const std::runtime_error& error) {
+    throw misfit(error.what());
+  }
+  model.train();
+  if (scores.sizes() == at::IntArrayRef({2, images.classes})) return model;
+  throw misfit("it returns a tensor of " + std::to_string(scores.dim()) + " dimensions with " +
+               std::to_string(scores.numel()) + " numbers for 2 images");
+}
 
-int train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
-  accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
-  torch::manual_seed(options.seed);
-  SmallConvNet model(lockstep::models::SmallConvNetOptions{
-      .height = images.height, .width = images.width, .classes = images.classes});
-  lockstep::optim::AdamW optimizer(model->parameters(),
+template <class Model>
+int train_and_test(const Accelerator& accelerator, Model model, const Images& images,
+                   const Options& options) {
+  lockstep::optim::AdamW optimizer(lockstep::parallel::module_of(model).parameters(),
                                    {.lr = options.learning_rate, .weight_decay = options.weight_decay});
   DataLoader loader(images.train, {.batch_size = options.batch_size,
                                    .shuffle = true,
@@ -165,4 +188,16 @@ int train_and_test(const Accelerator& accelerator, const Images& images, const O
   accelerator.print("saved ", options.output_dir, "/", lockstep::kModelFileName);
   accelerator.wait_for_everyone();
   return 0;
+}
+
+}  // namespace
+
+int train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
+  accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
+  torch::manual_seed(options.seed);
+  if (!options.model.empty())
+    return train_and_test(accelerator, load_model(images, options), images, options);
+  const SmallConvNet model(lockstep::models::SmallConvNetOptions{
+      .height = images.height, .width = images.width, .classes = images.classes});
+  return train_and_test(accelerator, model, images, options);
 }

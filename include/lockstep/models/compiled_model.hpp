@@ -17,6 +17,10 @@ namespace lockstep::models {
 ///     lockstep::models::CompiledModel model("net.pt2");
 ///     const at::Tensor logits = model({images}).front();
 ///
+/// A package names libtorch.so, which is then loaded too: with the Python wheel of LibTorch that brings
+/// CUDA's libraries into a process that has no use for them. Compiled with
+/// inductor_configs={"aot_inductor.link_libtorch": False} it needs what is loaded anyway and nothing more.
+///
 /// Inputs must have the dtypes, and the shapes but for dynamic dimensions, that the model was exported with:
 /// the compiled code checks them not at all or with errors of its own.
 class CompiledModel {

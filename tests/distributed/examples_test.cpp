@@ -1,0 +1,110 @@
+#include <filesystem>
+#include <fstream>
+
+#include "job.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using launch::read_file;
+
+std::string example(const std::string& name) { return LOCKSTEP_EXAMPLES + name; }
+
+/// Standard output of an example that ended well.
+std::string output_of(const Words& words, int ranks) {
+  const Finished job = run_job(words, ranks);
+  EXPECT_EQ(job.status, 0) << job.err;
+  return job.out;
+}
+
+TEST(Examples, DeferringExecutions) {
+  const ScratchFolder folder;
+  for (const int ranks : {1, 2}) {
+    const auto out = output_of({example("deferring_executions"), "--folder", folder.file("work")}, ranks);
+    EXPECT_TRUE(contains_all(out, {"downloads: 2 by the main process, 0 by the others",
+                                   "mapped rows: 4 by the main process, 0 by the others",
+                                   "weights: the same in " + std::to_string(ranks) + " process(es)"}));
+  }
+}
+
+/// A file in SQuAD's form with that many contexts.
+void write_squad(const fs::path& path, int contexts) {
+  std::ofstream file(path);
+  file << R"({"version": "1.1", "data": [{"title": "T", "paragraphs": [)";
+  for (int i = 0; i < contexts; ++i) {
+    file << (i > 0 ? ", " : "") << R"({"qas": [], "context": "The river number )" << i
+         << R"( flows from the hills to the sea, and the town on its banks is old."})";
+  }
+  file << "]}]}";
+}
+
+TEST(Examples, DataParallelGpt2) {
+  const ScratchFolder folder;
+  write_squad(folder.file("squad.json"), 400);
+  const auto out = output_of({example("data_parallel_gpt2"), "--data", folder.file("squad.json"),
+                              "--output-dir", folder.file("out"), "--learning-rate", "1e-3"},
+                             2);
+  double before = 0, after = 0;
+  const auto place = out.find("data parallel over 2 rank(s): 100 steps, loss ");
+  ASSERT_NE(place, std::string::npos) << out;
+  ASSERT_EQ(std::sscanf(out.c_str() + place, "data parallel over 2 rank(s): 100 steps, loss %lf -> %lf",
+                        &before, &after),
+            2);
+  EXPECT_GT(before, 5);
+  EXPECT_LT(after, before / 2) << "the texts differ in a number only";
+  for (const auto* step : {"out/step-50/", "out/step-100/"}) {
+    EXPECT_TRUE(fs::exists(folder.file(step) + "config.json")) << step;
+    EXPECT_TRUE(fs::exists(folder.file(step) + "model.safetensors")) << step;
+  }
+}
+
+TEST(Examples, MapWithRank) {
+  const ScratchFolder folder;
+  std::ofstream data(folder.file("texts.csv"));
+  data << "text\n";
+  for (int i = 0; i < 50; ++i) data << "sentence number " << i << "\n";
+  data.close();
+  const Words words = {example("map_with_rank"), "--data", folder.file("texts.csv"), "--folder"};
+  const auto run = [&](const std::string& name, int ranks) {
+    Words all = words;
+    all.push_back(folder.file(name));
+    return output_of(all, ranks);
+  };
+  const auto two = run("two", 2), one = run("one", 1);
+  EXPECT_TRUE(
+      contains_all(two, {"50 rows translated in 5 batches; the model was set up ", " in 2 process(es)"}));
+  EXPECT_TRUE(contains_all(two, {"set up 2 time(s)"}) || contains_all(two, {"set up 1 time(s)"})) << two;
+  EXPECT_TRUE(contains_all(one, {" in 1 process(es)"}));
+  const auto rows = read_file(folder.file("two/translated.jsonl"));
+  EXPECT_EQ(lines_of(rows).size(), 50U);
+  EXPECT_TRUE(rows == read_file(folder.file("one/translated.jsonl"))) << "the same for any number of workers";
+}
+
+TEST(Examples, InferenceTable) {
+  const auto out = output_of({example("inference_table"), "--rows", "256", "--tokens", "16"}, 1);
+  EXPECT_TRUE(contains_all(out, {"| method        |       32 |       64 |      128 |", "| one device ",
+                                 " replicas ", "the logits are the same"}));
+}
+
+TEST(Examples, TextClassificationLoop) {
+  const ScratchFolder folder;
+  std::ofstream data(folder.file("reviews.csv"));
+  data << "review,division\n";
+  for (int i = 0; i < 600; ++i) {
+    data << "I " << (i % 2 == 0 ? "love" : "hate") << " the product number " << i % 20 << ","
+         << (i % 2 == 0 ? "positive" : "negative") << "\n";
+    if (i % 10 == 0) data << "It is a product,neutral\n";
+  }
+  data.close();
+  const auto out =
+      output_of({example("text_classification_loop"), "--data", folder.file("reviews.csv"), "--output-dir",
+                 folder.file("out"), "--epochs", "5", "--learning-rate", "2e-3", "--max-length", "12"},
+                1);
+  EXPECT_TRUE(
+      contains_all(out, {"epoch 5 accuracy 1\n", "trained on 540 reviews with ", "accuracy on 60: 1\n"}));
+  EXPECT_TRUE(fs::exists(folder.file("out/model.safetensors")));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

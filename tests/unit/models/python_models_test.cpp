@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+
+#include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/compiled_model.hpp"
+#include "lockstep/models/script_model.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "lockstep/parallel/data_parallel.hpp"
+#include "support/accelerators.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::models {
+namespace {
+
+using testing::run_accelerators;
+using testing::TemporaryFolder;
+
+/// A TorchScript file as Python writes it: x * scale in training, x * scale + running in evaluation.
+std::filesystem::path write_script(const TemporaryFolder& folder, const std::string& result = "y") {
+  torch::jit::Module script("Net");
+  script.register_attribute("training", c10::BoolType::get(), true);
+  script.register_parameter("scale", at::tensor({2.0f, 3.0f}).requires_grad_(), /*is_buffer=*/false);
+  script.register_buffer("running", at::tensor({10.0f, 10.0f}));
+  script.define(
+      "def forward(self, x):\n  y = x * self.scale\n  if not self.training:\n    y = y + self.running\n"
+      "  return " +
+      result + "\n");
+  script.save(folder / "net.pt");
+  return folder / "net.pt";
+}
+
+at::Tensor rows_of(const Accelerator& accelerator, const at::Tensor& all) {
+  const auto rows = all.size(0) / accelerator.num_processes();
+  return all.narrow(0, rows * accelerator.process_index(), rows);
+}
+
+TEST(ScriptModel, TrainsAndEvaluatesInAccelerator) {
+  const TemporaryFolder folder;
+  const auto path = write_script(folder);
+  const at::Tensor input = at::tensor({1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f, 7.0f, 8.0f}).reshape({4, 2});
+  run_accelerators(2, [&](const Accelerator& accelerator) {
+    ScriptModel model(path);
+    optim::SGD optimizer(model.parameters(), {.lr = 1});
+    auto [ddp, opt] = accelerator.prepare(model, optimizer);
+    accelerator.backward(ddp(rows_of(accelerator, input)).mean());
+    opt.step();
+    // d mean(x * scale) / d scale is the mean over the 4 rows, by half: (2, 2.5).
+    const at::Tensor scale = model.parameters().front();
+    EXPECT_TRUE(torch::allclose(scale, at::tensor({0.0f, 0.5f})));
+    auto evaluated = accelerator.prepare_for_evaluation(model);
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(torch::allclose(evaluated.forward(input), input * scale + 10));
+    accelerator.save_model(ddp, folder.path());
+  });
+  const auto saved = load_file(folder / "model.safetensors").tensors;
+  EXPECT_TRUE(saved.contains("scale") && saved.contains("running"));
+}
+
+TEST(ScriptModel, FitsInDataParallel) {
+  const TemporaryFolder folder;
+  DataParallel<ScriptModel> model(ScriptModel(write_script(folder)), {.devices = {2, at::Device(at::kCPU)}});
+  const at::Tensor input = at::ones({3, 2});
+  EXPECT_TRUE(torch::equal(model(input), input * at::tensor({2.0f, 3.0f})));
+  model->eval();
+  EXPECT_TRUE(torch::equal(model(input), input * at::tensor({2.0f, 3.0f}) + 10)) << "in all replicas";
+  model(input).sum().backward();
+  EXPECT_TRUE(torch::equal(model.module().parameters()[0].grad(), at::tensor({3.0f, 3.0f})));
+}
+
+TEST(ScriptModel, TheMainTensorOfWhatItReturns) {
+  const TemporaryFolder folder;
+  const at::Tensor input = at::ones({1, 2}), expected = at::tensor({2.0f, 3.0f}).unsqueeze(0);
+  for (const auto* result : {"y", "(y, x)", "{'loss': x, 'logits': y}"})
+    EXPECT_TRUE(torch::equal(ScriptModel(write_script(folder, result)).forward(input), expected)) << result;
+  ScriptModel wrong(write_script(folder, "[1, 2]"));
+  EXPECT_THROWS(wrong.forward(input), DataError, "expected a tensor", "logits");
+}
+
+TEST(ScriptModel, OtherFilesAreRefused) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "text.pt") << "no model at all, but long enough";
+  EXPECT_THROWS(ScriptModel(folder / "text.pt"), DataError, "text.pt", "torch.jit.script(model).save");
+  EXPECT_THROWS(CompiledModel(write_script(folder)), DataError, "net.pt", "a TorchScript program",
+                "aoti_compile_and_package");
+  save_file({{"weight", at::ones({2})}}, folder / "weights.pt");
+  EXPECT_THROWS(ScriptModel(folder / "weights.pt"), DataError, "safetensors, which hold no program");
+}
+
+/// Compiling a package takes Python a minute, so it is not done here: tests/interop/aot_package.py writes
+/// one, with inputs and outputs beside it.
+TEST(CompiledModel, ComputesWhatPythonComputes) {
+  const char* folder = std::getenv("LOCKSTEP_AOT_PACKAGE");
+  if (folder == nullptr) GTEST_SKIP() << "LOCKSTEP_AOT_PACKAGE names no folder of aot_package.py";
+  const std::filesystem::path path = folder;
+  const auto expected = load_file(path / "expected.safetensors").tensors;
+  const CompiledModel model(path / "net.pt2");
+  EXPECT_EQ(model.device(), "cpu");
+  for (const auto* rows : {"2", "5"}) {
+    const auto outputs = model({expected.at(std::string("input_") + rows)});
+    ASSERT_EQ(outputs.size(), 1u);
+    EXPECT_TRUE(torch::allclose(outputs[0], expected.at(std::string("output_") + rows), 1e-5, 1e-6)) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::models
