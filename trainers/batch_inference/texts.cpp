@@ -3,20 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <filesystem>
 
-#include "lockstep/core/error.hpp"
+#include "lockstep/data/tokenize.hpp"
 
 namespace {
-
-lockstep::Tokenizer load_tokenizer(const std::filesystem::path& model) {
-  if (std::filesystem::exists(model / "tokenizer.json")) {
-    return lockstep::Tokenizer::from_file(model / "tokenizer.json");
-  }
-  if (std::filesystem::exists(model / "vocab.txt"))
-    return lockstep::Tokenizer::from_vocab(model / "vocab.txt");
-  return lockstep::Tokenizer::from_vocab(model / "vocab.json", model / "merges.txt");
-}
 
 void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64_t>& values) {
   std::copy(values.begin(), values.end(), tensor.data_ptr<std::int64_t>() + row * tensor.size(1));
@@ -27,8 +17,7 @@ void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64
 Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
     : column_(options.column),
       device_(device),
-      tokenizer_(load_tokenizer(options.model)
-                     .with_padding(std::nullopt)
+      tokenizer_(lockstep::load_tokenizer(options.model)
                      .with_truncation(lockstep::tokenizer::Truncation{
                          .max_length = static_cast<std::size_t>(options.max_length)})),
       padding_(padding) {}
