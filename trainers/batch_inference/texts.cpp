@@ -26,10 +26,8 @@ void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64
 Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
     : column_(options.column),
       device_(device),
-      tokenizer_(tokenizer_of(options)
-                     .with_padding(std::nullopt)
-                     .with_truncation(lockstep::tokenizer::Truncation{
-                         .max_length = static_cast<std::size_t>(options.max_length)})),
+      tokenizer_(tokenizer_of(options).with_truncation(
+          lockstep::tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length)})),
       padding_(padding) {}
 
 std::vector<lockstep::tokenizer::Encoding> Texts::encodings(const lockstep::MapBatch& batch) const {
