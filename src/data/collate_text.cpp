@@ -58,6 +58,15 @@ at::Tensor padded(const at::Tensor& sequence, std::int64_t length, std::int64_t 
   return at::constant_pad_nd(sequence, {before, missing - before}, fill);
 }
 
+/// Padding fills labels by itself.
+void add_labels(Example& example) {
+  if (example.contains("labels") || example.contains("label_ids")) return;
+  if (!example.contains("input_ids")) {
+    throw DataError("causal_lm_collate: a sample has no 'input_ids': tokenize the texts first.");
+  }
+  example.insert("labels", example["input_ids"]);
+}
+
 Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions& options) {
   for (auto& example : examples) example = completed(example);
   const auto length = longest(examples, options);
@@ -107,6 +116,14 @@ Batch packed_part(const Dataset& dataset, std::int64_t begin, std::int64_t end, 
 CollateFunction pad_collate(PaddingCollateOptions options) {
   check_positive("pad_to_multiple_of", options.pad_to_multiple_of);
   return [options](std::vector<Example> examples) { return collate_padded(std::move(examples), options); };
+}
+
+CollateFunction causal_lm_collate(PaddingCollateOptions options) {
+  const CollateFunction pad = pad_collate(std::move(options));
+  return [pad](std::vector<Example> examples) {
+    for (auto& example : examples) add_labels(example);
+    return pad(std::move(examples));
+  };
 }
 
 Batch group_texts(const std::vector<Example>& examples, std::int64_t block_size) {

@@ -3,24 +3,18 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/tokenize.hpp"
 
 namespace {
 
-lockstep::Tokenizer load_tokenizer(const Options& options) {
+lockstep::Tokenizer tokenizer_of(const Options& options) {
   if (options.tokenizer.empty() && is_program(options)) {
     throw lockstep::UsageError("--model " + options.model +
                                " is a file: name the folder of its tokenizer with --tokenizer");
   }
-  const std::filesystem::path model = options.tokenizer.empty() ? options.model : options.tokenizer;
-  if (std::filesystem::exists(model / "tokenizer.json")) {
-    return lockstep::Tokenizer::from_file(model / "tokenizer.json");
-  }
-  if (std::filesystem::exists(model / "vocab.txt"))
-    return lockstep::Tokenizer::from_vocab(model / "vocab.txt");
-  return lockstep::Tokenizer::from_vocab(model / "vocab.json", model / "merges.txt");
+  return lockstep::load_tokenizer(options.tokenizer.empty() ? options.model : options.tokenizer);
 }
 
 void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64_t>& values) {
@@ -32,10 +26,8 @@ void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64
 Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
     : column_(options.column),
       device_(device),
-      tokenizer_(load_tokenizer(options)
-                     .with_padding(std::nullopt)
-                     .with_truncation(lockstep::tokenizer::Truncation{
-                         .max_length = static_cast<std::size_t>(options.max_length)})),
+      tokenizer_(tokenizer_of(options).with_truncation(
+          lockstep::tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length)})),
       padding_(padding) {}
 
 std::vector<lockstep::tokenizer::Encoding> Texts::encodings(const lockstep::MapBatch& batch) const {

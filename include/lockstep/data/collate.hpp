@@ -47,6 +47,13 @@ struct PaddingCollateOptions {
 /// function throws DataError as default_collate does where names or dtypes differ.
 CollateFunction pad_collate(PaddingCollateOptions options = {});
 
+/// pad_collate() for causal language models: samples without `labels` get a copy of their `input_ids`, with
+/// `label_pad_token_id` where the batch is filled up; samples with labels keep them, so that a prompt may be
+/// -100. As Hugging Face's DataCollatorForLanguageModeling(mlm=False), but that a pad token inside a text
+/// counts: models that end a text with their pad token learn to end it. *Local*. Errors as pad_collate; the
+/// function throws DataError for a sample without input_ids.
+CollateFunction causal_lm_collate(PaddingCollateOptions options = {});
+
 /// How texts become blocks of equal length for a language model.
 struct PackingOptions {
   /// Tokens in a block.

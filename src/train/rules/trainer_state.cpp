@@ -41,9 +41,22 @@ LogEntry entry_from(const Json& document) {
   return entry;
 }
 
-Json callbacks_json(const std::map<std::string, std::string>& states) {
+/// transformers takes no key that it does not know, but the state of any callback.
+constexpr const char* kOwn = "LockstepTrainer";
+
+Json own_json(const TrainerState& state) {
+  return {{"args", Json::object()},
+          {"attributes",
+           {{"total_batch_size", state.total_batch_size},
+            {"total_loss", state.total_loss},
+            {"unlogged_loss", state.unlogged_loss},
+            {"unlogged_steps", state.unlogged_steps}}}};
+}
+
+Json callbacks_json(const TrainerState& state) {
   Json result = Json::object();
-  for (const auto& [name, text] : states) result[name] = Json::parse(text, nullptr, false);
+  for (const auto& [name, text] : state.stateful_callbacks) result[name] = Json::parse(text, nullptr, false);
+  result[kOwn] = own_json(state);
   return result;
 }
 
@@ -59,31 +72,24 @@ Json state_json(const TrainerState& state) {
           {"is_hyper_param_search", false},
           {"is_local_process_zero", state.is_local_process_zero},
           {"is_world_process_zero", state.is_world_process_zero},
-          {"lockstep",
-           {{"total_batch_size", state.total_batch_size},
-            {"total_loss", state.total_loss},
-            {"unlogged_loss", state.unlogged_loss},
-            {"unlogged_steps", state.unlogged_steps}}},
           {"log_history", history},
           {"logging_steps", state.logging_steps},
           {"max_steps", state.max_steps},
           {"num_input_tokens_seen", 0},
           {"num_train_epochs", state.num_train_epochs},
           {"save_steps", state.save_steps},
-          {"stateful_callbacks", callbacks_json(state.stateful_callbacks)},
+          {"stateful_callbacks", callbacks_json(state)},
           {"total_flos", state.total_flos},
           {"train_batch_size", state.train_batch_size},
           {"trial_name", nullptr},
           {"trial_params", nullptr}};
 }
 
-void read_own(const Json& document, TrainerState& state) {
-  const auto own = document.find("lockstep");
-  if (own == document.end()) return;
-  state.total_batch_size = own->at("total_batch_size");
-  state.total_loss = own->at("total_loss");
-  state.unlogged_loss = own->at("unlogged_loss");
-  state.unlogged_steps = own->at("unlogged_steps");
+void read_own(const Json& own, TrainerState& state) {
+  state.total_batch_size = own.at("total_batch_size");
+  state.total_loss = own.at("total_loss");
+  state.unlogged_loss = own.at("unlogged_loss");
+  state.unlogged_steps = own.at("unlogged_steps");
 }
 
 TrainerState state_from(const Json& document) {
@@ -101,9 +107,13 @@ TrainerState state_from(const Json& document) {
   read_optional(document, "best_global_step", state.best_global_step);
   read_optional(document, "best_model_checkpoint", state.best_model_checkpoint);
   for (const auto& entry : document.at("log_history")) state.log_history.push_back(entry_from(entry));
-  for (const auto& [name, value] : document.at("stateful_callbacks").items())
-    state.stateful_callbacks[name] = value.dump();
-  read_own(document, state);
+  for (const auto& [name, value] : document.at("stateful_callbacks").items()) {
+    if (name == kOwn) {
+      read_own(value.at("attributes"), state);
+    } else {
+      state.stateful_callbacks[name] = value.dump();
+    }
+  }
   return state;
 }
 

@@ -240,5 +240,17 @@ TEST(CheckpointFolder, KeepsTheBestAndTheMilestones) {
   EXPECT_EQ(steps_in(folder.path()), (Steps{400, 250}));
 }
 
+/// transformers' save_total_limit: the newest and the protected one stay even where the limit is one.
+TEST(CheckpointFolder, KeepsNoMoreThanTheLimitButTheProtectedOne) {
+  const TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20, 30, 40}) write_step(folder.path(), step);
+  rotate_checkpoints(folder.path(), {.keep_last = 0, .total_limit = 3, .protect = "checkpoint-20"});
+  EXPECT_EQ(steps_in(folder.path()), (Steps{40, 30, 20}));
+  rotate_checkpoints(folder.path(), {.keep_last = 0, .total_limit = 1, .protect = "checkpoint-20"});
+  EXPECT_EQ(steps_in(folder.path()), (Steps{40, 20}));
+  rotate_checkpoints(folder.path(), {.keep_last = 0, .total_limit = 1});
+  EXPECT_EQ(steps_in(folder.path()), (Steps{40}));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -94,6 +94,30 @@ TEST(PadCollate, EqualsTransformersCollators) {
   }
 }
 
+TEST(CausalLmCollate, EqualsTransformersCollator) {
+  const auto lines = golden("causal");
+  EXPECT_EQ(lines.size(), 4U);
+  for (const auto& [setting, expected] : lines) {
+    using Side = PaddingCollateOptions::Side;
+    const auto collate = causal_lm_collate({.pad_token_id = 99,
+                                            .side = setting[1] == "left" ? Side::left : Side::right,
+                                            .pad_to_multiple_of = std::stoll(setting[2])});
+    std::vector<Example> texts;
+    for (const auto& sample : features(false))
+      texts.push_back({{"input_ids", sample["input_ids"]}, {"token_type_ids", sample["token_type_ids"]}});
+    EXPECT_EQ(printed(collate(texts)), expected);
+  }
+}
+
+TEST(CausalLmCollate, KeepsLabelsOfItsOwnAndPadTokensInTexts) {
+  const auto collate = causal_lm_collate({.pad_token_id = 0});
+  const Batch batch = collate(
+      {{{"input_ids", tensor({5, 0})}, {"labels", tensor({-100, 0})}}, {{"input_ids", tensor({7, 8, 0})}}});
+  EXPECT_TRUE(at::equal(batch["labels"], tensor({-100, 0, -100, 7, 8, 0}).view({2, 3})));
+  EXPECT_TRUE(at::equal(batch["attention_mask"], tensor({1, 1, 0, 1, 1, 1}).view({2, 3})));
+  EXPECT_THROWS(collate({{{"ids", tensor({1})}}}), DataError, "'input_ids'");
+}
+
 TEST(PadCollate, LeavesOtherVectorsAlone) {
   const auto collate = pad_collate();
   const Example one{{"input_ids", tensor({1, 2})}, {"position", at::ones({3})}};

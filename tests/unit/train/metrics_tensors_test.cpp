@@ -84,6 +84,19 @@ TEST_P(Ranks, PerplexityIsThatOfOneRank) {
   });
 }
 
+TEST_P(Ranks, BleuIsThatOfOneRank) {
+  Bleu whole;
+  for (int rank = 0; rank < GetParam(); ++rank)
+    whole.update("a b c d e " + std::to_string(rank), "a b c d f");
+  testing::run_group(GetParam(), [&](const ProcessGroup& group) {
+    Bleu mine;
+    mine.update("a b c d e " + std::to_string(group.rank()), "a b c d f");
+    const Bleu all = mine.of_all_ranks(group);
+    EXPECT_EQ(all.samples(), GetParam());
+    EXPECT_EQ(all.compute(), whole.compute());
+  });
+}
+
 TEST(MetricTensors, ThatDoNotFitAreRefused) {
   Classification metric(3);
   EXPECT_THROWS(metric.update(at::zeros({2, 4}), at::zeros({2}, at::kLong)), UsageError, "[2, 4]",

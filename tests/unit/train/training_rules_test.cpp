@@ -191,6 +191,25 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   EXPECT_EQ(trainer_state_text(read), text);
 }
 
+/// As transformers 5.23 writes it after a step of its own.
+constexpr const char* kTransformersState = R"({
+  "best_global_step": null, "best_metric": null, "best_model_checkpoint": null, "epoch": 0.5, "eval_steps": 500,
+  "global_step": 5, "is_hyper_param_search": false, "is_local_process_zero": true, "is_world_process_zero": true,
+  "log_history": [{"epoch": 0.5, "grad_norm": NaN, "learning_rate": 4.5e-05, "loss": 0.25, "step": 5}],
+  "logging_steps": 5, "max_steps": 10, "num_input_tokens_seen": 0, "num_train_epochs": 1, "save_steps": 5,
+  "stateful_callbacks": {"TrainerControl": {"args": {"should_epoch_stop": false, "should_evaluate": false,
+    "should_log": false, "should_save": true, "should_training_stop": false}, "attributes": {}}},
+  "total_flos": 0.0, "train_batch_size": 8, "trial_name": null, "trial_params": null})";
+
+TEST(TrainerState, ReadsWhatTransformersWrites) {
+  const TrainerState state = trainer_state_from(kTransformersState, "trainer_state.json");
+  EXPECT_EQ(state.global_step, 5);
+  EXPECT_EQ(state.best_metric, std::nullopt);
+  EXPECT_EQ(state.log_history.at(0).find("loss"), 0.25);
+  EXPECT_EQ(state.log_history.at(0).step, 5);
+  EXPECT_EQ(state.stateful_callbacks.count("TrainerControl"), 1U);
+}
+
 TEST(TrainerState, RefusesAFileThatIsNone) {
   EXPECT_THROWS(trainer_state_from("{}", "a/trainer_state.json"), DataError, "a/trainer_state.json", "epoch");
   EXPECT_THROWS(trainer_state_from("{", "x"), DataError, "'x'");
