@@ -37,6 +37,8 @@ def parse():
     for name, value in ("steps", 250), ("batch-size", 16), ("max-length", 48):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--unscaled", action="store_true",
+                        help="without the factor, the number of ranks, by which transformers multiplies loss and gradients")
     parser.add_argument("--times-only", action="store_true", help="no evaluation at the end")
     return parser.parse_args()
 
@@ -80,7 +82,7 @@ def train(args):
     arguments = transformers.TrainingArguments(
         output_dir=args.out, max_steps=args.steps, per_device_train_batch_size=args.batch_size,
         per_device_eval_batch_size=64, learning_rate=args.lr, use_cpu=True, report_to=[], save_strategy="no",
-        logging_steps=50, disable_tqdm=True, dataloader_pin_memory=False, ddp_find_unused_parameters=False)
+        average_tokens_across_devices=not args.unscaled, logging_steps=10, disable_tqdm=True, dataloader_pin_memory=False, ddp_find_unused_parameters=False)
     tokens, times = tokens_of(args, tokenizer), StepTimes()
     trainer = transformers.Trainer(
         model, arguments, data_collator=transformers.DataCollatorWithPadding(tokenizer), train_dataset=tokens["train"],
