@@ -8,6 +8,10 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
+/// From so many bytes on a parameter travels alone and without a copy: messages of this size use the whole
+/// bandwidth already.
+constexpr std::size_t kLarge = 1 << 20;
+
 /// One dense parameter is its own buffer; others travel through one.
 at::Tensor buffer_of(const Tensors& tensors, bool is_owner) {
   if (tensors.size() == 1 && tensors.front().is_contiguous()) return tensors.front();
@@ -21,7 +25,8 @@ at::Tensor buffer_of(const Tensors& tensors, bool is_owner) {
 }
 
 bool fits(const at::Tensor& one, const at::Tensor& other) {
-  return one.device() == other.device() && one.scalar_type() == other.scalar_type();
+  const bool small = one.nbytes() < kLarge && other.nbytes() < kLarge;
+  return small && one.device() == other.device() && one.scalar_type() == other.scalar_type();
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ struct ShareBucket {
   std::vector<at::Tensor> tensors() const;
 };
 
-/// One rank's share, `by_group`, in buckets of about `cap` bytes. All tensors of a bucket are of one device
-/// and dtype.
+/// One rank's share, `by_group`: large parameters each in a bucket of its own, small ones together in buckets
+/// of about `cap` bytes. All tensors of a bucket are of one device and dtype.
 std::vector<ShareBucket> share_buckets(const std::vector<std::vector<at::Tensor>>& by_group,
                                        std::uint64_t cap);
 

@@ -12,7 +12,8 @@
 namespace lockstep::optim {
 
 struct ZeroRedundancyOptions {
-  /// Stepped parameters travel in buckets of about this many MiB, as DistributedDataParallel's gradients do.
+  /// Small parameters are stepped and travel together in buckets of about this many MiB; those of 1 MiB and
+  /// more each alone, without a copy.
   double bucket_cap_mb = 25.0;
 };
 
