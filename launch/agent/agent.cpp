@@ -262,7 +262,8 @@ void Agent::on_stop(const Json& message) {
 void Agent::obey_stop(const Json& message) {
   if (message.value("at_once", Json()) == true) {
     round_->stop_at_once();
-  } else {
+  } else if (!round_->is_stopping()) {
+    // Else the ranks have their signal: this is the leader's answer to ours, and a second one means hurry.
     round_->stop(number_of(message, "signal", SIGTERM));
   }
 }

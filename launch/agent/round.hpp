@@ -49,6 +49,8 @@ class Round {
   /// The same by SIGTERM, because the round has failed: ranks that would save their state at a SIGTERM do not
   /// try.
   void stop_at_once();
+  /// Whether the ranks have been told to end.
+  bool is_stopping() const { return stage_ != Stage::running; }
   void kill();
   /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
   bool on_deadline();

@@ -114,9 +114,11 @@ class LauncherSignals : public ::testing::TestWithParam<int> {};
 
 TEST_P(LauncherSignals, ArePassedOnAndEndTheJob) {
   const ScratchFolder folder;
-  // Nothing is forked while signals come: a child of the shell has its trap until it becomes another program.
+  // A child of the shell has its trap until it has become another program: no signal comes before that.
+  const std::string until_it_sleeps =
+      "until read -r name < /proc/$!/comm && [ \"$name\" = sleep ]; do :; done; ";
   LauncherProcess launcher(shell({}, "trap 'echo got; exit 0' TERM INT HUP QUIT; sleep 1000 & " +
-                                         note_pid(folder.file("pid")) + "wait"));
+                                         until_it_sleeps + note_pid(folder.file("pid")) + "wait"));
   const pid_t worker = await_number(folder.file("pid"));
   launcher.signal(GetParam());
   const Finished result = launcher.wait();
@@ -126,6 +128,18 @@ TEST_P(LauncherSignals, ArePassedOnAndEndTheJob) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LauncherSignals, ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+
+/// Programs take a second signal for impatience.
+TEST(Launcher, ASignalIsPassedOnOnce) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(
+      shell({}, "n=0; trap 'n=$((n+1))' TERM; " + note_pid(folder.file("pid")) +
+                    "while [ $n = 0 ]; do :; done; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.03; done; "
+                    "echo $n; exit 0"));
+  await_number(folder.file("pid"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait().out, "1\n");
+}
 
 TEST(Launcher, ASecondSignalKillsAtOnce) {
   const ScratchFolder folder;
