@@ -1,7 +1,6 @@
 // Trains a GPT-2 on running text.
 
 #include <cmath>
-#include <iostream>
 
 #include "blocks.hpp"
 #include "lockstep/core/prepare.hpp"
@@ -9,7 +8,7 @@
 #include "lockstep/data/tokenize.hpp"
 #include "model.hpp"
 #include "options.hpp"
-#include "text/files.hpp"
+#include "text/program.hpp"
 
 namespace {
 
@@ -17,21 +16,10 @@ using lockstep::Accelerator;
 using lockstep::Trainer;
 namespace models = lockstep::models;
 
-Options parsed_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
-  Options options = parsed.options;
+void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
-  lockstep::check_training_arguments(options);
-  return options;
-}
-
-/// What Hugging Face's from_pretrained and this program's --model read.
-void save(const Trainer& trainer, models::Gpt2LMHeadModel& model, const Options& options) {
-  trainer.accelerator().on_main_process([&] {
-    models::save_pretrained(model, options.output_dir);
-    texts::copy_tokenizer(options.tokenizer, options.output_dir);
-  });
 }
 
 void evaluate(Trainer& trainer) {
@@ -61,25 +49,16 @@ int train(const Accelerator& accelerator, const Options& options) {
   const auto output = trainer.train();
   if (output.preempted) return lockstep::kPreemptedExitCode;
   if (blocks.validation) evaluate(trainer);
-  save(trainer, model, options);
+  texts::save(trainer, model, options.tokenizer);
   if (!options.prompt.empty() && accelerator.is_main_process())
     accelerator.print(sample(model, tokenizer, options, accelerator.device()));
   accelerator.wait_for_everyone();
   return 0;
 }
 
-int run(int argc, char** argv) {
-  const auto parsed = option_table().parse(argc, argv);
-  if (parsed.help) {
-    std::cout << option_table().help();
-    return 0;
-  }
-  const Options options = parsed_options(parsed);
-  return train(Accelerator(lockstep::accelerator_options(options)), options);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("causal_lm", [&] { return run(argc, argv); });
+  return lockstep::run_program("causal_lm",
+                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
 }

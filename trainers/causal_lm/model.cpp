@@ -1,19 +1,16 @@
 #include "model.hpp"
 
-#include <torch/nn/functional/loss.h>
-
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/train/metrics.hpp"
 #include "text/files.hpp"
+#include "text/tokens.hpp"
 
 namespace {
 
 using lockstep::Batch;
 using lockstep::models::Gpt2Config;
 using lockstep::models::Gpt2LMHeadModel;
-namespace F = torch::nn::functional;
 
 /// What run_clm.py takes where a model would take more.
 constexpr std::int64_t kLongestBlock = 1024;
@@ -30,27 +27,12 @@ Gpt2Config new_config(const Options& options, const lockstep::Tokenizer& tokeniz
           .eos_token_id = end};
 }
 
-/// The logits that predict something, and what they should predict.
-std::pair<at::Tensor, at::Tensor> shifted(const Batch& outputs, const Batch& batch) {
+/// The last logits are for a token that is not there, and nothing is for the first.
+texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   const at::Tensor& logits = outputs["logits"];
   const std::int64_t last = logits.size(1) - 1;
   return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
 }
-
-class TokenAccuracy final : public lockstep::EvaluationMetrics {
- public:
-  void reset() override { accuracy_ = {}; }
-  void update(const Batch& outputs, const Batch& batch) override {
-    const auto [logits, labels] = shifted(outputs, batch);
-    accuracy_.update(logits, labels);
-  }
-  lockstep::LogValues compute(const lockstep::ProcessGroup& group) override {
-    return {{"accuracy", accuracy_.of_all_ranks(group).compute()}};
-  }
-
- private:
-  lockstep::metrics::Accuracy accuracy_;
-};
 
 }  // namespace
 
@@ -76,13 +58,12 @@ std::shared_ptr<lockstep::ModelAdapter> adapt(const Gpt2LMHeadModel& model) {
 }
 
 lockstep::Loss token_loss(const Batch& outputs, const Batch& batch) {
-  const auto [logits, labels] = shifted(outputs, batch);
-  const at::Tensor sum = F::cross_entropy(logits.reshape({-1, logits.size(2)}), labels.reshape({-1}),
-                                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
-  return {.value = sum, .weight = (labels != lockstep::metrics::kIgnoredLabel).sum().item<double>()};
+  return texts::token_loss(predicted(outputs, batch));
 }
 
-std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() { return std::make_shared<TokenAccuracy>(); }
+std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() {
+  return texts::token_accuracy("accuracy", predicted);
+}
 
 std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, const Options& options,
                    const at::Device& device) {

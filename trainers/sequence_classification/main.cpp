@@ -2,8 +2,6 @@
 
 #include <torch/nn/functional/loss.h>
 
-#include <iostream>
-
 #include "lockstep/core/prepare.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/models/bert.hpp"
@@ -11,7 +9,7 @@
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 #include "rows.hpp"
-#include "text/files.hpp"
+#include "text/program.hpp"
 
 namespace {
 
@@ -41,12 +39,9 @@ class Scores final : public lockstep::EvaluationMetrics {
   lockstep::metrics::Classification scores_;
 };
 
-Options parsed_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
-  Options options = parsed.options;
+void complete(Options& options) {
   if (options.model.empty()) throw lockstep::UsageError("--model is missing: name a model's folder.");
   if (options.tokenizer.empty()) options.tokenizer = options.model;
-  lockstep::check_training_arguments(options);
-  return options;
 }
 
 /// What the model cannot take must not be found out in the middle of the training.
@@ -74,14 +69,6 @@ std::shared_ptr<lockstep::ModelAdapter> adapt(const models::BertForSequenceClass
   });
 }
 
-/// What Hugging Face's from_pretrained, batch_inference and this program's --model read.
-void save(const Trainer& trainer, models::BertForSequenceClassification& model, const Options& options) {
-  trainer.accelerator().on_main_process([&] {
-    models::save_pretrained(model, options.output_dir);
-    texts::copy_tokenizer(options.tokenizer, options.output_dir);
-  });
-}
-
 int train(const Accelerator& accelerator, const Options& options) {
   const auto config = models::BertConfig::from_file(options.model);
   check_lengths(config, options);
@@ -101,23 +88,14 @@ int train(const Accelerator& accelerator, const Options& options) {
   if (rows.validation) {
     for (const auto& [name, value] : trainer.evaluate()) accelerator.print(name, " ", value);
   }
-  save(trainer, model, options);
+  texts::save(trainer, model, options.tokenizer);
   accelerator.wait_for_everyone();
   return 0;
-}
-
-int run(int argc, char** argv) {
-  const auto parsed = option_table().parse(argc, argv);
-  if (parsed.help) {
-    std::cout << option_table().help();
-    return 0;
-  }
-  const Options options = parsed_options(parsed);
-  return train(Accelerator(lockstep::accelerator_options(options)), options);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("sequence_classification", [&] { return run(argc, argv); });
+  return lockstep::run_program("sequence_classification",
+                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
 }

@@ -1,9 +1,6 @@
 // Trains an encoder-decoder on pairs of texts.
 
-#include <torch/nn/functional/loss.h>
-
 #include <algorithm>
-#include <iostream>
 
 #include "lockstep/core/prepare.hpp"
 #include "lockstep/core/program.hpp"
@@ -13,7 +10,8 @@
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 #include "pairs.hpp"
-#include "text/files.hpp"
+#include "text/program.hpp"
+#include "text/tokens.hpp"
 
 namespace {
 
@@ -21,34 +19,14 @@ using lockstep::Accelerator;
 using lockstep::Batch;
 using lockstep::Tokenizer;
 using lockstep::Trainer;
-using lockstep::metrics::Accuracy;
 using lockstep::models::BartConfig;
 using lockstep::models::BartForConditionalGeneration;
 namespace models = lockstep::models;
-namespace F = torch::nn::functional;
 
-/// The share of target tokens that the model would have chosen itself after those before them.
-class TokenAccuracy final : public lockstep::EvaluationMetrics {
- public:
-  void reset() override { accuracy_ = {}; }
-  void update(const Batch& outputs, const Batch& batch) override {
-    accuracy_.update(outputs["logits"], batch["labels"]);
-  }
-  lockstep::LogValues compute(const lockstep::ProcessGroup& group) override {
-    return {{"token_accuracy", accuracy_.of_all_ranks(group).compute()}};
-  }
-
- private:
-  Accuracy accuracy_;
-};
-
-Options parsed_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
-  Options options = parsed.options;
+void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
-  lockstep::check_training_arguments(options);
-  return options;
 }
 
 std::int64_t special(const Tokenizer& tokenizer, const char* name, const Options& options) {
@@ -98,13 +76,13 @@ std::shared_ptr<lockstep::ModelAdapter> adapt(const BartForConditionalGeneration
   });
 }
 
-/// The sum over the tokens and their number: every token weighs the same, whatever the padding of its batch.
-lockstep::Loss token_loss(const Batch& outputs, const Batch& batch) {
-  const at::Tensor& logits = outputs["logits"];
-  const at::Tensor labels = batch["labels"].reshape({-1});
-  const at::Tensor sum = F::cross_entropy(logits.reshape({-1, logits.size(2)}), labels,
-                                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
-  return {.value = sum, .weight = (labels != lockstep::metrics::kIgnoredLabel).sum().item<double>()};
+/// After the tokens before them: the decoder's inputs are the labels, shifted.
+texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
+  return {outputs["logits"], batch["labels"]};
+}
+
+lockstep::Loss loss(const Batch& outputs, const Batch& batch) {
+  return texts::token_loss(predicted(outputs, batch));
 }
 
 std::vector<std::int64_t> row_of(const at::Tensor& tokens, std::int64_t row) {
@@ -157,13 +135,6 @@ void evaluate_translations(Trainer& trainer, BartForConditionalGeneration& model
   accelerator.print("bleu ", bleu.of_all_ranks(accelerator.process_group()).compute());
 }
 
-void save(const Trainer& trainer, BartForConditionalGeneration& model, const Options& options) {
-  trainer.accelerator().on_main_process([&] {
-    models::save_pretrained(model, options.output_dir);
-    texts::copy_tokenizer(options.tokenizer, options.output_dir);
-  });
-}
-
 int train(const Accelerator& accelerator, const Options& options) {
   const Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   BartForConditionalGeneration model = make_model(options, tokenizer);
@@ -175,8 +146,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                   {.model = adapt(model),
                    .train_dataset = pairs.train,
                    .eval_dataset = pairs.validation,
-                   .compute_loss = token_loss,
-                   .metrics = std::make_shared<TokenAccuracy>()});
+                   .compute_loss = loss,
+                   .metrics = texts::token_accuracy("token_accuracy", predicted)});
   accelerator.print("training on ", pairs.train->size(), " pairs; ", accelerator.num_processes(),
                     " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;
@@ -184,23 +155,14 @@ int train(const Accelerator& accelerator, const Options& options) {
     for (const auto& [name, value] : trainer.evaluate()) accelerator.print(name, " ", value);
     evaluate_translations(trainer, model, tokenizer, pairs, options);
   }
-  save(trainer, model, options);
+  texts::save(trainer, model, options.tokenizer);
   accelerator.wait_for_everyone();
   return 0;
-}
-
-int run(int argc, char** argv) {
-  const auto parsed = option_table().parse(argc, argv);
-  if (parsed.help) {
-    std::cout << option_table().help();
-    return 0;
-  }
-  const Options options = parsed_options(parsed);
-  return train(Accelerator(lockstep::accelerator_options(options)), options);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("translation", [&] { return run(argc, argv); });
+  return lockstep::run_program("translation",
+                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
 }

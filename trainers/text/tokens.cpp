@@ -1,0 +1,47 @@
+#include "tokens.hpp"
+
+#include <torch/nn/functional/loss.h>
+
+#include "lockstep/train/metrics.hpp"
+
+namespace texts {
+namespace {
+
+using lockstep::Batch;
+namespace F = torch::nn::functional;
+
+class TokenAccuracy final : public lockstep::EvaluationMetrics {
+ public:
+  TokenAccuracy(std::string name, PredictedOf predicted_of)
+      : name_(std::move(name)), predicted_of_(predicted_of) {}
+
+  void reset() override { accuracy_ = {}; }
+  void update(const Batch& outputs, const Batch& batch) override {
+    const auto [logits, labels] = predicted_of_(outputs, batch);
+    accuracy_.update(logits, labels);
+  }
+  lockstep::LogValues compute(const lockstep::ProcessGroup& group) override {
+    return {{name_, accuracy_.of_all_ranks(group).compute()}};
+  }
+
+ private:
+  std::string name_;
+  PredictedOf predicted_of_;
+  lockstep::metrics::Accuracy accuracy_;
+};
+
+}  // namespace
+
+lockstep::Loss token_loss(const Predicted& predicted) {
+  const auto& [logits, labels] = predicted;
+  const at::Tensor sum = F::cross_entropy(logits.reshape({-1, logits.size(2)}), labels.reshape({-1}),
+                                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
+  return {.value = sum, .weight = (labels != lockstep::metrics::kIgnoredLabel).sum().item<double>()};
+}
+
+std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy(const std::string& name,
+                                                            PredictedOf predicted_of) {
+  return std::make_shared<TokenAccuracy>(name, predicted_of);
+}
+
+}  // namespace texts

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/train/trainer.hpp"
+
+namespace texts {
+
+/// Predictions for tokens [rows, tokens, vocabulary] and what they should be [rows, tokens]; labels that are
+/// metrics::kIgnoredLabel do not count.
+struct Predicted {
+  at::Tensor logits;
+  at::Tensor labels;
+};
+
+/// What a model's outputs predict of a batch.
+using PredictedOf = Predicted (*)(const lockstep::Batch& outputs, const lockstep::Batch& batch);
+
+/// The sum of the losses and the number of tokens, so that every token weighs the same, whatever the padding
+/// of its batch and on any number of ranks.
+lockstep::Loss token_loss(const Predicted& predicted);
+
+/// The share of tokens that the model would have chosen itself, under `name`.
+std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy(const std::string& name,
+                                                            PredictedOf predicted_of);
+
+}  // namespace texts
