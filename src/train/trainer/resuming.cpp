@@ -76,26 +76,15 @@ void TrainingRun::resume() {
   if (impl_.args.ignore_data_skip) batches_->rewind();
 }
 
-/// What was done is the checkpoint's; what is to be done, the arguments'.
 void TrainingRun::take_state(const TrainerState& saved) {
-  TrainerState& state = impl_.state;
+  const TrainerState& state = impl_.state;
   if (saved.total_batch_size != 0 && saved.total_batch_size != state.total_batch_size) {
     impl_.logger.warning("a step has ", state.total_batch_size, " samples now, and had ",
                          saved.total_batch_size,
                          " when the checkpoint was written: the training is another one from here on. Set "
                          "global_batch_size to keep it on any number of ranks");
   }
-  state.epoch = saved.epoch;
-  state.global_step = saved.global_step;
-  state.log_history = saved.log_history;
-  state.best_metric = saved.best_metric;
-  state.best_global_step = saved.best_global_step;
-  state.best_model_checkpoint = saved.best_model_checkpoint;
-  state.total_flos = saved.total_flos;
-  state.unlogged_loss = saved.unlogged_loss;
-  state.unlogged_steps = saved.unlogged_steps;
-  state.total_loss = saved.total_loss;
-  state.stateful_callbacks = saved.stateful_callbacks;
+  begin_state(saved);
   first_step_ = saved.global_step;
   last_logged_step_ = saved.global_step - saved.unlogged_steps;
   if (state.best_global_step) checkpoints_->protect(checkpoint_name(*state.best_global_step));

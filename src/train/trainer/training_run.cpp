@@ -32,7 +32,7 @@ bool is_there(const Accelerator& accelerator, const std::filesystem::path& folde
 
 TrainOutput TrainingRun::run() {
   prepare();
-  begin_state();
+  begin_state({});
   call(&TrainerCallback::on_prepare);
   resume();
   call(&TrainerCallback::on_train_begin);
@@ -70,9 +70,10 @@ void TrainingRun::prepare() {
                                                       .stop_at_sigterm = args.stop_at_sigterm});
 }
 
-void TrainingRun::begin_state() {
+/// What was done is `done`'s; what is to be done, the arguments'.
+void TrainingRun::begin_state(TrainerState done) {
   TrainerState& state = impl_.state;
-  const TrainerState before = std::exchange(state, {});
+  const TrainerState before = std::exchange(state, std::move(done));
   state.is_world_process_zero = before.is_world_process_zero;
   state.is_local_process_zero = before.is_local_process_zero;
   state.max_steps = plan_.max_steps;

@@ -20,7 +20,7 @@ class TrainingRun {
 
  private:
   void prepare();
-  void begin_state();
+  void begin_state(TrainerState done);
   void resume();
   void take_state(const TrainerState& saved);
   void run_epochs();
