@@ -1,0 +1,23 @@
+# lockstep_embed_texts(OUTPUT HEADER TYPE FUNCTION FOLDER NAMES [ENDING]): writes the source OUTPUT, in which the FUNCTION of
+# HEADER, in lockstep::launch, returns a `const std::vector<TYPE>&` of {name, text}: the files FOLDER/<name><ENDING>. A change
+# of one of them configures anew; OUTPUT is written only where it changes.
+function(lockstep_embed_texts)
+  cmake_parse_arguments(arg "" "OUTPUT;HEADER;TYPE;FUNCTION;FOLDER;ENDING" "NAMES" ${ARGN})
+  set(source "#include \"${arg_HEADER}\"\n\nnamespace lockstep::launch {\n\n")
+  string(APPEND source "const std::vector<${arg_TYPE}>& ${arg_FUNCTION}() {\n")
+  string(APPEND source "  static const std::vector<${arg_TYPE}> texts{\n")
+  foreach(name IN LISTS arg_NAMES)
+    set(file "${arg_FOLDER}/${name}${arg_ENDING}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+    file(READ "${file}" text)
+    string(APPEND source "      {\"${name}\", R\"EMBEDDED(${text})EMBEDDED\"},\n")
+  endforeach()
+  string(APPEND source "  };\n  return texts;\n}\n\n}  // namespace lockstep::launch\n")
+  set(before "")
+  if(EXISTS "${arg_OUTPUT}")
+    file(READ "${arg_OUTPUT}" before)
+  endif()
+  if(NOT "${before}" STREQUAL "${source}")
+    file(WRITE "${arg_OUTPUT}" "${source}")
+  endif()
+endfunction()
