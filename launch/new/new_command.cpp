@@ -46,9 +46,7 @@ std::string renamed(std::string text, const std::string& name) {
 void write_project(const fs::path& folder, const std::string& name) {
   AtomicFolder project(folder);
   for (const auto& [file, text] : project_files()) {
-    AtomicFile written(project.path() / file);
-    written.write(renamed(text, name));
-    written.commit();
+    write_atomically(project.path() / file, renamed(text, name));
   }
   project.commit();
 }

@@ -119,9 +119,7 @@ void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_
   Json& message = content["message"];
   // The older form, a text alone, has no place for the code.
   if (message.is_object()) message["errorCode"] = exit_code;
-  AtomicFile copy(to);
-  copy.write(content.dump(-1, ' ', false, Json::error_handler_t::replace));
-  copy.commit();
+  write_atomically(to, content.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace lockstep::launch

@@ -54,8 +54,7 @@ int request(const fs::path& folder, std::ostream& out) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message());
-  AtomicFile file(folder / "request");
-  file.commit();
+  write_atomically(folder / "request", "");
   out << "asked; the traces are in " << folder.string() << " in about a second\n";
   return 0;
 }
@@ -73,9 +72,7 @@ int trace_command(const std::vector<std::string>& words, std::ostream& out) {
   const auto merged = merge(traces);
   out << trace_report(traces, merged);
   if (parsed.chrome.empty()) return 0;
-  AtomicFile file(parsed.chrome);
-  file.write(chrome_trace(traces, merged).dump());
-  file.commit();
+  write_atomically(parsed.chrome, chrome_trace(traces, merged).dump());
   return 0;
 }
 

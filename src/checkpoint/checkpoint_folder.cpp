@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 
+#include "checkpoint_name.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/error.hpp"
@@ -18,14 +19,6 @@ namespace fs = std::filesystem;
 using manifest::Manifest;
 
 constexpr std::string_view kPrefix = "checkpoint-";
-
-bool is_checkpoint_name(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return false;
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return parsed.ec == std::errc() && parsed.ptr == end && step >= 0;
-}
 
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifestFileName;
@@ -63,7 +56,7 @@ std::vector<fs::path> checkpoint_folders(const fs::path& folder) {
   std::error_code failure;
   for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
        entry.increment(failure)) {
-    if (is_checkpoint_name(entry->path().filename().string())) found.push_back(entry->path());
+    if (step_in_name(entry->path().filename())) found.push_back(entry->path());
   }
   if (!failure || failure == std::errc::no_such_file_or_directory) return found;
   throw DataError("cannot read the folder '" + folder.string() + "': " + failure.message() + ".");
@@ -139,6 +132,15 @@ void limit_to(std::vector<Checkpoint>& whole, const RotationOptions& options) {
 
 }  // namespace
 
+std::optional<std::int64_t> step_in_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end || step < 0) return std::nullopt;
+  return step;
+}
+
 std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
 
 void write_checkpoint(const fs::path& path, CheckpointInfo info,
@@ -148,9 +150,7 @@ void write_checkpoint(const fs::path& path, CheckpointInfo info,
   AtomicFolder folder(path);
   auto known = write(folder.path());
   const std::string text = manifest::to_text({info, digests_in(folder.path(), std::move(known))});
-  AtomicFile file(folder.path() / kManifestFileName);
-  file.write(text);
-  file.commit();
+  write_atomically(folder.path() / kManifestFileName, text);
   folder.commit();
 }
 

@@ -78,9 +78,8 @@ fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path&
   fs::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message());
   const fs::path path = folder / ("trace-rank-" + std::to_string(recorder.rank()) + ".json");
-  AtomicFile file(path);
-  file.write(recorder.dump(reason).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  file.commit();
+  write_atomically(path,
+                   recorder.dump(reason).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return path;
 }
 

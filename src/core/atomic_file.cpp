@@ -83,4 +83,10 @@ void AtomicFile::discard() noexcept {
   temporary_.clear();
 }
 
+FileDigest write_atomically(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  return file.commit();
+}
+
 }  // namespace lockstep

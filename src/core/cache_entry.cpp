@@ -135,9 +135,7 @@ std::optional<CacheManifest> read_manifest(const fs::path& entry) {
 }
 
 void write_manifest(const fs::path& entry, const CacheManifest& manifest) {
-  AtomicFile file(entry / "manifest.json");
-  file.write(manifest_text(manifest));
-  file.commit();
+  write_atomically(entry / "manifest.json", manifest_text(manifest));
 }
 
 std::map<std::uint64_t, CachedShard> finished_shards(const fs::path& entry) {

@@ -232,9 +232,7 @@ void copy_all(const StagingPlan& plan, const fs::path& folder, const StagingOpti
   for (const auto& file : plan.files) folders.insert(folder / file.path.parent_path());
   for (const auto& each : folders) make_folder(each);
   Copies(plan, folder, options).run();
-  AtomicFile record(folder / kRecord);
-  record.write(describe(plan).dump(2) + "\n");
-  record.commit();
+  write_atomically(folder / kRecord, describe(plan).dump(2) + "\n");
 }
 
 double seconds_since(Clock::time_point begin) {

@@ -111,9 +111,7 @@ PretrainedReport load_pretrained(const std::filesystem::path& path, const std::v
 void save_pretrained(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,
                      const std::string& config) {
   write_model(folder, tensors);
-  AtomicFile file(folder / kConfigFileName);
-  file.write(config);
-  file.commit();
+  write_atomically(folder / kConfigFileName, config);
 }
 
 }  // namespace lockstep::models

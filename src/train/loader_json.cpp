@@ -48,9 +48,7 @@ DataLoaderState loader_state_from(const json& document) {
 }
 
 FileDigest write_json(const std::filesystem::path& path, const json& document) {
-  AtomicFile file(path);
-  file.write(document.dump(2) + "\n");
-  return file.commit();
+  return write_atomically(path, document.dump(2) + "\n");
 }
 
 json read_json(const std::filesystem::path& path) {

@@ -71,12 +71,6 @@ void remove_others(const std::filesystem::path& folder, const shards::Plan& plan
   }
 }
 
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 }  // namespace
 
 FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
@@ -97,7 +91,7 @@ void write_model(const std::filesystem::path& folder, const std::vector<NamedTen
   std::filesystem::remove(index, failure);
   for (const auto& [file, names] : plan.files) write_model_file(folder / file, with_names(tensors, names));
   remove_others(folder, plan);
-  if (plan.is_sharded()) write_text(index, shards::index_text(plan));
+  if (plan.is_sharded()) write_atomically(index, shards::index_text(plan));
 }
 
 SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {

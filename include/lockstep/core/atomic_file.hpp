@@ -55,4 +55,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+/// A file with this text, in one call. *Local*. Throws as AtomicFile does.
+FileDigest write_atomically(const std::filesystem::path& path, std::string_view text);
+
 }  // namespace lockstep

@@ -67,9 +67,7 @@ void DatasetDict::save_to_disk(const std::filesystem::path& folder, const SaveOp
     std::filesystem::create_directory(target.path() / name);
     write_folder(dataset.with_split(name), target.path() / name, options);
   }
-  AtomicFile file(target.path() / "dataset_dict.json");
-  file.write(nlohmann::json{{"splits", names()}}.dump());
-  file.commit();
+  write_atomically(target.path() / "dataset_dict.json", nlohmann::json{{"splits", names()}}.dump());
   target.commit();
 }
 

@@ -84,12 +84,6 @@ std::string shard_name(std::int64_t shard, std::int64_t shards) {
   return name;
 }
 
-void write_text(const Path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 std::string state_text(const ArrowDataset& dataset, std::int64_t shards) {
   Json files = Json::array();
   for (std::int64_t shard = 0; shard < shards; ++shard)
@@ -144,8 +138,8 @@ void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOpt
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     write_stream(dataset.shard(shards, shard), folder / shard_name(shard, shards), options.batch_rows);
   }
-  write_text(folder / "dataset_info.json", info_text(dataset));
-  write_text(folder / "state.json", state_text(dataset, shards));
+  write_atomically(folder / "dataset_info.json", info_text(dataset));
+  write_atomically(folder / "state.json", state_text(dataset, shards));
 }
 
 void ArrowDataset::save_to_disk(const Path& folder, const SaveOptions& options) const {

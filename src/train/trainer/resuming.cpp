@@ -18,12 +18,6 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 nlohmann::ordered_json read_results(const fs::path& path) {
   if (!fs::exists(path)) return nlohmann::ordered_json::object();
   try {
@@ -39,7 +33,7 @@ void Trainer::save_state() {
   const fs::path folder = impl_->args.output_dir;
   impl_->accelerator.on_main_process([&] {
     fs::create_directories(folder);
-    write_text(folder / kTrainerStateFileName, trainer_state_text(impl_->state));
+    write_atomically(folder / kTrainerStateFileName, trainer_state_text(impl_->state));
   });
 }
 
@@ -49,10 +43,10 @@ void Trainer::save_metrics(const std::string& split, const LogValues& metrics) {
     fs::create_directories(folder);
     auto own = nlohmann::ordered_json::object();
     for (const auto& [name, value] : metrics) own[name] = value;
-    write_text(folder / (split + "_results.json"), python_json_text(own));
+    write_atomically(folder / (split + "_results.json"), python_json_text(own));
     auto all = read_results(folder / "all_results.json");
     all.update(own);
-    write_text(folder / "all_results.json", python_json_text(all));
+    write_atomically(folder / "all_results.json", python_json_text(all));
   });
 }
 
@@ -60,8 +54,8 @@ std::function<void(const fs::path&)> TrainingRun::files_to_add() {
   const std::string state = trainer_state_text(impl_.state);
   const std::string args = training_argument_table().to_json_text(impl_.args);
   return [state, args](const fs::path& folder) {
-    write_text(folder / kTrainerStateFileName, state);
-    write_text(folder / "training_args.json", args);
+    write_atomically(folder / kTrainerStateFileName, state);
+    write_atomically(folder / "training_args.json", args);
   };
 }
 

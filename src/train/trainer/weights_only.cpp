@@ -1,8 +1,9 @@
 #include "weights_only.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 
+#include "../../checkpoint/checkpoint_name.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/train/model_files.hpp"
@@ -12,27 +13,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStem = "checkpoint-";
-
-/// The step in the name of a folder of weights; -1 for everything else.
-std::int64_t step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kStem) || fs::exists(path / kManifestFileName)) return -1;
-  std::int64_t step = -1;
-  const char* const end = name.data() + name.size();
-  const auto [stop, failure] = std::from_chars(name.data() + kStem.size(), end, step);
-  return failure == std::errc() && stop == end ? step : -1;
+/// The step in the name of a folder of weights; nothing for everything else.
+std::optional<std::int64_t> step_of(const fs::path& path) {
+  if (fs::exists(path / kManifestFileName)) return std::nullopt;
+  return step_in_name(path.filename());
 }
 
 /// Newest first.
 std::vector<fs::path> folders_of_weights(const fs::path& folder) {
-  std::vector<fs::path> found;
+  std::vector<std::pair<std::int64_t, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (step_of(entry.path()) >= 0) found.push_back(entry.path());
+    if (const auto step = step_of(entry.path())) found.emplace_back(*step, entry.path());
   }
-  std::sort(found.begin(), found.end(),
-            [](const fs::path& one, const fs::path& other) { return step_of(one) > step_of(other); });
-  return found;
+  std::sort(found.begin(), found.end(), std::greater<>());
+  std::vector<fs::path> folders;
+  for (auto& [step, path] : found) folders.push_back(std::move(path));
+  return folders;
 }
 
 void rotate_weights(const fs::path& folder, const WeightsRotation& rotation) {
@@ -60,7 +56,7 @@ void save_weights_only(const fs::path& folder, std::int64_t step, const std::vec
 
 void remove_weights(const fs::path& folder, std::int64_t step) {
   const fs::path path = folder / checkpoint_name(step);
-  if (fs::exists(path) && step_of(path) >= 0) remove_folder(path);
+  if (fs::exists(path) && step_of(path)) remove_folder(path);
 }
 
 }  // namespace lockstep::train
