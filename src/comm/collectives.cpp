@@ -5,6 +5,7 @@
 #include "c10d_handles.hpp"
 #include "errors.hpp"
 #include "lockstep/core/error.hpp"
+#include "operation_queue.hpp"
 #include "process_group_impl.hpp"
 
 namespace lockstep {
@@ -86,6 +87,15 @@ Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, Star
   return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
 }
 
+/// Not by c10d's dispatcher, which costs more than a small operation and has nothing to choose here.
+c10d::Backend& ProcessGroup::Impl::carrier_of(const at::Tensor& tensor) const {
+  return *connections->group->getBackend(tensor.device().type());
+}
+
+comm::AllReducesNow* ProcessGroup::Impl::reducer_of(const at::Tensor& tensor) const {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided ? connections->cpu_reducer : nullptr;
+}
+
 void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
   if (other >= 0 && other < members.size()) return;
   throw UsageError(std::string(operation) + ": " + role + " " + std::to_string(other) +
@@ -105,7 +115,7 @@ Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
   return impl_->launch(
-      "all_reduce", tensor, [&] { return impl_->connections->group->allreduce(tensors, options); }, finish);
+      "all_reduce", tensor, [&] { return impl_->carrier_of(tensor).allreduce(tensors, options); }, finish);
 }
 
 Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
@@ -115,7 +125,7 @@ Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   return impl_->launch("broadcast", tensor,
-                       [&] { return impl_->connections->group->broadcast(tensors, options); });
+                       [&] { return impl_->carrier_of(tensor).broadcast(tensors, options); });
 }
 
 Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
@@ -128,7 +138,7 @@ Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op)
   options.rootRank = root;
   if (rank() != root) finish = nullptr;
   return impl_->launch(
-      "reduce", tensor, [&] { return impl_->connections->group->reduce(tensors, options); }, finish);
+      "reduce", tensor, [&] { return impl_->carrier_of(tensor).reduce(tensors, options); }, finish);
 }
 
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
@@ -138,7 +148,7 @@ Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& in
   std::vector<Tensors> lists{outputs};
   Tensors inputs{input};
   return impl_->launch("all_gather", input,
-                       [&] { return impl_->connections->group->allgather(lists, inputs); });
+                       [&] { return impl_->carrier_of(input).allgather(lists, inputs); });
 }
 
 Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
@@ -151,7 +161,7 @@ Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const 
   at::Tensor to = output.view({-1});
   at::Tensor from = input.view({-1});
   return impl_->launch("all_gather_into_tensor", input,
-                       [&] { return impl_->connections->group->_allgather_base(to, from); });
+                       [&] { return impl_->carrier_of(input)._allgather_base(to, from); });
 }
 
 Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input, int root) const {
@@ -165,7 +175,7 @@ Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input,
   c10d::GatherOptions options;
   options.rootRank = root;
   return impl_->launch("gather", input,
-                       [&] { return impl_->connections->group->gather(lists, inputs, options); });
+                       [&] { return impl_->carrier_of(input).gather(lists, inputs, options); });
 }
 
 Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs, int root) const {
@@ -179,7 +189,7 @@ Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs
   c10d::ScatterOptions options;
   options.rootRank = root;
   return impl_->launch("scatter", output,
-                       [&] { return impl_->connections->group->scatter(outputs, lists, options); });
+                       [&] { return impl_->carrier_of(output).scatter(outputs, lists, options); });
 }
 
 Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
@@ -193,7 +203,7 @@ Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors&
   options.reduceOp = operation;
   return impl_->launch(
       "reduce_scatter", output,
-      [&] { return impl_->connections->group->reduce_scatter(outputs, lists, options); }, finish);
+      [&] { return impl_->carrier_of(output).reduce_scatter(outputs, lists, options); }, finish);
 }
 
 Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
@@ -211,7 +221,7 @@ Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const a
   options.reduceOp = operation;
   return impl_->launch(
       "reduce_scatter_tensor", output,
-      [&] { return impl_->connections->group->_reduce_scatter_base(to, from, options); }, finish);
+      [&] { return impl_->carrier_of(output)._reduce_scatter_base(to, from, options); }, finish);
 }
 
 Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
@@ -223,7 +233,7 @@ Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::T
   std::vector<std::int64_t> to_splits = output_split_sizes;
   std::vector<std::int64_t> from_splits = input_split_sizes;
   return impl_->launch("all_to_all_single", input, [&] {
-    return impl_->connections->group->alltoall_base(to, from, to_splits, from_splits);
+    return impl_->carrier_of(input).alltoall_base(to, from, to_splits, from_splits);
   });
 }
 
@@ -234,7 +244,7 @@ Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag
     throw UsageError("send: rank " + std::to_string(rank()) + " cannot send to itself");
   Tensors tensors{tensor};
   return impl_->launch("send", tensor,
-                       [&] { return impl_->connections->group->send(tensors, destination, tag); });
+                       [&] { return impl_->carrier_of(tensor).send(tensors, destination, tag); });
 }
 
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
@@ -243,14 +253,15 @@ Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) con
   if (source == rank())
     throw UsageError("recv: rank " + std::to_string(rank()) + " cannot receive from itself");
   Tensors tensors{tensor};
-  return impl_->launch("recv", tensor, [&] { return impl_->connections->group->recv(tensors, source, tag); });
+  return impl_->launch("recv", tensor, [&] { return impl_->carrier_of(tensor).recv(tensors, source, tag); });
 }
 
 int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
   check_in_one_piece("recv_any_source", tensor);
+  const comm::CallerWaits waits;
   Tensors tensors{tensor};
   Work work = impl_->launch("recv_any_source", tensor,
-                            [&] { return impl_->connections->group->recvAnysource(tensors, tag); });
+                            [&] { return impl_->carrier_of(tensor).recvAnysource(tensors, tag); });
   work.wait();
   return work.source_rank();
 }
@@ -259,61 +270,81 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
 // ------------------------------------------------------------------------------------------
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
-  all_reduce_async(tensor, op).wait();
+  comm::AllReducesNow* const now = impl_->reducer_of(tensor);
+  if (now == nullptr) {
+    const comm::CallerWaits waits;
+    return all_reduce_async(tensor, op).wait();
+  }
+  check_in_one_piece("all_reduce", tensor);
+  const auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
+  now->all_reduce_now(tensor, operation);
+  if (finish) finish();
 }
 
 void ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
+  const comm::CallerWaits waits;
   broadcast_async(tensor, root).wait();
 }
 
 void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op) const {
+  const comm::CallerWaits waits;
   reduce_async(tensor, root, op).wait();
 }
 
 Tensors ProcessGroup::all_gather(const at::Tensor& input) const {
+  const comm::CallerWaits waits;
   Tensors outputs = like(input, size());
   all_gather_async(outputs, input.contiguous()).wait();
   return outputs;
 }
 
 void ProcessGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) const {
+  const comm::CallerWaits waits;
   all_gather_into_tensor_async(output, input).wait();
 }
 
 Tensors ProcessGroup::gather(const at::Tensor& input, int root) const {
+  const comm::CallerWaits waits;
   Tensors outputs = rank() == root ? like(input, size()) : Tensors{};
   gather_async(outputs, input.contiguous(), root).wait();
   return outputs;
 }
 
 void ProcessGroup::scatter(const at::Tensor& output, const Tensors& inputs, int root) const {
+  const comm::CallerWaits waits;
   scatter_async(output, inputs, root).wait();
 }
 
 void ProcessGroup::reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
+  const comm::CallerWaits waits;
   reduce_scatter_async(output, inputs, op).wait();
 }
 
 void ProcessGroup::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
                                          ReduceOp op) const {
+  const comm::CallerWaits waits;
   reduce_scatter_tensor_async(output, input, op).wait();
 }
 
 void ProcessGroup::all_to_all(const Tensors& outputs, const Tensors& inputs) const {
+  const comm::CallerWaits waits;
   all_to_all_async(outputs, inputs).wait();
 }
 
 void ProcessGroup::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                                      const std::vector<std::int64_t>& output_split_sizes,
                                      const std::vector<std::int64_t>& input_split_sizes) const {
+  const comm::CallerWaits waits;
   all_to_all_single_async(output, input, output_split_sizes, input_split_sizes).wait();
 }
 
 void ProcessGroup::send(const at::Tensor& tensor, int destination, int tag) const {
+  const comm::CallerWaits waits;
   send_async(tensor, destination, tag).wait();
 }
 
 void ProcessGroup::recv(const at::Tensor& tensor, int source, int tag) const {
+  const comm::CallerWaits waits;
   recv_async(tensor, source, tag).wait();
 }
 

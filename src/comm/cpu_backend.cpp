@@ -1,9 +1,12 @@
 #include "cpu_backend.hpp"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "c10d_handles.hpp"
+#include "communication_cpu.hpp"
 #include "gloo_backend.hpp"
 #include "gloo_lane.hpp"
 #include "lockstep/core/error.hpp"
@@ -13,6 +16,7 @@
 namespace lockstep::comm {
 namespace {
 
+using Affinity = std::optional<std::vector<int>>;
 using BackendType = c10d::ProcessGroup::BackendType;
 
 /// More streams between two hosts than this fill no network better.
@@ -41,13 +45,15 @@ shm::Group::Joined join_memory(const Membership& members, const Store& store,
   StoreBoard board(store.with_prefix("shm"));
   return shm::Group::join({.members = {members.rank, members.names, members.who},
                            .timeout = options.timeout,
-                           .join_timeout = options.join_timeout},
+                           .join_timeout = options.join_timeout,
+                           .threads = at::get_num_threads()},
                           board);
 }
 
 CpuBackend make_local(const Membership& members, const Store& store, const ProcessGroupOptions& options,
-                      std::shared_ptr<shm::Group> group) {
+                      const Affinity& affinity, std::shared_ptr<shm::Group> group) {
   SharedMemory memory;
+  memory.cpu = communication_cpu(affinity, group->exchange());
   memory.carrier = std::make_shared<shm::MemoryCarrier>(*group);
   memory.group = std::move(group);
   memory.make_fallback = [members, store, options] { return make_gloo(members, store, options); };
@@ -73,7 +79,7 @@ std::unique_ptr<shm::Lane> make_lane(int number, const Membership& members, cons
 }
 
 CpuBackend make_spanning(const Membership& members, const Store& store, const ProcessGroupOptions& options,
-                         shm::Group::Joined joined) {
+                         const Affinity& affinity, shm::Group::Joined joined) {
   const std::shared_ptr<shm::Group> group = std::move(joined.group);
   shm::Hierarchy::Parts parts{.group = group,
                               .hosts = joined.hosts,
@@ -84,7 +90,8 @@ CpuBackend make_spanning(const Membership& members, const Store& store, const Pr
   SharedMemory memory{.group = group,
                       .carrier = std::make_shared<shm::Hierarchy>(std::move(parts)),
                       .flat = make_gloo(members, store, options),
-                      .make_fallback = nullptr};
+                      .make_fallback = nullptr,
+                      .cpu = communication_cpu(affinity, group->exchange())};
   return {BackendType::CUSTOM, make_shm_backend(members.rank, members.size(), std::move(memory))};
 }
 
@@ -94,13 +101,14 @@ CpuBackend make_cpu_backend(const Membership& members, const Store& store,
                             const ProcessGroupOptions& options) {
   const auto gloo = [&] { return CpuBackend{BackendType::GLOO, make_gloo(members, store, options)}; };
   if (options.backend == CommBackend::gloo) return gloo();
+  const Affinity affinity = communication_affinity(process_environment());
   auto joined = join_memory(members, store, options);
-  if (joined.obstacle.empty()) return make_local(members, store, options, std::move(joined.group));
+  if (joined.obstacle.empty()) return make_local(members, store, options, affinity, std::move(joined.group));
   if (options.backend == CommBackend::shm) {
     throw CommunicationError(members.who + ": the shm backend was asked for, but " + joined.obstacle +
                              ": use 'auto' or 'gloo'");
   }
-  return joined.group ? make_spanning(members, store, options, std::move(joined)) : gloo();
+  return joined.group ? make_spanning(members, store, options, affinity, std::move(joined)) : gloo();
 }
 
 }  // namespace lockstep::comm

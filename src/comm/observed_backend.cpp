@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "all_reduces_now.hpp"
+#include "lockstep/core/heartbeat.hpp"
 #include "tensor_facts.hpp"
 
 namespace lockstep::comm {
@@ -41,7 +43,7 @@ OperationFacts of_any_size(OperationFacts facts) {
   return facts;
 }
 
-class ObservedBackend final : public c10d::Backend {
+class ObservedBackend : public c10d::Backend {
  public:
   ObservedBackend(BackendPointer inner, std::shared_ptr<GroupObserver> observer, Ends ends)
       : Backend(inner->getRank(), inner->getSize()),
@@ -197,6 +199,9 @@ class ObservedBackend final : public c10d::Backend {
   void abort() override { inner_->abort(); }
   void shutdown() override { inner_->shutdown(); }
 
+ protected:
+  GroupObserver& observer() { return *observer_; }
+
  private:
   /// `message`: the tensors of one.
   template <class Start>
@@ -219,9 +224,31 @@ class ObservedBackend final : public c10d::Backend {
   Ends ends_;
 };
 
+class ObservedNow final : public ObservedBackend, public AllReducesNow {
+ public:
+  ObservedNow(BackendPointer inner, AllReducesNow& now, std::shared_ptr<GroupObserver> observer, Ends ends)
+      : ObservedBackend(std::move(inner), std::move(observer), ends), now_(now) {}
+
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) override {
+    const Ticket ticket = observer().begin(with_op(facts_of("all_reduce", tensor), op), true);
+    try {
+      const Heartbeat::Waiting beat(process_heartbeat(), "all_reduce", ticket.sequence);
+      now_.all_reduce_now(tensor, op);
+    } catch (...) {
+      observer().explain_and_rethrow(ticket);
+    }
+    observer().finish(ticket, true);
+  }
+
+ private:
+  AllReducesNow& now_;  // The inner backend's.
+};
+
 }  // namespace
 
 BackendPointer observed(BackendPointer backend, std::shared_ptr<GroupObserver> observer, Ends ends) {
+  if (auto* now = dynamic_cast<AllReducesNow*>(backend.get()))
+    return c10::make_intrusive<ObservedNow>(std::move(backend), *now, std::move(observer), ends);
   return c10::make_intrusive<ObservedBackend>(std::move(backend), std::move(observer), ends);
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "net/quiet_thread.hpp"
+#include "shm/processors.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -29,10 +30,39 @@ OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urge
   const Lock lock(mutex_);
   if (!worker_.joinable()) worker_ = net::quiet_thread([this] { work(); });
   entries_.push_back(entry);
+  if (CallerWaits::now()) return entry;
   last_added_ = Clock::now();
   urgent_ = urgent_ || urgent;
   if (urgent || dozing_) for_worker_.notify_one();
   return entry;
+}
+
+/// With the lock, when an operation has ended.
+void OperationQueue::leave_to_others() {
+  running_ = false;
+  if (entries_.empty()) urgent_ = stopping_;
+  ended_.notify_all();
+  if (has_work_for_worker()) for_worker_.notify_one();
+}
+
+void OperationQueue::run(const std::function<void()>& body) {
+  Lock lock(mutex_);
+  if (running_ || !entries_.empty()) {
+    lock.unlock();
+    const CallerWaits waits;
+    return wait(add(body, false));
+  }
+  running_ = true;
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    body();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  leave_to_others();
+  if (failure) std::rethrow_exception(failure);
 }
 
 /// Takes the front out of the queue and runs it without the lock.
@@ -50,12 +80,9 @@ void OperationQueue::run_next(Lock& lock) {
   }
   entry->body_ = nullptr;  // Tensors go while nobody is kept waiting for the lock.
   lock.lock();
-  running_ = false;
   entry->done_ = true;
   entry->failure_ = failure;
-  if (entries_.empty()) urgent_ = stopping_;
-  ended_.notify_all();
-  if (has_work_for_worker()) for_worker_.notify_one();
+  leave_to_others();
   if (!entry->then_) return;
   lock.unlock();
   entry->then_(failure);
@@ -110,6 +137,7 @@ void OperationQueue::await_work(Lock& lock) {
 }
 
 void OperationQueue::work() {
+  if (cpu_ >= 0) shm::bind_thread_to(cpu_);
   Lock lock(mutex_);
   while (!stopping_ || !entries_.empty() || running_) {
     if (has_work_for_worker()) {

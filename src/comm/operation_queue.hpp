@@ -8,8 +8,29 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace lockstep::comm {
+
+/// While one lives, its thread waits for each operation as soon as it has added it, and so runs it itself:
+/// waking the worker and being woken by it would cost more than many an operation. They nest. *Local*.
+class CallerWaits {
+ public:
+  CallerWaits() noexcept : before_(std::exchange(flag(), true)) {}
+  ~CallerWaits() { flag() = before_; }
+  CallerWaits(const CallerWaits&) = delete;
+  CallerWaits& operator=(const CallerWaits&) = delete;
+
+  static bool now() noexcept { return flag(); }
+
+ private:
+  static bool& flag() noexcept {
+    thread_local bool waits = false;
+    return waits;
+  }
+
+  bool before_;
+};
 
 /// Operations of one group, run one at a time in the order in which they were queued: by the thread that
 /// waits for one of them, or by a worker. Handing an operation to another thread costs more than a small
@@ -31,7 +52,8 @@ class OperationQueue {
   };
   using Handle = std::shared_ptr<Entry>;
 
-  OperationQueue() = default;
+  /// `cpu`: where the worker runs; -1: anywhere.
+  explicit OperationQueue(int cpu = -1) : cpu_(cpu) {}
   ~OperationQueue() { close(); }
   OperationQueue(const OperationQueue&) = delete;
   OperationQueue& operator=(const OperationQueue&) = delete;
@@ -39,8 +61,12 @@ class OperationQueue {
   /// Runs what is still queued, and ends the worker. Nothing may be added afterwards.
   void close();
 
-  /// `urgent`: the worker takes it at once, unless a thread that waits is faster.
+  /// `urgent`: the worker takes it at once, unless a thread that waits is faster, or the caller does
+  /// (CallerWaits).
   Handle add(std::function<void()> body, bool urgent);
+
+  /// Runs an operation in this thread, after those before it, and throws what it throws.
+  void run(const std::function<void()>& body);
 
   /// Returns when the operation has ended, and throws what it threw.
   void wait(const Handle& entry);
@@ -56,11 +82,12 @@ class OperationQueue {
   using Lock = std::unique_lock<std::mutex>;
 
   void run_next(Lock& lock);
+  void leave_to_others();
   void work();
-  void wake_worker();
   bool has_work_for_worker() const { return !entries_.empty() && !running_ && (urgent_ || overdue_); }
   void await_work(Lock& lock);
 
+  const int cpu_;
   std::mutex mutex_;
   std::condition_variable ended_;
   std::condition_variable for_worker_;

@@ -134,6 +134,11 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, 
   return comm::to_shared(std::move(group));
 }
 
+comm::AllReducesNow* cpu_reducer_of(c10d::ProcessGroup& group, const ProcessGroupOptions& options) {
+  if (options.backend == CommBackend::nccl) return nullptr;
+  return dynamic_cast<comm::AllReducesNow*>(group.getBackend(at::kCPU).get());
+}
+
 /// Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
 void abort_nccl(const c10d::ProcessGroup& group, const ProcessGroupOptions& options) noexcept {
   try {
@@ -206,8 +211,9 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
   auto group =
       comm::translated([&] { return make_group(members, group_store, options, observe, nccl_parent); },
                        [&] { return *who + ": setting up the process group failed"; });
+  auto* const reducer = cpu_reducer_of(*group, options);
   connections = std::make_unique<Connections>(Connections{
-      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group)});
+      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), reducer});
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
 }

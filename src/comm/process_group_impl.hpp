@@ -6,6 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "all_reduces_now.hpp"
 #include "group_observer.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "store_barrier.hpp"
@@ -20,6 +21,7 @@ struct Connections {
   Store store;                                     // The group's corner of it.
   comm::StoreBarrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;
+  comm::AllReducesNow* cpu_reducer = nullptr;  // The group's, for CPU tensors; null where it has none.
 };
 
 /// What a part of a group splits its NCCL communicator from; no backend: it makes one of its own.
@@ -43,6 +45,10 @@ struct ProcessGroup::Impl {
   Work launch(const char* name, const at::Tensor& tensor, Start&& start,
               std::function<void()> finish = nullptr);
 
+  /// What carries tensors on that device.
+  c10d::Backend& carrier_of(const at::Tensor& tensor) const;
+  /// Null: what carries it has no such way.
+  comm::AllReducesNow* reducer_of(const at::Tensor& tensor) const;
   /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
   void check_rank(const char* operation, const char* role, int other) const;
   /// Throws UsageError unless `tensors` has one entry a rank.

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "all_reduces_now.hpp"
 #include "lockstep/core/error.hpp"
 #include "observed_backend.hpp"
 #include "operation_queue.hpp"
@@ -48,18 +49,20 @@ shm::Reduction reduction_of(const c10d::ReduceOp& op) {
 
 shm::ConstBuffers constant(const std::vector<void*>& buffers) { return {buffers.data(), buffers.size()}; }
 
-class ShmBackend final : public c10d::Backend {
+class ShmBackend final : public c10d::Backend, public AllReducesNow {
  public:
   ShmBackend(int rank, int size, SharedMemory memory)
       : c10d::Backend(rank, size),
         memory_(std::move(memory)),
-        receives_(std::make_shared<Receives>(memory_.group)) {}
+        receives_(std::make_shared<Receives>(memory_.group)),
+        queue_(std::make_shared<OperationQueue>(memory_.cpu)) {}
   ~ShmBackend() override { queue_->close(); }
 
   const std::string getBackendName() const override { return memory_.flat ? "shm+gloo" : "shm"; }
   shm::Group& group() { return *memory_.group; }
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
@@ -108,7 +111,7 @@ class ShmBackend final : public c10d::Backend {
   SharedMemory memory_;
   BackendPointer fallback_;
   std::shared_ptr<Receives> receives_;
-  std::shared_ptr<OperationQueue> queue_ = std::make_shared<OperationQueue>();
+  std::shared_ptr<OperationQueue> queue_;
   std::atomic<std::uint64_t> queued_{0};
 };
 
@@ -127,6 +130,13 @@ WorkPointer ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions
   const auto reduction = reduction_of(options.reduceOp);
   return queue(OpType::ALLREDUCE, elements.bytes(), tensors,
                [=](shm::Carrier& carrier) { carrier.all_reduce(tensor.data_ptr(), elements, reduction); });
+}
+
+void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const Elements elements = elements_of("all_reduce", tensor);
+  const auto reduction = reduction_of(op);
+  ++queued_;
+  queue_->run([&] { memory_.carrier->all_reduce(tensor.data_ptr(), elements, reduction); });
 }
 
 WorkPointer ShmBackend::allreduce_coalesced(Tensors& tensors,

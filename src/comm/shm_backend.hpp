@@ -21,6 +21,7 @@ struct SharedMemory {
   /// Makes the backend for what shared memory cannot do (sparse tensors) where there is no `flat`; called by
   /// all ranks in the same operation.
   std::function<BackendPointer()> make_fallback;
+  int cpu = -1;  // Where the thread runs that communicates; -1: anywhere.
 };
 
 /// c10d's view of a group whose ranks share memory, at least some. Its destructor waits for what is still in

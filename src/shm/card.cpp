@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <initializer_list>
 #include <sstream>
 
@@ -12,6 +13,8 @@
 
 namespace lockstep::shm {
 namespace {
+
+constexpr int kMostThreads = 1 << 16;
 
 std::string random_word() {
   std::array<unsigned char, 16> bytes{};
@@ -41,19 +44,26 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-Card Card::make(const std::string& host) {
-  return {host.empty() ? host_identity() : host, own_host_name(), "lockstep-" + random_word(), random_word(),
-          own_cpus()};
+Card Card::make(const std::string& host, int threads) {
+  return {host.empty() ? host_identity() : host,
+          own_host_name(),
+          "lockstep-" + random_word(),
+          random_word(),
+          {own_cpus(), threads}};
 }
 
 Card Card::read(const std::string& text) {
   Card card;
-  read_lines(text, {&card.host, &card.host_name, &card.socket, &card.secret, &card.cpus});
+  std::string threads;
+  read_lines(text,
+             {&card.host, &card.host_name, &card.socket, &card.secret, &card.processors.cpus, &threads});
+  card.processors.threads = std::clamp(std::atoi(threads.c_str()), 1, kMostThreads);
   return card;
 }
 
 std::string Card::text() const {
-  return host + '\n' + host_name + '\n' + socket + '\n' + secret + '\n' + cpus;
+  return host + '\n' + host_name + '\n' + socket + '\n' + secret + '\n' + processors.cpus + '\n' +
+         std::to_string(processors.threads);
 }
 
 Verdict Verdict::read(const std::string& text) {

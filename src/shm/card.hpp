@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "shm/processors.hpp"
+
 namespace lockstep::shm {
 
 /// What a rank says of itself on the board.
@@ -10,10 +12,11 @@ struct Card {
   std::string host_name;  // For messages.
   std::string socket;     // Where it can be reached by those who might.
   std::string secret;     // Who knows it has read this.
-  std::string cpus;
+  Processors processors;
 
-  /// This rank's own, with new random words. `host`: where it says it is; empty: where it is.
-  static Card make(const std::string& host);
+  /// This rank's own, with new random words. `host`: where it says it is; empty: where it is. `threads`: how
+  /// many compute.
+  static Card make(const std::string& host, int threads);
   static Card read(const std::string& text);
   std::string text() const;
 };

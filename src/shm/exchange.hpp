@@ -33,6 +33,8 @@ class Exchange {
   net::Milliseconds timeout() const noexcept { return timeout_; }
   std::size_t staging_bytes() const noexcept { return layout().staging_bytes; }
   bool a_cpu_each() const noexcept { return meeting_.a_cpu_each; }
+  /// Where this rank's communication thread is to run; -1: anywhere.
+  int communication_cpu() const noexcept { return meeting_.communication_cpu; }
 
   /// Begins the next operation; its sequence number is filled in. `heap_offset`: where in this rank's heap
   /// the buffer lies, else -1.

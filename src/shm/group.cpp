@@ -18,6 +18,7 @@ Group::Joined Group::join(const GroupOptions& options, Board& board) {
   const Guest self{.rank = options.members.rank,
                    .size = options.members.size(),
                    .host = options.host,
+                   .threads = options.threads,
                    .deadline = net::Clock::now() + options.join_timeout,
                    .layout = [&](int ranks) {
                      const auto heap = options.heap_bytes == 0 ? fair_share(ranks) : options.heap_bytes;

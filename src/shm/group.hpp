@@ -34,6 +34,9 @@ struct GroupOptions {
   /// Ranks that say the same look whether they share memory. Empty: what the system says of kernel, network
   /// and user; tests play several hosts on one.
   std::string host = {};
+
+  /// How many threads of this rank compute, beside the one that communicates.
+  int threads = 1;
 };
 
 /// Ranks that share memory: all of those that wanted to join, or this rank's part of them. Ranks may be

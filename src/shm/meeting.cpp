@@ -46,7 +46,7 @@ class Introduction {
   void note_failure(const Step& step);
   Meeting conclude(const std::vector<Verdict>& verdicts);
   std::string obstacle(const std::vector<Verdict>& verdicts) const;
-  bool a_cpu_each(const std::vector<int>& ranks) const;
+  void share_out_cpus(Meeting& meeting) const;
   const Card& card(int rank) const { return cards_[static_cast<std::size_t>(rank)]; }
 
   const Guest& self_;
@@ -66,7 +66,7 @@ class Introduction {
 
 /// The listener is there before anybody can read of it.
 void Introduction::exchange_cards() {
-  const Card own = Card::make(self_.host);
+  const Card own = Card::make(self_.host, self_.threads);
   note_failure([&] { listener_ = listen_locally(own.socket); });
   everybody_.resize(static_cast<std::size_t>(self_.size));
   std::iota(everybody_.begin(), everybody_.end(), 0);
@@ -202,10 +202,14 @@ void Introduction::reach_all() {
   read_answers();
 }
 
-bool Introduction::a_cpu_each(const std::vector<int>& ranks) const {
-  std::vector<std::string> masks;
-  for (const int rank : ranks) masks.push_back(card(rank).cpus);
-  return count_cpus(masks) >= static_cast<int>(ranks.size());
+void Introduction::share_out_cpus(Meeting& meeting) const {
+  const std::vector<int>& ranks = meeting.hosts.mine();
+  std::vector<Processors> processors;
+  for (const int rank : ranks) processors.push_back(card(rank).processors);
+  meeting.a_cpu_each = count_cpus(processors) >= static_cast<int>(ranks.size());
+  const auto cpus = communication_cpus(processors);
+  const auto own = std::find(ranks.begin(), ranks.end(), self_.rank) - ranks.begin();
+  if (!cpus.empty()) meeting.communication_cpu = cpus[static_cast<std::size_t>(own)];
 }
 
 /// The first reason, in the order of ranks.
@@ -239,7 +243,7 @@ Meeting Introduction::conclude(const std::vector<Verdict>& verdicts) {
   for (const int rank : meeting.hosts.mine()) {
     meeting.peers.push_back(std::move(peers_[static_cast<std::size_t>(rank)]));
   }
-  meeting.a_cpu_each = a_cpu_each(meeting.hosts.mine());
+  share_out_cpus(meeting);
   return meeting;
 }
 

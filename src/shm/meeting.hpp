@@ -25,6 +25,7 @@ struct Meeting {
   std::vector<Peer> peers;              // Those who share memory with this rank, in rank order, itself among
                                         // them. None: nobody shares memory with anybody.
   bool a_cpu_each = false;              // All CPUs that they may use are at least as many as they are.
+  int communication_cpu = -1;           // Where this rank's communication thread is to run; -1: anywhere.
   Layout layout = {};                   // Of each one's segment.
   Hosts hosts = {};                     // Who shares memory with whom.
   std::vector<std::string> host_names;  // Of all ranks of the group.
@@ -35,6 +36,7 @@ struct Guest {
   int rank;
   int size;
   std::string host;  // See GroupOptions.
+  int threads;       // See GroupOptions.
   net::Deadline deadline;
   /// What a segment looks like when so many ranks may share memory.
   std::function<Layout(int ranks)> layout;

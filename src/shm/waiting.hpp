@@ -30,7 +30,7 @@ class Spinner {
 
  private:
   static constexpr int kMost = 2000;  // About the cost of sleeping and being woken.
-  static constexpr unsigned kRetry = 256;
+  static constexpr unsigned kRetry = 16;
 
   int budget_;
   unsigned waits_ = 0;

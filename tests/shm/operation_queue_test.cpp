@@ -38,6 +38,34 @@ TEST(OperationQueue, RunsWhatNobodyWaitsFor) {
   }
 }
 
+/// However large it is: nothing is won by waking another thread for it.
+TEST(OperationQueue, RunsInTheCallersThreadWhatTheCallerWaitsFor) {
+  OperationQueue queue;
+  queue.wait(queue.add([] {}, true));  // The worker is awake.
+  for (int i = 0; i < 100; ++i) {
+    std::thread::id ran_in;
+    const CallerWaits waits;
+    queue.wait(queue.add([&] { ran_in = std::this_thread::get_id(); }, true));
+    ASSERT_EQ(ran_in, std::this_thread::get_id());
+  }
+}
+
+TEST(OperationQueue, RunsAtOnceBehindWhatWasAdded) {
+  std::vector<int> order;
+  OperationQueue queue;
+  for (int i = 0; i < 100; ++i) {
+    const bool behind_another = i % 3 == 0;
+    if (behind_another) queue.add([&order, i] { order.push_back(2 * i); }, i % 2 == 0);
+    if (!behind_another) queue.run([&order, i] { order.push_back(2 * i); });
+    queue.run([&order, i] { order.push_back(2 * i + 1); });
+    ASSERT_EQ(order.size(), static_cast<std::size_t>(2 * i + 2));
+  }
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+  EXPECT_THROW(queue.run([] { throw std::runtime_error("no"); }), std::runtime_error);
+  queue.run([&] { order.clear(); });
+  EXPECT_TRUE(order.empty());
+}
+
 TEST(OperationQueue, HandsFailuresToWaitersAndCallbacks) {
   OperationQueue queue;
   const auto entry = queue.add([] { throw std::runtime_error("no"); }, false);

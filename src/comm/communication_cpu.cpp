@@ -1,0 +1,49 @@
+#include "communication_cpu.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr const char* kVariable = "LOCKSTEP_COMM_AFFINITY";
+constexpr int kHighest = 65535;
+
+int cpu_of(std::string_view digits, const std::string& value) {
+  int cpu = -1;
+  const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), cpu);
+  if (failure == std::errc() && stop == digits.data() + digits.size() && cpu >= 0 && cpu <= kHighest)
+    return cpu;
+  throw UsageError(std::string("environment variable ") + kVariable + "='" + value +
+                   "': expected auto, off, or CPU numbers with commas between, one for each rank of a host");
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> communication_affinity(const Environment& environment) {
+  const std::string value = find_variable(environment, kVariable).value_or("");
+  if (value.empty() || value == "auto") return std::nullopt;
+  std::vector<int> cpus;
+  if (value == "off") return cpus;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find(',', begin), value.size());
+    cpus.push_back(cpu_of(std::string_view(value).substr(begin, end - begin), value));
+    begin = end + 1;
+  }
+  return cpus;
+}
+
+int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::Exchange& exchange) {
+  if (!setting) return exchange.communication_cpu();
+  if (setting->empty()) return -1;
+  const auto place = static_cast<std::size_t>(exchange.rank());
+  if (place < setting->size()) return (*setting)[place];
+  throw UsageError(exchange.members().who + ": " + kVariable + " names " + std::to_string(setting->size()) +
+                   " CPUs, but this host has " + std::to_string(exchange.size()) + " ranks");
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+#include "shm/exchange.hpp"
+
+namespace lockstep::comm {
+
+/// What LOCKSTEP_COMM_AFFINITY says: `auto` (nothing here), `off` (no CPUs), or the CPUs of a host's
+/// communication threads, one for each of its ranks: "15,31". Throws UsageError for anything else.
+std::optional<std::vector<int>> communication_affinity(const Environment& environment);
+
+/// Where this rank's communication thread is to run; -1: anywhere. Throws UsageError when the setting names
+/// fewer CPUs than ranks.
+int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::Exchange& exchange);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,93 @@
+#include "shm/processors.hpp"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <future>
+
+#include "comm/communication_cpu.hpp"
+#include "comm/operation_queue.hpp"
+#include "groups.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+TEST(Processors, CountsThoseOfAllRanksOnce) {
+  EXPECT_EQ(count_cpus({{"f.", 1}}), 4);
+  EXPECT_EQ(count_cpus({{"3.", 1}, {"6.", 1}}), 3);
+  EXPECT_EQ(count_cpus({{"0.1.", 1}, {"8000000000000000.", 1}}), 2);
+  EXPECT_EQ(count_cpus({}), 0);
+}
+
+TEST(Processors, GivesEachCommunicationThreadACpuOfItsRank) {
+  EXPECT_EQ(communication_cpus({{"3.", 1}, {"c.", 1}}), (std::vector{1, 3}));
+  EXPECT_EQ(communication_cpus({{"ff.", 3}, {"ff00.", 7}}), (std::vector{7, 15}));
+  EXPECT_EQ(communication_cpus({{"0.3.", 1}}), (std::vector{65}));
+}
+
+/// Ranks that are not bound: each takes another one.
+TEST(Processors, GivesRanksWithTheSameCpusDifferentOnes) {
+  EXPECT_EQ(communication_cpus({{"ff.", 1}, {"ff.", 1}, {"ff.", 1}, {"ff.", 1}}), (std::vector{7, 6, 5, 4}));
+}
+
+TEST(Processors, GivesNoneWhereComputingNeedsThem) {
+  EXPECT_TRUE(communication_cpus({{"3.", 1}, {"3.", 1}}).empty());    // Two CPUs, two ranks.
+  EXPECT_TRUE(communication_cpus({{"f.", 4}}).empty());               // A thread on each.
+  EXPECT_TRUE(communication_cpus({{"ff.", 1}, {"ff.", 6}}).empty());  // One short.
+  // Enough together, but the second rank has none to spare.
+  EXPECT_TRUE(communication_cpus({{"ff.", 2}, {"100.", 1}}).empty());
+}
+
+cpu_set_t cpus_of_the_worker(comm::OperationQueue& queue) {
+  std::promise<cpu_set_t> seen;
+  queue.add(
+      [&] {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        sched_getaffinity(0, sizeof set, &set);
+        seen.set_value(set);
+      },
+      true);
+  return seen.get_future().get();
+}
+
+TEST(Processors, BindTheWorkerOfAQueue) {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &mine)) --last;
+  comm::OperationQueue bound(last), anywhere;
+  const cpu_set_t here = cpus_of_the_worker(bound);
+  EXPECT_EQ(CPU_COUNT(&here), 1);
+  EXPECT_TRUE(CPU_ISSET(last, &here));
+  const cpu_set_t there = cpus_of_the_worker(anywhere);
+  EXPECT_TRUE(CPU_EQUAL(&there, &mine));
+}
+
+TEST(CommunicationAffinity, IsReadFromTheEnvironment) {
+  const auto setting = [](const char* value) {
+    return comm::communication_affinity({{"LOCKSTEP_COMM_AFFINITY", value}});
+  };
+  EXPECT_FALSE(comm::communication_affinity({}));
+  EXPECT_FALSE(setting("auto"));
+  EXPECT_EQ(setting("off"), std::vector<int>{});
+  EXPECT_EQ(setting("15,31"), (std::vector{15, 31}));
+  for (const char* wrong : {"on", "1,", ",1", "-1", "1 2", "70000", "3,x"})
+    EXPECT_THROW(setting(wrong), UsageError) << wrong;
+}
+
+TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
+  testing::run_group(2, [](Group& group) {
+    const Exchange& exchange = group.exchange();
+    EXPECT_EQ(comm::communication_cpu(std::vector{7, 9}, exchange), exchange.rank() == 0 ? 7 : 9);
+    EXPECT_EQ(comm::communication_cpu(std::vector<int>{}, exchange), -1);
+    EXPECT_EQ(comm::communication_cpu(std::nullopt, exchange), exchange.communication_cpu());
+    if (exchange.rank() == 0) return;
+    EXPECT_THROW(comm::communication_cpu(std::vector{7}, exchange), UsageError);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::shm
