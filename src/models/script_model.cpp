@@ -2,8 +2,11 @@
 
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <set>
+#include <sstream>
 
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/model_file.hpp"
 
@@ -29,6 +32,47 @@ at::Tensor main_tensor(const c10::IValue& value) {
   }
   throw DataError("the TorchScript module returned a " + value.tagKind() +
                   ": expected a tensor, a tuple that begins with one, or a dictionary with 'logits'");
+}
+
+std::size_t ScriptModel::inputs() const {
+  const auto& arguments = module_.get_method("forward").function().getSchema().arguments();
+  const auto given = std::count_if(arguments.begin(), arguments.end(),
+                                   [](const auto& argument) { return !argument.default_value(); });
+  return static_cast<std::size_t>(given) - 1;  // The module itself is the first.
+}
+
+at::Tensor ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
+  const auto count = static_cast<std::ptrdiff_t>(std::min(inputs.size(), this->inputs()));
+  return main_tensor(module_.forward({inputs.begin(), inputs.begin() + count}));
+}
+
+void ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected,
+                             const std::string& what) {
+  const at::NoGradGuard no_grad;
+  const bool trains = module_.hasattr("training") && is_training();
+  at::Tensor result;
+  eval();
+  try {
+    std::vector<at::Tensor> zeros;
+    for (const auto& input : inputs) zeros.push_back(at::zeros_like(input));
+    result = forward(zeros);
+  } catch (const c10::Error& error) {
+    throw UsageError(what + ": " + error.what_without_backtrace());
+  } catch (const std::runtime_error& error) {
+    throw UsageError(what + ": " + error.what());
+  }
+  train(trains);
+  if (result.sizes() == expected) return;
+  std::ostringstream text;
+  text << what << ": expected a result of " << expected << " for " << inputs.front().sizes()
+       << ", but it returns " << result.sizes();
+  throw UsageError(text.str());
+}
+
+void ScriptModel::save(const std::filesystem::path& path) const {
+  std::ostringstream bytes;
+  module_.save(bytes);
+  write_atomically(path, bytes.view());
 }
 
 std::vector<at::Tensor> ScriptModel::parameters() const {

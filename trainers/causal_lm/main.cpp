@@ -9,14 +9,15 @@
 #include "model.hpp"
 #include "options.hpp"
 #include "text/program.hpp"
+#include "text/script.hpp"
 
 namespace {
 
 using lockstep::Accelerator;
 using lockstep::Trainer;
-namespace models = lockstep::models;
 
 void complete(Options& options) {
+  texts::check_script_options(options.model, options.tokenizer);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
@@ -32,26 +33,25 @@ void evaluate(Trainer& trainer) {
 int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   torch::manual_seed(options.seed);
-  models::Gpt2LMHeadModel model = make_model(options, tokenizer);
-  const std::int64_t block_size = block_size_of(options, model->config());
-  const Blocks blocks =
-      load_blocks(options, block_size, lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
+  const LanguageModel model = make_model(options, tokenizer);
+  const Blocks blocks = load_blocks(options, model.block_size,
+                                    lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   Trainer trainer(accelerator, options,
-                  {.model = adapt(model),
+                  {.model = model.adapter,
                    .train_dataset = blocks.train,
                    .eval_dataset = blocks.validation,
                    .compute_loss = token_loss,
                    .metrics = token_accuracy()});
-  accelerator.print("training on ", blocks.train->size(), " blocks of ", block_size, " tokens; ",
+  accelerator.print("training on ", blocks.train->size(), " blocks of ", model.block_size, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();
   if (output.preempted) return lockstep::kPreemptedExitCode;
   if (blocks.validation) evaluate(trainer);
-  texts::save(trainer, model, options.tokenizer);
+  model.save(trainer);
   if (!options.prompt.empty() && accelerator.is_main_process())
-    accelerator.print(sample(model, tokenizer, options, accelerator.device()));
+    accelerator.print(model.sample(accelerator.device()));
   accelerator.wait_for_everyone();
   return 0;
 }

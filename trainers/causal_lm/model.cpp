@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/gpt2.hpp"
 #include "text/files.hpp"
+#include "text/program.hpp"
+#include "text/script.hpp"
 #include "text/tokens.hpp"
 
 namespace {
@@ -34,9 +37,7 @@ texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
 }
 
-}  // namespace
-
-Gpt2LMHeadModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
+Gpt2LMHeadModel make_gpt2(const Options& options, const lockstep::Tokenizer& tokenizer) {
   if (options.model.empty()) return Gpt2LMHeadModel(new_config(options, tokenizer));
   const auto config = Gpt2Config::from_file(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
@@ -49,20 +50,6 @@ std::int64_t block_size_of(const Options& options, const Gpt2Config& config) {
   throw lockstep::UsageError("--block-size " + std::to_string(options.block_size) +
                              " is more than the model takes: " + std::to_string(config.n_positions) +
                              " tokens.");
-}
-
-std::shared_ptr<lockstep::ModelAdapter> adapt(const Gpt2LMHeadModel& model) {
-  return lockstep::adapt_model(model, [](auto& gpt2, const Batch& batch) {
-    return Batch{{"logits", gpt2(batch["input_ids"])}};
-  });
-}
-
-lockstep::Loss token_loss(const Batch& outputs, const Batch& batch) {
-  return texts::token_loss(predicted(outputs, batch));
-}
-
-std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() {
-  return texts::token_accuracy("accuracy", predicted);
 }
 
 std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, const Options& options,
@@ -81,4 +68,46 @@ std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, 
   const at::Tensor row = all.flatten().cpu();
   const auto* first = row.const_data_ptr<std::int64_t>();
   return tokenizer.decode({first, first + row.numel()});
+}
+
+std::vector<at::Tensor> inputs_of(const Batch& batch) { return {batch["input_ids"]}; }
+
+LanguageModel make_script(const Options& options, const lockstep::Tokenizer& tokenizer) {
+  if (options.block_size == 0)
+    throw lockstep::UsageError("--block-size is missing: the program " + options.model +
+                               " does not say how many tokens it takes.");
+  if (!options.prompt.empty() || options.from_scratch)
+    throw lockstep::UsageError("--prompt and --from-scratch are not for a program from Python.");
+  const auto words = static_cast<std::int64_t>(tokenizer.vocab_size());
+  auto script = texts::load_script(options.model, {texts::trial_tokens(options.block_size)},
+                                   {2, options.block_size, words});
+  const auto save = [script, &options](const lockstep::Trainer& trainer) {
+    texts::save_script(trainer, script, options.tokenizer);
+  };
+  return {texts::adapt_script(script, inputs_of), options.block_size, save, nullptr};
+}
+
+}  // namespace
+
+LanguageModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
+  if (texts::is_script(options.model)) return make_script(options, tokenizer);
+  Gpt2LMHeadModel model = make_gpt2(options, tokenizer);
+  auto adapter = lockstep::adapt_model(model, [](auto& gpt2, const Batch& batch) {
+    return Batch{{"logits", gpt2(batch["input_ids"])}};
+  });
+  const auto save = [model, &options](const lockstep::Trainer& trainer) {
+    texts::save(trainer, model, options.tokenizer);
+  };
+  const auto write = [model, &tokenizer, &options](const at::Device& device) {
+    return sample(model, tokenizer, options, device);
+  };
+  return {adapter, block_size_of(options, model->config()), save, write};
+}
+
+lockstep::Loss token_loss(const Batch& outputs, const Batch& batch) {
+  return texts::token_loss(predicted(outputs, batch));
+}
+
+std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() {
+  return texts::token_accuracy("accuracy", predicted);
 }

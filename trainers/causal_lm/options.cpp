@@ -12,10 +12,10 @@ const lockstep::OptionTable<Options>& option_table() {
           "torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
-          .add(
-              "model", &Options::model,
-              "Folder with config.json, the weights (model.safetensors) and the tokenizer. Without it, a new "
-              "model of the sizes below.")
+          .add("model", &Options::model,
+               "Folder with config.json, the weights (model.safetensors) and the tokenizer. Or a TorchScript "
+               "file from Python, which takes tokens [rows, tokens] and returns scores [rows, tokens, "
+               "vocabulary]. Without it, a new model of the sizes below.")
           .add("from-scratch", &Options::from_scratch,
                "Of --model, take the configuration and draw new weights.")
           .add("tokenizer", &Options::tokenizer,

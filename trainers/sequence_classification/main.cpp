@@ -2,14 +2,18 @@
 
 #include <torch/nn/functional/loss.h>
 
+#include <functional>
+
 #include "lockstep/core/prepare.hpp"
 #include "lockstep/core/program.hpp"
+#include "lockstep/data/tokenize.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 #include "rows.hpp"
 #include "text/program.hpp"
+#include "text/script.hpp"
 
 namespace {
 
@@ -41,6 +45,7 @@ class Scores final : public lockstep::EvaluationMetrics {
 
 void complete(Options& options) {
   if (options.model.empty()) throw lockstep::UsageError("--model is missing: name a model's folder.");
+  texts::check_script_options(options.model, options.tokenizer);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
 }
 
@@ -62,25 +67,56 @@ models::BertForSequenceClassification load_model(const Accelerator& accelerator,
   return model;
 }
 
-std::shared_ptr<lockstep::ModelAdapter> adapt(const models::BertForSequenceClassification& model) {
-  return lockstep::adapt_model(model, [](auto& bert, const Batch& batch) {
-    const at::Tensor logits = bert(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"]);
-    return Batch{{"loss", torch::nn::functional::cross_entropy(logits, batch["labels"])}, {"logits", logits}};
+std::vector<at::Tensor> inputs_of(const Batch& batch) {
+  return {batch["input_ids"], batch["attention_mask"], batch["token_type_ids"]};
+}
+
+/// A model as the training needs it: a BERT, or a program from Python.
+struct Classifier {
+  std::shared_ptr<lockstep::ModelAdapter> adapter;
+  std::function<void(const Trainer&)> save;
+};
+
+Classifier load_classifier(const Accelerator& accelerator, const Options& options, std::int64_t classes) {
+  if (texts::is_script(options.model)) {
+    const at::Tensor tokens = texts::trial_tokens(options.max_length);
+    auto script = texts::load_script(options.model, {tokens, tokens, tokens}, {2, classes});
+    return {texts::adapt_script(script, inputs_of), [script, &options](const Trainer& trainer) {
+              texts::save_script(trainer, script, options.tokenizer);
+            }};
+  }
+  auto model = load_model(accelerator, options, classes);
+  auto adapter = lockstep::adapt_model(model, [](auto& bert, const Batch& batch) {
+    return Batch{{"logits", bert(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])}};
   });
+  return {adapter,
+          [model, &options](const Trainer& trainer) { texts::save(trainer, model, options.tokenizer); }};
+}
+
+lockstep::Loss loss_of(const Batch& outputs, const Batch& batch) {
+  return {torch::nn::functional::cross_entropy(outputs["logits"], batch["labels"])};
+}
+
+/// The token that fills rows up, once it is clear that the model takes such tokens and so many.
+std::int64_t padding_of(const Options& options) {
+  if (texts::is_script(options.model))
+    return texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"});
+  const auto config = models::BertConfig::from_file(options.model);
+  check_lengths(config, options);
+  return config.pad_token_id;
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
-  const auto config = models::BertConfig::from_file(options.model);
-  check_lengths(config, options);
-  const Rows rows = load_rows(options, config.pad_token_id,
+  const Rows rows = load_rows(options, padding_of(options),
                               lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
-  auto model = load_model(accelerator, options, rows.classes.count);
+  const Classifier model = load_classifier(accelerator, options, rows.classes.count);
   Trainer trainer(accelerator, options,
-                  {.model = adapt(model),
+                  {.model = model.adapter,
                    .train_dataset = rows.train,
                    .eval_dataset = rows.validation,
+                   .compute_loss = loss_of,
                    .metrics = std::make_shared<Scores>(rows.classes.count)});
   accelerator.print("training on ", rows.train->size(), " texts of ", rows.classes.count, " classes; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
@@ -88,7 +124,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   if (rows.validation) {
     for (const auto& [name, value] : trainer.evaluate()) accelerator.print(name, " ", value);
   }
-  texts::save(trainer, model, options.tokenizer);
+  model.save(trainer);
   accelerator.wait_for_everyone();
   return 0;
 }

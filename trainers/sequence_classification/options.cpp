@@ -12,7 +12,9 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("model")
           .add("model", &Options::model,
                "Folder with config.json, the weights (model.safetensors) and the tokenizer. A classifier of "
-               "another number of classes, or none, is replaced by a new one.")
+               "another number of classes, or none, is replaced by a new one. Or a TorchScript file from "
+               "Python, which takes tokens [rows, tokens], their mask and their types, or the first of "
+               "these, and returns scores [rows, classes].")
           .add("tokenizer", &Options::tokenizer,
                "tokenizer.json, or a folder with the tokenizer's files; the one in --model where it is not "
                "given.")

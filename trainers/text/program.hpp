@@ -27,7 +27,7 @@ int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void
 /// Writes the model with its tokenizer into the output_dir: what Hugging Face's from_pretrained,
 /// batch_inference and these programs' --model read.
 template <class Model>
-void save(const lockstep::Trainer& trainer, Model& model, const std::string& tokenizer) {
+void save(const lockstep::Trainer& trainer, Model model, const std::string& tokenizer) {
   trainer.accelerator().on_main_process([&] {
     save_pretrained(model, trainer.args().output_dir);
     copy_tokenizer(tokenizer, trainer.args().output_dir);

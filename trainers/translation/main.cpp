@@ -5,12 +5,13 @@
 #include "lockstep/core/prepare.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/data/tokenize.hpp"
-#include "lockstep/models/bart.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "model.hpp"
 #include "options.hpp"
 #include "pairs.hpp"
 #include "text/program.hpp"
+#include "text/script.hpp"
 #include "text/tokens.hpp"
 
 namespace {
@@ -19,61 +20,12 @@ using lockstep::Accelerator;
 using lockstep::Batch;
 using lockstep::Tokenizer;
 using lockstep::Trainer;
-using lockstep::models::BartConfig;
-using lockstep::models::BartForConditionalGeneration;
-namespace models = lockstep::models;
 
 void complete(Options& options) {
+  texts::check_script_options(options.model, options.tokenizer);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
-}
-
-std::int64_t special(const Tokenizer& tokenizer, const char* name, const Options& options) {
-  if (const auto id = tokenizer.token_to_id(name)) return *id;
-  throw lockstep::DataError("the tokenizer " + options.tokenizer + " has no token " + name +
-                            ": a new model needs <s>, <pad> and </s>.");
-}
-
-BartConfig new_config(const Options& options, const Tokenizer& tokenizer) {
-  const std::int64_t end = special(tokenizer, "</s>", options);
-  return {.vocab_size = static_cast<std::int64_t>(tokenizer.vocab_size()),
-          .max_position_embeddings = std::max(options.max_source_length, options.max_target_length + 1),
-          .d_model = options.d_model,
-          .encoder_layers = options.layers,
-          .encoder_attention_heads = options.heads,
-          .encoder_ffn_dim = 4 * options.d_model,
-          .decoder_layers = options.layers,
-          .decoder_attention_heads = options.heads,
-          .decoder_ffn_dim = 4 * options.d_model,
-          .pad_token_id = special(tokenizer, "<pad>", options),
-          .bos_token_id = special(tokenizer, "<s>", options),
-          .eos_token_id = end,
-          .decoder_start_token_id = end};
-}
-
-void check_lengths(const BartConfig& config, const Options& options) {
-  const std::int64_t longest = std::max(options.max_source_length, options.max_target_length);
-  if (longest <= config.max_position_embeddings) return;
-  throw lockstep::UsageError("--max-source-length and --max-target-length must be at most " +
-                             std::to_string(config.max_position_embeddings) +
-                             ", what the model takes, but one is " + std::to_string(longest) + ".");
-}
-
-BartForConditionalGeneration make_model(const Options& options, const Tokenizer& tokenizer) {
-  torch::manual_seed(options.seed);
-  if (options.model.empty()) return BartForConditionalGeneration(new_config(options, tokenizer));
-  const auto config = BartConfig::from_file(options.model);
-  check_lengths(config, options);
-  texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
-  return models::load_bart(options.model);
-}
-
-std::shared_ptr<lockstep::ModelAdapter> adapt(const BartForConditionalGeneration& model) {
-  return lockstep::adapt_model(model, [config = model->config()](auto& bart, const Batch& batch) {
-    const at::Tensor decoder_ids = models::shift_right(batch["labels"], config);
-    return Batch{{"logits", bart(batch["input_ids"], batch["attention_mask"], decoder_ids)}};
-  });
 }
 
 /// After the tokens before them: the decoder's inputs are the labels, shifted.
@@ -96,11 +48,8 @@ struct Translations {
   std::vector<std::string> made, wanted;
 };
 
-Translations translate(BartForConditionalGeneration& model, const Tokenizer& tokenizer, const Batch& batch,
-                       const Options& options) {
-  const at::Tensor tokens =
-      models::generate(model, batch["input_ids"], batch["attention_mask"],
-                       {.max_new_tokens = options.max_target_length, .num_beams = options.num_beams});
+Translations translate(const TranslationModel& model, const Tokenizer& tokenizer, const Batch& batch) {
+  const at::Tensor tokens = model.generate(batch);
   const at::Tensor labels = batch["labels"].clamp_min(0);
   Translations texts;
   for (std::int64_t row = 0; row < batch.size(); ++row) {
@@ -113,20 +62,19 @@ Translations translate(BartForConditionalGeneration& model, const Tokenizer& tok
 }
 
 /// Translates the validation texts, each rank its share, and prints their BLEU.
-void evaluate_translations(Trainer& trainer, BartForConditionalGeneration& model, const Tokenizer& tokenizer,
+void evaluate_translations(Trainer& trainer, const TranslationModel& model, const Tokenizer& tokenizer,
                            const Pairs& pairs, const Options& options) {
   const Accelerator& accelerator = trainer.accelerator();
   const std::int64_t size = options.per_device_eval_batch_size;
   const auto ranks = static_cast<std::int64_t>(accelerator.num_processes());
   lockstep::metrics::Bleu bleu;
-  model->eval();
   for (std::int64_t begin = accelerator.process_index() * size; begin < pairs.validation->size();
        begin += ranks * size) {
     std::vector<std::int64_t> rows;
     for (auto row = begin; row < std::min(begin + size, pairs.validation->size()); ++row) rows.push_back(row);
     const std::vector<lockstep::SampleContext> contexts(rows.size());
     const Batch batch = pairs.validation->get_batch(rows, contexts).to(accelerator.device());
-    const Translations texts = translate(model, tokenizer, batch, options);
+    const Translations texts = translate(model, tokenizer, batch);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       bleu.update(texts.made[i], texts.wanted[i]);
       if (rows[i] < options.samples) accelerator.print("'", texts.made[i], "' for '", texts.wanted[i], "'");
@@ -137,13 +85,13 @@ void evaluate_translations(Trainer& trainer, BartForConditionalGeneration& model
 
 int train(const Accelerator& accelerator, const Options& options) {
   const Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
-  BartForConditionalGeneration model = make_model(options, tokenizer);
-  const Pairs pairs = load_pairs(options, model->config().pad_token_id,
+  const TranslationModel model = make_model(options, tokenizer);
+  const Pairs pairs = load_pairs(options, model.pad_token,
                                  lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   Trainer trainer(accelerator, options,
-                  {.model = adapt(model),
+                  {.model = model.adapter,
                    .train_dataset = pairs.train,
                    .eval_dataset = pairs.validation,
                    .compute_loss = loss,
@@ -153,9 +101,9 @@ int train(const Accelerator& accelerator, const Options& options) {
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;
   if (pairs.validation) {
     for (const auto& [name, value] : trainer.evaluate()) accelerator.print(name, " ", value);
-    evaluate_translations(trainer, model, tokenizer, pairs, options);
+    if (model.generate) evaluate_translations(trainer, model, tokenizer, pairs, options);
   }
-  texts::save(trainer, model, options.tokenizer);
+  model.save(trainer);
   accelerator.wait_for_everyone();
   return 0;
 }

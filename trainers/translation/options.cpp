@@ -12,10 +12,10 @@ const lockstep::OptionTable<Options>& option_table() {
           "torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
-          .add(
-              "model", &Options::model,
-              "Folder with config.json, the weights (model.safetensors) and the tokenizer. Without it, a new "
-              "model of the sizes below.")
+          .add("model", &Options::model,
+               "Folder with config.json, the weights (model.safetensors) and the tokenizer. Or a TorchScript "
+               "file from Python, which takes source tokens, their mask and target tokens and returns scores "
+               "[rows, target tokens, vocabulary]. Without it, a new model of the sizes below.")
           .add("tokenizer", &Options::tokenizer,
                "tokenizer.json, or a folder with the tokenizer's files, for both sides; the one in --model "
                "where it is not given. It must put an end token behind a text.")

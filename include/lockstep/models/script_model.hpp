@@ -3,7 +3,9 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/parallel/module_tensors.hpp"
 
@@ -41,12 +43,18 @@ class ScriptModel {
     return main_tensor(module_.forward({inputs...}));
   }
 
+  /// Of the first inputs() of these, for programs that may take fewer.
+  at::Tensor forward(const std::vector<at::Tensor>& inputs);
+  /// How many inputs forward has, those with a default value not counted.
+  std::size_t inputs() const;
+
   auto named_parameters() const { return module_.named_parameters(); }
   auto named_buffers() const { return module_.named_buffers(); }
   /// Those that are trained, each once.
   std::vector<at::Tensor> parameters() const;
 
   void to(const at::Device& device) { module_.to(device); }
+  void to(at::ScalarType dtype) { module_.to(dtype); }
   /// Nothing for a program that torch.jit.freeze has frozen: it has no modes.
   void train(bool on = true) {
     if (module_.hasattr("training")) module_.train(on);
@@ -54,6 +62,15 @@ class ScriptModel {
   void eval() { train(false); }
   bool is_training() const { return module_.is_training(); }
   ScriptModel deepcopy() const { return ScriptModel(module_.deepcopy()); }
+
+  /// Runs the program once on zeros like `inputs`, in evaluation mode, so that one that does not fit is found
+  /// out before the training. Throws UsageError, which begins with `what`, unless its main tensor has these
+  /// sizes.
+  void check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected, const std::string& what);
+
+  /// Writes the program with its weights, for Python's torch.jit.load and load_torch_script, whole or not at
+  /// all. Throws as AtomicFile does.
+  void save(const std::filesystem::path& path) const;
 
   torch::jit::Module& module() { return module_; }
 
