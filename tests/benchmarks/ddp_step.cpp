@@ -1,4 +1,5 @@
-// The C++ side of ddp_step.py: trains a model for some steps and, on rank 0, prints the milliseconds of each.
+// The C++ side of ddp_step.py: trains a model for some steps and, on rank 0, prints of each how it went and
+// its milliseconds.
 
 #include <torch/nn.h>
 #include <torch/optim.h>
@@ -26,7 +27,7 @@ struct Options {
   std::string backend = "auto";
   int steps = 20;
   int warmup = 5;
-  bool sync = true;
+  std::string sync = "yes";
   bool view = false;
 };
 
@@ -41,7 +42,11 @@ const lockstep::OptionTable<Options>& table() {
           .add("backend", &Options::backend, "What carries gradients between ranks.")
           .add("steps", &Options::steps, "Steps that are timed.")
           .add("warmup", &Options::warmup, "Steps before them.")
-          .add("sync", &Options::sync, "Average the gradients; without it, inside no_sync().")
+          .add("sync", &Options::sync,
+               "Average the gradients: yes; no: inside no_sync(); meet: so, and the ranks meet after "
+               "backward; "
+               "turns: no, meet, yes, no, ...",
+               one_of({"yes", "no", "meet", "turns"}))
           .add("view", &Options::view, "gradient_as_bucket_view.");
   return options;
 }
@@ -58,6 +63,16 @@ void add_hook(Ddp& ddp, const std::string& hook) {
   if (hook == "bf16") ddp.register_comm_hook(std::make_shared<lockstep::CompressHook>(at::kBFloat16));
 }
 
+const std::string& way_of(int step, const Options& options) {
+  static const std::string turns[] = {"no", "meet", "yes"};
+  return options.sync == "turns" ? turns[step % 3] : options.sync;
+}
+
+/// Waits for the other ranks, and sends nothing to speak of.
+void meet(const lockstep::Accelerator& accelerator) {
+  accelerator.process_group().all_reduce(at::zeros({1}));
+}
+
 template <class Model>
 void train(const lockstep::Accelerator& accelerator, const Options& options) {
   torch::manual_seed(1);
@@ -67,16 +82,18 @@ void train(const lockstep::Accelerator& accelerator, const Options& options) {
   auto [ddp, step] = accelerator.prepare(model, *optimizer);
   add_hook(ddp, options.hook);
   for (int i = 0; i < options.warmup + options.steps; ++i) {
+    const std::string& way = way_of(i, options);
     const auto begin = Clock::now();
     {
       std::optional<lockstep::DistributedDataParallelBase::NoSync> alone;
-      if (!options.sync) alone.emplace(ddp);
+      if (way != "yes") alone.emplace(ddp);
       accelerator.backward(torch::nn::functional::cross_entropy(ddp(example.first), example.second));
     }
+    if (way == "meet") meet(accelerator);
     step.step();
     step.zero_grad();
     const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-    if (i >= options.warmup) accelerator.print(took.count());
+    if (i >= options.warmup) accelerator.print(way, ' ', took.count());
   }
 }
 
