@@ -45,6 +45,8 @@ class Match {
   }
 
  private:
+  using Values = std::map<const void*, const at::Tensor*>;
+
   void add(const NamedTensor& entry) {
     const auto* key = entry.tensor.unsafeGetTensorImpl();
     targets_.emplace(key, entry.tensor);
@@ -64,12 +66,26 @@ class Match {
   void check(const NamedTensor& entry) {
     const auto found = values_.find(entry.tensor.unsafeGetTensorImpl());
     if (found == values_.end()) {
-      if (begins(entry.name, names_.new_heads)) {
-        report_.initialized.push_back(entry.name);
-      } else {
-        complaints_.add("'" + entry.name + "' (" + tensor_form(entry.tensor) + ") is missing");
-      }
+      check_new(entry);
     } else if (!fits(*found->second, entry.tensor)) {
+      check_replaced(entry, found);
+    }
+  }
+
+  void check_new(const NamedTensor& entry) {
+    if (begins(entry.name, names_.new_heads) || begins(entry.name, names_.replaced_heads)) {
+      report_.initialized.push_back(entry.name);
+    } else {
+      complaints_.add("'" + entry.name + "' (" + tensor_form(entry.tensor) + ") is missing");
+    }
+  }
+
+  void check_replaced(const NamedTensor& entry, Values::iterator found) {
+    if (begins(entry.name, names_.replaced_heads)) {
+      report_.initialized.push_back(entry.name);
+      report_.unused.push_back(find(entry.name)->first);
+      values_.erase(found);
+    } else {
       complaints_.add("'" + entry.name + "' is " + tensor_form(*found->second) + ", expected " +
                       tensor_form(entry.tensor));
     }
@@ -91,7 +107,7 @@ class Match {
   const TensorMap& file_;
   const PretrainedNames& names_;
   std::map<const void*, at::Tensor> targets_;
-  std::map<const void*, const at::Tensor*> values_;
+  Values values_;
   std::set<std::string> used_;
   Complaints complaints_;
   PretrainedReport report_;

@@ -160,6 +160,21 @@ class SlurmTest(jobs.JobTest):
         second = self.completed(self.cluster.submit(self.template("data-pipeline"), self.probe, "order", "DATA", **variables))
         self.assertIn("prepared already", second)
 
+    def test_data_pipeline_of_cifar_10(self):
+        """The command line of docs/image_classification.md, on fewer images."""
+        source = self.folder("cifar-10")
+        for name, count in (("data_batch_1.bin", 36), ("test_batch.bin", 9)):
+            with open(os.path.join(source, name), "wb") as file:
+                file.write(b"".join(bytes([record % 10]) + bytes([25 * (record % 10)]) * 3 * 32 * 32 for record in range(count)))
+        with open(os.path.join(self.source, "docs", "image_classification.md"), encoding="utf-8") as page:
+            line = re.search(r"sbatch data-pipeline.sbatch ((?:.*\\\n)*.*)", page.read())[1].replace("\\\n", " ")
+        output = self.completed(self.cluster.submit(
+            self.template("data-pipeline"), *line.split(), "--epochs", "1", "--batch-size", "8", DATA_SOURCE=source,
+            DATA_CACHE=os.path.join(self.cluster.folder, "cache", "cifar-10")))
+        self.assertEqual(len(set(re.findall(r"(\S+): staged ", output))), 2, output)
+        self.assertIn("training on 32 images, validating on 4, testing on 9; 4 rank(s)", output)
+        self.assertIn("test accuracy", output)
+
     def test_prepare_stage_train(self):
         rows = self.folder("rows") + ".csv"
         with open(rows, "w", encoding="utf-8") as file:

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "image_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/idx.hpp"
 
 namespace {
 
-using lockstep::DataError;
+using lockstep::Batch;
 using lockstep::Dataset;
+using lockstep::Subset;
 using lockstep::UsageError;
 namespace fs = std::filesystem;
 
@@ -25,74 +26,78 @@ fs::path own_digits() {
     if (fs::is_directory(folder / place)) return (folder / place).lexically_normal();
   }
   throw UsageError("the digits that come with Lockstep are not beside " + folder.string() +
-                   ": name a folder of IDX files with --data");
+                   ": name a folder of images with --data");
 }
 
-fs::path only_file(const fs::path& folder, const std::string& ending) {
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().ends_with(ending)) found.push_back(entry.path());
-  }
-  if (found.size() == 1) return found.front();
-  throw UsageError("--data " + folder.string() + ": expected one file *" + ending + ", but there are " +
-                   std::to_string(found.size()));
-}
+constexpr double kTestFraction = 0.2;
 
-at::Tensor read_images(const fs::path& path) {
-  at::Tensor images = lockstep::read_idx(path);
-  if (images.dim() != 3 || images.scalar_type() != torch::kByte || images.numel() == 0) {
-    throw DataError(path.string() +
-                    ": expected unsigned bytes in three dimensions [images, height, width], none of 0");
-  }
-  images = images.unsqueeze(1).to(torch::kFloat);
-  return images / images.max().clamp_min(1);
-}
-
-at::Tensor read_labels(const fs::path& path, std::int64_t count) {
-  const at::Tensor labels = lockstep::read_idx(path);
-  if (labels.dim() != 1 || labels.scalar_type() != torch::kByte || labels.size(0) != count) {
-    throw DataError(path.string() + ": expected " + std::to_string(count) +
-                    " unsigned bytes in one dimension, a label for each image");
-  }
-  return labels.to(torch::kLong);
-}
-
-std::array<std::int64_t, 3> part_sizes(std::int64_t count, const Options& options) {
+/// How many of `count` images are for training, for validation and for the test; none for the test where it
+/// has images of its own.
+std::array<std::int64_t, 3> part_sizes(std::int64_t count, bool own_test, const Options& options) {
   const auto share = [&](double fraction) {
     return static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(count)));
   };
   const std::int64_t validation = share(options.validation_fraction);
-  const std::int64_t test = share(options.test_fraction);
+  const std::int64_t test = own_test ? 0 : share(options.test_fraction.value_or(kTestFraction));
   const std::int64_t train = count - validation - test;
-  if (train < 1 || validation < 1 || test < 1) {
-    throw UsageError("--validation-fraction and --test-fraction split " + std::to_string(count) +
-                     " images into " + std::to_string(train) + " for training, " +
-                     std::to_string(validation) + " for validation and " + std::to_string(test) +
-                     " for the test: each needs at least one");
-  }
-  return {train, validation, test};
+  if (train >= 1 && validation >= 1 && (own_test || test >= 1)) return {train, validation, test};
+  throw UsageError(std::string(own_test ? "--validation-fraction splits "
+                                        : "--validation-fraction and --test-fraction split ") +
+                   std::to_string(count) + " images into " + std::to_string(train) + " for training, " +
+                   std::to_string(validation) + " for validation" +
+                   (own_test ? "" : " and " + std::to_string(test) + " for the test") +
+                   ": each needs at least one");
+}
+
+/// Bytes stay bytes until they are handed out: a quarter of the memory.
+std::shared_ptr<const Dataset> dataset_of(const Batch& batch, std::int64_t white) {
+  constexpr std::int64_t kLargestByte = 255;
+  at::Tensor images = batch["image"];
+  if (white != kLargestByte) images = images.to(torch::kFloat) / white;
+  return std::make_shared<lockstep::TensorDataset>(Batch{{"image", images}, {"label", batch["label"]}});
+}
+
+fs::path data_folder(const Options& options) {
+  const fs::path folder = options.data.empty() ? own_digits() : fs::path(options.data);
+  if (!fs::is_directory(folder)) throw UsageError("--data " + folder.string() + " is no folder");
+  return folder;
+}
+
+void check_test_fraction(const ImageFiles& files, const Options& options) {
+  if (files.test && options.test_fraction)
+    throw UsageError("--test-fraction: the data have images of their own to test on; leave it out");
+}
+
+at::Tensor images_of(const Batch& batch, const Subset& part) {
+  return batch["image"].index_select(0, torch::tensor(part.indices()));
 }
 
 }  // namespace
 
 Images load_images(const Options& options) {
-  const fs::path folder = options.data.empty() ? own_digits() : fs::path(options.data);
-  if (!fs::is_directory(folder)) throw UsageError("--data " + folder.string() + " is no folder");
-  const at::Tensor images = read_images(only_file(folder, "-images-idx3-ubyte"));
-  const at::Tensor labels = read_labels(only_file(folder, "-labels-idx1-ubyte"), images.size(0));
-  const auto all =
-      std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"image", images}, {"label", labels}});
-  const auto parts = lockstep::random_split(all, part_sizes(images.size(0), options), options.seed);
-  return {.train = parts[0],
-          .validation = parts[1],
-          .test = parts[2],
-          .height = images.size(2),
-          .width = images.size(3),
-          .classes = labels.max().item<std::int64_t>() + 1};
+  const ImageFiles files = read_image_folder(data_folder(options));
+  check_test_fraction(files, options);
+  const at::Tensor& pixels = files.train["image"];
+  const auto sizes = part_sizes(pixels.size(0), files.test.has_value(), options);
+  const auto parts = lockstep::random_split(dataset_of(files.train, files.white), sizes, options.seed);
+  ChannelStatistics statistics;
+  if (options.normalize) statistics = channel_statistics(images_of(files.train, *parts[0]), files.white);
+  const auto evaluated = [&](const std::shared_ptr<const Dataset>& dataset) {
+    return lockstep::transformed(dataset, "image", evaluation_transform(options, statistics));
+  };
+  const lockstep::ImageSize size{pixels.size(2), pixels.size(3)};
+  return {.train = lockstep::transformed(parts[0], "image", training_transform(options, statistics, size)),
+          .validation = evaluated(parts[1]),
+          .test = evaluated(files.test ? dataset_of(*files.test, files.white) : parts[2]),
+          .channels = pixels.size(1),
+          .height = options.resize > 0 ? options.resize : size.height,
+          .width = options.resize > 0 ? options.resize : size.width,
+          .classes = files.classes,
+          .statistics = statistics};
 }
 
 std::shared_ptr<const Dataset> share_of(const std::shared_ptr<const Dataset>& dataset, int rank, int size) {
   std::vector<std::int64_t> indices;
   for (std::int64_t index = rank; index < dataset->size(); index += size) indices.push_back(index);
-  return std::make_shared<lockstep::Subset>(dataset, std::move(indices));
+  return std::make_shared<Subset>(dataset, std::move(indices));
 }

@@ -6,21 +6,25 @@
 
 #include "lockstep/data/dataset.hpp"
 #include "options.hpp"
+#include "transforms.hpp"
 
 /// Labelled images, and their disjoint parts.
 struct Images {
   std::shared_ptr<const lockstep::Dataset> train;
   std::shared_ptr<const lockstep::Dataset> validation;
   std::shared_ptr<const lockstep::Dataset> test;
+  std::int64_t channels = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::int64_t classes = 0;
+  /// Of the images to train on; empty where they are not normalized.
+  ChannelStatistics statistics = {};
 };
 
 /// Reads the folder that the options name and splits it by their seed: the same parts on every rank. Samples
-/// have "image", floating point [1, height, width] from 0 to 1, and "label", an integer from 0 to classes
-/// - 1. Throws UsageError when there is no such folder or a part would be empty, DataError for files that do
-/// not fit.
+/// have "image", floating point [channels, height, width], and "label", an integer from 0 to classes - 1.
+/// Pixels are from 0 to 1 before they are normalized; only the images to train on are augmented. Throws
+/// UsageError when there is no such folder or a part would be empty, DataError for files that do not fit.
 Images load_images(const Options& options);
 
 /// Every `size`-th sample from `rank` on: together, the ranks see each sample exactly once.

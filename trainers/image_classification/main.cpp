@@ -1,10 +1,11 @@
-// Trains a small convolutional network on handwritten digits, on one rank or on many.
+// Trains a network to tell what is on images, on one rank or on many.
 
 #include <iostream>
 
 #include "images.hpp"
 #include "lockstep/core/prepare.hpp"
 #include "lockstep/core/program.hpp"
+#include "models.hpp"
 #include "options.hpp"
 #include "training.hpp"
 
@@ -17,9 +18,13 @@ int run(int argc, char** argv) {
     return 0;
   }
   const Options& options = parsed.options;
+  check_model(options);
+  const auto precision =
+      options.mixed_precision == "bf16" ? lockstep::MixedPrecision::bf16 : lockstep::MixedPrecision::no;
   const lockstep::Accelerator accelerator({.device = options.device,
                                            .backend = lockstep::comm_backend_from(options.backend),
-                                           .timeout = std::chrono::seconds(options.timeout)});
+                                           .timeout = std::chrono::seconds(options.timeout),
+                                           .gradients = {.mixed_precision = precision}});
   const Images images = accelerator.main_process_first([&] { return load_images(options); });
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;

@@ -11,10 +11,9 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
-#include "lockstep/models/script_model.hpp"
-#include "lockstep/models/small_conv_net.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/checkpoints.hpp"
+#include "models.hpp"
 #include "tally.hpp"
 
 namespace {
@@ -24,8 +23,6 @@ using lockstep::Batch;
 using lockstep::Checkpoints;
 using lockstep::DataLoader;
 using lockstep::ProgressBar;
-using lockstep::models::ScriptModel;
-using lockstep::models::SmallConvNet;
 namespace F = torch::nn::functional;
 
 /// How often the sums are read for the bar: reading waits for the device.
@@ -46,6 +43,16 @@ void show(ProgressBar& bar, const Tally& tally, const Accelerator& accelerator) 
   }
   bar.set_metric("loss", loss);
   bar.set_metric("accuracy", tally.accuracy());
+}
+
+/// Who uses the model has to do the same to his images.
+void print_statistics(const Accelerator& accelerator, const ChannelStatistics& statistics) {
+  std::string text;
+  for (std::size_t channel = 0; channel < statistics.mean.size(); ++channel) {
+    text += (channel == 0 ? "" : ", ") + to_text(statistics.mean[channel]) + " / " +
+            to_text(statistics.std[channel]);
+  }
+  if (!text.empty()) accelerator.print("normalized by mean / standard deviation: ", text);
 }
 
 /// The learning rate falls linearly to 0 over the whole training.
@@ -97,6 +104,21 @@ bool train_epoch(const Training<Model>& training) {
   return false;
 }
 
+/// What is evaluated is what is saved: running means of batch normalization that ranks have of their own
+/// become rank 0's, as the next step of the training makes them too.
+template <class Model>
+void take_buffers_of_main(const Accelerator& accelerator, Model& model) {
+  for (const auto& [name, tensor] : lockstep::parallel::named_buffers_of(model))
+    tensor.copy_(accelerator.broadcast(tensor));
+}
+
+/// On this rank alone, in what numbers a prepared model would compute.
+template <class Model>
+at::Tensor scores_of(const Accelerator& accelerator, Model& model, const at::Tensor& images) {
+  const auto cast = accelerator.autocast();
+  return lockstep::parallel::call(model, images).to(torch::kFloat);
+}
+
 /// Every sample once, whatever the number of ranks: each rank its own share, without padding.
 template <class Model>
 Tally evaluate(const Accelerator& accelerator, Model& model,
@@ -104,11 +126,12 @@ Tally evaluate(const Accelerator& accelerator, Model& model,
   const torch::NoGradGuard no_grad;
   DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
                      {.batch_size = options.batch_size, .num_workers = options.num_workers});
+  take_buffers_of_main(accelerator, model);
   lockstep::parallel::module_of(model).eval();
   Tally tally(accelerator);
   for (auto& batch : batches) {
     const Batch here = batch.to(accelerator.device());
-    const at::Tensor logits = lockstep::parallel::call(model, here["image"]);
+    const at::Tensor logits = scores_of(accelerator, model, here["image"]);
     tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]));
   }
   lockstep::parallel::module_of(model).train();
@@ -126,30 +149,6 @@ void check_output_folder(const std::filesystem::path& folder) {
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
 
-/// A program from Python is tried before it is trained: what it takes and returns is known to it alone.
-ScriptModel load_model(const Images& images, const Options& options) {
-  ScriptModel model(options.model);
-  const torch::NoGradGuard no_grad;
-  const auto misfit = [&](const std::string& why) {
-    return lockstep::UsageError("--model " + options.model + " does not fit images [2, 1, " +
-                                std::to_string(images.height) + ", " + std::to_string(images.width) +
-                                "] of " + std::to_string(images.classes) + " classes: " + why);
-  };
-  at::Tensor scores;
-  model.eval();
-  try {
-    scores = model.forward(torch::zeros({2, 1, images.height, images.width}));
-  } catch (const c10::Error& error) {
-    throw misfit(error.what_without_backtrace());
-  } catch (const std::runtime_error& error) {
-    throw misfit(error.what());
-  }
-  model.train();
-  if (scores.sizes() == at::IntArrayRef({2, images.classes})) return model;
-  throw misfit("it returns a tensor of " + std::to_string(scores.dim()) + " dimensions with " +
-               std::to_string(scores.numel()) + " numbers for 2 images");
-}
-
 template <class Model>
 int train_and_test(const Accelerator& accelerator, Model model, const Images& images,
                    const Options& options) {
@@ -162,6 +161,7 @@ int train_and_test(const Accelerator& accelerator, Model model, const Images& im
   auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
   Tally tally(accelerator);
   accelerator.register_for_checkpointing("tally", tally);
+  print_statistics(accelerator, images.statistics);
   accelerator.print("training on ", images.train->size(), " images, validating on ",
                     images.validation->size(), ", testing on ", images.test->size(), "; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
@@ -195,9 +195,6 @@ int train_and_test(const Accelerator& accelerator, Model model, const Images& im
 int train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
   accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
   torch::manual_seed(options.seed);
-  if (!options.model.empty())
-    return train_and_test(accelerator, load_model(images, options), images, options);
-  const SmallConvNet model(lockstep::models::SmallConvNetOptions{
-      .height = images.height, .width = images.width, .classes = images.classes});
-  return train_and_test(accelerator, model, images, options);
+  return with_model(accelerator, images, options,
+                    [&](const auto& model) { return train_and_test(accelerator, model, images, options); });
 }

@@ -18,6 +18,9 @@ struct PretrainedNames {
   std::string base_prefix = {};
   /// Beginnings of the model's names that a file may lack: a new head keeps the values that it was made with.
   std::vector<std::string> new_heads = {};
+  /// Beginnings of names that the file may lack or have in another shape: a head of other classes is replaced
+  /// by the new one of the model, which keeps its values.
+  std::vector<std::string> replaced_heads = {};
   /// Beginnings of the file's names that a model may lack: the heads of other tasks.
   std::vector<std::string> other_heads = {};
   /// Ends of names in the file that hold no weights: masks and positions that old versions wrote.

@@ -18,6 +18,7 @@
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/pretrained.hpp"
 #include "lockstep/models/resnet.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -352,6 +353,27 @@ TEST(Pretrained, AHeadOfOtherClassesIsNew) {
   BertModel body = load_bert(folder.path());
   EXPECT_TRUE(at::equal(body->named_parameters()["pooler.dense.weight"],
                         bert->named_parameters()["bert.pooler.dense.weight"]));
+}
+
+std::vector<NamedTensor> tensors_of(ResNet& model) {
+  auto tensors = parallel::named_parameters_of(model);
+  for (auto& buffer : parallel::named_buffers_of(model)) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
+TEST(Pretrained, AReplacedHeadNeedNotBeOfTheFilesShape) {
+  const testing::TemporaryFolder folder;
+  ResNet saved(ResNetOptions::resnet18(4)), model(ResNetOptions::resnet18(7));
+  save_pretrained(folder.path(), tensors_of(saved), "{}");
+  const at::Tensor head = model->named_parameters()["fc.weight"].detach().clone();
+  const PretrainedReport report =
+      load_pretrained(folder.path(), tensors_of(model), {.replaced_heads = {"fc."}});
+  EXPECT_EQ(report.initialized, (std::vector<std::string>{"fc.weight", "fc.bias"}));
+  EXPECT_EQ(report.unused, report.initialized);
+  EXPECT_TRUE(at::equal(model->named_parameters()["fc.weight"], head));
+  EXPECT_TRUE(
+      at::equal(model->named_parameters()["conv1.weight"], saved->named_parameters()["conv1.weight"]));
+  EXPECT_THROWS(load_pretrained(folder.path(), tensors_of(model)), DataError, "'fc.bias' is ");
 }
 
 TEST(Pretrained, WhatDoesNotFitIsNamed) {

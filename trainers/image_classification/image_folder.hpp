@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "lockstep/data/batch.hpp"
+
+/// Labelled images as the files of a folder have them: batches of "image", uint8 [images, channels, height,
+/// width], and "label", int64 from 0 to classes - 1.
+struct ImageFiles {
+  lockstep::Batch train;
+  /// Where the folder has images of its own to test on.
+  std::optional<lockstep::Batch> test = std::nullopt;
+  std::int64_t classes = 0;
+  /// The byte that is 1 in floating point.
+  std::int64_t white = 255;
+};
+
+/// Reads a folder whose files' names tell what is in it:
+///   - a file *-images-idx3-ubyte and one *-labels-idx1-ubyte;
+///   - two such pairs, *train-... and *t10k-... (or *test-...): MNIST, and what is made like it;
+///   - data_batch_*.bin, with or without test_batch.bin: CIFAR-10's binary version.
+/// *Local*. Throws UsageError for a folder of none or several of these, DataError for files that do not fit.
+ImageFiles read_image_folder(const std::filesystem::path& folder);

@@ -1,0 +1,120 @@
+#include "models.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/pretrained.hpp"
+
+namespace {
+
+using lockstep::Accelerator;
+using lockstep::UsageError;
+using lockstep::models::ResNet;
+using lockstep::models::ResNetOptions;
+using lockstep::models::ScriptModel;
+using lockstep::models::SmallConvNet;
+
+constexpr const char* kResNet18 = "resnet18";
+constexpr const char* kResNet50 = "resnet50";
+/// Images of up to so many pixels would be next to nothing after ImageNet's first layers.
+constexpr std::int64_t kSmallImage = 64;
+
+/// Layers whose names begin with `head` are new where the file's are for other classes.
+template <class Model>
+void begin_with_weights(const Accelerator& accelerator, Model& model, const std::string& head,
+                        const Options& options) {
+  if (options.weights.empty()) return;
+  auto tensors = lockstep::parallel::named_parameters_of(model);
+  for (auto& buffer : lockstep::parallel::named_buffers_of(model)) tensors.push_back(std::move(buffer));
+  const auto report = lockstep::models::load_pretrained(options.weights, tensors, {.replaced_heads = {head}});
+  for (const auto& name : report.initialized) accelerator.print("new: ", name);
+}
+
+/// Batch normalization takes the variance over a batch's pixels: a single one has none. Better said now than
+/// at the end of the first epoch.
+void check_batches(const Accelerator& accelerator, const Images& images, const Options& options) {
+  // Three times the sides are halved.
+  constexpr std::int64_t kOnePixelInTheEnd = 8;
+  if (std::max(images.height, images.width) > kOnePixelInTheEnd) return;
+  // With several ranks all batches are filled up.
+  const bool last_is_single =
+      accelerator.num_processes() == 1 && images.train->size() % options.batch_size == 1;
+  if (options.batch_size > 1 && !last_is_single) return;
+  throw UsageError("--batch-size " + std::to_string(options.batch_size) + " leaves a batch of one out of " +
+                   std::to_string(images.train->size()) + " images, from which --model " + options.model +
+                   " cannot learn at " + std::to_string(images.height) + " x " +
+                   std::to_string(images.width) + " pixels: choose another");
+}
+
+/// What a program from Python makes of two black images; what it takes and returns is known to it alone.
+at::Tensor tried(ScriptModel& model, const Images& images) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const at::Tensor scores = model.forward(torch::zeros({2, images.channels, images.height, images.width}));
+  model.train();
+  return scores;
+}
+
+UsageError script_misfit(const Images& images, const Options& options, const std::string& why) {
+  return UsageError("--model " + options.model + " does not fit images [2, " +
+                    std::to_string(images.channels) + ", " + std::to_string(images.height) + ", " +
+                    std::to_string(images.width) + "] of " + std::to_string(images.classes) +
+                    " classes: " + why);
+}
+
+}  // namespace
+
+ModelKind model_kind(const Options& options) {
+  if (options.model.empty() || options.model == "small") return ModelKind::small;
+  if (options.model == kResNet18 || options.model == kResNet50) return ModelKind::resnet;
+  return ModelKind::script;
+}
+
+void check_model(const Options& options) {
+  if (model_kind(options) != ModelKind::script) return;
+  if (!std::filesystem::exists(options.model)) {
+    throw UsageError("--model " + options.model +
+                     ": expected small, resnet18, resnet50 or a TorchScript file, and there is no such file");
+  }
+  if (options.weights.empty()) return;
+  throw UsageError("--weights " + options.weights + " cannot be loaded into the TorchScript file " +
+                   options.model + ", which has weights of its own: leave one of the two out");
+}
+
+SmallConvNet small_model(const Accelerator& accelerator, const Images& images, const Options& options) {
+  SmallConvNet model(lockstep::models::SmallConvNetOptions{.channels = images.channels,
+                                                           .height = images.height,
+                                                           .width = images.width,
+                                                           .classes = images.classes});
+  begin_with_weights(accelerator, model, "output.", options);
+  return model;
+}
+
+ResNet resnet_model(const Accelerator& accelerator, const Images& images, const Options& options) {
+  check_batches(accelerator, images, options);
+  auto form = options.model == kResNet50 ? ResNetOptions::resnet50(images.classes)
+                                         : ResNetOptions::resnet18(images.classes);
+  form.in_channels = images.channels;
+  form.small_images = std::max(images.height, images.width) <= kSmallImage;
+  ResNet model(form);
+  begin_with_weights(accelerator, model, "fc.", options);
+  return model;
+}
+
+ScriptModel script_model(const Images& images, const Options& options) {
+  ScriptModel model(options.model);
+  at::Tensor scores;
+  try {
+    scores = tried(model, images);
+  } catch (const c10::Error& error) {
+    throw script_misfit(images, options, error.what_without_backtrace());
+  } catch (const std::runtime_error& error) {
+    throw script_misfit(images, options, error.what());
+  }
+  if (scores.sizes() == at::IntArrayRef({2, images.classes})) return model;
+  throw script_misfit(images, options,
+                      "it returns a tensor of " + std::to_string(scores.dim()) + " dimensions with " +
+                          std::to_string(scores.numel()) + " numbers for 2 images");
+}
