@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/nn/utils/clip_grad.h>
 
+#include <set>
+
 #include "../comm/errors.hpp"
 #include "comm_hook_by_name.hpp"
 #include "gradients.hpp"
@@ -19,6 +21,16 @@ std::vector<at::Tensor> parameters_of(const DistributedDataParallelBase& model) 
   std::vector<at::Tensor> parameters;
   for (const auto& entry : model.parameters()) parameters.push_back(entry.tensor);
   return parameters;
+}
+
+/// Each once: a matrix that several layers share has several names, but one gradient.
+std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> result;
+  std::set<const void*> seen;
+  for (const auto& parameter : parameters) {
+    if (seen.insert(parameter.unsafeGetTensorImpl()).second) result.push_back(parameter);
+  }
+  return result;
 }
 
 template <class Backward>
@@ -91,7 +103,7 @@ std::optional<double> GradientControl::clip_grad_norm_(const std::vector<at::Ten
                                                        double max_norm, double norm_type) const {
   if (!sync_gradients()) return std::nullopt;
   unscale_gradients();
-  return torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
+  return torch::nn::utils::clip_grad_norm_(distinct(parameters), max_norm, norm_type);
 }
 
 std::optional<double> GradientControl::clip_grad_norm_(const DistributedDataParallelBase& model,
@@ -102,7 +114,7 @@ std::optional<double> GradientControl::clip_grad_norm_(const DistributedDataPara
 void GradientControl::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) const {
   if (!sync_gradients()) return;
   unscale_gradients();
-  torch::nn::utils::clip_grad_value_(parameters, clip_value);
+  torch::nn::utils::clip_grad_value_(distinct(parameters), clip_value);
 }
 
 void GradientControl::clip_grad_value_(const DistributedDataParallelBase& model, double clip_value) const {

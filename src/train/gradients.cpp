@@ -29,6 +29,11 @@ void check_accumulation(const GradientAccumulationOptions& options) {
     throw UsageError("gradient accumulation: steps must be at least 1, not " + std::to_string(options.steps) +
                      ", and global_batch_size 0 or more.");
   }
+  if (options.sync_each_batch && !options.weights_of_all_ranks) {
+    throw UsageError(
+        "gradient accumulation: with sync_each_batch the ranks' gradients are mixed before their weights are "
+        "known: leave weights_of_all_ranks on.");
+  }
 }
 
 /// The gradients that are there, of each parameter once.
@@ -154,6 +159,7 @@ void Gradients::backward(const at::Tensor& sum, double weight) {
   demand_kind(true);
   if (inside_) weight = weight_ += weight;
   if (!syncs_) return scaled(sum).backward();
+  if (!options_.weights_of_all_ranks) return backward_by_own(sum, weight);
   at::Tensor total = at::full({1}, weight, at::TensorOptions(group_.object_device()).dtype(at::kDouble));
   // On its way while backward computes.
   Work exchange = group_.all_reduce_async(total);
@@ -163,6 +169,15 @@ void Gradients::backward(const at::Tensor& sum, double weight) {
   const double all = total.item<double>();
   const auto gradients = gradients_of(models_);
   if (!gradients.empty()) at::_foreach_mul_(gradients, all > 0 ? group_.size() / all : 0.0);
+}
+
+/// DistributedDataParallel takes the mean of the ranks' means: so what is there must be divided before it
+/// does.
+void Gradients::backward_by_own(const at::Tensor& sum, double weight) {
+  const double factor = weight > 0 ? 1.0 / weight : 0.0;
+  const auto gradients = gradients_of(models_);
+  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
+  scaled(sum * factor).backward();
 }
 
 void Gradients::unscale_all() {

@@ -54,6 +54,7 @@ class Gradients {
   std::optional<DataLoaderProgress> progress() const;
   void begin(const std::optional<DataLoaderProgress>& progress);
   void demand_kind(bool weighted);
+  void backward_by_own(const at::Tensor& sum, double weight);
   at::Tensor scaled(const at::Tensor& loss);
 
   ProcessGroup group_;

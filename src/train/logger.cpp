@@ -23,10 +23,11 @@ std::string time_of_day() {
 
 void Logger::write(LogLevel level, LogFrom from, const std::string& text) const {
   const int rank = accelerator_.process_index();
-  const std::string who = from == LogFrom::main_process ? "" : "[RANK " + std::to_string(rank) + "] ";
-  const std::string line =
-      time_of_day() + " " + level_name(level) + " " + who + name_ + ": " + text + "\n";
+  const bool for_all = from == LogFrom::main_process || (from == LogFrom::each_node && rank == 0);
+  const std::string who = for_all ? "" : "[RANK " + std::to_string(rank) + "] ";
+  const std::string line = time_of_day() + " " + level_name(level) + " " + who + name_ + ": " + text + "\n";
   if (from == LogFrom::main_process && rank != 0) return;
+  if (from == LogFrom::each_node && !accelerator_.is_local_main_process()) return;
   const int turns = from == LogFrom::in_order ? accelerator_.num_processes() : 1;
   for (int turn = 0; turn < turns; ++turn) {
     if (turns == 1 || turn == rank) std::cerr << line << std::flush;

@@ -52,6 +52,7 @@ void Tracking::log_histogram(const std::string& name, const at::Tensor& tensor, 
 void Tracking::end_training() const {
   state_->trackers->finish();
   state_->trackers = std::make_unique<Trackers>();
+  state_->resumed_at.reset();
 }
 
 void Tracking::trackers_resume_at(std::int64_t step) const {

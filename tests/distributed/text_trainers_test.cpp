@@ -1,13 +1,12 @@
 // The trainers on texts, from the command line to the files that they leave, on one rank and on two.
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "job.hpp"
+#include "lockstep/core/program.hpp"
 #include "support/tiny_models.hpp"
+#include "text_trainer.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -16,70 +15,6 @@ namespace fs = std::filesystem;
 using launch::read_file;
 
 const std::string kTokenizers = LOCKSTEP_TOKENIZER_DIR;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-/// The words of a command line without quotes.
-Words split(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
-/// Runs a program alone, without the launcher; the error of one that refuses.
-Finished run_alone(const Words& words) {
-  return LauncherProcess(Words(words.begin() + 1, words.end()), {{"OMP_NUM_THREADS", "1"}}, {}, words.front())
-      .wait();
-}
-
-nlohmann::json log_of(const std::string& checkpoint) {
-  return nlohmann::json::parse(read_file(checkpoint + "/trainer_state.json")).at("log_history");
-}
-
-/// The numbers of that name in the log, in order.
-std::vector<double> logged(const std::string& checkpoint, const std::string& name) {
-  std::vector<double> values;
-  for (const auto& entry : log_of(checkpoint)) {
-    if (entry.contains(name)) values.push_back(entry.at(name));
-  }
-  return values;
-}
-
-/// A folder for one program: the model, its data and what it leaves.
-class TextTrainer : public ::testing::Test {
- protected:
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  std::string write(const std::string& name, const std::string& text) const {
-    return folder_.write(name, text);
-  }
-
-  /// What all runs have in common.
-  Words common() const {
-    return {"--device", "cpu", "--disable-tqdm", "--cache-dir", file("cache"), "--model", file("model")};
-  }
-
-  /// Expects exit code `status` and one line of error with these parts; nothing may have been trained.
-  void expect_refusal(const Words& words, int status, std::initializer_list<std::string_view> parts) const {
-    const Finished alone = run_alone(words + Words{"--output-dir", file("refused")});
-    EXPECT_EQ(alone.status, status) << alone.err;
-    EXPECT_EQ(lines_of(alone.err).size(), 1U) << alone.err;
-    EXPECT_TRUE(contains_all(alone.err, parts));
-    EXPECT_EQ(count_lines_with(alone.out, "loss"), 0) << alone.out;
-    EXPECT_FALSE(fs::exists(file("refused/model.safetensors")));
-  }
-
-  /// Changes one value of the model's config.json.
-  void set_in_config(const std::string& name, const nlohmann::json& value) const {
-    auto config = nlohmann::json::parse(read_file(file("model/config.json")));
-    config[name] = value;
-    std::ofstream(file("model/config.json")) << config.dump();
-  }
-
- private:
-  ScratchFolder folder_;
-};
 
 class CausalLm : public TextTrainer {
  protected:
@@ -93,21 +28,13 @@ class CausalLm : public TextTrainer {
            split("--learning-rate 1e-3 --logging-steps 1 --max-steps 20 --save-steps 20");
   }
 
-  /// "STEP LOSS" of make_causal_lm.py.
-  static std::vector<double> losses_of_python() {
-    std::ifstream golden(LOCKSTEP_CAUSAL_LM_GOLDEN);
-    std::vector<double> losses;
-    for (double step = 0, loss = 0; golden >> step >> loss;) losses.push_back(loss);
-    return losses;
-  }
-
   void expect_losses_of_python(int ranks, const std::string& batch_size) const {
     const std::string out = file("out" + std::to_string(ranks));
     const Finished job =
         run_job(words() + Words{"--output-dir", out, "--per-device-train-batch-size", batch_size}, ranks);
     ASSERT_EQ(job.status, 0) << job.err;
     const auto losses = logged(out + "/checkpoint-20", "loss");
-    const auto expected = losses_of_python();
+    const auto expected = golden_losses(LOCKSTEP_CAUSAL_LM_GOLDEN);
     ASSERT_EQ(losses.size(), 20U);
     ASSERT_EQ(expected.size(), 20U);
     for (std::size_t i = 0; i < losses.size(); ++i)
@@ -151,7 +78,9 @@ TEST_F(CausalLm, RefusesWhatItCannotTrainOn) {
       {"bad.json", "a list at 'data'"});
 }
 
-TEST_F(CausalLm, RefusesModelsThatDoNotFit) {
+TEST_F(CausalLm, RefusesModelsAndArgumentsThatDoNotFit) {
+  expect_refusals_of_arguments(words());
+  expect_refusal(words() + split("--eval-strategy steps"), 2, {"eval_strategy is steps", "no data set"});
   set_in_config("n_layer", 3);
   expect_refusal(words(), 1, {"h.2.", "missing"});
   set_in_config("n_layer", 1);
@@ -238,56 +167,64 @@ TEST_F(SequenceClassification, RefusesWhatItCannotTrainOn) {
   expect_refusal(words() + Words{"--train-file", write("e.csv", "text,label\n")}, 1,
                  {"e.csv", "has no rows"});
   expect_refusal(words() + Words{"--max-length", "33"}, 2, {"--max-length 33", "32 tokens"});
-  expect_refusal(words() + Words{"--eval-steps", "7"}, 2, {"save"});
+  expect_refusal(words() + Words{"--eval-steps", "7"}, 2, {"save_steps", "10 is none of 7"});
+  expect_refusals_of_arguments(words());
+}
+
+TEST_F(SequenceClassification, RefusesModelsThatDoNotFit) {
+  set_in_config("num_hidden_layers", 3);
+  expect_refusal(words(), 1, {"layer.2.", "missing"});
+  set_in_config("num_hidden_layers", 1);
+  expect_refusal(words(), 1, {"layer.1."});
+  set_in_config("num_hidden_layers", 2);
+  set_in_config("max_position_embeddings", 64);
+  expect_refusal(words(), 1, {"position_embeddings.weight", "32", "64"});
+  set_in_config("max_position_embeddings", 32);
   set_in_config("model_type", "gpt2");
   expect_refusal(words(), 1, {"config.json", "gpt2", "bert"});
 }
 
-class Translation : public TextTrainer {
- protected:
-  Translation() {
-    std::string pairs, sources, targets;
-    static const char* const words[] = {"speak", "citizen", "people", "corn", "hungry"};
-    for (int row = 0; row < 60; ++row) {
-      const std::string one = words[row % 5], other = words[row / 5 % 5];
-      pairs += nlohmann::json{{"source", one + " " + other}, {"target", other + " " + one}}.dump() + "\n";
-      sources += one + " " + other + "\n";
-      targets += other + " " + one + "\n";
-    }
-    write("pairs.jsonl", pairs);
-    write("sources.txt", sources);
-    write("targets.txt", targets);
+/// Precision, order, length and trackers at once, on any number of ranks.
+TEST_F(SequenceClassification, TakesItsArgumentsTogether) {
+  const Words more = split(
+      "--bf16 --train-sampling-strategy group_by_length --global-batch-size 12 --max-duration 3ep "
+      "--max-steps=-1 --report-to jsonl,csv,tensorboard --dataloader-num-workers 1 --logging-steps 1 "
+      "--eval-strategy epoch --save-strategy epoch");
+  for (const int ranks : {1, 2}) {
+    const std::string out = file("together" + std::to_string(ranks));
+    const Words words_of_it =
+        words() + more +
+        Words{"--output-dir", out, "--per-device-train-batch-size", std::to_string(12 / ranks)};
+    const Finished job = run_job(words_of_it, ranks);
+    ASSERT_EQ(job.status, 0) << job.err;
+    EXPECT_EQ(job.err, "");
+    EXPECT_EQ(logged(out + "/checkpoint-24", "loss").size(), 24U);
+    EXPECT_EQ(lines_of(read_file(out + "/runs/metrics.csv")).size(), 1U + 24 + 3 + 1 + 1);
   }
-
-  Words words() const {
-    return Words{LOCKSTEP_TRANSLATION, "--cache-dir", file("cache"), "--tokenizer",
-                 kTokenizers + "/roberta.json"} +
-           split(
-               "--device cpu --disable-tqdm --d-model 32 --layers 1 --heads 2 --max-steps 60 --save-steps 60 "
-               "--learning-rate 5e-3 --eval-strategy steps --eval-steps 20 --num-beams 2 "
-               "--max-target-length 16");
-  }
-};
-
-TEST_F(Translation, LearnsToSwapWords) {
-  const Words data{"--train-file", file("pairs.jsonl"), "--validation-file", file("pairs.jsonl")};
-  const Finished job = run_job(words() + data + Words{"--output-dir", file("out")}, 2);
-  ASSERT_EQ(job.status, 0) << job.err;
-  const auto losses = logged(file("out/checkpoint-60"), "eval_loss");
-  ASSERT_EQ(losses.size(), 3U);
-  EXPECT_LT(losses.back(), 0.7 * losses.front());
-  EXPECT_GT(logged(file("out/checkpoint-60"), "eval_token_accuracy").back(), 0.5);
-  EXPECT_EQ(count_lines_with(job.out, "bleu "), 1) << job.out;
-  EXPECT_TRUE(fs::exists(file("out/config.json")));
+  const auto one = logged(file("together1/checkpoint-24"), "loss");
+  const auto two = logged(file("together2/checkpoint-24"), "loss");
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-2) << "step " << i + 1;
 }
 
-TEST_F(Translation, RefusesSidesThatDoNotFit) {
-  const Words sources{"--train-file", file("sources.txt"), "--source-column",
-                      "text",         "--target-column",   "text"};
-  expect_refusal(words() + sources + Words{"--train-target-file", write("few.txt", "one\n")}, 1,
-                 {"few.txt has 1 rows for 60 texts", "'id'"});
-  expect_refusal(words() + Words{"--train-file", file("pairs.jsonl"), "--target-column", "german"}, 2,
-                 {"--target-column", "'german'", "'target'"});
+/// A signal in a long evaluation is noticed before its end, and the evaluation is made when the job goes on.
+TEST_F(SequenceClassification, StopsInTheMiddleOfAnEvaluation) {
+  write("test.jsonl", lines(6001));
+  const Words more = Words{"--output-dir", file("out")} +
+                     split("--max-steps 10 --logging-steps 1 --report-to jsonl --per-device-eval-batch-size");
+  auto job = start_job(words() + more + Words{"1"}, 2);
+  ASSERT_TRUE(launch::eventually([&] {
+    const auto tracked = file("out/runs/metrics.jsonl");
+    return fs::exists(tracked) && count_lines_with(read_file(tracked), "\"step\":10") == 1;
+  }));
+  job->signal(SIGUSR1);
+  const Finished stopped = job->wait();
+  EXPECT_EQ(stopped.status, kPreemptedExitCode) << stopped.err;
+  EXPECT_EQ(count_lines_with(stopped.out, "preempted: saved "), 1) << stopped.out;
+  EXPECT_TRUE(logged(file("out/checkpoint-10"), "eval_loss").empty());
+  const Finished resumed = run_job(words() + more + Words{"100"}, 2);
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(logged(file("out/checkpoint-10"), "eval_loss").size(), 1U);
+  EXPECT_EQ(logged(file("out/checkpoint-10"), "loss").size(), 10U);
 }
 
 }  // namespace

@@ -90,6 +90,25 @@ void add_bert_layer(Weights& weights, const std::string& layer) {
   weights.add_pair(layer + ".output.LayerNorm", {kWidth}, kWidth);
 }
 
+void add_attention(Weights& weights, const std::string& attention) {
+  for (const char* part : {"q_proj", "k_proj", "v_proj", "out_proj"})
+    weights.add_pair(attention + "." + part, {kWidth, kWidth}, kWidth);
+  weights.add_pair(attention + "_layer_norm", {kWidth}, kWidth);
+}
+
+void add_bart_side(Weights& weights, const std::string& side) {
+  weights.add(side + ".embed_positions.weight", {kPositions + 2, kWidth});
+  weights.add_pair(side + ".layernorm_embedding", {kWidth}, kWidth);
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string layer = side + ".layers." + std::to_string(i);
+    add_attention(weights, layer + ".self_attn");
+    if (side.ends_with("decoder")) add_attention(weights, layer + ".encoder_attn");
+    weights.add_pair(layer + ".fc1", {4 * kWidth, kWidth}, 4 * kWidth);
+    weights.add_pair(layer + ".fc2", {kWidth, 4 * kWidth}, kWidth);
+    weights.add_pair(layer + ".final_layer_norm", {kWidth}, kWidth);
+  }
+}
+
 }  // namespace
 
 void write_tiny_gpt2(const fs::path& folder) {
@@ -131,6 +150,25 @@ void write_tiny_bert(const fs::path& folder, int vocab_size) {
                          {"max_position_embeddings", kPositions},
                          {"hidden_dropout_prob", 0.0},
                          {"attention_probs_dropout_prob", 0.0}});
+}
+
+void write_tiny_bart(const fs::path& folder) {
+  constexpr int kTokens = 403;
+  Weights weights;
+  weights.add("model.shared.weight", {kTokens, kWidth});
+  weights.add("final_logits_bias", {1, kTokens});
+  for (const char* side : {"model.encoder", "model.decoder"}) add_bart_side(weights, side);
+  nlohmann::json config{{"model_type", "bart"},  {"architectures", {"BartForConditionalGeneration"}},
+                        {"vocab_size", kTokens}, {"max_position_embeddings", kPositions},
+                        {"d_model", kWidth},     {"dropout", 0.0},
+                        {"pad_token_id", 1},     {"bos_token_id", 0},
+                        {"eos_token_id", 2},     {"decoder_start_token_id", 2}};
+  for (const std::string side : {"encoder", "decoder"}) {
+    config[side + "_layers"] = kLayers;
+    config[side + "_attention_heads"] = 2;
+    config[side + "_ffn_dim"] = 4 * kWidth;
+  }
+  weights.write(folder, config);
 }
 
 }  // namespace lockstep::testing

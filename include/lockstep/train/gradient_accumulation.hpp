@@ -28,6 +28,10 @@ struct GradientAccumulationOptions {
   /// true length (Accelerate divides by `steps` and so gives the last step too small a gradient).
   bool sync_with_dataloader = true;
 
+  /// A weighted sum is divided by the weights of all ranks. Off: by the rank's own, and the ranks are
+  /// averaged, so that a rank with few tokens counts as much as one with many.
+  bool weights_of_all_ranks = true;
+
   /// Average the gradients of every micro-batch: slower, as it sends `steps` times as much.
   bool sync_each_batch = false;
 };

@@ -76,9 +76,10 @@ class GradientControl {
 
   /// Likewise for a sum of losses and how much it weighs, such as the losses of tokens and their number. At
   /// the end of the window the gradients of all prepared models become those of the sum over all ranks and
-  /// micro-batches divided by the sum of all weights: the same whatever way the samples were divided. Where
-  /// all weights are 0 the gradients are 0. Throws UsageError for a weight below 0, and where the window has
-  /// losses without a weight. Not with optim::step_in_backward, which has stepped by then.
+  /// micro-batches divided by the sum of all weights: the same whatever way the samples were divided (but see
+  /// GradientAccumulationOptions::weights_of_all_ranks). Where all weights are 0 the gradients are 0. Throws
+  /// UsageError for a weight below 0, and where the window has losses without a weight. Not with
+  /// optim::step_in_backward, which has stepped by then.
   void backward(const at::Tensor& sum, double weight) const;
 
   // ---- Precision

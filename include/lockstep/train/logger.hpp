@@ -19,6 +19,7 @@ struct LoggerOptions {
 /// Who writes a message.
 enum class LogFrom {
   main_process,  ///< Rank 0 alone. *Local*.
+  each_node,     ///< The first rank of each node. *Local*.
   everyone,      ///< Every rank, as they come. *Local*.
   in_order,      ///< Every rank, one after the other in the order of ranks. *Collective*.
 };

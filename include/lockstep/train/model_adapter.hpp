@@ -30,22 +30,31 @@ class ModelAdapter {
   virtual void prepare(const Accelerator& accelerator) = 0;
   /// Moves it to the device alone; evaluations compute in the accelerator's mixed precision then. *Local*.
   virtual void place(const Accelerator& accelerator) = 0;
-  /// The outputs for a batch by name: "loss" and "logits", for example. In training, through the wrapped
-  /// model: *Collective*. In an evaluation through the bare one: *Local*.
+  /// The outputs for a batch by name: "loss" (a scalar) and "logits" ([rows, ...]), for example, on the
+  /// accelerator's device as the batch is. Through the wrapped model, after prepare(), with gradients.
+  /// *Collective* with its backward. May throw what the model throws; UsageError where the outputs cannot be.
   virtual Batch forward(const Batch& batch) = 0;
+  /// The same outputs through the bare model, after place(). *Local*: ranks may have different numbers of
+  /// batches, so nothing in it may wait for another rank.
   virtual Batch evaluate(const Batch& batch) = 0;
-  /// Training mode or evaluation mode. *Local*.
+  /// Training mode (`on`) or evaluation mode. *Local*.
   virtual void train(bool on) = 0;
-  /// Floating-point tensors in that type, for an evaluation of half the width. *Local*.
+  /// Floating-point parameters and buffers in that type, in place, for an evaluation of half the width.
+  /// *Local*.
   virtual void to(at::ScalarType dtype) = 0;
 
-  /// Parameters and buffers under their names, and layer norms: see layer_norms_of(). *Local*.
+  /// Parameters and buffers under their names, the model's own tensors and no copies, in the same order on
+  /// every rank. *Local*.
   virtual std::vector<NamedTensor> parameters() = 0;
   virtual std::vector<NamedTensor> buffers() = 0;
+  /// The names of normalisation layers, with a dot at the end: see layer_norms_of(). *Local*.
   virtual std::vector<std::string> layer_norms() = 0;
 
-  /// As Accelerator::save_model and load_model. *Collective*.
+  /// Writes model.safetensors into `folder`, as Accelerator::save_model does. *Collective*. Throws Error
+  /// where it cannot be written.
   virtual void save(const Accelerator& accelerator, const std::filesystem::path& folder) = 0;
+  /// Reads the weights of a file or a folder into the model, as Accelerator::load_model does. *Collective*.
+  /// Throws DataError for weights of another model.
   virtual void load(const Accelerator& accelerator, const std::filesystem::path& path) = 0;
 };
 
@@ -54,7 +63,7 @@ class ModelAdapter {
 template <class Module>
 class BareModel {
  public:
-  /// The module must outlive it.
+  /// The module must outlive it. `precision`: what its forward computes in, on `device`.
   BareModel(Module& module, const at::Device& device, MixedPrecision precision)
       : module_(module), device_(device), precision_(precision) {}
 
@@ -69,11 +78,12 @@ class BareModel {
     });
     return output;
   }
+  /// The same under PyTorch's name.
   template <class... Inputs>
   auto forward(Inputs&&... inputs) {
     return (*this)(std::forward<Inputs>(inputs)...);
   }
-  /// The module itself.
+  /// The module's holder, for what is no forward.
   Module& module() { return module_; }
 
  private:
@@ -96,9 +106,11 @@ class BareModel {
 template <class Module, class Forward>
 class FunctionAdapter final : public ModelAdapter {
  public:
-  /// `module` is a holder: the adapter shares the module with the program.
+  /// `module` is a holder: the adapter shares the module with the program. *Local*.
   FunctionAdapter(Module module, Forward forward)
       : module_(std::move(module)), forward_(std::move(forward)) {}
+
+  // As ModelAdapter says, each by the Accelerator's or the module's own function.
 
   void prepare(const Accelerator& accelerator) override {
     prepared_.reset();

@@ -16,12 +16,14 @@ namespace lockstep {
 /// the ranks, the same on every rank.
 class NanGuardCallback final : public TrainerCallback {
  public:
-  /// Looks at every `every`-th step: each look waits for the device, and is one small exchange.
+  /// Looks at every `every`-th step, 1 or more: each look waits for the device, and is one small exchange.
+  /// *Local*.
   explicit NanGuardCallback(std::int64_t every = 1) : every_(every) {}
 
-  /// Remembers the loss, without waiting for it.
+  /// Remembers the loss of the micro-batch, without waiting for it. *Local*.
   void on_substep_end(CallbackContext& event) override;
-  /// Throws Error, on all ranks.
+  /// Gathers the ranks' losses of this step, and throws Error on all ranks where one is not finite; the
+  /// weights are still those of the step before. *Collective*.
   void on_pre_optimizer_step(CallbackContext& event) override;
 
  private:
@@ -45,9 +47,12 @@ struct ThroughputOptions {
 /// tokens_per_second and mfu since the last time. Evaluations and checkpoints count as time.
 class ThroughputCallback final : public TrainerCallback {
  public:
-  /// Without options: samples and steps alone.
+  /// Without options: samples and steps alone. *Local*.
   explicit ThroughputCallback(const ThroughputOptions& options = {}) : options_(options) {}
+  /// The clock begins. *Local*.
   void on_train_begin(CallbackContext& event) override;
+  /// Logs the rates of all ranks together, each a number a second, and begins the clock anew; nothing where
+  /// no step was done since. *Local*.
   void on_log(CallbackContext& event) override;
 
  private:
@@ -62,6 +67,7 @@ class ThroughputCallback final : public TrainerCallback {
 /// far: memory/peak_rss_mib, and on a CUDA device memory/peak_allocated_mib of LibTorch's allocator.
 class MemoryCallback final : public TrainerCallback {
  public:
+  /// Logs MiB of 1,048,576 bytes. *Local*.
   void on_log(CallbackContext& event) override;
 };
 
@@ -69,6 +75,7 @@ class MemoryCallback final : public TrainerCallback {
 /// so on.
 class LearningRateMonitor final : public TrainerCallback {
  public:
+  /// Logs the rates that the next step will use; nothing outside of a training. *Local*.
   void on_log(CallbackContext& event) override;
 };
 
@@ -78,22 +85,26 @@ class LearningRateMonitor final : public TrainerCallback {
 class EmaCallback final : public TrainerCallback, public Checkpointable {
  public:
   /// `apply_at_end`: the model has the means when the training has ended. Throws UsageError for a decay that
-  /// is not between 0 and 1.
+  /// is not between 0 and 1, both excluded. *Local*.
   explicit EmaCallback(double decay = 0.999, bool apply_at_end = true);
 
-  /// Registers the means for checkpoints.
+  /// Makes the means, as copies on the model's device, and registers them for checkpoints: the callback must
+  /// live as long as the training. *Local*, but every rank does the same.
   void on_prepare(CallbackContext& event) override;
-  /// In a run from scratch, the means begin as the weights.
+  /// In a run from scratch, the means begin as the weights. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Adds the new weights to the means.
+  /// Adds the new weights to the means. *Local*.
   void on_optimizer_step(CallbackContext& event) override;
+  /// Copies the means into the model, where that is asked for. *Local*.
   void on_train_end(CallbackContext& event) override;
 
-  /// The means, in the order of the model's parameters; empty before the training. *Local*.
+  /// The means, of the parameters' shapes and in the order of the model's parameters; empty before the
+  /// training. The callback's own tensors: the next step changes them. *Local*.
   const std::vector<at::Tensor>& means() const noexcept { return means_; }
 
-  /// The means under their parameters' numbers. Loading throws DataError for those of another model.
+  /// The means as "mean.<number of the parameter>"; shares them. *Local*.
   SafeTensors checkpoint_state() const override;
+  /// Copies them back. *Local*. Throws DataError for those of another model.
   void load_checkpoint_state(const SafeTensors& state) override;
 
  private:

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,9 @@ struct TrackerOptions {
   /// Where their files go; made where needed. A folder of its own for each run: what is there already is
   /// continued.
   std::filesystem::path folder = "runs";
+  /// What their files hold of later steps is dropped, because it is done again. Nothing: all stays, but for
+  /// what a loaded checkpoint says.
+  std::optional<std::int64_t> resume_at = {};
 };
 
 /// Gives everything to each of several trackers, in their order; what one throws comes out, and those after

@@ -38,7 +38,7 @@ class Tracking {
   /// it is copied.
   void log_histogram(const std::string& name, const at::Tensor& tensor, std::int64_t step) const;
 
-  /// The run has come to its end: trackers are closed.
+  /// The run has come to its end: trackers are closed. Those that are opened later keep what is there.
   void end_training() const;
 
  protected:

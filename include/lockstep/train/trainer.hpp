@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -27,8 +28,8 @@ struct Loss {
   /// samples without labels in an evaluation.
   at::Tensor value = {};
   /// How much the sum weighs: the number of its tokens, for example. With it a step's gradient is that of all
-  /// sums over all weights, of all ranks and micro-batches (Hugging Face's num_items_in_batch); without, of
-  /// the mean of means.
+  /// sums over all weights, of all ranks and micro-batches (Hugging Face's num_items_in_batch; of this rank's
+  /// alone without average_tokens_across_devices); without, of the mean of means.
   std::optional<double> weight = {};
 };
 
@@ -40,6 +41,13 @@ struct EvaluationStep {
   Batch outputs = {};
 };
 
+/// Told to stop in the middle of an evaluation: all ranks throw it after the same batch, through what the
+/// program overrides, and Trainer::train() takes it and leaves a checkpoint. Never seen outside of train().
+class EvaluationInterrupted final : public Error {
+ public:
+  EvaluationInterrupted();
+};
+
 /// Numbers over an evaluation, from sums that are small whatever the number of samples. One object serves one
 /// evaluation after the other; one thread.
 class EvaluationMetrics {
@@ -47,7 +55,8 @@ class EvaluationMetrics {
   virtual ~EvaluationMetrics() = default;
   /// Another evaluation begins. *Local*.
   virtual void reset() = 0;
-  /// A batch of this rank: no sample is there twice, on any rank. *Local*.
+  /// A batch of this rank: no sample is there twice, on any rank. Without batch_eval_metrics rank 0 gets all
+  /// samples in one call, on the host, and the other ranks none. *Local*.
   virtual void update(const Batch& outputs, const Batch& batch) = 0;
   /// The numbers over all ranks, by name without prefix, the same on each. *Collective*; `group` is that of
   /// the ranks.
@@ -117,7 +126,8 @@ class Trainer {
   /// Evaluates, logs the metrics and returns them: `<prefix>_loss`, those of TrainerParts::metrics,
   /// `<prefix>_runtime`, `_samples_per_second` and `_steps_per_second`. The loss is the sum over all samples
   /// (or all weights) by their number, whatever the batch size and the number of ranks. Without a data set:
-  /// of those that the trainer has.
+  /// of those that the trainer has. Inside of train(), between two steps, a signal to stop is noticed between
+  /// two batches: see EvaluationInterrupted.
   virtual LogValues evaluate(std::shared_ptr<const Dataset> dataset = nullptr,
                              const std::string& prefix = "eval");
 

@@ -71,7 +71,7 @@ class TrainerCallback {
   virtual void on_save(CallbackContext& /*event*/) {}
   /// `event.values` are what was logged, "epoch" among them; the last entry of state.log_history.
   virtual void on_log(CallbackContext& /*event*/) {}
-  /// After each batch of an evaluation: *Local*, the only event that is.
+  /// After each batch of this rank in an evaluation: *Local*, the only event that is.
   virtual void on_prediction_step(CallbackContext& /*event*/) {}
 
   /// The name under which trainer_state.json keeps state(). Empty: nothing is kept.
@@ -87,7 +87,10 @@ class TrainerCallback {
 /// list of one's own it must come first.
 class DefaultFlowCallback final : public TrainerCallback {
  public:
+  /// Asks for what goes by steps: by the state's logging_steps, eval_steps and save_steps, and at max_steps
+  /// for the end, with an evaluation and a checkpoint. *Local*.
   void on_step_end(CallbackContext& event) override;
+  /// Asks for what goes by epochs. *Local*.
   void on_epoch_end(CallbackContext& event) override;
 };
 
@@ -95,16 +98,21 @@ class DefaultFlowCallback final : public TrainerCallback {
 /// Hugging Face's EarlyStoppingCallback, its state in trainer_state.json too.
 class EarlyStoppingCallback final : public TrainerCallback {
  public:
-  /// An evaluation counts as better when it is by more than `threshold`.
+  /// An evaluation counts as better when it is by more than `threshold`, in the metric's unit. `patience` in
+  /// evaluations, 1 or more. *Local*.
   explicit EarlyStoppingCallback(std::int64_t patience = 1, double threshold = 0)
       : patience_(patience), threshold_(threshold) {}
 
-  /// Throws UsageError where nothing is evaluated.
+  /// Throws UsageError where nothing is evaluated, or no metric says what is better. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Throws UsageError when the evaluation has no such metric.
+  /// Counts an evaluation, and asks for the end of the training after `patience` in a row that were no
+  /// better. One without the metric, as of another of several data sets, does not count. *Local*.
   void on_evaluate(CallbackContext& event) override;
+  /// Hugging Face's name for it in trainer_state.json.
   std::string name() const override { return "EarlyStoppingCallback"; }
+  /// Patience, threshold and the evaluations counted so far, as JSON. *Local*.
   std::string state() const override;
+  /// Takes the count back. *Local*. Throws DataError for what is no such state.
   void load_state(const std::string& state) override;
 
  private:

@@ -17,8 +17,23 @@ struct LogEntry {
   /// Optimizer steps done.
   std::int64_t step = 0;
 
-  /// The number of that name, if there is one.
+  /// The number of that name, if there is one. *Local*.
   std::optional<double> find(const std::string& name) const;
+};
+
+/// What callbacks can ask of the loop. Names and meaning are Hugging Face's: should_log, should_evaluate and
+/// should_save go down when a step begins, and when they have been done.
+struct TrainerControl {
+  /// End after this step, with what goes by epochs.
+  bool should_training_stop = false;
+  /// Go to the next epoch after this step.
+  bool should_epoch_stop = false;
+  /// Write a checkpoint.
+  bool should_save = false;
+  /// Evaluate on the trainer's own data sets.
+  bool should_evaluate = false;
+  /// Log the mean loss since the last time, the gradient norm and the learning rate.
+  bool should_log = false;
 };
 
 /// Where a training is. Names and meaning are those of Hugging Face's TrainerState, and so is the file
@@ -55,6 +70,12 @@ struct TrainerState {
   double unlogged_loss = 0;
   std::int64_t unlogged_steps = 0;
   double total_loss = 0;
+  /// Seconds spent in train() over all restarts, from the first step on: steps, evaluations and checkpoints,
+  /// by rank 0's clock. What a killed job did after its last checkpoint is not in it.
+  double train_seconds = 0;
+  /// What a signal interrupted and is to be done first when the training goes on: should_log,
+  /// should_evaluate and should_save of global_step.
+  TrainerControl unfinished = {};
   /// This rank is the first of the job; the first of its node.
   bool is_world_process_zero = true;
   bool is_local_process_zero = true;
@@ -69,21 +90,6 @@ TrainerState trainer_state_from(const std::string& text, const std::string& file
 
 /// The name of the file.
 constexpr const char* kTrainerStateFileName = "trainer_state.json";
-
-/// What callbacks can ask of the loop. Names and meaning are Hugging Face's: should_log, should_evaluate and
-/// should_save go down when a step begins, and when they have been done.
-struct TrainerControl {
-  /// End after this step, with what goes by epochs.
-  bool should_training_stop = false;
-  /// Go to the next epoch after this step.
-  bool should_epoch_stop = false;
-  /// Write a checkpoint.
-  bool should_save = false;
-  /// Evaluate on the trainer's own data sets.
-  bool should_evaluate = false;
-  /// Log the mean loss since the last time, the gradient norm and the learning rate.
-  bool should_log = false;
-};
 
 /// What train() came to.
 struct TrainOutput {

@@ -27,7 +27,8 @@ struct TrainingArguments {
   double num_train_epochs = 3.0;
   /// Optimizer steps; above 0 it replaces num_train_epochs.
   std::int64_t max_steps = -1;
-  /// The length of the training in any unit, in place of both. Times end it at the first step after them.
+  /// The length of the training in any unit, in place of both. A time is that of train(), over all restarts
+  /// (TrainerState::train_seconds); the first step after it is the last.
   std::optional<Duration> max_duration = {};
   /// Samples of one rank in a micro-batch.
   std::int64_t per_device_train_batch_size = 8;
@@ -59,6 +60,9 @@ struct TrainingArguments {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
+  /// Losses with a weight, such as a number of tokens, are divided by the weight of all ranks: every token
+  /// weighs the same. Off: by this rank's own, so that every rank weighs the same. See Loss::weight.
+  bool average_tokens_across_devices = true;
   /// Gradients are scaled down to this norm; 0: not. The norm is logged either way.
   double max_grad_norm = 1.0;
   /// "adamw_torch_fused", "adamw_torch" (the same here), "adam", "sgd", "adagrad" or "rmsprop".
@@ -100,6 +104,9 @@ struct TrainingArguments {
   /// What rank 0 says, and the others: "debug", "info", "warning", "error" or "passive" (info).
   std::string log_level = "passive";
   std::string log_level_replica = "warning";
+  /// The first rank of each node speaks as rank 0 does, for logs that nodes keep by themselves. Off: rank 0
+  /// alone.
+  bool log_on_each_node = true;
   /// No progress bar.
   bool disable_tqdm = false;
   /// Any of "tensorboard", "jsonl" and "csv".
@@ -119,6 +126,10 @@ struct TrainingArguments {
   Duration eval_delay = 0;
   /// Compute the loss and no metrics.
   bool prediction_loss_only = false;
+  /// EvaluationMetrics sees each batch of its rank as it comes, and nothing is kept; transformers' default is
+  /// the opposite. Off: rank 0 alone sees all samples at once, in the order of the data set, for metrics that
+  /// are no sums.
+  bool batch_eval_metrics = true;
   /// Batches whose outputs predict() keeps on the device before it copies them to the host; 0: each at once.
   std::int64_t eval_accumulation_steps = 0;
   /// No more than so many batches of each rank in an epoch, or in an evaluation; 0: all.

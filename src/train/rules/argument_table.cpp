@@ -28,7 +28,9 @@ void add_run(Table& table) {
       .add("max-steps", &Args::max_steps, "Optimizer steps; above 0 it replaces --num-train-epochs.",
            at_least(-1))
       .add("max-duration", &Args::max_duration,
-           "Length of the training in any unit, in place of epochs and steps: 3ep, 500ba, 100000sp, 3600sec.")
+           "Length of the training in any unit, in place of epochs and steps: 3ep, 500ba, 100000sp, 3600sec "
+           "(of "
+           "training, over all restarts).")
       .add("per-device-train-batch-size", &Args::per_device_train_batch_size,
            "Samples of one rank in a micro-batch.", at_least(1))
       .add("per-device-eval-batch-size", &Args::per_device_eval_batch_size,
@@ -57,6 +59,8 @@ void add_optimizer(Table& table) {
       .add("adam-beta1", &Args::adam_beta1, "Decay of the mean of gradients.", at_least(0), less_than(1))
       .add("adam-beta2", &Args::adam_beta2, "Decay of the mean of squares.", at_least(0), less_than(1))
       .add("adam-epsilon", &Args::adam_epsilon, "Added to the root of the mean of squares.", at_least(0))
+      .add("average-tokens-across-devices", &Args::average_tokens_across_devices,
+           "Divide a sum over tokens by their number on all ranks, not on this one alone.")
       .add("max-grad-norm", &Args::max_grad_norm, "Norm that gradients are scaled down to; 0: not.",
            at_least(0))
       .add("optim", &Args::optim, "The optimizer.",
@@ -88,6 +92,8 @@ void add_logging(Table& table) {
            "Leave losses that are not finite out of the logged mean, with a warning.")
       .add("log-level", &Args::log_level, "What rank 0 says.", one_of(kLevels))
       .add("log-level-replica", &Args::log_level_replica, "What the other ranks say.", one_of(kLevels))
+      .add("log-on-each-node", &Args::log_on_each_node,
+           "The first rank of each node speaks as rank 0 does; without it rank 0 alone.")
       .add("disable-tqdm", &Args::disable_tqdm, "No progress bar.")
       .add("report-to", &Args::report_to, "Trackers.", one_of({"tensorboard", "jsonl", "csv"}))
       .add("logging-dir", &Args::logging_dir, "Folder of their files; without it runs in --output-dir.")
@@ -101,6 +107,8 @@ void add_evaluation(Table& table) {
            more_than(0))
       .add("eval-delay", &Args::eval_delay, "No evaluation before so many steps, or epochs (2ep).")
       .add("prediction-loss-only", &Args::prediction_loss_only, "Compute the loss and no metrics.")
+      .add("batch-eval-metrics", &Args::batch_eval_metrics,
+           "Metrics see batch after batch; without it all samples at once, on rank 0.")
       .add("eval-accumulation-steps", &Args::eval_accumulation_steps,
            "Batches whose outputs stay on the device before they are copied to the host; 0: each at once.",
            at_least(0))

@@ -47,14 +47,15 @@ void DefaultFlowCallback::on_epoch_end(CallbackContext& event) {
 }
 
 void EarlyStoppingCallback::on_train_begin(CallbackContext& event) {
-  if (event.args.eval_strategy != "no") return;
-  throw UsageError("EarlyStoppingCallback needs evaluations: set eval_strategy to steps or epoch");
+  if (event.args.eval_strategy == "no")
+    throw UsageError("EarlyStoppingCallback needs evaluations: set eval_strategy to steps or epoch");
+  if (!best_metric_name(event.args))
+    throw UsageError("EarlyStoppingCallback needs to know what is better: set metric_for_best_model");
 }
 
 void EarlyStoppingCallback::on_evaluate(CallbackContext& event) {
-  std::string name = best_metric_name(event.args).value_or("eval_loss");
-  const auto found = LogEntry{event.values}.find(name);
-  if (!found) throw UsageError("EarlyStoppingCallback: the evaluation has no metric '" + name + "'");
+  const auto found = LogEntry{event.values}.find(*best_metric_name(event.args));
+  if (!found) return;
   const auto& best = event.state.best_metric;
   const double gain = best ? (greater_metric_is_better(event.args) ? *found - *best : *best - *found) : 0;
   counter_ = !best || (gain > 0 && gain > threshold_) ? 0 : counter_ + 1;

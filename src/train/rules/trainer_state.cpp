@@ -44,11 +44,19 @@ LogEntry entry_from(const Json& document) {
 /// transformers takes no key that it does not know, but the state of any callback.
 constexpr const char* kOwn = "LockstepTrainer";
 
+Json unfinished_json(const TrainerControl& control) {
+  return {{"should_evaluate", control.should_evaluate},
+          {"should_log", control.should_log},
+          {"should_save", control.should_save}};
+}
+
 Json own_json(const TrainerState& state) {
   return {{"args", Json::object()},
           {"attributes",
            {{"total_batch_size", state.total_batch_size},
             {"total_loss", state.total_loss},
+            {"train_seconds", state.train_seconds},
+            {"unfinished", unfinished_json(state.unfinished)},
             {"unlogged_loss", state.unlogged_loss},
             {"unlogged_steps", state.unlogged_steps}}}};
 }
@@ -90,6 +98,12 @@ void read_own(const Json& own, TrainerState& state) {
   state.total_loss = own.at("total_loss");
   state.unlogged_loss = own.at("unlogged_loss");
   state.unlogged_steps = own.at("unlogged_steps");
+  // Older checkpoints have none of these.
+  state.train_seconds = own.value("train_seconds", 0.0);
+  const Json unfinished = own.value("unfinished", Json::object());
+  state.unfinished.should_log = unfinished.value("should_log", false);
+  state.unfinished.should_evaluate = unfinished.value("should_evaluate", false);
+  state.unfinished.should_save = unfinished.value("should_save", false);
 }
 
 TrainerState state_from(const Json& document) {

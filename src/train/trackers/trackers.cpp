@@ -24,6 +24,7 @@ Trackers::Trackers(const TrackerOptions& options) {
   std::filesystem::create_directories(options.folder, failure);
   if (failure) throw Error("cannot make the folder '" + options.folder.string() + "': " + failure.message());
   for (const auto& name : options.log_with) add(make_tracker(name, options.folder));
+  if (options.resume_at) resume_at(*options.resume_at);
 }
 
 void Trackers::log(const LogValues& values, std::int64_t step) {

@@ -5,33 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
-
-/// What transformers fills up predictions with.
-constexpr double kFill = -100;
-
-/// Tensors that may differ in dimension 1, one below the other.
-at::Tensor joined(const std::vector<at::Tensor>& tensors) {
-  std::int64_t widest = 0;
-  for (const auto& tensor : tensors) widest = std::max(widest, tensor.dim() > 1 ? tensor.size(1) : 0);
-  std::vector<at::Tensor> filled;
-  for (const auto& tensor : tensors) {
-    if (tensor.dim() < 2 || tensor.size(1) == widest) {
-      filled.push_back(tensor);
-      continue;
-    }
-    auto shape = tensor.sizes().vec();
-    shape[1] = widest - shape[1];
-    filled.push_back(at::cat({tensor, at::full(shape, kFill, tensor.options())}, 1));
-  }
-  return at::cat(filled);
-}
 
 /// The type that evaluations compute in, where it is to be another than the model's. Not in the middle of a
 /// training: the wrapped model's gradients belong to the parameters as they are.
@@ -104,7 +82,23 @@ void EvaluationRun::run(const std::shared_ptr<const Dataset>& dataset, bool keep
   DataLoader batches =
       whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
                   {.sharding = Sharding::by_batch, .even_batches = false});
-  for (auto& batch : batches) take_batch(type_ ? with_type(batch, *type_) : batch, keep);
+  const std::int64_t rounds = impl_.between_steps ? most_of_all_ranks(batches.size()) : 0;
+  for (auto& batch : batches) {
+    take_batch(type_ ? with_type(batch, *type_) : batch, keep);
+    if (impl_.between_steps) stop_when_asked();
+  }
+  // Ranks with fewer batches ask as often as the others.
+  for (std::int64_t round = batches_; round < rounds; ++round) stop_when_asked();
+}
+
+std::int64_t EvaluationRun::most_of_all_ranks(std::int64_t count) const {
+  const auto& accelerator = impl_.accelerator;
+  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kLong);
+  return accelerator.gather(at::full({1}, count, options)).max().item<std::int64_t>();
+}
+
+void EvaluationRun::stop_when_asked() const {
+  if (impl_.accelerator.should_stop()) throw EvaluationInterrupted();
 }
 
 void EvaluationRun::take_batch(const Batch& batch, bool keep) {
@@ -113,8 +107,11 @@ void EvaluationRun::take_batch(const Batch& batch, bool keep) {
   if (step.loss.value.defined()) add_loss(step.loss, batch.size());
   samples_ += batch.size();
   ++batches_;
-  if (!loss_only && impl_.parts.metrics) impl_.parts.metrics->update(step.outputs, batch);
-  if (keep) keep_rows(step.outputs, batch);
+  const bool measured = !loss_only && impl_.parts.metrics;
+  if (measured && impl_.args.batch_eval_metrics) impl_.parts.metrics->update(step.outputs, batch);
+  const bool for_metrics = measured && !impl_.args.batch_eval_metrics;
+  if (for_metrics) inputs_.add(batch, batch.size());
+  if (keep || for_metrics) keep_rows(step.outputs, batch);
   impl_.call(trainer_, &TrainerCallback::on_prediction_step);
 }
 
@@ -127,20 +124,12 @@ void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
 }
 
 void EvaluationRun::keep_rows(const Batch& outputs, const Batch& batch) {
-  for (const auto& [name, tensor] : outputs.items()) {
-    if (tensor.dim() > 0 && tensor.size(0) == batch.size()) kept_[name].push_back(tensor.detach());
-  }
+  outputs_.add(outputs, batch.size());
   indices_.insert(indices_.end(), batch.indices.begin(), batch.indices.end());
   const std::int64_t every = std::max<std::int64_t>(impl_.args.eval_accumulation_steps, 1);
-  if (batches_ % every == 0) move_to_host();
-}
-
-/// The newest are on the device, if any are.
-void EvaluationRun::move_to_host() {
-  for (auto& [name, tensors] : kept_) {
-    for (auto tensor = tensors.rbegin(); tensor != tensors.rend() && !tensor->is_cpu(); ++tensor)
-      *tensor = tensor->cpu();
-  }
+  if (batches_ % every != 0) return;
+  outputs_.move_to_host();
+  inputs_.move_to_host();
 }
 
 LogValues EvaluationRun::metrics() {
@@ -152,6 +141,7 @@ LogValues EvaluationRun::metrics() {
   LogValues values;
   if (number(2) > 0) values.emplace_back(prefix_ + "_loss", number(1) > 0 ? number(0) / number(1) : 0.0);
   if (impl_.parts.metrics && !impl_.args.prediction_loss_only) {
+    if (!impl_.args.batch_eval_metrics) measure_all_at_once();
     for (const auto& [name, value] : impl_.parts.metrics->compute(accelerator.process_group()))
       values.emplace_back(prefix_ + "_" + name, value);
   }
@@ -160,47 +150,30 @@ LogValues EvaluationRun::metrics() {
   return values;
 }
 
-/// The names that some rank has: one may have read nothing.
-std::vector<std::string> EvaluationRun::names_of_all() const {
-  std::vector<std::string> names;
-  for (const auto& entry : kept_) names.push_back(entry.first);
-  const auto all = impl_.accelerator.gather_object(names);
-  const std::set<std::string> different(all.begin(), all.end());
-  return {different.begin(), different.end()};
+/// The metrics' own exchange adds up the ranks: so one of them has everything, and the others nothing.
+void EvaluationRun::measure_all_at_once() {
+  const Batch& outputs = predictions();
+  Batch inputs = inputs_.gathered(order_);
+  inputs.indices = outputs.indices;
+  inputs.valid = outputs.valid;
+  if (impl_.accelerator.is_main_process()) impl_.parts.metrics->update(outputs, inputs);
 }
 
-at::Tensor EvaluationRun::gathered(const std::string& name) {
-  const auto& accelerator = impl_.accelerator;
-  const auto& own = kept_[name];
-  at::Tensor tensor = own.empty() ? at::Tensor() : joined(own).cpu();
-  nlohmann::json form;
-  if (tensor.defined())
-    form = {{"type", static_cast<int>(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}};
-  const auto forms = accelerator.gather_object(std::vector<nlohmann::json>{form});
-  const auto known =
-      std::find_if(forms.begin(), forms.end(), [](const auto& one) { return one.is_object(); });
-  if (!tensor.defined()) {
-    auto shape = (*known)["shape"].get<std::vector<std::int64_t>>();
-    shape[0] = 0;
-    tensor = at::empty(shape, static_cast<at::ScalarType>((*known)["type"].get<int>()));
-  }
-  tensor = tensor.to(accelerator.device());
-  if (tensor.dim() > 1) tensor = accelerator.pad_across_processes(tensor, 1, kFill);
-  return accelerator.gather(tensor).cpu();
-}
-
-Batch EvaluationRun::predictions() {
-  move_to_host();
+const Batch& EvaluationRun::predictions() {
+  if (predictions_) return *predictions_;
   const auto& accelerator = impl_.accelerator;
   const at::Tensor own = at::tensor(indices_, at::kLong).to(accelerator.device());
   const auto [indices, order] = at::sort(accelerator.gather(own).cpu());
-  Batch result;
-  for (const auto& name : names_of_all()) result.set(name, gathered(name).index_select(0, order));
+  order_ = order;
+  predictions_ = outputs_.gathered(order_);
   const auto* first = indices.const_data_ptr<std::int64_t>();
-  result.indices.assign(first, first + indices.numel());
-  result.valid.assign(result.indices.size(), true);
-  return result;
+  predictions_->indices.assign(first, first + indices.numel());
+  predictions_->valid.assign(predictions_->indices.size(), true);
+  return *predictions_;
 }
+
+EvaluationInterrupted::EvaluationInterrupted()
+    : Error("the evaluation was interrupted: the job was told to stop") {}
 
 std::shared_ptr<const Dataset> Trainer::Impl::eval_dataset(
     const std::shared_ptr<const Dataset>& given) const {
@@ -209,21 +182,36 @@ std::shared_ptr<const Dataset> Trainer::Impl::eval_dataset(
   throw UsageError("Trainer: there is nothing to evaluate on: set TrainerParts::eval_dataset");
 }
 
-LogValues Trainer::evaluate(std::shared_ptr<const Dataset> dataset, const std::string& prefix) {
-  LogValues all;
-  std::map<std::string, std::shared_ptr<const Dataset>> sets;
-  if (!dataset && !impl_->parts.eval_datasets.empty()) {
-    for (const auto& [name, one] : impl_->parts.eval_datasets) sets.emplace(prefix + "_" + name, one);
-  } else {
-    sets.emplace(prefix, impl_->eval_dataset(dataset));
+/// What a run that was interrupted in this evaluation had found out already.
+std::optional<LogValues> Trainer::Impl::metrics_before_interruption(const std::string& prefix) const {
+  if (!resumes_evaluation) return std::nullopt;
+  for (const auto& entry : state.log_history) {
+    if (entry.step != state.global_step || !entry.find(prefix + "_runtime")) continue;
+    LogValues values = entry.values;
+    values.pop_back();  // The epoch.
+    return values;
   }
-  for (const auto& [name, one] : sets) {
-    EvaluationRun run(*this, *impl_, name);
-    run.run(one, /*keep=*/false);
-    const LogValues metrics = run.metrics();
-    log(metrics);
-    impl_->control.should_evaluate = false;
-    impl_->call(*this, &TrainerCallback::on_evaluate, metrics);
+  return std::nullopt;
+}
+
+LogValues Trainer::Impl::evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
+                                  const std::string& prefix) {
+  if (const auto known = metrics_before_interruption(prefix)) return *known;
+  EvaluationRun run(trainer, *this, prefix);
+  run.run(dataset, /*keep=*/false);
+  LogValues metrics = run.metrics();
+  trainer.log(metrics);
+  control.should_evaluate = false;
+  call(trainer, &TrainerCallback::on_evaluate, metrics);
+  return metrics;
+}
+
+LogValues Trainer::evaluate(std::shared_ptr<const Dataset> dataset, const std::string& prefix) {
+  if (dataset || impl_->parts.eval_datasets.empty())
+    return impl_->evaluate(*this, impl_->eval_dataset(dataset), prefix);
+  LogValues all;
+  for (const auto& [name, one] : impl_->parts.eval_datasets) {
+    const LogValues metrics = impl_->evaluate(*this, one, prefix + "_" + name);
     all.insert(all.end(), metrics.begin(), metrics.end());
   }
   return all;

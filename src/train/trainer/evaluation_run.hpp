@@ -3,11 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kept_rows.hpp"
 #include "trainer_impl.hpp"
 
 namespace lockstep {
@@ -17,21 +17,25 @@ namespace lockstep {
 class EvaluationRun {
  public:
   EvaluationRun(Trainer& trainer, Trainer::Impl& impl, std::string prefix)
-      : trainer_(trainer), impl_(impl), prefix_(std::move(prefix)) {}
+      : trainer_(trainer),
+        impl_(impl),
+        prefix_(std::move(prefix)),
+        outputs_(impl.accelerator),
+        inputs_(impl.accelerator) {}
 
-  /// `keep`: the outputs are wanted.
+  /// `keep`: the outputs are wanted. Throws EvaluationInterrupted.
   void run(const std::shared_ptr<const Dataset>& dataset, bool keep);
   LogValues metrics();
   /// All ranks' outputs in the order of the data set.
-  Batch predictions();
+  const Batch& predictions();
 
  private:
   void take_batch(const Batch& batch, bool keep);
   void add_loss(const Loss& loss, std::int64_t rows);
   void keep_rows(const Batch& outputs, const Batch& batch);
-  void move_to_host();
-  std::vector<std::string> names_of_all() const;
-  at::Tensor gathered(const std::string& name);
+  std::int64_t most_of_all_ranks(std::int64_t count) const;
+  void stop_when_asked() const;
+  void measure_all_at_once();
 
   Trainer& trainer_;
   Trainer::Impl& impl_;
@@ -42,8 +46,13 @@ class EvaluationRun {
   std::optional<at::ScalarType> type_;
   std::int64_t samples_ = 0;
   std::int64_t batches_ = 0;
-  std::map<std::string, std::vector<at::Tensor>> kept_;
+  train::KeptRows outputs_;
+  /// Without batch_eval_metrics, what else the metrics see.
+  train::KeptRows inputs_;
   std::vector<std::int64_t> indices_;
+  /// Of all ranks' rows, once they were gathered.
+  at::Tensor order_;
+  std::optional<Batch> predictions_;
 };
 
 }  // namespace lockstep

@@ -25,11 +25,20 @@ DataLoaderOptions options_of(const TrainingArguments& args, std::int64_t batch_s
           .persistent_workers = args.dataloader_persistent_workers};
 }
 
+void check_has(const Example& example, const std::string& column) {
+  if (example.contains(column)) return;
+  std::string names;
+  for (const auto& [name, tensor] : example.items()) names += (names.empty() ? "" : ", ") + name;
+  throw UsageError("train_sampling_strategy group_by_length: length_column_name is '" + column +
+                   "', which the samples do not have: there are " + names);
+}
+
 /// How long each sample is in that tensor's first dimension: reads the data set once.
 std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& column) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t index = 0; index < dataset.size(); ++index) {
     const Example example = dataset.get_named(index, {});
+    check_has(example, column);
     const at::Tensor& tensor = example[column];
     lengths.push_back(tensor.dim() == 0 ? tensor.item<std::int64_t>() : tensor.size(0));
   }
@@ -47,12 +56,15 @@ DataLoader Trainer::get_train_dataloader() {
   auto options = options_of(args, args.per_device_train_batch_size, parts.collate);
   options.shuffle = args.train_sampling_strategy == "random";
   options.drop_last = args.dataloader_drop_last;
+  // A global batch settles the accumulation steps only when the loader has been prepared.
+  const std::int64_t of_a_step = args.global_batch_size > 0
+                                     ? args.global_batch_size
+                                     : at_once * accelerator.gradient_accumulation_steps();
   const auto dataset = first_of(parts.train_dataset, args.limit_train_batches * at_once);
   if (args.train_sampling_strategy == "group_by_length") {
     options.sampler = std::make_shared<LengthGroupedSampler>(
         lengths_of(*dataset, args.length_column_name),
-        LengthGroupedOptions{.batch_size = at_once * accelerator.gradient_accumulation_steps(),
-                             .seed = options.seed});
+        LengthGroupedOptions{.batch_size = of_a_step, .seed = options.seed});
   }
   return DataLoader(dataset, options);
 }

@@ -2,13 +2,18 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lockstep::train {
 namespace {
 
 /// More than this many scalars on a device are exchanged before anybody asks.
 constexpr std::size_t kMostSteps = 256;
+
+/// Where there is nothing to weigh, the sum is 0 too.
+constexpr double kSmallestWeight = std::numeric_limits<double>::min();
 
 }  // namespace
 
@@ -23,8 +28,10 @@ void LossMeter::add(const Loss& loss) {
 
 void LossMeter::end_step() {
   // Without weights a step's loss is the mean of its micro-batches, and then of the ranks.
-  sums_.push_back((weighted_ ? sum_ : sum_ / micro_batches_).reshape({1}));
-  weights_.push_back(weighted_ ? weight_ : 1.0);
+  const double own = weighted_ ? std::max(weight_, kSmallestWeight) : static_cast<double>(micro_batches_);
+  const bool shared = weighted_ && weights_of_all_ranks_;
+  sums_.push_back((shared ? sum_ : sum_ / own).reshape({1}));
+  weights_.push_back(shared ? weight_ : 1.0);
   sum_ = at::Tensor();
   micro_batches_ = 0;
   weight_ = 0;

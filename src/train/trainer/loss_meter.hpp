@@ -12,10 +12,13 @@
 namespace lockstep::train {
 
 /// The mean loss over steps and ranks, for the log. The loss of a step is that whose gradient was taken: the
-/// sum of all ranks' losses by the sum of their weights. Values stay on the device until fold().
+/// sum of all ranks' losses by the sum of their weights, or the mean of the ranks' own means. Values stay on
+/// the device until fold().
 class LossMeter {
  public:
-  explicit LossMeter(Accelerator accelerator) : accelerator_(std::move(accelerator)) {}
+  /// As GradientAccumulationOptions::weights_of_all_ranks.
+  LossMeter(Accelerator accelerator, bool weights_of_all_ranks)
+      : accelerator_(std::move(accelerator)), weights_of_all_ranks_(weights_of_all_ranks) {}
 
   /// A micro-batch, and the end of its step.
   void add(const Loss& loss);
@@ -37,6 +40,7 @@ class LossMeter {
 
  private:
   Accelerator accelerator_;
+  bool weights_of_all_ranks_;
   at::Tensor sum_;
   std::int64_t micro_batches_ = 0;
   double weight_ = 0;

@@ -35,31 +35,43 @@ void print_log(CallbackContext& event) {
 
 }  // namespace
 
-void TrackerCallback::on_train_begin(CallbackContext& event) {
+void TrackerCallback::open(CallbackContext& event, bool for_training) {
   const auto& args = event.args;
   if (args.report_to.empty()) return;
   const std::filesystem::path folder = args.logging_dir.empty()
                                            ? std::filesystem::path(args.output_dir) / "runs"
                                            : std::filesystem::path(args.logging_dir);
+  // Steps of a job that was killed before its first checkpoint; later ones are a checkpoint's to know.
+  const bool drops = for_training && args.resume_from_checkpoint == "auto" && event.state.global_step == 0;
   event.trainer.accelerator().init_trackers(
-      {.log_with = args.report_to, .folder = args.run_name.empty() ? folder : folder / args.run_name},
-      hyper_parameters(args));
+      {.log_with = args.report_to,
+       .folder = args.run_name.empty() ? folder : folder / args.run_name,
+       .resume_at = drops ? std::optional<std::int64_t>(0) : std::nullopt},
+      for_training ? hyper_parameters(args) : HyperParameters());
+  is_open_ = true;
 }
 
+void TrackerCallback::on_train_begin(CallbackContext& event) { open(event, /*for_training=*/true); }
+
 void TrackerCallback::on_log(CallbackContext& event) {
+  if (!is_open_) open(event, /*for_training=*/false);
   LogValues values;
   for (const auto& [name, value] : event.values) values.emplace_back(grouped(name), value);
   event.trainer.accelerator().log(values, event.state.global_step);
 }
 
-void TrackerCallback::on_train_end(CallbackContext& event) { event.trainer.accelerator().end_training(); }
+void TrackerCallback::on_train_end(CallbackContext& event) {
+  event.trainer.accelerator().end_training();
+  is_open_ = false;
+}
 
 void PrinterCallback::on_log(CallbackContext& event) { print_log(event); }
 
 void ProgressCallback::on_train_begin(CallbackContext& event) {
+  const bool known = !(event.args.max_duration && event.args.max_duration->is_time());
   bar_.emplace(event.trainer.accelerator().world(),
                ProgressBarOptions{.description = "training",
-                                  .total = static_cast<std::uint64_t>(event.state.max_steps),
+                                  .total = known ? static_cast<std::uint64_t>(event.state.max_steps) : 0,
                                   .initial = static_cast<std::uint64_t>(event.state.global_step)});
 }
 

@@ -73,13 +73,13 @@ void TrainingRun::resume() {
 void TrainingRun::take_state(const TrainerState& saved) {
   const TrainerState& state = impl_.state;
   if (saved.total_batch_size != 0 && saved.total_batch_size != state.total_batch_size) {
-    impl_.logger.warning("a step has ", state.total_batch_size, " samples now, and had ",
-                         saved.total_batch_size,
-                         " when the checkpoint was written: the training is another one from here on. Set "
-                         "global_batch_size to keep it on any number of ranks");
+    impl_.warn("a step has ", state.total_batch_size, " samples now, and had ", saved.total_batch_size,
+               " when the checkpoint was written: the training is another one from here on. Set "
+               "global_batch_size to keep it on any number of ranks");
   }
   begin_state(saved);
   first_step_ = saved.global_step;
+  seconds_before_ = saved.train_seconds;
   last_logged_step_ = saved.global_step - saved.unlogged_steps;
   if (state.best_global_step) checkpoints_->protect(checkpoint_name(*state.best_global_step));
   for (const auto& callback : impl_.callbacks) {

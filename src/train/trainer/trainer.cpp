@@ -1,5 +1,7 @@
 #include "lockstep/train/trainer.hpp"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -19,6 +21,16 @@ LogLevel level_from(const std::string& name) {
 MixedPrecision precision_of(const TrainingArguments& args) {
   if (args.bf16) return MixedPrecision::bf16;
   return args.fp16 ? MixedPrecision::fp16 : MixedPrecision::no;
+}
+
+/// Whether this rank's messages are those of its node, or of the job.
+bool speaks(const Accelerator& accelerator, const TrainingArguments& args) {
+  return args.log_on_each_node ? accelerator.is_local_main_process() : accelerator.is_main_process();
+}
+
+void allow_tf32(bool on) {
+  at::globalContext().setAllowTF32CuBLAS(on);
+  at::globalContext().setAllowTF32CuDNN(on);
 }
 
 TrainingArguments checked(TrainingArguments args) {
@@ -51,7 +63,8 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args) {
                   .gradient_as_bucket_view = args.ddp_gradient_as_bucket_view},
           .gradients = {.mixed_precision = precision_of(args),
                         .accumulation = {.steps = args.gradient_accumulation_steps,
-                                         .global_batch_size = args.global_batch_size}},
+                                         .global_batch_size = args.global_batch_size,
+                                         .weights_of_all_ranks = args.average_tokens_across_devices}},
           .dataloader_config = {.split_batches = args.split_batches,
                                 .sharding = Sharding::by_batch,
                                 .data_seed = args.data_seed.value_or(args.seed)}};
@@ -62,8 +75,9 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
       args(std::move(the_args)),
       parts(std::move(the_parts)),
       logger(accelerator, "trainer",
-             {.level = level_from(accelerator.is_main_process() ? args.log_level : args.log_level_replica)}) {
+             {.level = level_from(speaks(accelerator, args) ? args.log_level : args.log_level_replica)}) {
   if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerParts::model");
+  if (args.tf32) allow_tf32(*args.tf32);
   accelerator.set_seed(args.seed, /*device_specific=*/true, args.full_determinism);
   if (args.gradient_accumulation_steps > 1)
     accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/train/logger.hpp"
@@ -16,6 +17,16 @@ struct Trainer::Impl {
   void call(Trainer& trainer, Event event, const LogValues& values = {});
   /// The given data set, or one of the trainer's. Throws UsageError when there is none.
   std::shared_ptr<const Dataset> eval_dataset(const std::shared_ptr<const Dataset>& given) const;
+  /// Evaluates one data set, logs and tells the callbacks. Throws EvaluationInterrupted.
+  LogValues evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
+                     const std::string& prefix);
+  std::optional<LogValues> metrics_before_interruption(const std::string& prefix) const;
+  /// A warning that is the same on every rank, from those that speak.
+  template <class... Words>
+  void warn(const Words&... words) const {
+    logger.log(LogLevel::warning, args.log_on_each_node ? LogFrom::each_node : LogFrom::main_process,
+               words...);
+  }
 
   Accelerator accelerator;
   TrainingArguments args;
@@ -31,6 +42,10 @@ struct Trainer::Impl {
   bool has_trained = false;
   /// train() is under way.
   bool in_training = false;
+  /// In a train(), between two steps: where an evaluation may be left for a checkpoint.
+  bool between_steps = false;
+  /// The evaluation under way is the rest of one that was interrupted.
+  bool resumes_evaluation = false;
 };
 
 /// `value` with so many decimals, as transformers rounds times and rates.

@@ -7,26 +7,25 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
-#include "weights_only.hpp"
 
 namespace lockstep {
 namespace {
-
-double sum_over_ranks(const Accelerator& accelerator, double value) {
-  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kDouble);
-  return accelerator.reduce(at::full({1}, value, options)).item<double>();
-}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Rank 0's view of the file system counts.
-bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
-  bool found = false;
-  accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
-  return accelerator.process_group().broadcast_object(nlohmann::json(found)).get<bool>();
-}
+/// True while it lives.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Raised() { flag_ = false; }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+
+ private:
+  bool& flag_;
+};
 
 }  // namespace
 
@@ -36,9 +35,11 @@ TrainOutput TrainingRun::run() {
   call(&TrainerCallback::on_prepare);
   resume();
   call(&TrainerCallback::on_train_begin);
-  impl_.control.should_training_stop = impl_.state.global_step >= impl_.state.max_steps;
   begin_ = std::chrono::steady_clock::now();
-  if (impl_.args.eval_on_start && !impl_.control.should_training_stop) trainer_.evaluate();
+  impl_.control.should_training_stop = time_is_up() || impl_.state.global_step >= impl_.state.max_steps;
+  between_steps([this] { finish_unfinished(); });
+  const bool evaluates = impl_.args.eval_on_start && !impl_.control.should_training_stop;
+  if (evaluates) between_steps([this] { trainer_.evaluate(); });
   run_epochs();
   return finish();
 }
@@ -47,6 +48,7 @@ TrainOutput TrainingRun::run() {
 void TrainingRun::prepare() {
   auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
   if (impl_.has_trained) accelerator.free_memory();
+  check_evaluations();
   impl_.has_trained = impl_.in_training = true;
   batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
   parts.model->prepare(accelerator);
@@ -59,7 +61,7 @@ void TrainingRun::prepare() {
   impl_.scheduler = trainer_.create_scheduler(*impl_.optimizer, plan_.max_steps, plan_.warmup_steps);
   optimizer_.emplace(accelerator.prepare(*impl_.optimizer));
   if (impl_.scheduler) accelerator.prepare(*impl_.scheduler);
-  meter_.emplace(accelerator);
+  meter_.emplace(accelerator, args.average_tokens_across_devices);
   checkpoints_.emplace(accelerator, CheckpointOptions{.folder = args.output_dir,
                                                       .keep_last = 0,
                                                       .total_limit = args.save_total_limit,
@@ -68,6 +70,26 @@ void TrainingRun::prepare() {
                                                       .save_on_each_node = args.save_on_each_node,
                                                       .resume = args.resume_from_checkpoint,
                                                       .stop_at_sigterm = args.stop_at_sigterm});
+}
+
+/// What would only come out at the first evaluation.
+void TrainingRun::check_evaluations() const {
+  const TrainerParts& parts = impl_.parts;
+  if (impl_.args.eval_strategy == "no") return;
+  if (!parts.eval_dataset && parts.eval_datasets.empty()) {
+    throw UsageError("eval_strategy is " + impl_.args.eval_strategy +
+                     ", but there is no data set to evaluate on: set TrainerParts::eval_dataset, or "
+                     "eval_strategy to no");
+  }
+  const auto metric = best_metric_name(impl_.args);
+  if (!metric || parts.eval_datasets.empty()) return;
+  std::string names;
+  for (const auto& [name, dataset] : parts.eval_datasets) {
+    if (metric->starts_with("eval_" + name + "_")) return;
+    names += (names.empty() ? "eval_" : ", eval_") + name + "_...";
+  }
+  throw UsageError("metric_for_best_model is '" + *metric +
+                   "', but the data sets to evaluate on have names: their metrics are called " + names);
 }
 
 /// What was done is `done`'s; what is to be done, the arguments'.
@@ -102,8 +124,10 @@ void TrainingRun::run_epoch() {
   }
   if (preempted_) return;
   if (impl_.control.should_epoch_stop) batches_->set_epoch(epoch + 1);
-  call(&TrainerCallback::on_epoch_end);
-  log_evaluate_save();
+  between_steps([this] {
+    call(&TrainerCallback::on_epoch_end);
+    log_evaluate_save();
+  });
 }
 
 void TrainingRun::run_micro_batch(const Batch& batch) {
@@ -136,11 +160,35 @@ void TrainingRun::finish_step() {
   checkpoints_->count_step();
   state.epoch = static_cast<double>(batches_->epoch()) +
                 static_cast<double>(batches_->position()) / static_cast<double>(batches_->size());
-  call(&TrainerCallback::on_step_end);
-  if (time_is_up()) impl_.control.should_training_stop = true;
-  if (meter_->is_full()) fold_losses();
+  // So it is the last step, with all that belongs to one.
+  if (time_is_up()) state.max_steps = state.global_step;
+  between_steps([this] {
+    call(&TrainerCallback::on_step_end);
+    if (meter_->is_full()) fold_losses();
+    log_evaluate_save();
+  });
+  if (!preempted_ && impl_.accelerator.should_stop()) preempt();
+}
+
+/// An evaluation in it may be interrupted: then the training ends here, and `work` when it goes on.
+void TrainingRun::between_steps(const std::function<void()>& work) {
+  const Raised raised(impl_.between_steps);
+  try {
+    work();
+  } catch (const EvaluationInterrupted&) {
+    impl_.state.unfinished = impl_.control;
+    preempt();
+  }
+}
+
+/// What a signal interrupted after the last step of the run before.
+void TrainingRun::finish_unfinished() {
+  const TrainerControl left = std::exchange(impl_.state.unfinished, {});
+  const Raised raised(impl_.resumes_evaluation);
+  impl_.control.should_log = left.should_log;
+  impl_.control.should_evaluate = left.should_evaluate;
+  impl_.control.should_save = left.should_save;
   log_evaluate_save();
-  stop_when_asked();
 }
 
 /// A limit of infinity leaves gradients as they are, and still tells their norm.
@@ -164,131 +212,16 @@ void TrainingRun::step_schedule() {
 bool TrainingRun::time_is_up() const {
   if (!plan_.max_seconds) return false;
   // Ranks have clocks of their own.
-  return impl_.accelerator.process_group().broadcast_object(nlohmann::json(seconds_since(begin_))) >=
+  return impl_.accelerator.process_group().broadcast_object(nlohmann::json(train_seconds())) >=
          *plan_.max_seconds;
 }
 
-void TrainingRun::log_evaluate_save() {
-  if (impl_.control.should_log) log_step();
-  if (impl_.control.should_evaluate) evaluate();
-  if (impl_.control.should_save) save();
-}
-
-void TrainingRun::fold_losses() {
-  TrainerState& state = impl_.state;
-  const auto fold = meter_->fold();
-  state.total_flos += sum_over_ranks(impl_.accelerator, std::exchange(flops_, 0));
-  state.total_loss += fold.whole_sum;
-  loss_of_run_ += fold.whole_sum;
-  const bool filter = impl_.args.logging_nan_inf_filter;
-  state.unlogged_loss += filter ? fold.sum : fold.whole_sum;
-  state.unlogged_steps += filter ? fold.finite_steps : fold.steps;
-  if (!filter || fold.finite_steps == fold.steps) return;
-  impl_.logger.warning(fold.steps - fold.finite_steps, " of the ", fold.steps, " steps up to step ",
-                       state.global_step,
-                       " had a loss that is not finite: they are left out of the logged mean");
-}
-
-void TrainingRun::log_step() {
-  TrainerState& state = impl_.state;
-  if (state.global_step <= last_logged_step_) return;
-  fold_losses();
-  const auto steps = static_cast<double>(state.unlogged_steps);
-  LogValues values{{"loss", steps > 0 ? state.unlogged_loss / steps : std::nan("")}};
-  if (grad_norm_) values.emplace_back("grad_norm", *grad_norm_);
-  values.emplace_back("learning_rate", learning_rate_);
-  state.unlogged_loss = 0;
-  state.unlogged_steps = 0;
-  last_logged_step_ = state.global_step;
-  trainer_.log(values);
-}
-
-void TrainingRun::evaluate() {
-  const LogValues metrics = trainer_.evaluate();
-  judge(metrics);
-}
-
-/// Whether this is the best evaluation so far: strictly better only.
-void TrainingRun::judge(const LogValues& metrics) {
-  const auto name = best_metric_name(impl_.args);
-  if (!name) return;
-  const auto value = LogEntry{metrics}.find(*name);
-  if (!value) {
-    std::string names;
-    for (const auto& entry : metrics) names += (names.empty() ? "" : ", ") + entry.first;
-    throw UsageError("metric_for_best_model is '" + *name +
-                     "', which the evaluation does not have: there are " + names);
-  }
-  if (auto* const plateau = dynamic_cast<optim::ReduceLrOnPlateau*>(impl_.scheduler.get()))
-    plateau->step(*value);
-  metric_of_step_ = *value;
-  TrainerState& state = impl_.state;
-  const bool better =
-      !state.best_metric ||
-      (greater_metric_is_better(impl_.args) ? *value > *state.best_metric : *value < *state.best_metric);
-  if (better) state.best_metric = *value;
-  if (better && impl_.args.save_strategy != "no") state.best_global_step = state.global_step;
-  if (impl_.args.save_strategy == "best") impl_.control.should_save = better;
-}
-
-void TrainingRun::save() {
-  TrainerState& state = impl_.state;
-  fold_losses();
-  if (state.best_global_step) {
-    const std::string best = checkpoint_name(*state.best_global_step);
-    const auto folder = std::filesystem::path(impl_.args.output_dir) / best;
-    if (*state.best_global_step == state.global_step || is_there(impl_.accelerator, folder)) {
-      state.best_model_checkpoint = folder.string();
-      checkpoints_->protect(best);
-    }
-  }
-  for (const auto& callback : impl_.callbacks) {
-    if (!callback->name().empty()) state.stateful_callbacks[callback->name()] = callback->state();
-  }
-  write_checkpoint();
-  impl_.control.should_save = false;
-  call(&TrainerCallback::on_save);
-}
-
-/// A training that is told to stop leaves a whole one in any case.
-void TrainingRun::write_checkpoint() {
-  if (impl_.args.save_only_model) {
-    if (!preempted_) return write_weights();
-    impl_.accelerator.on_main_process(
-        [&] { train::remove_weights(impl_.args.output_dir, impl_.state.global_step); });
-  }
-  if (metric_of_step_) {
-    checkpoints_->save(*metric_of_step_);
-  } else {
-    checkpoints_->save();
-  }
-}
-
-void TrainingRun::write_weights() {
-  const TrainerState& state = impl_.state;
-  auto tensors = trainer_.model().parameters();
-  for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
-  const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";
-  impl_.accelerator.on_main_process([&] {
-    train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
-                             {.total_limit = impl_.args.save_total_limit, .protect = best});
-  });
-}
-
-void TrainingRun::stop_when_asked() {
-  if (!impl_.accelerator.should_stop()) return;
-  preempted_ = true;
-  save();
-  checkpoints_->wait();
-  impl_.accelerator.print("preempted: saved ", impl_.args.output_dir, "/",
-                          checkpoint_name(impl_.state.global_step), " at step ", impl_.state.global_step,
-                          "; the same command goes on from there");
-  impl_.control.should_training_stop = true;
-}
+double TrainingRun::train_seconds() const { return seconds_before_ + seconds_since(begin_); }
 
 TrainOutput TrainingRun::finish() {
   TrainerState& state = impl_.state;
   fold_losses();
+  state.train_seconds = train_seconds();
   checkpoints_->wait();
   const std::int64_t steps = state.global_step - first_step_;
   TrainOutput output{.global_step = state.global_step,
@@ -307,11 +240,6 @@ TrainOutput TrainingRun::finish() {
   call(&TrainerCallback::on_train_end);
   impl_.in_training = false;
   return output;
-}
-
-void TrainingRun::load_best() {
-  if (!impl_.args.load_best_model_at_end || !impl_.state.best_model_checkpoint) return;
-  trainer_.model().load(impl_.accelerator, *impl_.state.best_model_checkpoint);
 }
 
 TrainOutput Trainer::train() { return TrainingRun(*this, *impl_).run(); }

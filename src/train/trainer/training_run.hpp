@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "../rules/training_plan.hpp"
@@ -20,6 +21,7 @@ class TrainingRun {
 
  private:
   void prepare();
+  void check_evaluations() const;
   void begin_state(TrainerState done);
   void resume();
   void take_state(const TrainerState& saved);
@@ -37,8 +39,11 @@ class TrainingRun {
   void write_checkpoint();
   void write_weights();
   void fold_losses();
-  void stop_when_asked();
+  void between_steps(const std::function<void()>& work);
+  void finish_unfinished();
+  void preempt();
   bool time_is_up() const;
+  double train_seconds() const;
   void load_best();
   TrainOutput finish();
   std::function<void(const std::filesystem::path&)> files_to_add();
@@ -52,6 +57,8 @@ class TrainingRun {
   std::optional<train::LossMeter> meter_;
   train::TrainingPlan plan_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  /// What runs before this one used of the training's time.
+  double seconds_before_ = 0;
   std::int64_t first_step_ = 0;
   std::int64_t micro_batches_in_step_ = 0;
   /// Since the last log, and since this run began, over all ranks.

@@ -157,6 +157,19 @@ TEST(Gradients, OfNothingAreZero) {
   });
 }
 
+/// As the embedding of an encoder-decoder, which has three names.
+TEST(Gradients, ClipASharedParameterOnce) {
+  run_accelerators(1, [](const Accelerator& accelerator) {
+    const at::Tensor shared = torch::zeros({4}, torch::requires_grad());
+    const auto with_gradient = [&] {
+      shared.mutable_grad() = torch::full({4}, 3.0);
+      return std::vector<at::Tensor>{shared, shared, shared};
+    };
+    EXPECT_EQ(accelerator.clip_grad_norm_(with_gradient(), 2.0), 6.0);
+    EXPECT_NEAR(shared.grad().norm().item<double>(), 2.0, 1e-5);
+  });
+}
+
 TEST(Gradients, RefuseWhatDoesNotFit) {
   run_accelerators(2,
                    [](const Accelerator& accelerator) {
@@ -170,6 +183,8 @@ TEST(Gradients, RefuseWhatDoesNotFit) {
   };
   EXPECT_THROWS(made({.mixed_precision = MixedPrecision::fp16}), UsageError, "CUDA", "bf16");
   EXPECT_THROWS(made({.accumulation = {.steps = 0}}), UsageError, "at least 1");
+  EXPECT_THROWS(made({.accumulation = {.weights_of_all_ranks = false, .sync_each_batch = true}}), UsageError,
+                "weights_of_all_ranks");
   EXPECT_THROWS(made({.comm_hook = "fp8"}), UsageError, "'fp8'", "power_sgd");
   EXPECT_THROWS(made({.comm_hook = "fp16", .comm_wrapper = "bf16"}), UsageError, "PowerSGD");
 }

@@ -1,102 +1,32 @@
-#include <gtest/gtest.h>
-#include <torch/nn.h>
-
 #include <cmath>
 #include <filesystem>
-#include <map>
-#include <mutex>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/dataset.hpp"
 #include "lockstep/train/monitors.hpp"
-#include "lockstep/train/trainer.hpp"
-#include "support/accelerators.hpp"
-#include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
+#include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::arguments;
+using testing::expect_same;
+using testing::Outcome;
+using testing::samples;
+using testing::small_model;
+using testing::StopAt;
 using testing::TemporaryFolder;
-
-std::shared_ptr<const Dataset> samples(std::int64_t count) {
-  const at::Tensor x = at::linspace(-1, 1, count * 3).reshape({count, 3});
-  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
-}
-
-/// Equal weights on all ranks: these are threads that share one generator.
-std::shared_ptr<ModelAdapter> small_model(bool dropout) {
-  torch::nn::Sequential net(torch::nn::Linear(3, 8), torch::nn::Tanh(),
-                            torch::nn::Dropout(dropout ? 0.5 : 0.0), torch::nn::Linear(8, 1));
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : net->parameters())
-    parameter.copy_(at::linspace(-0.6, 0.7, parameter.numel()).reshape(parameter.sizes()));
-  return adapt_model(net, [](auto& model, const Batch& batch) {
-    const at::Tensor prediction = model(batch["x"]);
-    return Batch{{"loss", torch::mse_loss(prediction, batch["y"])}, {"prediction", prediction}};
-  });
-}
-
-TrainingArguments arguments(const TemporaryFolder& folder) {
-  TrainingArguments args;
-  args.output_dir = folder / "out";
-  args.per_device_train_batch_size = 4;
-  args.per_device_eval_batch_size = 3;
-  args.gradient_accumulation_steps = 2;
-  args.learning_rate = 0.05;
-  args.num_train_epochs = 3;
-  args.logging_steps = 2;
-  args.save_strategy = "no";
-  args.disable_tqdm = true;
-  return args;
-}
-
-/// Tells the process to stop after a step, as a scheduler's signal would.
-class StopAt final : public TrainerCallback {
- public:
-  explicit StopAt(std::int64_t step) : step_(step) {}
-  void on_step_end(CallbackContext& event) override {
-    if (event.state.global_step == step_) event.trainer.accelerator().request_stop();
-  }
-
- private:
-  std::int64_t step_;
-};
-
-std::vector<double> losses(const TrainerState& state) {
-  std::vector<double> result;
-  for (const auto& entry : state.log_history) {
-    if (const auto loss = entry.find("loss")) result.push_back(*loss);
-  }
-  return result;
-}
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<at::Tensor> weights;
-  bool preempted = false;
-  std::int64_t steps = 0;
-};
+using testing::train_on;
 
 /// Threads share LibTorch's generator: with dropout one rank alone draws the same numbers twice.
-Outcome train_once(const Accelerator& accelerator, const TrainingArguments& args, std::int64_t stop_at,
-                   std::int64_t count) {
-  const bool dropout = accelerator.num_processes() == 1 && args.global_batch_size == 0;
-  TrainerParts parts{.model = small_model(dropout), .train_dataset = samples(count)};
-  if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
-  Trainer trainer(accelerator, args, parts);
-  const TrainOutput output = trainer.train();
-  Outcome outcome{losses(trainer.state()), {}, output.preempted, output.global_step};
-  for (const auto& entry : trainer.model().parameters())
-    outcome.weights.push_back(entry.tensor.detach().clone());
-  return outcome;
-}
-
-void expect_same(const Outcome& one, const Outcome& other) {
-  EXPECT_EQ(one.losses, other.losses);
-  for (std::size_t i = 0; i < one.weights.size(); ++i)
-    EXPECT_TRUE(at::equal(one.weights[i], other.weights[i])) << "parameter " << i;
+Outcome train_once(int ranks, const TrainingArguments& args, std::int64_t stop_at, std::int64_t count) {
+  return train_on(ranks, args, [&](const Accelerator&) {
+    const bool dropout = ranks == 1 && args.global_batch_size == 0;
+    TrainerParts parts{.model = small_model(dropout), .train_dataset = samples(count)};
+    if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
+    return parts;
+  });
 }
 
 /// Runs a training as a whole, and one that is stopped after `stop_at` steps and goes on.
@@ -105,26 +35,14 @@ void check_resume(int ranks, std::int64_t stop_at) {
   TrainingArguments whole = arguments(folder);
   TrainingArguments parts = whole;
   parts.output_dir = folder / "parts";
-  std::mutex mutex;
-  std::vector<Outcome> outcomes;
-  const auto run = [&](const TrainingArguments& args, std::int64_t stop) {
-    testing::run_accelerators(
-        ranks,
-        [&](const Accelerator& accelerator) {
-          Outcome outcome = train_once(accelerator, args, stop, /*count=*/44);
-          const std::lock_guard lock(mutex);
-          if (accelerator.is_main_process()) outcomes.push_back(std::move(outcome));
-        },
-        accelerator_options(args));
-  };
-  run(whole, 0);
-  run(parts, stop_at);
-  run(parts, 0);
-  EXPECT_FALSE(outcomes[0].preempted);
-  EXPECT_TRUE(outcomes[1].preempted);
-  EXPECT_LT(outcomes[1].steps, outcomes[0].steps);
-  EXPECT_EQ(outcomes[2].steps, outcomes[0].steps);
-  expect_same(outcomes[0], outcomes[2]);
+  const Outcome wanted = train_once(ranks, whole, 0, /*count=*/44);
+  const Outcome stopped = train_once(ranks, parts, stop_at, /*count=*/44);
+  const Outcome resumed = train_once(ranks, parts, 0, /*count=*/44);
+  EXPECT_FALSE(wanted.output.preempted);
+  EXPECT_TRUE(stopped.output.preempted);
+  EXPECT_LT(stopped.output.global_step, wanted.output.global_step);
+  EXPECT_EQ(resumed.output.global_step, wanted.output.global_step);
+  expect_same(wanted, resumed);
 }
 
 TEST(Trainer, GoesOnInTheMiddleOfAnEpochBitForBit) {
@@ -139,28 +57,19 @@ TEST(Trainer, GoesOnFromTheEndOfAnEpochBitForBit) {
 /// The same samples in a step, on one rank or on two: the same weights, but for the order of sums.
 TEST(Trainer, KeepsTheGlobalBatchOnAnotherNumberOfRanks) {
   const TemporaryFolder folder;
-  std::map<int, Outcome> outcomes;
   const auto run = [&](int ranks, const std::string& name, std::int64_t stop) {
     TrainingArguments args = arguments(folder);
     args.output_dir = folder / name;
     args.gradient_accumulation_steps = 1;
     args.global_batch_size = 8;
-    testing::run_accelerators(
-        ranks,
-        [&](const Accelerator& accelerator) {
-          Outcome outcome = train_once(accelerator, args, stop, /*count=*/48);
-          if (accelerator.is_main_process()) outcomes[ranks] = std::move(outcome);
-        },
-        accelerator_options(args));
+    return train_once(ranks, args, stop, /*count=*/48);
   };
-  run(1, "whole", 0);
-  run(2, "changed", 8);
-  EXPECT_TRUE(outcomes[2].preempted);
-  const Outcome whole = outcomes[1];
-  run(1, "changed", 0);
-  EXPECT_EQ(outcomes[1].steps, whole.steps);
+  const Outcome whole = run(1, "whole", 0);
+  EXPECT_TRUE(run(2, "changed", 8).output.preempted);
+  const Outcome changed = run(1, "changed", 0);
+  EXPECT_EQ(changed.output.global_step, whole.output.global_step);
   for (std::size_t i = 0; i < whole.weights.size(); ++i)
-    EXPECT_TRUE(at::allclose(outcomes[1].weights[i], whole.weights[i], 1e-4, 1e-6)) << "parameter " << i;
+    EXPECT_TRUE(at::allclose(changed.weights[i], whole.weights[i], 1e-4, 1e-6)) << "parameter " << i;
 }
 
 /// The loss and the predictions of 23 samples, evaluated by so many ranks in batches of that size.
@@ -240,11 +149,7 @@ TEST(Trainer, SavesWeightsAloneAndAWholeCheckpointWhenStopped) {
   args.save_strategy = "steps";
   args.save_steps = 2;
   args.save_total_limit = 2;
-  const auto run = [&](std::int64_t stop) {
-    const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()),
-                                  accelerator_options(args));
-    return train_once(accelerator, args, stop, /*count=*/44);
-  };
+  const auto run = [&](std::int64_t stop) { return train_once(1, args, stop, /*count=*/44).output; };
   EXPECT_TRUE(run(8).preempted);
   const fs::path out = args.output_dir;
   EXPECT_FALSE(fs::exists(out / "checkpoint-4"));
@@ -252,7 +157,7 @@ TEST(Trainer, SavesWeightsAloneAndAWholeCheckpointWhenStopped) {
   EXPECT_TRUE(fs::exists(out / "checkpoint-6/model.safetensors"));
   EXPECT_TRUE(fs::exists(out / "checkpoint-6/trainer_state.json"));
   EXPECT_TRUE(fs::exists(out / "checkpoint-8/optimizer.json")) << "this one can be resumed from";
-  EXPECT_EQ(run(0).steps, 18);
+  EXPECT_EQ(run(0).global_step, 18);
 }
 
 TEST(Trainer, TrainsAgainWithMoreEpochs) {

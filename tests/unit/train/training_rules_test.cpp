@@ -178,6 +178,8 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   state.log_history = {{{{"loss", std::nan("")}, {"grad_norm", INFINITY}, {"epoch", 1.5}}, 30}};
   state.stateful_callbacks = {{"Mine", R"({"seen":"NaN \" Infinity"})"}};
   state.unlogged_loss = 0.75;
+  state.train_seconds = 12.5;
+  state.unfinished.should_evaluate = true;
   const std::string text = trainer_state_text(state);
   EXPECT_TRUE(testing::contains_all(text, {"\"loss\": NaN", "\"grad_norm\": Infinity", "\"step\": 30"}));
   const TrainerState read = trainer_state_from(text, "trainer_state.json");
@@ -188,6 +190,9 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   EXPECT_EQ(read.log_history[0].find("grad_norm"), INFINITY);
   EXPECT_EQ(read.stateful_callbacks, state.stateful_callbacks);
   EXPECT_EQ(read.unlogged_loss, 0.75);
+  EXPECT_EQ(read.train_seconds, 12.5);
+  EXPECT_TRUE(read.unfinished.should_evaluate);
+  EXPECT_FALSE(read.unfinished.should_save);
   EXPECT_EQ(trainer_state_text(read), text);
 }
 

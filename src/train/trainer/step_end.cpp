@@ -1,0 +1,156 @@
+// What may follow a step: a log, an evaluation, a checkpoint.
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "training_run.hpp"
+#include "weights_only.hpp"
+
+namespace lockstep {
+namespace {
+
+double sum_over_ranks(const Accelerator& accelerator, double value) {
+  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kDouble);
+  return accelerator.reduce(at::full({1}, value, options)).item<double>();
+}
+
+/// Rank 0's view of the file system counts.
+bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
+  bool found = false;
+  accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
+  return accelerator.process_group().broadcast_object(nlohmann::json(found)).get<bool>();
+}
+
+}  // namespace
+
+void TrainingRun::log_evaluate_save() {
+  if (impl_.control.should_log) log_step();
+  if (impl_.control.should_evaluate) evaluate();
+  if (impl_.control.should_save) save();
+}
+
+void TrainingRun::fold_losses() {
+  TrainerState& state = impl_.state;
+  const auto fold = meter_->fold();
+  state.total_flos += sum_over_ranks(impl_.accelerator, std::exchange(flops_, 0));
+  state.total_loss += fold.whole_sum;
+  loss_of_run_ += fold.whole_sum;
+  const bool filter = impl_.args.logging_nan_inf_filter;
+  state.unlogged_loss += filter ? fold.sum : fold.whole_sum;
+  state.unlogged_steps += filter ? fold.finite_steps : fold.steps;
+  if (!filter || fold.finite_steps == fold.steps) return;
+  impl_.warn(fold.steps - fold.finite_steps, " of the ", fold.steps, " steps up to step ", state.global_step,
+             " had a loss that is not finite: they are left out of the logged mean");
+}
+
+void TrainingRun::log_step() {
+  TrainerState& state = impl_.state;
+  if (state.global_step <= last_logged_step_) return;
+  fold_losses();
+  const auto steps = static_cast<double>(state.unlogged_steps);
+  LogValues values{{"loss", steps > 0 ? state.unlogged_loss / steps : std::nan("")}};
+  if (grad_norm_) values.emplace_back("grad_norm", *grad_norm_);
+  values.emplace_back("learning_rate", learning_rate_);
+  state.unlogged_loss = 0;
+  state.unlogged_steps = 0;
+  last_logged_step_ = state.global_step;
+  trainer_.log(values);
+}
+
+void TrainingRun::evaluate() {
+  try {
+    judge(trainer_.evaluate());
+  } catch (const EvaluationInterrupted&) {
+    // The first of several data sets has put it down.
+    impl_.control.should_evaluate = true;
+    throw;
+  }
+}
+
+/// Whether this is the best evaluation so far: strictly better only.
+void TrainingRun::judge(const LogValues& metrics) {
+  const auto name = best_metric_name(impl_.args);
+  if (!name) return;
+  const auto value = LogEntry{metrics}.find(*name);
+  if (!value) {
+    std::string names;
+    for (const auto& entry : metrics) names += (names.empty() ? "" : ", ") + entry.first;
+    throw UsageError("metric_for_best_model is '" + *name +
+                     "', which the evaluation does not have: there are " + names);
+  }
+  if (auto* const plateau = dynamic_cast<optim::ReduceLrOnPlateau*>(impl_.scheduler.get()))
+    plateau->step(*value);
+  metric_of_step_ = *value;
+  TrainerState& state = impl_.state;
+  const bool better =
+      !state.best_metric ||
+      (greater_metric_is_better(impl_.args) ? *value > *state.best_metric : *value < *state.best_metric);
+  if (better) state.best_metric = *value;
+  if (better && impl_.args.save_strategy != "no") state.best_global_step = state.global_step;
+  if (impl_.args.save_strategy == "best") impl_.control.should_save = better;
+}
+
+void TrainingRun::save() {
+  TrainerState& state = impl_.state;
+  fold_losses();
+  state.train_seconds = train_seconds();
+  if (state.best_global_step) {
+    const std::string best = checkpoint_name(*state.best_global_step);
+    const auto folder = std::filesystem::path(impl_.args.output_dir) / best;
+    if (*state.best_global_step == state.global_step || is_there(impl_.accelerator, folder)) {
+      state.best_model_checkpoint = folder.string();
+      checkpoints_->protect(best);
+    }
+  }
+  for (const auto& callback : impl_.callbacks) {
+    if (!callback->name().empty()) state.stateful_callbacks[callback->name()] = callback->state();
+  }
+  write_checkpoint();
+  impl_.control.should_save = false;
+  call(&TrainerCallback::on_save);
+}
+
+/// A training that is told to stop leaves a whole one in any case.
+void TrainingRun::write_checkpoint() {
+  if (impl_.args.save_only_model) {
+    if (!preempted_) return write_weights();
+    impl_.accelerator.on_main_process(
+        [&] { train::remove_weights(impl_.args.output_dir, impl_.state.global_step); });
+  }
+  if (metric_of_step_) {
+    checkpoints_->save(*metric_of_step_);
+  } else {
+    checkpoints_->save();
+  }
+}
+
+void TrainingRun::write_weights() {
+  const TrainerState& state = impl_.state;
+  auto tensors = trainer_.model().parameters();
+  for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
+  const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";
+  impl_.accelerator.on_main_process([&] {
+    train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
+                             {.total_limit = impl_.args.save_total_limit, .protect = best});
+  });
+}
+
+void TrainingRun::preempt() {
+  preempted_ = true;
+  save();
+  checkpoints_->wait();
+  impl_.accelerator.print("preempted: saved ", impl_.args.output_dir, "/",
+                          checkpoint_name(impl_.state.global_step), " at step ", impl_.state.global_step,
+                          "; the same command goes on from there");
+  impl_.control.should_training_stop = true;
+}
+
+void TrainingRun::load_best() {
+  if (!impl_.args.load_best_model_at_end || !impl_.state.best_model_checkpoint) return;
+  trainer_.model().load(impl_.accelerator, *impl_.state.best_model_checkpoint);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+// Evaluations of a training: data sets by name, metrics of all samples at once, and signals in the middle.
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "lockstep/core/error.hpp"
+#include "support/throws.hpp"
+#include "unit/train/small_trainings.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::arguments;
+using testing::expect_same;
+using testing::Outcome;
+using testing::samples;
+using testing::small_model;
+using testing::TemporaryFolder;
+using testing::train_on;
+
+class Evaluations : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Evaluations, ::testing::Values(1, 2));
+
+TrainerParts named_parts() {
+  return {.model = small_model(),
+          .train_dataset = samples(44),
+          .eval_datasets = {{"long", samples(19)}, {"short", samples(2)}}};
+}
+
+TEST_P(Evaluations, HaveTheNamesOfTheirDataSets) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = args.save_strategy = "epoch";
+  args.load_best_model_at_end = true;
+  args.metric_for_best_model = "long_loss";
+  const Outcome outcome = train_on(GetParam(), args, [&](const Accelerator&) {
+    TrainerParts parts = named_parts();
+    parts.callbacks.push_back(std::make_shared<EarlyStoppingCallback>(2));
+    return parts;
+  });
+  for (const char* name : {"eval_long_loss", "eval_short_loss", "eval_long_runtime", "eval_short_runtime"})
+    EXPECT_EQ(outcome.logged(name).size(), 3U) << name;
+  EXPECT_TRUE(outcome.logged("eval_loss").empty());
+  const auto losses = outcome.logged("eval_long_loss");
+  EXPECT_EQ(outcome.state.best_metric, *std::min_element(losses.begin(), losses.end()));
+}
+
+TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  const auto train = [&](TrainerParts parts) {
+    Trainer trainer(args, std::move(parts));
+    try {
+      trainer.train();
+    } catch (...) {
+      EXPECT_EQ(trainer.state().global_step, 0);
+      throw;
+    }
+  };
+  args.eval_strategy = "epoch";
+  EXPECT_THROWS(train({.model = small_model(), .train_dataset = samples(8)}), UsageError,
+                "eval_strategy is epoch", "no data set to evaluate on");
+  args.save_strategy = "best";
+  EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "eval_long_..., eval_short_...");
+  args.save_strategy = "no";
+  TrainerParts stopping = named_parts();
+  stopping.callbacks.push_back(std::make_shared<EarlyStoppingCallback>());
+  EXPECT_THROWS(train(stopping), UsageError, "EarlyStoppingCallback", "metric_for_best_model");
+}
+
+/// No sum: the median of all errors, and how often and with how many rows it was asked.
+class Median final : public EvaluationMetrics {
+ public:
+  void reset() override { calls_ = rows_ = median_ = 0; }
+  void update(const Batch& outputs, const Batch& batch) override {
+    ++calls_;
+    rows_ += static_cast<double>(batch.size());
+    median_ = (outputs["prediction"] - batch["y"]).abs().median().item<double>();
+    EXPECT_TRUE(std::is_sorted(batch.indices.begin(), batch.indices.end()));
+  }
+  LogValues compute(const ProcessGroup& group) override {
+    const auto of_rank_0 =
+        group.broadcast_object(nlohmann::json{calls_, rows_, median_}).get<std::vector<double>>();
+    return {{"calls", of_rank_0[0]}, {"rows", of_rank_0[1]}, {"median", of_rank_0[2]}};
+  }
+
+ private:
+  double calls_ = 0, rows_ = 0, median_ = 0;
+};
+
+LogValues medians(int ranks, bool of_batches) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.batch_eval_metrics = of_batches;
+  LogValues metrics;
+  testing::run_accelerators(
+      ranks,
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args, {.model = small_model(), .metrics = std::make_shared<Median>()});
+        const LogValues own = trainer.evaluate(samples(23));
+        const auto predicted = LogEntry{trainer.predict(samples(23)).metrics};
+        EXPECT_EQ(predicted.find("test_median"), LogEntry{own}.find("eval_median"));
+        if (accelerator.process_index() == ranks - 1) metrics = own;
+      },
+      accelerator_options(args));
+  return metrics;
+}
+
+double median_of_all() {
+  std::vector<std::int64_t> rows(23);
+  std::iota(rows.begin(), rows.end(), 0);
+  const Batch all = samples(23)->get_batch(rows, std::vector<SampleContext>(rows.size()));
+  const auto model = small_model();
+  return (model->evaluate(all)["prediction"] - all["y"]).abs().median().item<double>();
+}
+
+TEST_P(Evaluations, ShowMetricsBatchesOrAllSamplesAtOnce) {
+  const LogEntry batches{medians(GetParam(), true)};
+  EXPECT_EQ(batches.find("eval_calls"), GetParam() == 1 ? 8 : 4);
+  const LogEntry all{medians(GetParam(), false)};
+  EXPECT_EQ(all.find("eval_calls"), 1);
+  EXPECT_EQ(all.find("eval_rows"), 23);
+  EXPECT_NEAR(all.find("eval_median").value(), median_of_all(), 1e-6);
+}
+
+/// One rank is told to stop, as by a signal, after so many of its batches of evaluations.
+class SignalInEvaluation final : public TrainerCallback {
+ public:
+  SignalInEvaluation(std::int64_t batch, int rank) : left_(batch), rank_(rank) {}
+  void on_prediction_step(CallbackContext& event) override {
+    if (event.trainer.accelerator().process_index() != rank_ || --left_ != 0) return;
+    event.trainer.accelerator().request_stop();
+  }
+
+ private:
+  std::int64_t left_;
+  int rank_;
+};
+
+/// Trains with two named data sets of 7 batches and 1, and a signal after `batch` batches on the last rank;
+/// 0: none.
+Outcome train_with_signal(int ranks, const TrainingArguments& args, std::int64_t batch) {
+  return train_on(ranks, args, [&](const Accelerator&) {
+    TrainerParts parts = named_parts();
+    parts.callbacks = {std::make_shared<EarlyStoppingCallback>(5)};
+    if (batch > 0) parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(batch, ranks - 1));
+    return parts;
+  });
+}
+
+/// All that was logged but times and the totals of a run: names, steps and numbers.
+std::vector<std::string> log_of(const Outcome& outcome) {
+  std::vector<std::string> lines;
+  for (const auto& entry : outcome.state.log_history) {
+    for (const auto& [name, value] : entry.values) {
+      const bool of_run = name.starts_with("train_") || name.ends_with("_per_second");
+      if (!of_run && !name.ends_with("_runtime"))
+        lines.push_back(std::to_string(entry.step) + " " + name + " " + std::to_string(value));
+    }
+  }
+  return lines;
+}
+
+/// A run that a signal stops in an evaluation, and that goes on, against one that nothing stopped.
+void expect_interruption(int ranks, TrainingArguments args, std::int64_t batch, std::int64_t step) {
+  SCOPED_TRACE("signal after batch " + std::to_string(batch));
+  const TemporaryFolder folder;
+  args.output_dir = folder / "whole";
+  const Outcome whole = train_with_signal(ranks, args, 0);
+  args.output_dir = folder / "parts";
+  const Outcome stopped = train_with_signal(ranks, args, batch);
+  EXPECT_TRUE(stopped.output.preempted);
+  EXPECT_EQ(stopped.output.global_step, step);
+  EXPECT_LT(log_of(stopped).size(), log_of(whole).size());
+  const Outcome resumed = train_with_signal(ranks, args, 0);
+  EXPECT_FALSE(resumed.output.preempted);
+  EXPECT_EQ(log_of(resumed), log_of(whole));
+  EXPECT_EQ(resumed.state.best_metric, whole.state.best_metric);
+  EXPECT_EQ(resumed.state.best_global_step, whole.state.best_global_step);
+  EXPECT_EQ(resumed.state.stateful_callbacks, whole.state.stateful_callbacks);
+  expect_same(whole, resumed);
+}
+
+TEST_P(Evaluations, StopAtASignalAndAreDoneWhenTheTrainingGoesOn) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.metric_for_best_model = "long_loss";
+  args.save_strategy = args.eval_strategy = "steps";
+  args.eval_steps = args.save_steps = GetParam() == 1 ? 4 : 2;
+  // Of the first data set rank 0 has 7 batches, or 4 of 7; of the second the one there is.
+  expect_interruption(GetParam(), args, 2, args.eval_steps->steps({}));
+  if (GetParam() == 1) expect_interruption(1, args, 8, 4);
+  args.save_strategy = args.eval_strategy = "epoch";
+  expect_interruption(GetParam(), args, 2, GetParam() == 1 ? 6 : 3);
+}
+
+TEST_P(Evaluations, StopAfterTheLastStepToo) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.max_steps = 2;
+  args.metric_for_best_model = "long_loss";
+  args.save_strategy = args.eval_strategy = "steps";
+  args.load_best_model_at_end = true;
+  expect_interruption(GetParam(), args, 1, 2);
+}
+
+/// A callback's own predictions are left as well.
+class PredictsAtEpochEnd final : public TrainerCallback {
+ public:
+  void on_epoch_end(CallbackContext& event) override { event.trainer.predict(samples(30)); }
+};
+
+TEST_P(Evaluations, LeaveThePredictionsOfACallback) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.num_train_epochs = 1;
+  const auto train = [&](bool signal) {
+    return train_on(GetParam(), args, [&](const Accelerator&) {
+      TrainerParts parts{.model = small_model(), .train_dataset = samples(44)};
+      parts.callbacks = {std::make_shared<PredictsAtEpochEnd>()};
+      if (signal) parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(1, 0));
+      return parts;
+    });
+  };
+  EXPECT_TRUE(train(true).output.preempted);
+  EXPECT_FALSE(train(false).output.preempted);
+}
+
+}  // namespace
+}  // namespace lockstep

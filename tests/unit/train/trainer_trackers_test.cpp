@@ -1,0 +1,155 @@
+// What a training leaves in the files of its trackers: everything that its log has, once.
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "lockstep/core/error.hpp"
+#include "unit/train/small_trainings.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::arguments;
+using testing::Outcome;
+using testing::samples;
+using testing::small_model;
+using testing::StopAt;
+using testing::TemporaryFolder;
+using testing::train_on;
+
+/// Step and name, as a tracker has them.
+using Place = std::pair<std::int64_t, std::string>;
+using Scalars = std::map<Place, double>;
+
+std::string tracker_name(const std::string& name) {
+  return name.starts_with("eval_") ? "eval/" + name.substr(5) : "train/" + name;
+}
+
+/// Adds a number, which must not be there yet.
+void add(Scalars& scalars, const Place& place, double value) {
+  EXPECT_TRUE(scalars.emplace(place, value).second) << place.second << " twice in step " << place.first;
+}
+
+/// What the trackers should have. The epoch, which every entry has, may come several times in a step.
+Scalars scalars_of(const TrainerState& state) {
+  Scalars scalars;
+  for (const auto& entry : state.log_history) {
+    for (const auto& [name, value] : entry.values) {
+      if (name != "epoch") add(scalars, {entry.step, tracker_name(name)}, value);
+    }
+  }
+  return scalars;
+}
+
+Scalars scalars_of_jsonl(const fs::path& folder) {
+  Scalars scalars;
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text);
+    for (const auto& [name, value] : line.items()) {
+      if (name.find('/') != std::string::npos && name != "train/epoch")
+        add(scalars, {line["step"], name}, value.get<double>());
+    }
+  }
+  return scalars;
+}
+
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields;
+  std::istringstream stream(line);
+  for (std::string field; std::getline(stream, field, ',');) fields.push_back(field);
+  return fields;
+}
+
+Scalars scalars_of_csv(const fs::path& folder) {
+  Scalars scalars;
+  std::ifstream file(folder / "metrics.csv");
+  std::string line;
+  std::getline(file, line);
+  const auto names = fields_of(line);
+  while (std::getline(file, line)) {
+    const auto fields = fields_of(line);
+    for (std::size_t i = 2; i < fields.size(); ++i) {
+      if (!fields[i].empty() && names[i] != "train/epoch")
+        add(scalars, {std::stoll(fields[0]), names[i]}, std::stod(fields[i]));
+    }
+  }
+  return scalars;
+}
+
+void expect_same(const Scalars& scalars, const Scalars& expected) {
+  ASSERT_EQ(scalars.size(), expected.size());
+  for (auto it = scalars.begin(), other = expected.begin(); it != scalars.end(); ++it, ++other) {
+    EXPECT_EQ(it->first, other->first);
+    EXPECT_DOUBLE_EQ(it->second, other->second) << it->first.second << " of step " << it->first.first;
+  }
+}
+
+class TrackersOfRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Trainer, TrackersOfRanks, ::testing::Values(1, 2));
+
+/// Ends a run without a word, as a kill does.
+class DieAt final : public TrainerCallback {
+ public:
+  explicit DieAt(std::int64_t step) : step_(step) {}
+  void on_step_end(CallbackContext& event) override {
+    if (event.state.global_step == step_) throw Error("killed");
+  }
+
+ private:
+  std::int64_t step_;
+};
+
+Outcome train(int ranks, const TrainingArguments& args,
+              const std::shared_ptr<TrainerCallback>& callback = {}) {
+  return train_on(ranks, args, [&](const Accelerator&) {
+    TrainerParts parts{.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
+    if (callback) parts.callbacks.push_back(callback);
+    return parts;
+  });
+}
+
+TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl", "csv", "tensorboard"};
+  args.run_name = "one";
+  args.logging_steps = 1;
+  args.eval_strategy = args.save_strategy = "steps";
+  args.eval_steps = 3;
+  args.save_steps = 4;
+  EXPECT_THROW(train(GetParam(), args, std::make_shared<DieAt>(3)), Error);
+  EXPECT_THROW(train(GetParam(), args, std::make_shared<DieAt>(6)), Error);
+  EXPECT_TRUE(train(GetParam(), args, std::make_shared<StopAt>(6)).output.preempted);
+  const Outcome last = train(GetParam(), args);
+  EXPECT_EQ(last.output.global_step, GetParam() == 1 ? 18 : 9);
+  const fs::path runs = fs::path(args.output_dir) / "runs" / "one";
+  const Scalars expected = scalars_of(last.state);
+  EXPECT_EQ(expected.count({3, "train/loss"}) + expected.count({3, "eval/loss"}), 2U);
+  expect_same(scalars_of_jsonl(runs), expected);
+  expect_same(scalars_of_csv(runs), expected);
+  const auto files = std::distance(fs::directory_iterator(runs), fs::directory_iterator());
+  EXPECT_EQ(files, 2 + 4) << "and TensorBoard's, one of each process";
+}
+
+TEST(TrainerTrackers, TakeAnEvaluationAfterTheTraining) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl"};
+  testing::run_accelerators(
+      1,
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args, {.model = small_model(), .train_dataset = samples(44)});
+        trainer.train();
+        trainer.evaluate(samples(13));
+        expect_same(scalars_of_jsonl(fs::path(args.output_dir) / "runs"), scalars_of(trainer.state()));
+      },
+      accelerator_options(args));
+}
+
+}  // namespace
+}  // namespace lockstep
