@@ -48,22 +48,6 @@ void check_batches(const Accelerator& accelerator, const Images& images, const O
                    std::to_string(images.width) + " pixels: choose another");
 }
 
-/// What a program from Python makes of two black images; what it takes and returns is known to it alone.
-at::Tensor tried(ScriptModel& model, const Images& images) {
-  const torch::NoGradGuard no_grad;
-  model.eval();
-  const at::Tensor scores = model.forward(torch::zeros({2, images.channels, images.height, images.width}));
-  model.train();
-  return scores;
-}
-
-UsageError script_misfit(const Images& images, const Options& options, const std::string& why) {
-  return UsageError("--model " + options.model + " does not fit images [2, " +
-                    std::to_string(images.channels) + ", " + std::to_string(images.height) + ", " +
-                    std::to_string(images.width) + "] of " + std::to_string(images.classes) +
-                    " classes: " + why);
-}
-
 }  // namespace
 
 ModelKind model_kind(const Options& options) {
@@ -105,16 +89,8 @@ ResNet resnet_model(const Accelerator& accelerator, const Images& images, const 
 
 ScriptModel script_model(const Images& images, const Options& options) {
   ScriptModel model(options.model);
-  at::Tensor scores;
-  try {
-    scores = tried(model, images);
-  } catch (const c10::Error& error) {
-    throw script_misfit(images, options, error.what_without_backtrace());
-  } catch (const std::runtime_error& error) {
-    throw script_misfit(images, options, error.what());
-  }
-  if (scores.sizes() == at::IntArrayRef({2, images.classes})) return model;
-  throw script_misfit(images, options,
-                      "it returns a tensor of " + std::to_string(scores.dim()) + " dimensions with " +
-                          std::to_string(scores.numel()) + " numbers for 2 images");
+  model.check_fits({torch::zeros({2, images.channels, images.height, images.width})}, {2, images.classes},
+                   "--model " + options.model + " does not fit these images of " +
+                       std::to_string(images.classes) + " classes");
+  return model;
 }
