@@ -53,9 +53,7 @@ void ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::IntArray
   at::Tensor result;
   eval();
   try {
-    std::vector<at::Tensor> zeros;
-    for (const auto& input : inputs) zeros.push_back(at::zeros_like(input));
-    result = forward(zeros);
+    result = forward(inputs);
   } catch (const c10::Error& error) {
     throw UsageError(what + ": " + error.what_without_backtrace());
   } catch (const std::runtime_error& error) {

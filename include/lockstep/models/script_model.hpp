@@ -63,8 +63,8 @@ class ScriptModel {
   bool is_training() const { return module_.is_training(); }
   ScriptModel deepcopy() const { return ScriptModel(module_.deepcopy()); }
 
-  /// Runs the program once on zeros like `inputs`, in evaluation mode, so that one that does not fit is found
-  /// out before the training. Throws UsageError, which begins with `what`, unless its main tensor has these
+  /// Runs the program once on these inputs, in evaluation mode, so that one that does not fit is found out
+  /// before the training. Throws UsageError, which begins with `what`, unless its main tensor has these
   /// sizes.
   void check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected, const std::string& what);
 
