@@ -40,10 +40,11 @@ std::optional<std::vector<int>> communication_affinity(const Environment& enviro
 int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::Exchange& exchange) {
   if (!setting) return exchange.communication_cpu();
   if (setting->empty()) return -1;
-  const auto place = static_cast<std::size_t>(exchange.rank());
-  if (place < setting->size()) return (*setting)[place];
+  if (setting->size() >= static_cast<std::size_t>(exchange.size()))
+    return (*setting)[static_cast<std::size_t>(exchange.rank())];
   throw UsageError(exchange.members().who + ": " + kVariable + " names " + std::to_string(setting->size()) +
-                   " CPUs, but this host has " + std::to_string(exchange.size()) + " ranks");
+                   " CPUs, but this host has " + std::to_string(exchange.size()) +
+                   " ranks: name one for each, or leave the choice to 'auto'");
 }
 
 }  // namespace lockstep::comm

@@ -97,11 +97,11 @@ CpuBackend make_spanning(const Membership& members, const Store& store, const Pr
 
 }  // namespace
 
-CpuBackend make_cpu_backend(const Membership& members, const Store& store,
-                            const ProcessGroupOptions& options) {
+CpuBackend make_cpu_backend(const Membership& members, const Store& store, const ProcessGroupOptions& options,
+                            bool binds) {
   const auto gloo = [&] { return CpuBackend{BackendType::GLOO, make_gloo(members, store, options)}; };
   if (options.backend == CommBackend::gloo) return gloo();
-  const Affinity affinity = communication_affinity(process_environment());
+  const Affinity affinity = binds ? communication_affinity(process_environment()) : std::vector<int>();
   auto joined = join_memory(members, store, options);
   if (joined.obstacle.empty()) return make_local(members, store, options, affinity, std::move(joined.group));
   if (options.backend == CommBackend::shm) {

@@ -17,8 +17,10 @@ struct CpuBackend {
 
 /// Shared memory where ranks of the group share it, Gloo between those that do not; or what the options ask
 /// for. `store` is a corner that nobody else uses. *Collective*. Throws CommunicationError when shared memory
-/// is asked for and the ranks do not share any, or when there is too little of it.
-CpuBackend make_cpu_backend(const Membership& members, const Store& store,
-                            const ProcessGroupOptions& options);
+/// is asked for and the ranks do not share any, or when there is too little of it. `binds`: the group's
+/// communication thread may get a CPU of its own, which is for the group of all ranks: parts of it do not
+/// know which CPUs the others have.
+CpuBackend make_cpu_backend(const Membership& members, const Store& store, const ProcessGroupOptions& options,
+                            bool binds);
 
 }  // namespace lockstep::comm

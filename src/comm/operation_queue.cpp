@@ -55,6 +55,7 @@ void OperationQueue::run(const std::function<void()>& body) {
   running_ = true;
   lock.unlock();
   std::exception_ptr failure;
+  const CallerWaits not_in_it(false);
   try {
     body();
   } catch (...) {
@@ -72,6 +73,7 @@ void OperationQueue::run_next(Lock& lock) {
   running_ = true;
   overdue_ = false;
   lock.unlock();
+  const CallerWaits not_in_it(false);
   std::exception_ptr failure;
   try {
     entry->body_();

@@ -16,7 +16,8 @@ namespace lockstep::comm {
 /// waking the worker and being woken by it would cost more than many an operation. They nest. *Local*.
 class CallerWaits {
  public:
-  CallerWaits() noexcept : before_(std::exchange(flag(), true)) {}
+  /// `waits`: false within such a scope, where other code runs that may not wait.
+  explicit CallerWaits(bool waits = true) noexcept : before_(std::exchange(flag(), waits)) {}
   ~CallerWaits() { flag() = before_; }
   CallerWaits(const CallerWaits&) = delete;
   CallerWaits& operator=(const CallerWaits&) = delete;

@@ -90,8 +90,8 @@ using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_p
                                                                 comm::Ends ends, bool check)>;
 
 BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
-                            const ProcessGroupOptions& options, const Observe& observe) {
-  const auto [type, carrier, compares] = comm::make_cpu_backend(members, store, options);
+                            const ProcessGroupOptions& options, const Observe& observe, bool binds) {
+  const auto [type, carrier, compares] = comm::make_cpu_backend(members, store, options, binds);
   const bool gloo = type == BackendType::GLOO;
   const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, !compares);
   group.setBackend(at::kCPU, type, backend);
@@ -117,7 +117,7 @@ void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
 
 std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const Store& store,
                                                const ProcessGroupOptions& options, const Observe& observe,
-                                               const NcclParent& parent) {
+                                               const NcclParent& parent, bool is_outermost) {
   const int rank = members.rank;
   const int size = members.size();
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
@@ -127,7 +127,8 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, 
     group->setBoundDeviceId(options.device);
   }
   auto type = BackendType::NCCL;
-  if (options.backend != CommBackend::nccl) type = add_cpu_backend(*group, members, store, options, observe);
+  if (options.backend != CommBackend::nccl)
+    type = add_cpu_backend(*group, members, store, options, observe, is_outermost);
   if (with_nccl) add_nccl(*group, rank, size, store, options, observe, parent);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName("lockstep");
@@ -208,9 +209,9 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
                                         backend->getBackendName(), group_store, check || sites);
     return comm::observed(std::move(backend), std::move(observer), ends);
   };
-  auto group =
-      comm::translated([&] { return make_group(members, group_store, options, observe, nccl_parent); },
-                       [&] { return *who + ": setting up the process group failed"; });
+  auto group = comm::translated(
+      [&] { return make_group(members, group_store, options, observe, nccl_parent, is_outermost); },
+      [&] { return *who + ": setting up the process group failed"; });
   auto* const reducer = cpu_reducer_of(*group, options);
   connections = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), reducer});

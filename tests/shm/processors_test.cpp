@@ -84,7 +84,6 @@ TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
     EXPECT_EQ(comm::communication_cpu(std::vector{7, 9}, exchange), exchange.rank() == 0 ? 7 : 9);
     EXPECT_EQ(comm::communication_cpu(std::vector<int>{}, exchange), -1);
     EXPECT_EQ(comm::communication_cpu(std::nullopt, exchange), exchange.communication_cpu());
-    if (exchange.rank() == 0) return;
     EXPECT_THROW(comm::communication_cpu(std::vector{7}, exchange), UsageError);
   });
 }
