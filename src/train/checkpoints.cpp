@@ -207,6 +207,10 @@ void Checkpoints::save() {
   if (state_->is_on() && state_->saved_step != state_->step) state_->try_save();
 }
 
+void Checkpoints::save_again() {
+  if (state_->is_on()) state_->try_save();
+}
+
 void Checkpoints::save(double metric) {
   if (state_->is_on()) state_->try_save(metric);
 }

@@ -6,7 +6,7 @@
 Needs torch, transformers and accelerate. Each case is trained by one process and by two; of each, the file holds the
 events in their order, the log, the learning rate of each step, the checkpoints that are there after each save, and the
 trainer's state at the end. Times and rates are left out. The same data, the same model and the same arguments are in
-tests/interop/trainer_compare_test.cpp.
+tests/unit/train/trainer_golden_test.cpp.
 """
 import json
 import os

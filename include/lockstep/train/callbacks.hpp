@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +18,8 @@ namespace lockstep {
 /// method is a call that does nothing, so all are *Local*.
 class TrackerCallback final : public TrainerCallback {
  public:
+  /// Closes files that an evaluation before the training opened. *Local*.
+  void on_prepare(CallbackContext& event) override;
   /// Opens the files, with the arguments by which a run is judged as hyper-parameters. Throws Error where
   /// they cannot be opened, UsageError for a tracker of an unknown name.
   void on_train_begin(CallbackContext& event) override;
@@ -46,7 +50,7 @@ class ProgressCallback final : public TrainerCallback {
   /// Begins a bar of max_steps, with the steps of earlier runs as done; a training that ends by the clock has
   /// no total. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Another step. *Local*.
+  /// Another step, and the samples a second of all ranks since the training began. *Local*.
   void on_step_end(CallbackContext& event) override;
   /// Shows loss and learning rate in the bar, where they are among the values, and prints the line. *Local*.
   void on_log(CallbackContext& event) override;
@@ -56,6 +60,8 @@ class ProgressCallback final : public TrainerCallback {
  private:
   /// While a training runs.
   std::optional<ProgressBar> bar_;
+  std::chrono::steady_clock::time_point begin_;
+  std::int64_t first_step_ = 0;
 };
 
 }  // namespace lockstep

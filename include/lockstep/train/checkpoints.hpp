@@ -93,6 +93,8 @@ class Checkpoints {
 
   /// Writes a checkpoint now, unless this step has one already. *Collective*.
   void save();
+  /// Writes one in any case; one of this step, from before something else changed, is replaced. *Collective*.
+  void save_again();
   /// Writes one with a metric, for `keep_best`; one of this step is replaced. All ranks give the same metric.
   /// *Collective*.
   void save(double metric);

@@ -47,7 +47,8 @@ constexpr const char* kOwn = "LockstepTrainer";
 Json unfinished_json(const TrainerControl& control) {
   return {{"should_evaluate", control.should_evaluate},
           {"should_log", control.should_log},
-          {"should_save", control.should_save}};
+          {"should_save", control.should_save},
+          {"should_training_stop", control.should_training_stop}};
 }
 
 Json own_json(const TrainerState& state) {
@@ -104,6 +105,7 @@ void read_own(const Json& own, TrainerState& state) {
   state.unfinished.should_log = unfinished.value("should_log", false);
   state.unfinished.should_evaluate = unfinished.value("should_evaluate", false);
   state.unfinished.should_save = unfinished.value("should_save", false);
+  state.unfinished.should_training_stop = unfinished.value("should_training_stop", false);
 }
 
 TrainerState state_from(const Json& document) {

@@ -51,6 +51,10 @@ void TrackerCallback::open(CallbackContext& event, bool for_training) {
   is_open_ = true;
 }
 
+void TrackerCallback::on_prepare(CallbackContext& event) {
+  if (is_open_) on_train_end(event);
+}
+
 void TrackerCallback::on_train_begin(CallbackContext& event) { open(event, /*for_training=*/true); }
 
 void TrackerCallback::on_log(CallbackContext& event) {
@@ -73,9 +77,16 @@ void ProgressCallback::on_train_begin(CallbackContext& event) {
                ProgressBarOptions{.description = "training",
                                   .total = known ? static_cast<std::uint64_t>(event.state.max_steps) : 0,
                                   .initial = static_cast<std::uint64_t>(event.state.global_step)});
+  begin_ = std::chrono::steady_clock::now();
+  first_step_ = event.state.global_step;
 }
 
-void ProgressCallback::on_step_end(CallbackContext& /*event*/) { bar_->advance(); }
+void ProgressCallback::on_step_end(CallbackContext& event) {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+  const std::int64_t samples = (event.state.global_step - first_step_) * event.state.total_batch_size;
+  if (seconds.count() > 0) bar_->set_metric("samples/s", static_cast<double>(samples) / seconds.count());
+  bar_->advance();
+}
 
 void ProgressCallback::on_log(CallbackContext& event) {
   for (const auto& [name, value] : event.values) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 #include "training_run.hpp"
@@ -115,6 +116,7 @@ void TrainingRun::save() {
 
 /// A training that is told to stop leaves a whole one in any case.
 void TrainingRun::write_checkpoint() {
+  const bool is_outdated = std::exchange(is_outdated_, false);
   if (impl_.args.save_only_model) {
     if (!preempted_) return write_weights();
     impl_.accelerator.on_main_process(
@@ -122,6 +124,8 @@ void TrainingRun::write_checkpoint() {
   }
   if (metric_of_step_) {
     checkpoints_->save(*metric_of_step_);
+  } else if (is_outdated) {
+    checkpoints_->save_again();
   } else {
     checkpoints_->save();
   }

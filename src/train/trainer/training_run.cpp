@@ -167,18 +167,31 @@ void TrainingRun::finish_step() {
     if (meter_->is_full()) fold_losses();
     log_evaluate_save();
   });
-  if (!preempted_ && impl_.accelerator.should_stop()) preempt();
+  if (preempted_) return;
+  // A training that ends here does so with all that belongs to its end.
+  const bool asked = impl_.accelerator.should_stop();
+  if (asked && !impl_.control.should_training_stop) preempt();
+}
+
+/// False: a signal interrupted an evaluation in it.
+bool TrainingRun::completes(const std::function<void()>& work) {
+  const Raised raised(impl_.between_steps);
+  try {
+    work();
+    return true;
+  } catch (const EvaluationInterrupted&) {
+    return false;
+  }
 }
 
 /// An evaluation in it may be interrupted: then the training ends here, and `work` when it goes on.
 void TrainingRun::between_steps(const std::function<void()>& work) {
-  const Raised raised(impl_.between_steps);
-  try {
-    work();
-  } catch (const EvaluationInterrupted&) {
-    impl_.state.unfinished = impl_.control;
-    preempt();
-  }
+  if (completes(work)) return;
+  if (impl_.control.should_log) log_step();
+  impl_.control.should_log = false;
+  impl_.state.unfinished = impl_.control;
+  is_outdated_ = true;
+  preempt();
 }
 
 /// What a signal interrupted after the last step of the run before.
@@ -188,7 +201,11 @@ void TrainingRun::finish_unfinished() {
   impl_.control.should_log = left.should_log;
   impl_.control.should_evaluate = left.should_evaluate;
   impl_.control.should_save = left.should_save;
+  impl_.control.should_training_stop = impl_.control.should_training_stop || left.should_training_stop;
+  if (!left.should_log && !left.should_evaluate && !left.should_save) return;
+  is_outdated_ = true;
   log_evaluate_save();
+  if (is_outdated_) write_checkpoint();
 }
 
 /// A limit of infinity leaves gradients as they are, and still tells their norm.

@@ -39,6 +39,7 @@ class TrainingRun {
   void write_checkpoint();
   void write_weights();
   void fold_losses();
+  bool completes(const std::function<void()>& work);
   void between_steps(const std::function<void()>& work);
   void finish_unfinished();
   void preempt();
@@ -70,6 +71,8 @@ class TrainingRun {
   std::optional<double> grad_norm_;
   std::optional<double> metric_of_step_;
   bool preempted_ = false;
+  /// A checkpoint of this step would not say what is left to do after it.
+  bool is_outdated_ = false;
 };
 
 }  // namespace lockstep

@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 
 /// The step in the name of a folder of weights; nothing for everything else.
 std::optional<std::int64_t> step_of(const fs::path& path) {
-  if (fs::exists(path / kManifestFileName)) return std::nullopt;
-  return step_in_name(path.filename());
+  const auto step = step_in_name(path.filename());
+  return step && !fs::exists(path / kManifestFileName) ? step : std::nullopt;
 }
 
 /// Newest first.

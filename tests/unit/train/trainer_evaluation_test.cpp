@@ -143,7 +143,8 @@ class SignalInEvaluation final : public TrainerCallback {
 Outcome train_with_signal(int ranks, const TrainingArguments& args, std::int64_t batch) {
   return train_on(ranks, args, [&](const Accelerator&) {
     TrainerParts parts = named_parts();
-    parts.callbacks = {std::make_shared<EarlyStoppingCallback>(5)};
+    const bool judges = args.save_strategy != "no" && args.metric_for_best_model == "long_loss";
+    if (judges) parts.callbacks.push_back(std::make_shared<EarlyStoppingCallback>(5));
     if (batch > 0) parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(batch, ranks - 1));
     return parts;
   });
@@ -203,6 +204,41 @@ TEST_P(Evaluations, StopAfterTheLastStepToo) {
   args.save_strategy = args.eval_strategy = "steps";
   args.load_best_model_at_end = true;
   expect_interruption(GetParam(), args, 1, 2);
+}
+
+/// The step has its checkpoint already, which does not know of the evaluation.
+TEST_P(Evaluations, StopBehindACheckpointOfTheirStep) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = "steps";
+  args.save_steps = 1;
+  args.eval_strategy = "epoch";
+  const std::int64_t steps = GetParam() == 1 ? 6 : 3;
+  expect_interruption(GetParam(), args, 2, steps);
+  // In the last epoch's.
+  args.num_train_epochs = 1;
+  expect_interruption(GetParam(), args, 2, steps);
+}
+
+/// A signal in the last step leaves the end of the training as it is.
+TEST_P(Evaluations, OfTheLastEpochAreMadeAfterASignalInItsLastStep) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.num_train_epochs = 1;
+  args.save_strategy = args.eval_strategy = "epoch";
+  const Outcome whole = train_with_signal(GetParam(), args, 0);
+  args.output_dir = folder / "stopped";
+  const auto run = [&](bool signal) {
+    return train_on(GetParam(), args, [&](const Accelerator&) {
+      TrainerParts parts = named_parts();
+      if (signal) parts.callbacks = {std::make_shared<testing::StopAt>(GetParam() == 1 ? 6 : 3)};
+      return parts;
+    });
+  };
+  const Outcome first = run(true);
+  const Outcome last = first.output.preempted ? run(false) : first;
+  EXPECT_EQ(log_of(last), log_of(whole));
+  expect_same(whole, last);
 }
 
 /// A callback's own predictions are left as well.

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/train/monitors.hpp"
 #include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
@@ -149,6 +150,65 @@ TEST(TrainerTrackers, TakeAnEvaluationAfterTheTraining) {
         expect_same(scalars_of_jsonl(fs::path(args.output_dir) / "runs"), scalars_of(trainer.state()));
       },
       accelerator_options(args));
+}
+
+/// Says what a micro-batch costs.
+class CountedTrainer final : public Trainer {
+ public:
+  using Trainer::Trainer;
+  double floating_point_operations(const Batch& batch) override {
+    return 1000.0 * static_cast<double>(batch.size());
+  }
+};
+
+TEST_P(TrackersOfRanks, HaveWhatTheMonitorsSee) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl"};
+  const auto parts = [] {
+    const ThroughputOptions told{.tokens_per_sample = 10, .peak_flops_per_device = 1e12};
+    return TrainerParts{
+        .model = small_model(),
+        .train_dataset = samples(44),
+        .callbacks = {std::make_shared<ThroughputCallback>(told), std::make_shared<MemoryCallback>(),
+                      std::make_shared<LearningRateMonitor>()}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        CountedTrainer trainer(accelerator, args, parts());
+        trainer.train();
+        if (!accelerator.is_main_process()) return;
+        // Ranks with fewer samples repeat some.
+        EXPECT_GE(trainer.state().total_flos, 1000.0 * 3 * 44);
+        EXPECT_LE(trainer.state().total_flos, 1000.0 * 3 * 48);
+      },
+      accelerator_options(args));
+  Scalars seen = scalars_of_jsonl(fs::path(args.output_dir) / "runs");
+  for (const std::int64_t step : {2, 4, 6, 8}) {
+    const auto value = [&](const std::string& name) { return seen[{step, name}]; };
+    EXPECT_GT(value("throughput/samples_per_second"), 0);
+    EXPECT_DOUBLE_EQ(value("throughput/tokens_per_second"), 10 * value("throughput/samples_per_second"));
+    EXPECT_NEAR(value("throughput/samples_per_second") / value("throughput/steps_per_second"),
+                8.0 * GetParam(), 1e-6);
+    EXPECT_GT(value("throughput/mfu"), 0);
+    EXPECT_LT(value("throughput/mfu"), 1);
+    EXPECT_GT(value("memory/peak_rss_mib"), 10);
+    EXPECT_DOUBLE_EQ(value("lr/group_0"), value("lr/group_1"));
+    EXPECT_LT(value("lr/group_0"), 0.05);
+    EXPECT_GT(value("lr/group_0"), 0);
+  }
+}
+
+TEST(TrainerProgress, ShowsStepsRatesAndTheLoss) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.disable_tqdm = false;
+  ::testing::internal::CaptureStderr();
+  train(1, args);
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  for (const char* part : {"training: 100%", "18/18", "it/s", "samples/s=", "loss=", "learning_rate="})
+    EXPECT_NE(shown.find(part), std::string::npos) << part << " in " << shown;
 }
 
 }  // namespace
