@@ -132,7 +132,7 @@ void write_tiny_gpt2(const fs::path& folder) {
                          {"eos_token_id", kTokens - 1}});
 }
 
-void write_tiny_bert(const fs::path& folder, int vocab_size) {
+void write_tiny_bert(const fs::path& folder, int vocab_size, int classes) {
   Weights weights;
   weights.add("bert.embeddings.word_embeddings.weight", {vocab_size, kWidth});
   weights.add("bert.embeddings.position_embeddings.weight", {kPositions, kWidth});
@@ -140,16 +140,22 @@ void write_tiny_bert(const fs::path& folder, int vocab_size) {
   weights.add_pair("bert.embeddings.LayerNorm", {kWidth}, kWidth);
   for (int i = 0; i < kLayers; ++i) add_bert_layer(weights, "bert.encoder.layer." + std::to_string(i));
   weights.add_pair("bert.pooler.dense", {kWidth, kWidth}, kWidth);
-  weights.write(folder, {{"model_type", "bert"},
-                         {"architectures", {"BertModel"}},
-                         {"vocab_size", vocab_size},
-                         {"hidden_size", kWidth},
-                         {"num_hidden_layers", kLayers},
-                         {"num_attention_heads", 2},
-                         {"intermediate_size", 2 * kWidth},
-                         {"max_position_embeddings", kPositions},
-                         {"hidden_dropout_prob", 0.0},
-                         {"attention_probs_dropout_prob", 0.0}});
+  nlohmann::json config{{"model_type", "bert"},
+                        {"architectures", {"BertModel"}},
+                        {"vocab_size", vocab_size},
+                        {"hidden_size", kWidth},
+                        {"num_hidden_layers", kLayers},
+                        {"num_attention_heads", 2},
+                        {"intermediate_size", 2 * kWidth},
+                        {"max_position_embeddings", kPositions},
+                        {"hidden_dropout_prob", 0.0},
+                        {"attention_probs_dropout_prob", 0.0}};
+  if (classes > 0) {
+    weights.add_pair("classifier", {classes, kWidth}, classes);
+    config["architectures"] = nlohmann::json::array({"BertForSequenceClassification"});
+    config["num_labels"] = classes;
+  }
+  weights.write(folder, config);
 }
 
 void write_tiny_bart(const fs::path& folder) {

@@ -60,7 +60,13 @@ Network states_of(const Options& options, const std::string& device) {
 
 Network scores_of(const Options& options, const std::string& device) {
   if (is_program(options)) return program_of(options, device);
-  auto bert = on(models::load_bert_classifier(options.model), device);
+  models::PretrainedReport report;
+  auto bert = on(models::load_bert_classifier(options.model, 0, &report), device);
+  // A layer that the files lack was drawn, differently on each worker: its classes mean nothing.
+  if (!report.initialized.empty()) {
+    throw lockstep::DataError("the model in " + options.model + " has no '" + report.initialized.front() +
+                              "': --task text-classification needs one that was trained for it");
+  }
   return {[bert](const Tokens& tokens) mutable { return bert(tokens.ids, tokens.mask, tokens.types); },
           bert->config().pad_token_id};
 }
@@ -103,7 +109,22 @@ class Classification : public Inference {
 };
 
 models::GenerationConfig generation_config(const Options& options) {
-  return {.max_new_tokens = options.max_new_tokens, .num_beams = options.num_beams};
+  return {.max_new_tokens = options.max_new_tokens,
+          .do_sample = options.do_sample,
+          .temperature = options.temperature,
+          .top_k = options.top_k,
+          .top_p = options.top_p,
+          .num_beams = options.num_beams};
+}
+
+/// The seed of a row's draws, whoever makes them: one step of SplitMix64 (Steele, Lea and Flood, "Fast
+/// splittable pseudorandom number generators", 2014), for LibTorch's generator takes only the lower half of a
+/// seed, and all of the seed and of the row's number shall count.
+std::uint64_t row_seed(std::uint64_t seed, std::int64_t row) {
+  std::uint64_t value = seed + (static_cast<std::uint64_t>(row) + 1) * 0x9E3779B97F4A7C15ULL;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
+  return value ^ (value >> 31);
 }
 
 /// How each text goes on. Texts of different lengths go through the model one by one.
@@ -111,12 +132,15 @@ class Generation : public Inference {
  public:
   Generation(const Options& options, const std::string& device)
       : config_(generation_config(options)),
+        seed_(options.seed),
         model_(on(models::load_gpt2(options.model), device)),
         texts_(options, 0, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
     std::vector<std::string> results;
+    std::int64_t row = batch.first_row;
     for (const auto& tokens : texts_.encode_each(batch)) {
+      config_.seed = row_seed(seed_, row++);
       const at::Tensor all = models::generate(model_, tokens, config_);
       results.push_back(texts_.decode(all, tokens.size(1)).front());
     }
@@ -125,6 +149,7 @@ class Generation : public Inference {
 
  private:
   models::GenerationConfig config_;
+  std::uint64_t seed_;
   models::Gpt2LMHeadModel model_;
   Texts texts_;
 };
@@ -164,11 +189,6 @@ class OnWorker : public Inference {
 };
 
 std::unique_ptr<Inference> inference_of(const Options& options, const std::string& device) {
-  const bool needs_folder = options.task == "text-generation" || options.task == "translation";
-  if (needs_folder && is_program(options)) {
-    throw lockstep::UsageError("--model " + options.model + " is a file, but --task " + options.task +
-                               " needs a folder with config.json and weights");
-  }
   if (options.task == "text-classification") return std::make_unique<Classification>(options, device);
   if (options.task == "text-generation") return std::make_unique<Generation>(options, device);
   if (options.task == "translation") return std::make_unique<Translation>(options, device);

@@ -14,7 +14,7 @@ class Inference {
   virtual lockstep::Column operator()(const lockstep::MapBatch& batch) = 0;
 };
 
-/// Loads the model that the options name onto the worker's device.
+/// Loads the model that the options name, which check_model has passed, onto the worker's device.
 std::unique_ptr<Inference> make_inference(const Options& options, const lockstep::Worker& worker);
 
 /// The name of the new column.

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "checks.hpp"
 #include "inference.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -15,13 +16,20 @@ namespace {
 
 /// What decides about the results, beside the texts and the model's files.
 std::string parameters_of(const Options& options) {
-  return nlohmann::json{{"task", options.task},
-                        {"column", options.column},
-                        {"output_column", output_column(options)},
-                        {"max_length", options.max_length},
-                        {"max_new_tokens", options.max_new_tokens},
-                        {"num_beams", options.num_beams}}
-      .dump();
+  nlohmann::json parameters{{"task", options.task},
+                            {"column", options.column},
+                            {"output_column", output_column(options)},
+                            {"max_length", options.max_length},
+                            {"max_new_tokens", options.max_new_tokens},
+                            {"num_beams", options.num_beams}};
+  // Where nothing is drawn they decide about nothing: another seed then finds the same results.
+  if (options.do_sample) {
+    parameters["temperature"] = options.temperature;
+    parameters["top_k"] = options.top_k;
+    parameters["top_p"] = options.top_p;
+    parameters["seed"] = options.seed;
+  }
+  return parameters.dump();
 }
 
 std::vector<std::filesystem::path> input_files(const Options& options) {
@@ -30,12 +38,12 @@ std::vector<std::filesystem::path> input_files(const Options& options) {
   return files;
 }
 
-lockstep::ArrowDataset infer(const lockstep::Accelerator& accelerator, const Options& options) {
+lockstep::ArrowDataset infer(const lockstep::Accelerator& accelerator, const lockstep::ArrowDataset& rows,
+                             const Options& options) {
   auto ranks = lockstep::job_ranks(accelerator.world(), accelerator.process_group());
   ranks.device = accelerator.device().str();
   return lockstep::map(
-      lockstep::ArrowDataset::load(options.data),
-      [&](const lockstep::Worker& worker) { return make_inference(options, worker); },
+      rows, [&](const lockstep::Worker& worker) { return make_inference(options, worker); },
       [&](const lockstep::MapBatch& batch, std::unique_ptr<Inference>& inference) -> lockstep::Columns {
         return {{output_column(options), (*inference)(batch)}};
       },
@@ -71,10 +79,13 @@ int run(int argc, char** argv) {
     return 0;
   }
   const Options& options = parsed.options;
+  check_options(parsed);
+  const lockstep::ArrowDataset rows = load_rows(options);
+  check_model(options);
   const lockstep::Accelerator accelerator(
       {.device = options.device, .join_timeout = std::chrono::seconds(options.timeout)});
   const auto begin = std::chrono::steady_clock::now();
-  const auto results = infer(accelerator, options);
+  const auto results = infer(accelerator, rows, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   accelerator.on_main_process([&] { write(results, options.output); });
   accelerator.print(options.task, ": ", results.num_rows(), " rows in ", took.count(), " s, written to ",

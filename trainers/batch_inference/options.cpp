@@ -2,11 +2,19 @@
 
 #include <filesystem>
 
+#include "lockstep/core/error.hpp"
+
 using lockstep::at_least;
+using lockstep::at_most;
+using lockstep::more_than;
 using lockstep::not_empty;
 using lockstep::one_of;
 
 bool is_program(const Options& options) { return std::filesystem::is_regular_file(options.model); }
+
+const std::string& tokenizer_path(const Options& options) {
+  return options.tokenizer.empty() ? options.model : options.tokenizer;
+}
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
@@ -38,6 +46,18 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("max-new-tokens", &Options::max_new_tokens, "Tokens to generate at most.", at_least(1))
           .add("num-beams", &Options::num_beams, "Texts followed at once while generating; 1: greedy.",
                at_least(1))
+          .add("do-sample", &Options::do_sample,
+               "For text-generation: draw tokens by their probabilities instead of taking the best. What is "
+               "drawn for a row depends on --seed and the row's number alone.")
+          .add("temperature", &Options::temperature,
+               "For --do-sample: divides the scores; below 1 the best tokens are drawn more often.",
+               more_than(0))
+          .add("top-k", &Options::top_k, "For --do-sample: draw among so many best tokens; 0: among all.",
+               at_least(0))
+          .add("top-p", &Options::top_p,
+               "For --do-sample: draw among the best tokens that together have this probability.",
+               more_than(0), at_most(1))
+          .add("seed", &Options::seed, "For --do-sample: another seed gives other texts.")
           .section("machine")
           .add("num-proc", &Options::num_proc,
                "Workers of each process; 0: one a processor where the process is alone, else one.",
@@ -55,4 +75,21 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("cache-dir", &Options::cache_dir, "Where results are kept; see 'lockstep cache'.")
           .add("progress", &Options::progress, "Show a progress bar.");
   return table;
+}
+
+void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
+  const Options& options = parsed.options;
+  if (options.do_sample && options.task != "text-generation") {
+    throw lockstep::UsageError("--do-sample is for --task text-generation, not for " + options.task + ".");
+  }
+  if (options.do_sample && options.num_beams > 1) {
+    throw lockstep::UsageError("--do-sample draws tokens and --num-beams " +
+                               std::to_string(options.num_beams) + " follows the best: give one of them.");
+  }
+  if (options.do_sample) return;
+  // A seed alone contradicts nothing: scripts give one to every program.
+  for (const char* name : {"temperature", "top-k", "top-p"}) {
+    if (!parsed.was_given(name)) continue;
+    throw lockstep::UsageError("--" + std::string(name) + " is for draws: it needs --do-sample.");
+  }
 }

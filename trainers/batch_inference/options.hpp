@@ -18,6 +18,11 @@ struct Options {
   std::int64_t max_length = 128;
   std::int64_t max_new_tokens = 32;
   std::int64_t num_beams = 1;
+  bool do_sample = false;
+  double temperature = 1.0;
+  std::int64_t top_k = 50;
+  double top_p = 1.0;
+  std::uint64_t seed = 42;
   int num_proc = 0;
   std::string cache_dir;
   std::string device = "auto";
@@ -28,4 +33,10 @@ struct Options {
 /// Whether the model is a file, a program from Python, and not a folder.
 bool is_program(const Options& options);
 
+/// Where the tokenizer is: what --tokenizer says, else the model's folder.
+const std::string& tokenizer_path(const Options& options);
+
 const lockstep::OptionTable<Options>& option_table();
+
+/// Throws UsageError for flags that contradict each other, and for those of draws where nothing is drawn.
+void check_options(const lockstep::OptionTable<Options>::Parsed& parsed);

@@ -4,18 +4,9 @@
 
 #include <algorithm>
 
-#include "lockstep/core/error.hpp"
 #include "lockstep/data/tokenize.hpp"
 
 namespace {
-
-lockstep::Tokenizer tokenizer_of(const Options& options) {
-  if (options.tokenizer.empty() && is_program(options)) {
-    throw lockstep::UsageError("--model " + options.model +
-                               " is a file: name the folder of its tokenizer with --tokenizer");
-  }
-  return lockstep::load_tokenizer(options.tokenizer.empty() ? options.model : options.tokenizer);
-}
 
 void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64_t>& values) {
   std::copy(values.begin(), values.end(), tensor.data_ptr<std::int64_t>() + row * tensor.size(1));
@@ -26,8 +17,9 @@ void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64
 Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
     : column_(options.column),
       device_(device),
-      tokenizer_(tokenizer_of(options).with_truncation(
-          lockstep::tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length)})),
+      tokenizer_(lockstep::load_tokenizer(tokenizer_path(options))
+                     .with_truncation(lockstep::tokenizer::Truncation{
+                         .max_length = static_cast<std::size_t>(options.max_length)})),
       padding_(padding) {}
 
 std::vector<lockstep::tokenizer::Encoding> Texts::encodings(const lockstep::MapBatch& batch) const {

@@ -1,0 +1,47 @@
+#include "checks.hpp"
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/tokenize.hpp"
+#include "lockstep/models/bart.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "text/files.hpp"
+
+namespace {
+
+namespace models = lockstep::models;
+
+/// A program says neither what it is nor how many tokens it knows.
+void check_program(const Options& options) {
+  if (options.task == "text-generation" || options.task == "translation") {
+    throw lockstep::UsageError("--model " + options.model + " is a file, but --task " + options.task +
+                               " needs a folder with config.json and weights");
+  }
+  if (options.tokenizer.empty()) {
+    throw lockstep::UsageError("--model " + options.model +
+                               " is a file: name the folder of its tokenizer with --tokenizer");
+  }
+  static_cast<void>(lockstep::load_tokenizer(options.tokenizer));
+}
+
+/// How many tokens a model of the task's kind knows, which the one in --model must be.
+std::int64_t vocabulary_of(const Options& options) {
+  if (options.task == "text-generation") return models::Gpt2Config::from_file(options.model).vocab_size;
+  if (options.task == "translation") return models::BartConfig::from_file(options.model).vocab_size;
+  return models::BertConfig::from_file(options.model).vocab_size;
+}
+
+}  // namespace
+
+lockstep::ArrowDataset load_rows(const Options& options) {
+  // Not texts::read_table, which leaves the line ends in a text file's rows: prompts have none.
+  auto rows = lockstep::ArrowDataset::load(options.data);
+  if (rows.num_rows() == 0) throw lockstep::DataError("--data " + options.data + ": the file has no rows.");
+  texts::check_column(rows, "--column", options.column);
+  return rows;
+}
+
+void check_model(const Options& options) {
+  if (is_program(options)) return check_program(options);
+  texts::check_vocabulary(tokenizer_path(options), options.model, vocabulary_of(options));
+}
