@@ -1,6 +1,7 @@
 #include "new/new_command.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <ostream>
@@ -29,6 +30,14 @@ constexpr const char* kUsage =
     "  NAME  A folder that is not there yet. Its last part becomes the name of the program: letters, "
     "digits,\n"
     "        '_' and '-', with a letter first.\n";
+
+/// CMake has targets of these names in every project.
+bool is_taken_by_cmake(const std::string& name) {
+  constexpr std::array<std::string_view, 13> kTargets{
+      "all",       "clean",   "help",      "install",    "package",    "package_source", "test",
+      "RUN_TESTS", "INSTALL", "ALL_BUILD", "ZERO_CHECK", "edit_cache", "rebuild_cache"};
+  return std::find(kTargets.begin(), kTargets.end(), name) != kTargets.end();
+}
 
 bool names_a_program(const std::string& name) {
   const auto fits = [](unsigned char sign) { return std::isalnum(sign) != 0 || sign == '_' || sign == '-'; };
@@ -64,6 +73,11 @@ int new_command(const std::vector<std::string>& words, std::ostream& out, std::o
   if (!names_a_program(name)) {
     err << "lockstep new: '" << words[0]
         << "' does not end in a program's name: letters, digits, '_' and '-', with a letter first.\n";
+    return kUsageStatus;
+  }
+  if (is_taken_by_cmake(name)) {
+    err << "lockstep new: CMake has a target '" << name
+        << "' of its own in every project: choose another name.\n";
     return kUsageStatus;
   }
   if (fs::exists(fs::symlink_status(folder))) {

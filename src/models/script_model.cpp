@@ -36,9 +36,17 @@ at::Tensor main_tensor(const c10::IValue& value) {
 
 std::size_t ScriptModel::inputs() const {
   const auto& arguments = module_.get_method("forward").function().getSchema().arguments();
-  const auto given = std::count_if(arguments.begin(), arguments.end(),
-                                   [](const auto& argument) { return !argument.default_value(); });
-  return static_cast<std::size_t>(given) - 1;  // The module itself is the first.
+  return static_cast<std::size_t>(std::count_if(arguments.begin(), arguments.end(), [](const auto& argument) {
+    return c10::TensorType::get()->isSubtypeOf(*argument.type());
+  }));
+}
+
+void ScriptModel::to(at::ScalarType dtype) {
+  const auto convert = [&](at::Tensor tensor) {
+    if (tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
+  };
+  for (const auto& parameter : module_.parameters()) convert(parameter);
+  for (const auto& buffer : module_.buffers()) convert(buffer);
 }
 
 at::Tensor ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
@@ -46,8 +54,8 @@ at::Tensor ScriptModel::forward(const std::vector<at::Tensor>& inputs) {
   return main_tensor(module_.forward({inputs.begin(), inputs.begin() + count}));
 }
 
-void ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected,
-                             const std::string& what) {
+at::Tensor ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected,
+                                   const std::string& what) {
   const at::NoGradGuard no_grad;
   const bool trains = module_.hasattr("training") && is_training();
   at::Tensor result;
@@ -60,7 +68,9 @@ void ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::IntArray
     throw UsageError(what + ": " + error.what());
   }
   train(trains);
-  if (result.sizes() == expected) return;
+  const bool fits = std::equal(expected.begin(), expected.end(), result.sizes().begin(), result.sizes().end(),
+                               [](auto wanted, auto size) { return wanted == -1 || wanted == size; });
+  if (fits) return result;
   std::ostringstream text;
   text << what << ": expected a result of " << expected << " for " << inputs.front().sizes()
        << ", but it returns " << result.sizes();

@@ -32,6 +32,15 @@ TEST(ImageClassification, ReachesItsAccuracyOnTwoRanksByDefault) {
   EXPECT_GT(std::filesystem::file_size(folder.file("out/model.safetensors")), 1000U);
 }
 
+/// What its page says of digits that are moved about.
+TEST(ImageClassification, ReachesMoreWithAugmentation) {
+  const ScratchFolder folder;
+  const Finished job =
+      train_on_two({"--epochs", "20", "--random-crop-padding", "1", "--output-dir", folder.file("out")});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_GE(test_accuracy(job.out), 0.98) << job.out;
+}
+
 TEST(ImageClassification, GivesTheSameBytesTwice) {
   const ScratchFolder folder;
   for (const auto* out : {"one", "two"}) {

@@ -14,6 +14,7 @@ namespace {
 using lockstep::Batch;
 using lockstep::models::Gpt2Config;
 using lockstep::models::Gpt2LMHeadModel;
+using lockstep::models::ScriptModel;
 
 /// What run_clm.py takes where a model would take more.
 constexpr std::int64_t kLongestBlock = 1024;
@@ -72,15 +73,18 @@ std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, 
 
 std::vector<at::Tensor> inputs_of(const Batch& batch) { return {batch["input_ids"]}; }
 
-LanguageModel make_script(const Options& options, const lockstep::Tokenizer& tokenizer) {
+LanguageModel make_script(const Options& options) {
   if (options.block_size == 0)
     throw lockstep::UsageError("--block-size is missing: the program " + options.model +
                                " does not say how many tokens it takes.");
   if (!options.prompt.empty() || options.from_scratch)
     throw lockstep::UsageError("--prompt and --from-scratch are not for a program from Python.");
-  const auto words = static_cast<std::int64_t>(tokenizer.vocab_size());
-  auto script = texts::load_script(options.model, {texts::trial_tokens(options.block_size)},
-                                   {2, options.block_size, words});
+  ScriptModel script(options.model);
+  // A vocabulary is often filled up to a round number.
+  const at::Tensor scores =
+      script.check_fits({texts::trial_tokens(options.block_size)}, {2, options.block_size, -1},
+                        "--model " + options.model + " does not fit");
+  texts::check_vocabulary(options.tokenizer, options.model, scores.size(2));
   const auto save = [script, &options](const lockstep::Trainer& trainer) {
     texts::save_script(trainer, script, options.tokenizer);
   };
@@ -90,7 +94,7 @@ LanguageModel make_script(const Options& options, const lockstep::Tokenizer& tok
 }  // namespace
 
 LanguageModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
-  if (texts::is_script(options.model)) return make_script(options, tokenizer);
+  if (texts::is_script(options.model)) return make_script(options);
   Gpt2LMHeadModel model = make_gpt2(options, tokenizer);
   auto adapter = lockstep::adapt_model(model, [](auto& gpt2, const Batch& batch) {
     return Batch{{"logits", gpt2(batch["input_ids"])}};
@@ -104,8 +108,8 @@ LanguageModel make_model(const Options& options, const lockstep::Tokenizer& toke
   return {adapter, block_size_of(options, model->config()), save, write};
 }
 
-lockstep::Loss token_loss(const Batch& outputs, const Batch& batch) {
-  return texts::token_loss(predicted(outputs, batch));
+std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss(const Options& options) {
+  return texts::token_loss_of(predicted, options.label_smoothing_factor);
 }
 
 std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() {

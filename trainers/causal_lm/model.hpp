@@ -24,7 +24,8 @@ struct LanguageModel {
 LanguageModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer);
 
 /// The sum over the tokens and their number, so that every token weighs the same on any number of ranks.
-lockstep::Loss token_loss(const lockstep::Batch& outputs, const lockstep::Batch& batch);
+std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Batch& batch)> token_loss(
+    const Options& options);
 
 /// The share of tokens that the model would have chosen itself.
 std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy();

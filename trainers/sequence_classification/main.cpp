@@ -93,8 +93,10 @@ Classifier load_classifier(const Accelerator& accelerator, const Options& option
           [model, &options](const Trainer& trainer) { texts::save(trainer, model, options.tokenizer); }};
 }
 
-lockstep::Loss loss_of(const Batch& outputs, const Batch& batch) {
-  return {torch::nn::functional::cross_entropy(outputs["logits"], batch["labels"])};
+lockstep::Loss loss_of(const Batch& outputs, const Batch& batch, double smoothing) {
+  namespace F = torch::nn::functional;
+  return {F::cross_entropy(outputs["logits"], batch["labels"],
+                           F::CrossEntropyFuncOptions().label_smoothing(smoothing))};
 }
 
 /// The token that fills rows up, once it is clear that the model takes such tokens and so many.
@@ -116,7 +118,9 @@ int train(const Accelerator& accelerator, const Options& options) {
                   {.model = model.adapter,
                    .train_dataset = rows.train,
                    .eval_dataset = rows.validation,
-                   .compute_loss = loss_of,
+                   .compute_loss = [smoothing = options.label_smoothing_factor](
+                                       const Batch& outputs,
+                                       const Batch& batch) { return loss_of(outputs, batch, smoothing); },
                    .metrics = std::make_shared<Scores>(rows.classes.count)});
   accelerator.print("training on ", rows.train->size(), " texts of ", rows.classes.count, " classes; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());

@@ -32,11 +32,19 @@ class TokenAccuracy final : public lockstep::EvaluationMetrics {
 
 }  // namespace
 
-lockstep::Loss token_loss(const Predicted& predicted) {
+lockstep::Loss token_loss(const Predicted& predicted, double smoothing) {
   const auto& [logits, labels] = predicted;
-  const at::Tensor sum = F::cross_entropy(logits.reshape({-1, logits.size(2)}), labels.reshape({-1}),
-                                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
+  const auto options = F::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
+  const at::Tensor sum =
+      F::cross_entropy(logits.reshape({-1, logits.size(2)}), labels.reshape({-1}), options);
   return {.value = sum, .weight = (labels != lockstep::metrics::kIgnoredLabel).sum().item<double>()};
+}
+
+std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss_of(PredictedOf predicted_of,
+                                                                        double smoothing) {
+  return [predicted_of, smoothing](const Batch& outputs, const Batch& batch) {
+    return token_loss(predicted_of(outputs, batch), smoothing);
+  };
 }
 
 std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy(const std::string& name,

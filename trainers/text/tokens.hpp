@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,13 @@ struct Predicted {
 using PredictedOf = Predicted (*)(const lockstep::Batch& outputs, const lockstep::Batch& batch);
 
 /// The sum of the losses and the number of tokens, so that every token weighs the same, whatever the padding
-/// of its batch and on any number of ranks.
-lockstep::Loss token_loss(const Predicted& predicted);
+/// of its batch and on any number of ranks. `smoothing`: the share that each label gives to all tokens of the
+/// vocabulary (label_smoothing_factor).
+lockstep::Loss token_loss(const Predicted& predicted, double smoothing);
+
+/// token_loss() of what a model predicts, as Trainer takes it.
+std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Batch& batch)> token_loss_of(
+    PredictedOf predicted_of, double smoothing);
 
 /// The share of tokens that the model would have chosen itself, under `name`.
 std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy(const std::string& name,

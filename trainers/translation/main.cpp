@@ -33,10 +33,6 @@ texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   return {outputs["logits"], batch["labels"]};
 }
 
-lockstep::Loss loss(const Batch& outputs, const Batch& batch) {
-  return texts::token_loss(predicted(outputs, batch));
-}
-
 std::vector<std::int64_t> row_of(const at::Tensor& tokens, std::int64_t row) {
   const at::Tensor ids = tokens[row].cpu().contiguous();
   const auto* first = ids.const_data_ptr<std::int64_t>();
@@ -94,7 +90,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                   {.model = model.adapter,
                    .train_dataset = pairs.train,
                    .eval_dataset = pairs.validation,
-                   .compute_loss = loss,
+                   .compute_loss = texts::token_loss_of(predicted, options.label_smoothing_factor),
                    .metrics = texts::token_accuracy("token_accuracy", predicted)});
   accelerator.print("training on ", pairs.train->size(), " pairs; ", accelerator.num_processes(),
                     " rank(s) on ", accelerator.device());

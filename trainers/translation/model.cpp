@@ -21,7 +21,7 @@ namespace models = lockstep::models;
 std::int64_t special(const Tokenizer& tokenizer, const char* name, const Options& options) {
   if (const auto id = tokenizer.token_to_id(name)) return *id;
   throw lockstep::DataError("the tokenizer " + options.tokenizer + " has no token " + name +
-                            ": a new model needs <s>, <pad> and </s>.");
+                            ": <s>, <pad> and </s> are needed where the model says nothing of them.");
 }
 
 BartConfig new_config(const Options& options, const Tokenizer& tokenizer) {

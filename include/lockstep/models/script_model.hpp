@@ -45,7 +45,7 @@ class ScriptModel {
 
   /// Of the first inputs() of these, for programs that may take fewer.
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
-  /// How many inputs forward has, those with a default value not counted.
+  /// How many tensors forward takes, those that it can do without among them.
   std::size_t inputs() const;
 
   auto named_parameters() const { return module_.named_parameters(); }
@@ -54,7 +54,8 @@ class ScriptModel {
   std::vector<at::Tensor> parameters() const;
 
   void to(const at::Device& device) { module_.to(device); }
-  void to(at::ScalarType dtype) { module_.to(dtype); }
+  /// Floating-point tensors alone; indices stay what they are.
+  void to(at::ScalarType dtype);
   /// Nothing for a program that torch.jit.freeze has frozen: it has no modes.
   void train(bool on = true) {
     if (module_.hasattr("training")) module_.train(on);
@@ -64,9 +65,9 @@ class ScriptModel {
   ScriptModel deepcopy() const { return ScriptModel(module_.deepcopy()); }
 
   /// Runs the program once on these inputs, in evaluation mode, so that one that does not fit is found out
-  /// before the training. Throws UsageError, which begins with `what`, unless its main tensor has these
-  /// sizes.
-  void check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected, const std::string& what);
+  /// before the training. Returns its main tensor; throws UsageError, which begins with `what`, unless that
+  /// has these sizes (-1: any).
+  at::Tensor check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected, const std::string& what);
 
   /// Writes the program with its weights, for Python's torch.jit.load and load_torch_script, whole or not at
   /// all. Throws as AtomicFile does.

@@ -46,7 +46,7 @@ TEST(NewCommand, WritesNothingOverAndRefusesBadNames) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "mine", "x");
   EXPECT_TRUE(testing::contains_all(run_new({folder / "mine"}).err, {"there already"}));
-  for (const std::string name : {"1net", "a b", "net;", ".."})
+  for (const std::string name : {"1net", "a b", "net;", "..", "test", "install"})
     EXPECT_EQ(run_new({folder / name}).status, 2) << name;
   EXPECT_EQ(folder.files(), std::vector<std::string>{"mine"});
 }
