@@ -67,16 +67,22 @@ class ThroughputCallback final : public TrainerCallback {
 /// far: memory/peak_rss_mib, and on a CUDA device memory/peak_allocated_mib of LibTorch's allocator.
 class MemoryCallback final : public TrainerCallback {
  public:
-  /// Logs MiB of 1,048,576 bytes. *Local*.
+  /// Logs MiB of 1,048,576 bytes, once a step. *Local*.
   void on_log(CallbackContext& event) override;
+
+ private:
+  std::int64_t last_step_ = -1;
 };
 
 /// Logs to the trackers, whenever something is logged, each parameter group's learning rate: lr/group_0 and
 /// so on.
 class LearningRateMonitor final : public TrainerCallback {
  public:
-  /// Logs the rates that the next step will use; nothing outside of a training. *Local*.
+  /// Logs the rates that the next step will use, once a step; nothing outside of a training. *Local*.
   void on_log(CallbackContext& event) override;
+
+ private:
+  std::int64_t last_step_ = -1;
 };
 
 /// Keeps a mean of the weights over the steps, in which a step weighs `1 - decay` and earlier ones less and

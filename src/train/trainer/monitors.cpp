@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -74,6 +75,7 @@ void ThroughputCallback::on_log(CallbackContext& event) {
 }
 
 void MemoryCallback::on_log(CallbackContext& event) {
+  if (std::exchange(last_step_, event.state.global_step) == event.state.global_step) return;
   const auto& accelerator = event.trainer.accelerator();
   LogValues values{{"memory/peak_rss_mib", peak_resident_mib()}};
   if (accelerator.device().is_cuda()) {
@@ -88,6 +90,8 @@ void MemoryCallback::on_log(CallbackContext& event) {
 void LearningRateMonitor::on_log(CallbackContext& event) {
   const auto* const optimizer = event.trainer.optimizer();
   if (optimizer == nullptr) return;
+  // Evaluations and the totals of a run are logged in steps that have been.
+  if (std::exchange(last_step_, event.state.global_step) == event.state.global_step) return;
   LogValues values;
   for (const auto& group : optimizer->param_groups())
     values.emplace_back("lr/group_" + std::to_string(values.size()), group.options().get_lr());
