@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <latch>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -24,7 +25,13 @@ volatile int depth = 0;
   return depth < 0 ? 0 : recurse_without_end(level + 1) + room[0];
 }
 
-[[gnu::noinline]] void sleep_in_a_thread() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
+/// Threads that are on their way to their sleep have other stacks.
+std::latch on_their_way(2);
+
+[[gnu::noinline]] void sleep_in_a_thread() {
+  on_their_way.count_down();
+  std::this_thread::sleep_for(std::chrono::seconds(60));
+}
 [[gnu::noinline]] void sleep_in_main() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 
 [[gnu::noinline]] void throw_in_a_thread() { throw std::runtime_error("a \"quoted\" word\nand a line"); }
@@ -37,6 +44,7 @@ int sleep() {
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
     sleep_in_a_thread();
   });
+  on_their_way.wait();
   lockstep::process_heartbeat().working("sleep");
   sleep_in_main();
   second.join();
