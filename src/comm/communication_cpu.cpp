@@ -1,10 +1,10 @@
 #include "communication_cpu.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <string_view>
 
+#include "../core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -14,10 +14,7 @@ constexpr const char* kVariable = "LOCKSTEP_COMM_AFFINITY";
 constexpr int kHighest = 65535;
 
 int cpu_of(std::string_view digits, const std::string& value) {
-  int cpu = -1;
-  const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), cpu);
-  if (failure == std::errc() && stop == digits.data() + digits.size() && cpu >= 0 && cpu <= kHighest)
-    return cpu;
+  if (const auto cpu = variables::whole_number(digits, 0, kHighest)) return *cpu;
   throw UsageError(std::string("environment variable ") + kVariable + "='" + value +
                    "': expected auto, off, or CPU numbers with commas between, one for each rank of a host");
 }

@@ -13,6 +13,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{2};     // So long may an operation lie that nobody waits for.
 constexpr std::chrono::milliseconds kAwake{200};  // The worker dozes when nothing was added for so long.
 
+/// What it threw, if it did. What it adds itself, nobody waits for.
+std::exception_ptr perform(const std::function<void()>& body) {
+  const CallerWaits not_in_it(false);
+  try {
+    body();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void OperationQueue::close() {
@@ -54,13 +65,7 @@ void OperationQueue::run(const std::function<void()>& body) {
   }
   running_ = true;
   lock.unlock();
-  std::exception_ptr failure;
-  const CallerWaits not_in_it(false);
-  try {
-    body();
-  } catch (...) {
-    failure = std::current_exception();
-  }
+  const std::exception_ptr failure = perform(body);
   lock.lock();
   leave_to_others();
   if (failure) std::rethrow_exception(failure);
@@ -73,13 +78,7 @@ void OperationQueue::run_next(Lock& lock) {
   running_ = true;
   overdue_ = false;
   lock.unlock();
-  const CallerWaits not_in_it(false);
-  std::exception_ptr failure;
-  try {
-    entry->body_();
-  } catch (...) {
-    failure = std::current_exception();
-  }
+  const std::exception_ptr failure = perform(entry->body_);
   entry->body_ = nullptr;  // Tensors go while nobody is kept waiting for the lock.
   lock.lock();
   entry->done_ = true;
@@ -87,7 +86,10 @@ void OperationQueue::run_next(Lock& lock) {
   leave_to_others();
   if (!entry->then_) return;
   lock.unlock();
-  entry->then_(failure);
+  {
+    const CallerWaits not_in_it(false);
+    entry->then_(failure);
+  }
   lock.lock();
 }
 

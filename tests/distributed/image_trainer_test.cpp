@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "job.hpp"
 
@@ -14,17 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using launch::read_file;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-/// The words of a command line without quotes.
-Words split(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
 
 /// The number behind the words in the text, or -1.
 double number_after(const std::string& text, const std::string& words) {

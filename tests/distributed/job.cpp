@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -28,6 +29,16 @@ int rank_of_line(const std::string& line, const std::string& program) {
 }
 
 }  // namespace
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Words split(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
 
 std::unique_ptr<LauncherProcess> start_job(const Words& program, int ranks, const Words& flags,
                                            const Environment& variables) {

@@ -17,6 +17,10 @@ using launch::LauncherProcess;
 using launch::ScratchFolder;
 using Words = std::vector<std::string>;
 
+Words operator+(Words words, const Words& more);
+/// The words of a command line without quotes.
+Words split(const std::string& text);
+
 /// Starts `program` (a path and its arguments) as `ranks` ranks under the real launcher.
 std::unique_ptr<LauncherProcess> start_job(const Words& program, int ranks, const Words& flags = {},
                                            const Environment& variables = {});

@@ -1,22 +1,10 @@
 #include "text_trainer.hpp"
 
 #include <fstream>
-#include <iterator>
-#include <sstream>
 
 namespace lockstep::testing {
 
 using launch::read_file;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-Words split(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
 
 Finished run_alone(const Words& words) {
   return LauncherProcess(Words(words.begin() + 1, words.end()), {{"OMP_NUM_THREADS", "1"}}, {}, words.front())

@@ -11,10 +11,6 @@
 
 namespace lockstep::testing {
 
-Words operator+(Words words, const Words& more);
-/// The words of a command line without quotes.
-Words split(const std::string& text);
-
 /// Runs a program alone, without the launcher; the error of one that refuses.
 Finished run_alone(const Words& words);
 

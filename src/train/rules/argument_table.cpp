@@ -29,8 +29,7 @@ void add_run(Table& table) {
            at_least(-1))
       .add("max-duration", &Args::max_duration,
            "Length of the training in any unit, in place of epochs and steps: 3ep, 500ba, 100000sp, 3600sec "
-           "(of "
-           "training, over all restarts).")
+           "(of training, over all restarts).")
       .add("per-device-train-batch-size", &Args::per_device_train_batch_size,
            "Samples of one rank in a micro-batch.", at_least(1))
       .add("per-device-eval-batch-size", &Args::per_device_eval_batch_size,
