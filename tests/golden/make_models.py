@@ -3,16 +3,19 @@
     python make_models.py > models.txt        (transformers 5.23.0, torchvision 0.26, torch 2.11)
 
 Weights are no part of it: both sides fill each parameter by one formula of its name and the place in it (see fill).
-MODEL NAME VALUES...: outputs and gradients as numbers, tokens as whole numbers.
+MODEL NAME VALUES...: outputs and gradients as numbers, tokens as whole numbers. MODEL saved:NAME SIZES...: a tensor of the
+file that the peer writes.
 """
 import importlib.util
 import math
 import os
 import sys
+import tempfile
 
 import torch
 import torchvision
 import transformers
+from safetensors.torch import load_file
 
 
 SENTENCES = ["I am still waiting on my card?", "Why was I charged a fee when I used an ATM abroad, and how do I get it back?", "Hello"]
@@ -55,6 +58,18 @@ def gradients(model, module, names):
         show(model, "gradient:" + name, parameters[name].grad)
 
 
+def show_names(model, tensors):
+    for name in sorted(tensors):
+        print(model, "saved:" + name, *tensors[name].shape)
+
+
+def show_saved(model, module):
+    """What save_pretrained writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        module.save_pretrained(folder)
+        show_names(model, load_file(os.path.join(folder, "model.safetensors")))
+
+
 def bert():
     config = transformers.BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                                      max_position_embeddings=24, type_vocab_size=2, num_labels=3)
@@ -72,6 +87,7 @@ def bert():
     out.loss.backward()
     gradients("bert", model, ["bert.embeddings.word_embeddings.weight", "bert.encoder.layer.1.attention.self.query.weight",
                               "bert.encoder.layer.0.output.LayerNorm.weight", "classifier.bias"])
+    show_saved("bert", model)
 
 
 def gpt2():
@@ -85,6 +101,7 @@ def gpt2():
     out.loss.backward()
     gradients("gpt2", model, ["transformer.wte.weight", "transformer.h.1.attn.c_attn.weight", "transformer.h.0.mlp.c_proj.bias",
                               "transformer.ln_f.weight"])
+    show_saved("gpt2", model)
     fill(model, 6.0)
     texts("gpt2", model, tokens[:, :4], eos_token_id=49, attention_mask=torch.ones(2, 4, dtype=torch.long))
     texts("gpt2", model, tokens[:, :4], "end:", eos_token_id=17, attention_mask=torch.ones(2, 4, dtype=torch.long))
@@ -114,6 +131,7 @@ def bart():
     out.loss.backward()
     gradients("bart", model, ["model.shared.weight", "model.encoder.layers.1.fc1.weight", "model.decoder.layers.0.encoder_attn.q_proj.weight",
                               "model.decoder.embed_positions.weight"])
+    show_saved("bart", model)
     fill(model, 6.0)
     texts("bart", model, tokens, attention_mask=mask)
     texts("bart", model, tokens, "end:", attention_mask=mask, eos_token_id=14)
@@ -127,6 +145,7 @@ def resnet(name, make):
     show(name, "train", out)
     torch.nn.functional.cross_entropy(out, torch.tensor([1, 5])).backward()
     gradients(name, model, ["conv1.weight", "layer2.0.downsample.0.weight", "layer4.1.bn2.bias", "fc.weight"])
+    show_names(name, model.state_dict())
     show(name, "running", model.layer3[0].bn1.running_var)
     show(name, "eval", model.eval()(images))
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/tokenizer.hpp"
 #include "lockstep/models/bart.hpp"
@@ -37,8 +38,8 @@ const std::map<std::string, Values>& golden() {
       std::istringstream words(line);
       std::string model, what;
       words >> model >> what;
-      double value = 0;
-      while (words >> value) all[model + " " + what].push_back(value);
+      Values& values = all[model + " " + what];
+      for (double value = 0; words >> value;) values.push_back(value);
     }
     return all;
   }();
@@ -322,6 +323,40 @@ TEST(ResNet, DrawsTheWeightsOfItsPeer) {
   expect_golden("drawn resnet18:fc.bias", model->named_parameters()["fc.bias"], 1e-7);
 }
 
+std::vector<NamedTensor> tensors_of(ResNet& model) {
+  auto tensors = parallel::named_parameters_of(model);
+  for (auto& buffer : parallel::named_buffers_of(model)) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
+void save_pretrained(ResNet& model, const std::filesystem::path& folder) {
+  models::save_pretrained(folder, tensors_of(model), "{}");
+}
+
+/// The tensors of a saved model and their sizes are those that its peer saves.
+template <class Model>
+void expect_saved(const std::string& name, Model model) {
+  const testing::TemporaryFolder folder;
+  save_pretrained(model, folder.path());
+  std::map<std::string, Values> expected, saved;
+  const std::string prefix = name + " saved:";
+  for (const auto& [key, sizes] : golden()) {
+    if (key.starts_with(prefix)) expected[key.substr(prefix.size())] = sizes;
+  }
+  for (const auto& [tensor_name, tensor] : load_file(folder.path() / "model.safetensors").tensors)
+    saved[tensor_name] = Values(tensor.sizes().begin(), tensor.sizes().end());
+  EXPECT_FALSE(expected.empty()) << "no golden lines: " << prefix;
+  EXPECT_EQ(saved, expected) << name;
+}
+
+TEST(Pretrained, SavesTheNamesOfItsPeer) {
+  expect_saved("bert", BertForSequenceClassification(small_bert()));
+  expect_saved("gpt2", Gpt2LMHeadModel(small_gpt2()));
+  expect_saved("bart", BartForConditionalGeneration(small_bart()));
+  expect_saved("resnet18", ResNet(ResNetOptions::resnet18(7)));
+  expect_saved("resnet50", ResNet(ResNetOptions::resnet50(7)));
+}
+
 TEST(Pretrained, ComesBackFromItsFolder) {
   const testing::TemporaryFolder folder;
   Gpt2LMHeadModel gpt2(small_gpt2());
@@ -355,16 +390,10 @@ TEST(Pretrained, AHeadOfOtherClassesIsNew) {
                         bert->named_parameters()["bert.pooler.dense.weight"]));
 }
 
-std::vector<NamedTensor> tensors_of(ResNet& model) {
-  auto tensors = parallel::named_parameters_of(model);
-  for (auto& buffer : parallel::named_buffers_of(model)) tensors.push_back(std::move(buffer));
-  return tensors;
-}
-
 TEST(Pretrained, AReplacedHeadNeedNotBeOfTheFilesShape) {
   const testing::TemporaryFolder folder;
   ResNet saved(ResNetOptions::resnet18(4)), model(ResNetOptions::resnet18(7));
-  save_pretrained(folder.path(), tensors_of(saved), "{}");
+  save_pretrained(saved, folder.path());
   const at::Tensor head = model->named_parameters()["fc.weight"].detach().clone();
   const PretrainedReport report =
       load_pretrained(folder.path(), tensors_of(model), {.replaced_heads = {"fc."}});
