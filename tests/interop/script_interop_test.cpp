@@ -90,5 +90,26 @@ TEST_F(ScriptInterop, WhatDoesNotFitIsFoundBeforeTheTraining) {
                  {"--prompt", "program from Python"});
 }
 
+/// TorchScript and a package of AOTInductor, on texts of several lengths.
+TEST(InferenceInterop, ProgramsFromPythonInferWhatTheyInferThere) {
+  const ScratchFolder folder;
+  const std::string script = LOCKSTEP_TESTS_DIR "/interop/inference_peer.py";
+  const std::string tokenizer = kTokenizers + "/bert.json";
+  run_program(LOCKSTEP_TEST_PYTHON, {"-B", script, "write", folder.path(), tokenizer});
+  const auto infer = [&](const std::string& task, const std::string& model, const std::string& output) {
+    const Words words{LOCKSTEP_INFERENCE, "--device", "cpu", "--no-progress", "--batch-size", "4"};
+    const Words files{"--task",      task,
+                      "--model",     folder.file(model),
+                      "--data",      folder.file("texts.jsonl"),
+                      "--output",    folder.file(output),
+                      "--tokenizer", tokenizer,
+                      "--cache-dir", folder.file("cache")};
+    run_under_lockstep(2, joined(words, files));
+  };
+  infer("text-classification", "classifier.pt", "labels.jsonl");
+  infer("feature-extraction", "encoder.pt2", "vectors.jsonl");
+  run_program(LOCKSTEP_TEST_PYTHON, {"-B", script, "read", folder.path(), tokenizer});
+}
+
 }  // namespace
 }  // namespace lockstep
