@@ -18,8 +18,8 @@ def read_file(path):
 
 
 class JobTest(unittest.TestCase):
-    """Its class has a cluster of its own. The command line: LAUNCHER TRAINER PROBE WORLD_PEER SOURCE."""
-    launcher, trainer, probe, world_peer, source = (sys.argv + 5 * [""])[1:6]
+    """Its class has a cluster of its own. The command line: LAUNCHER TRAINER PROBE WORLD_PEER SOURCE CUSTOM_TRAINER."""
+    launcher, trainer, probe, world_peer, source, custom_trainer = (sys.argv + 6 * [""])[1:7]
     nodes = 3
 
     @classmethod
@@ -77,4 +77,4 @@ def main():
     if reason:
         print(f"SKIPPED: no Slurm here: {reason}")
         sys.exit(SKIPPED)
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[6:]])
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[7:]])

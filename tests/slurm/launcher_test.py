@@ -1,4 +1,4 @@
-"""`lockstep run` on several nodes of a real Slurm: launcher_test.py LAUNCHER TRAINER PROBE WORLD_PEER SOURCE"""
+"""`lockstep run` on several nodes of a real Slurm: launcher_test.py LAUNCHER TRAINER PROBE WORLD_PEER SOURCE CUSTOM_TRAINER"""
 import re
 
 import jobs

@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm of three nodes: slurm_test.py LAUNCHER TRAINER PROBE WORLD_PEER SOURCE
+"""Jobs on a real Slurm of three nodes: slurm_test.py LAUNCHER TRAINER PROBE WORLD_PEER SOURCE CUSTOM_TRAINER
 
 Every template is submitted as it lies in the source tree and runs to its end. Ends with status 77 where there can be no
 Slurm, and says why.
@@ -185,6 +185,42 @@ class SlurmTest(jobs.JobTest):
         self.assertEqual(output.count(" computed 10 batches"), 1, "prepared once: " + output)
         self.assertEqual(output.count(" computed 0 batches"), 4, "found by the ranks: " + output)
         self.assertEqual(len(set(re.findall(r"(\S+): staged 6 files", output))), 2, output)
+
+    def test_prepare_stage_train_of_a_language_model(self):
+        """Tokenized by one process before the training, found by each node's ranks in its own copy."""
+        text = os.path.join(self.source, "README.md")
+        tokenizer = os.path.join(self.source, "tests", "unit", "data", "tokenizer", "roberta.json")
+        cache = os.path.join(self.cluster.folder, "cache", "tokens")
+        model = ["--n-positions", "16", "--n-embd", "16", "--n-layer", "1", "--n-head", "2"]
+        output = self.completed(self.cluster.submit(
+            self.template("prepare-stage-train"), "causal_lm", "--train-file", text, "--data-format", "text", "--tokenizer", tokenizer,
+            *model, "--max-steps", "3", "--logging-steps", "1", "--disable-tqdm", "--device", "cpu", "--output-dir", "tokens",
+            LOCKSTEP_CACHE=cache))
+        self.assertEqual(len(set(re.findall(r"(\S+): staged ", output))), 2, output)
+        self.assertIn("4 rank(s)", output)
+        self.assertEqual(len(re.findall(r"'loss': ", output)), 3, output)
+        self.assertGreater(os.path.getsize(os.path.join(self.cluster.jobs, "tokens", "model.safetensors")), 1000)
+        made = self.entries(cache)
+        self.completed(self.cluster.submit(
+            self.template("many-nodes-by-srun"), "causal_lm", "--train-file", text, "--data-format", "text", "--tokenizer", tokenizer,
+            *model, "--max-steps", "1", "--disable-tqdm", "--device", "cpu", "--output-dir", "again", LOCKSTEP_CACHE=cache))
+        self.assertEqual(self.entries(cache), made, "training without staging finds the same entries")
+
+    @staticmethod
+    def entries(cache):
+        return sorted(name for name in os.listdir(cache) if os.path.isdir(os.path.join(cache, name)))
+
+    def test_the_project_that_lockstep_new_writes(self):
+        """Its batch script as it is, with its program as the examples' build has it."""
+        project = os.path.join(self.cluster.jobs, "my_trainer")
+        status, output = self.cluster.call("lockstep", "new", project)
+        self.assertEqual(status, 0, output)
+        os.mkdir(os.path.join(project, "build"))
+        os.symlink(self.custom_trainer, os.path.join(project, "build", "my_trainer"))
+        output = self.completed(self.cluster.submit("--chdir=" + project, f"--output={self.cluster.jobs}/%j.out",
+                                                    os.path.join(project, "train.sbatch")))
+        self.assertIn("'train_loss'", output)
+        self.assertTrue(os.path.exists(os.path.join(project, "trainer_output", "model.safetensors")), os.listdir(project))
 
     def test_requeue_on_usr1(self):
         job = self.saver_job("requeue-usr1")
