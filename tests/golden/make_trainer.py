@@ -4,8 +4,8 @@
     python tests/golden/make_trainer.py tests/golden/trainer.json
 
 Needs torch, transformers and accelerate. Each case is trained by one process and by two; of each, the file holds the
-events in their order, the log, the learning rate of each step, the checkpoints that are there after each save, and the
-trainer's state at the end. Times and rates are left out. The same data, the same model and the same arguments are in
+events in their order, the log, the learning rate of each step, the checkpoints that are there after each save and at the
+end, the trainer's state at the end, and what predict() gives and does then. Times and rates are left out. The same data, the same model and the same arguments are in
 tests/unit/train/trainer_golden_test.cpp.
 """
 import json
@@ -145,6 +145,11 @@ def record_case(name, folder):
     record["state"]["best_model_checkpoint"] = os.path.basename(best) if best else None
     record["weights"] = [*trainer.model.linear.weight[0].tolist(), trainer.model.linear.bias.item()]
     record["final_folders"] = folders()
+    record["events"], training_events = [], record["events"]
+    output = trainer.predict(Samples(SAMPLES, EVAL_SAMPLES))
+    record["predict"] = {"events": record["events"], "predictions": output.predictions.tolist(),
+                         "metrics": {k: v for k, v in output.metrics.items() if not k.endswith(("_runtime", "_per_second"))}}
+    record["events"] = training_events
     if trainer.is_world_process_zero():
         with open(os.path.join(folder, "record.json"), "w", encoding="utf-8") as file:
             json.dump(record, file)

@@ -5,6 +5,7 @@
 #include <torch/nn.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -215,6 +216,36 @@ void check_rank_0(Trainer& trainer, const Recorder& recorder, const Json& run) {
   expect_near(weights, run["weights"].get<std::vector<double>>(), "weight");
 }
 
+/// predict() for the samples of the evaluation, which Python divides evenly: there its loss is exact too.
+void check_prediction(Trainer& trainer, Recorder& recorder, const Json& golden, const Json& run) {
+  recorder.events.clear();
+  const bool weighted = run["arguments"].value("weighted", false);
+  const PredictionOutput output = trainer.predict(std::make_shared<Samples>(
+      golden["samples"].get<std::int64_t>(), golden["eval_samples"].get<std::int64_t>(), weighted));
+  if (!trainer.accelerator().is_main_process()) return;
+  const Json& expected = run["predict"];
+  EXPECT_EQ(recorder.events, expected["events"].get<Names>());
+  const at::Tensor predictions = output.predictions["prediction"].to(at::kDouble).contiguous();
+  expect_near({predictions.data_ptr<double>(), predictions.data_ptr<double>() + predictions.numel()},
+              expected["predictions"].get<std::vector<double>>(), "prediction");
+  Json metrics = Json::object();
+  for (const auto& [name, value] : output.metrics) {
+    if (!is_timing(name)) metrics[name] = value;
+  }
+  ASSERT_EQ(metrics.size(), expected["metrics"].size()) << metrics;
+  for (const auto& [name, value] : expected["metrics"].items())
+    EXPECT_NEAR(metrics.value(name, NAN), value.get<double>(), kTolerance) << name;
+}
+
+/// With a limit of 1, Python leaves the best alone at the end, and the training could not go on; here the
+/// newest stays beside it.
+void check_last_folders(const TrainingArguments& args, const Json& run) {
+  Names expected = run["final_folders"];
+  const Names newest = run["folders"].empty() ? Names() : run["folders"].back().get<Names>();
+  if (args.save_total_limit == 1 && expected.back() != newest.back()) expected.push_back(newest.back());
+  EXPECT_EQ(Recorder::folders_of(args.output_dir), expected);
+}
+
 void check_run(const Json& golden, const Json& run) {
   const testing::TemporaryFolder folder;
   const TrainingArguments args = arguments_of(golden, run, folder / "out");
@@ -224,7 +255,11 @@ void check_run(const Json& golden, const Json& run) {
         const auto recorder = std::make_shared<Recorder>();
         Trainer trainer(accelerator, args, parts_of(golden, run, recorder));
         trainer.train();
-        if (accelerator.is_main_process()) check_rank_0(trainer, *recorder, run);
+        if (accelerator.is_main_process()) {
+          check_rank_0(trainer, *recorder, run);
+          check_last_folders(args, run);
+        }
+        check_prediction(trainer, *recorder, golden, run);
       },
       accelerator_options(args));
 }
