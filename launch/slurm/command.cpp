@@ -19,8 +19,8 @@ constexpr const char* kUsage =
     "       lockstep slurm submit [options] [--] program ...\n"
     "       lockstep slurm templates\n\n"
     "script prints a batch script for Slurm, submit submits it and prints the number of the job; both take "
-    "the "
-    "same\noptions, see lockstep slurm script --help. templates lists the scripts that they start from.\n";
+    "the same\n"
+    "options, see lockstep slurm script --help. templates lists the scripts that they start from.\n";
 
 void list_templates(std::ostream& out) {
   for (const auto& each : slurm_templates()) {

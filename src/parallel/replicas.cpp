@@ -234,8 +234,7 @@ void ReplicaLinks::forget() { impl_->of_replicas.clear(); }
 void refuse_clone(const std::exception& reason) {
   throw UsageError(
       "DataParallel: the module cannot be copied: derive it (and its parts) from torch::nn::Cloneable, or "
-      "give "
-      "DataParallel a function that makes replicas. Its clone() said: " +
+      "give DataParallel a function that makes replicas. Its clone() said: " +
       std::string(reason.what()).substr(0, std::string(reason.what()).find('\n')));
 }
 

@@ -33,9 +33,8 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("model", &Options::model,
                "Folder with config.json, weights as safetensors, and tokenizer.json (or vocab.txt): BERT for "
                "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation. "
-               "For "
-               "the first two also a file from Python, TorchScript or a package of AOTInductor, which takes "
-               "ids and mask [rows, tokens] and returns hidden states or scores.",
+               "For the first two also a file from Python, TorchScript or a package of AOTInductor, which "
+               "takes ids and mask [rows, tokens] and returns hidden states or scores.",
                not_empty())
           .add("tokenizer", &Options::tokenizer,
                "Folder with tokenizer.json (or vocab.txt), where it is not the model's.")

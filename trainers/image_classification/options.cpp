@@ -33,8 +33,7 @@ const lockstep::OptionTable<Options>& option_table() {
                "Makes them so many pixels high and wide; 0: they stay as they are.", at_least(0))
           .add("random-crop-padding", &Options::random_crop_padding,
                "To train on, cuts a window of the image's size at a random place out of the image with so "
-               "many "
-               "black pixels around it.",
+               "many black pixels around it.",
                at_least(0))
           .add("horizontal-flip", &Options::horizontal_flip,
                "To train on, mirrors every other image, at random.")

@@ -29,8 +29,7 @@ const lockstep::OptionTable<Options>& option_table() {
                "Pairs to train on: .csv, .jsonl, .arrow, .parquet, .txt, or a folder of a saved data set.")
           .add("train-target-file", &Options::train_target_file,
                "The other side, where it lies in a file of its own: row for row, or by a column 'id' that "
-               "both "
-               "have.")
+               "both have.")
           .add("validation-file", &Options::validation_file, "Pairs to evaluate on, likewise.")
           .add("validation-target-file", &Options::validation_target_file, "Their other side, likewise.")
           .add("data-format", &Options::data_format,

@@ -248,8 +248,7 @@ Loss Trainer::training_step(const Batch& batch) {
   if (!loss.value.defined()) {
     throw UsageError(
         "Trainer: there is no loss: the model's outputs have no \"loss\", and no TrainerParts::compute_loss "
-        "is "
-        "set");
+        "is set");
   }
   if (loss.weight) {
     impl_->accelerator.backward(loss.value, *loss.weight);
