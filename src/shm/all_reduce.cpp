@@ -7,10 +7,10 @@
 namespace lockstep::shm {
 namespace {
 
-/// Up to this size every rank reduces everything: one step, where the others take two. Where ranks wait
-/// asleep a step is dear.
+/// Up to this size every rank reduces everything: one step, where the others take two. Where ranks share
+/// CPUs a step is dear.
 constexpr std::size_t kSmall = 4U << 10;
-constexpr std::size_t kSmallWhereRanksSleep = 64U << 10;
+constexpr std::size_t kSmallWhereRanksShareCpus = 16U << 10;
 
 /// One all_reduce. The members of the group share the work: a chunk is cut into one slice for each rank, and
 /// each rank reduces its own.
@@ -27,7 +27,7 @@ class AllReduce {
         chunks_{count_, slice_ * sources_.size()} {}
 
   bool is_small() const {
-    const std::size_t limit = exchange_.a_cpu_each() ? kSmall : kSmallWhereRanksSleep;
+    const std::size_t limit = exchange_.a_cpu_each() ? kSmall : kSmallWhereRanksShareCpus;
     return count_ * element_bytes_ <= std::min(limit, exchange_.staging_bytes());
   }
 

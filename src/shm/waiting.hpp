@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "shm/futex.hpp"
 #include "shm/layout.hpp"
@@ -11,30 +14,54 @@ namespace lockstep::shm {
 /// help, because ranks, or threads beside them, outnumber the CPUs, it stops, and tries anew now and then.
 class Spinner {
  public:
-  explicit Spinner(bool allowed) : budget_(allowed ? kMost : 0), allowed_(allowed) {}
+  explicit Spinner(bool a_cpu_each)
+      : a_cpu_each_(a_cpu_each), budget_(a_cpu_each ? kMostLooks : kMostYields) {}
 
   template <class Done>
   bool spin(Done&& done) {
     if (done()) return true;
-    if (!allowed_) return false;
-    if (++waits_ % kRetry == 0) budget_ = kMost;
+    if (++waits_ % kRetry == 0) budget_ = a_cpu_each_ ? kMostLooks : kMostYields;
+    return a_cpu_each_ ? look(done) : yield(done);
+  }
+
+ private:
+  template <class Done>
+  bool look(Done&& done) {
     for (int i = 0; i < budget_; ++i) {
       pause_cpu();
       if (!done()) continue;
-      budget_ = std::min(kMost, budget_ + kMost / 8);
+      budget_ = std::min(kMostLooks, budget_ + kMostLooks / 8);
       return true;
     }
     budget_ /= 2;
     return false;
   }
 
- private:
-  static constexpr int kMost = 2000;  // About the cost of sleeping and being woken.
+  /// Leaves the CPU to another rank between two looks. One that computes keeps it for milliseconds: then it
+  /// is better to sleep, for who is woken is let through.
+  template <class Done>
+  bool yield(Done&& done) {
+    const auto end = std::chrono::steady_clock::now() + kLongestYield;
+    for (int i = 0; i < budget_; ++i) {
+      ::sched_yield();
+      const bool in_time = std::chrono::steady_clock::now() < end;
+      const bool found = done();
+      if (!in_time) budget_ = 0;
+      if (found) return true;
+    }
+    budget_ = 0;
+    return false;
+  }
+
+  // Each about the cost of sleeping and being woken.
+  static constexpr int kMostLooks = 2000;
+  static constexpr int kMostYields = 32;
+  static constexpr std::chrono::microseconds kLongestYield{200};
   static constexpr unsigned kRetry = 16;
 
+  bool a_cpu_each_;
   int budget_;
   unsigned waits_ = 0;
-  bool allowed_;
 };
 
 inline constexpr net::Milliseconds kSlice{50};  // How long a sleeper does not look whether others still live.
