@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times a training step of 2 ranks, one thread each, with AdamW: Lockstep and PyTorch's DDP over Gloo in turns, and prints
+"""Times a training step of ranks with one thread each, with AdamW: Lockstep and PyTorch's DDP over Gloo in turns, and prints
 medians and ratios for an MLP, a ResNet-18 and a small GPT. Then what averaging gradients costs: Lockstep's steps without it,
 with ranks that only meet after backward, and with it, taking turns within one run, so that a slow moment hits all three.
 
 Usage: ddp_step.py LAUNCHER DDP_STEP [MODEL ...]      run it with a Python that has torch
-ROUNDS=n and STEPS=n in the environment: rounds of all variants (3), and steps timed in each (15)
+RANKS=n, ROUNDS=n and STEPS=n in the environment: ranks (2), rounds of all variants (3), and steps timed in each (15)
 """
 
 import os
@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 PEER = str(pathlib.Path(__file__).parent / "ddp_peer.py")
+RANKS = os.environ.get("RANKS", "2")
 ROUNDS, STEPS, WARMUP = int(os.environ.get("ROUNDS", "3")), os.environ.get("STEPS", "15"), "4"
 
 
@@ -44,7 +45,7 @@ def variants(program):
 def times(launcher, command):
     """Milliseconds of each step, as rank 0 prints them, the last word of a line."""
     settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable}
-    result = subprocess.run([launcher, "run", "--nproc-per-node", "2", *command], env=settings, text=True,
+    result = subprocess.run([launcher, "run", "--nproc-per-node", RANKS, *command], env=settings, text=True,
                             stdout=subprocess.PIPE, check=True, timeout=600)
     return [float(line.split()[-1]) for line in result.stdout.splitlines()]
 
