@@ -168,7 +168,9 @@ void add_ranks(Table& table) {
       .add("ddp-static-graph", &Args::ddp_static_graph, "Every step uses the same parameters.")
       .add("ddp-gradient-as-bucket-view", &Args::ddp_gradient_as_bucket_view,
            "Gradients are views of the buckets: saves their copy.")
-      .add("split-batches", &Args::split_batches, "The batch size is that of all ranks together.");
+      .add("split-batches", &Args::split_batches, "The batch size is that of all ranks together.")
+      .add("non-blocking", &Args::non_blocking,
+           "Workers copy batches to CUDA devices, beside the computation.");
 }
 
 Table make_table() {

@@ -22,6 +22,7 @@ DataLoaderOptions options_of(const TrainingArguments& args, std::int64_t batch_s
           .seed = args.data_seed.value_or(args.seed),
           .collate = collate,
           .pin_memory = args.dataloader_pin_memory,
+          .non_blocking = args.non_blocking,
           .persistent_workers = args.dataloader_persistent_workers};
 }
 

@@ -67,7 +67,8 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args) {
                                          .weights_of_all_ranks = args.average_tokens_across_devices}},
           .dataloader_config = {.split_batches = args.split_batches,
                                 .sharding = Sharding::by_batch,
-                                .data_seed = args.data_seed.value_or(args.seed)}};
+                                .data_seed = args.data_seed.value_or(args.seed),
+                                .non_blocking = args.non_blocking}};
 }
 
 Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_args, TrainerParts the_parts)
