@@ -191,6 +191,8 @@ TEST_F(SequenceClassification, RefusesWhatItCannotTrainOn) {
                  {"e.csv", "has no rows"});
   expect_refusal(words() + Words{"--max-length", "33"}, 2, {"--max-length 33", "32 tokens"});
   expect_refusal(words() + Words{"--eval-steps", "7"}, 2, {"save_steps", "10 is none of 7"});
+  expect_refusal(words() + Words{"--metric-for-best-model", "acuracy"}, 2,
+                 {"'eval_acuracy'", "eval_accuracy, eval_f1"});
   expect_refusals_of_arguments(words());
 }
 

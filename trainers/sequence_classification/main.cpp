@@ -37,6 +37,7 @@ class Scores final : public lockstep::EvaluationMetrics {
     const auto average = classes_ == 2 ? Average::binary : Average::macro;
     return {{"accuracy", all.accuracy()}, {"f1", all.f1({.average = average})}};
   }
+  std::vector<std::string> names() const override { return {"accuracy", "f1"}; }
 
  private:
   std::int64_t classes_;

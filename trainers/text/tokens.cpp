@@ -23,6 +23,7 @@ class TokenAccuracy final : public lockstep::EvaluationMetrics {
   lockstep::LogValues compute(const lockstep::ProcessGroup& group) override {
     return {{name_, accuracy_.of_all_ranks(group).compute()}};
   }
+  std::vector<std::string> names() const override { return {name_}; }
 
  private:
   std::string name_;

@@ -61,6 +61,9 @@ class EvaluationMetrics {
   /// The numbers over all ranks, by name without prefix, the same on each. *Collective*; `group` is that of
   /// the ranks.
   virtual LogValues compute(const ProcessGroup& group) = 0;
+  /// The names that compute() will give, so that a misspelt metric_for_best_model is found before the first
+  /// step. Nothing: not known before the first evaluation, which is where it is found then. *Local*.
+  virtual std::vector<std::string> names() const { return {}; }
 };
 
 /// What predict() gives back.
@@ -130,6 +133,13 @@ class Trainer {
   /// two batches: see EvaluationInterrupted.
   virtual LogValues evaluate(std::shared_ptr<const Dataset> dataset = nullptr,
                              const std::string& prefix = "eval");
+
+  /// The names of all that evaluate() returns with this prefix, where they are known beforehand: train() ends
+  /// with a UsageError before its first step when metric_for_best_model is none of them. The default knows
+  /// them when there are no TrainerParts::metrics, or when these know their names. Nothing: only the first
+  /// evaluation tells, and ends the training there. A program whose evaluate() returns more names that here.
+  /// *Local*.
+  virtual std::vector<std::string> metric_names(const std::string& prefix) const;
 
   /// The model's outputs for all samples, and metrics as evaluate() has them; logs nothing.
   virtual PredictionOutput predict(std::shared_ptr<const Dataset> dataset,

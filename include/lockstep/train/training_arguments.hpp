@@ -152,7 +152,9 @@ struct TrainingArguments {
   bool async_save = false;
   /// When the training ends, go back to the weights of the best evaluation.
   bool load_best_model_at_end = false;
-  /// Which metric says so; "eval_" may be left out. Nothing: the loss, where one is needed.
+  /// Which metric says so; "eval_" may be left out. Nothing: the loss, where one is needed. A name that
+  /// evaluations do not have ends the training before its first step where the names are known by then (see
+  /// EvaluationMetrics::names), else at the first evaluation.
   std::optional<std::string> metric_for_best_model = {};
   /// Nothing: unless the metric's name ends in "loss".
   std::optional<bool> greater_is_better = {};

@@ -217,6 +217,17 @@ LogValues Trainer::evaluate(std::shared_ptr<const Dataset> dataset, const std::s
   return all;
 }
 
+std::vector<std::string> Trainer::metric_names(const std::string& prefix) const {
+  std::vector<std::string> names{"loss", "runtime", "samples_per_second", "steps_per_second"};
+  if (impl_->parts.metrics && !impl_->args.prediction_loss_only) {
+    const auto own = impl_->parts.metrics->names();
+    if (own.empty()) return {};
+    names.insert(names.begin() + 1, own.begin(), own.end());
+  }
+  for (auto& name : names) name = prefix + "_" + name;
+  return names;
+}
+
 PredictionOutput Trainer::predict(std::shared_ptr<const Dataset> dataset, const std::string& prefix) {
   EvaluationRun run(*this, *impl_, prefix);
   run.run(impl_->eval_dataset(dataset), /*keep=*/true);

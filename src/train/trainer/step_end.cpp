@@ -71,17 +71,21 @@ void TrainingRun::evaluate() {
   }
 }
 
+/// The one by which checkpoints are judged; nothing where none is.
+std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) const {
+  const auto name = best_metric_name(impl_.args);
+  if (!name) return std::nullopt;
+  if (const auto value = LogEntry{metrics}.find(*name)) return value;
+  std::string names;
+  for (const auto& entry : metrics) names += (names.empty() ? "" : ", ") + entry.first;
+  throw UsageError("metric_for_best_model is '" + *name +
+                   "', which the evaluation does not have: there are " + names);
+}
+
 /// Whether this is the best evaluation so far: strictly better only.
 void TrainingRun::judge(const LogValues& metrics) {
-  const auto name = best_metric_name(impl_.args);
-  if (!name) return;
-  const auto value = LogEntry{metrics}.find(*name);
-  if (!value) {
-    std::string names;
-    for (const auto& entry : metrics) names += (names.empty() ? "" : ", ") + entry.first;
-    throw UsageError("metric_for_best_model is '" + *name +
-                     "', which the evaluation does not have: there are " + names);
-  }
+  const auto value = best_metric_of(metrics);
+  if (!value) return;
   if (auto* const plateau = dynamic_cast<optim::ReduceLrOnPlateau*>(impl_.scheduler.get()))
     plateau->step(*value);
   metric_of_step_ = *value;

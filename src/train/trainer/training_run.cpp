@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -39,7 +40,7 @@ TrainOutput TrainingRun::run() {
   impl_.control.should_training_stop = time_is_up() || impl_.state.global_step >= impl_.state.max_steps;
   between_steps([this] { finish_unfinished(); });
   const bool evaluates = impl_.args.eval_on_start && !impl_.control.should_training_stop;
-  if (evaluates) between_steps([this] { trainer_.evaluate(); });
+  if (evaluates) between_steps([this] { best_metric_of(trainer_.evaluate()); });
   run_epochs();
   return finish();
 }
@@ -81,15 +82,24 @@ void TrainingRun::check_evaluations() const {
                      ", but there is no data set to evaluate on: set TrainerParts::eval_dataset, or "
                      "eval_strategy to no");
   }
-  const auto metric = best_metric_name(impl_.args);
-  if (!metric || parts.eval_datasets.empty()) return;
-  std::string names;
-  for (const auto& [name, dataset] : parts.eval_datasets) {
-    if (metric->starts_with("eval_" + name + "_")) return;
-    names += (names.empty() ? "eval_" : ", eval_") + name + "_...";
+  if (const auto metric = best_metric_name(impl_.args)) check_is_known(*metric);
+}
+
+/// What metrics do not tell beforehand, the first evaluation does: see best_metric_of().
+void TrainingRun::check_is_known(const std::string& metric) const {
+  std::vector<std::string> prefixes;
+  for (const auto& entry : impl_.parts.eval_datasets) prefixes.push_back("eval_" + entry.first);
+  if (prefixes.empty()) prefixes.emplace_back("eval");
+  std::string known;
+  for (const auto& prefix : prefixes) {
+    auto names = trainer_.metric_names(prefix);
+    if (names.empty() && metric.starts_with(prefix + "_")) return;
+    if (names.empty()) names.push_back(prefix + "_...");
+    if (std::find(names.begin(), names.end(), metric) != names.end()) return;
+    for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
   }
-  throw UsageError("metric_for_best_model is '" + *metric +
-                   "', but the data sets to evaluate on have names: their metrics are called " + names);
+  throw UsageError("metric_for_best_model is '" + metric + "', which evaluations do not have: there are " +
+                   known + ". A program whose evaluate() returns more says so in metric_names()");
 }
 
 /// What was done is `done`'s; what is to be done, the arguments'.

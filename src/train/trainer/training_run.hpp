@@ -22,6 +22,7 @@ class TrainingRun {
  private:
   void prepare();
   void check_evaluations() const;
+  void check_is_known(const std::string& metric) const;
   void begin_state(TrainerState done);
   void resume();
   void take_state(const TrainerState& saved);
@@ -34,6 +35,7 @@ class TrainingRun {
   void log_evaluate_save();
   void log_step();
   void evaluate();
+  std::optional<double> best_metric_of(const LogValues& metrics) const;
   void judge(const LogValues& metrics);
   void save();
   void write_checkpoint();

@@ -62,11 +62,95 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
   EXPECT_THROWS(train({.model = small_model(), .train_dataset = samples(8)}), UsageError,
                 "eval_strategy is epoch", "no data set to evaluate on");
   args.save_strategy = "best";
-  EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "eval_long_..., eval_short_...");
+  EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "there are eval_long_loss",
+                "eval_short_loss");
   args.save_strategy = "no";
   TrainerParts stopping = named_parts();
   stopping.callbacks.push_back(std::make_shared<EarlyStoppingCallback>());
   EXPECT_THROWS(train(stopping), UsageError, "EarlyStoppingCallback", "metric_for_best_model");
+}
+
+/// Two numbers, of which it may say the names beforehand.
+class Pair final : public EvaluationMetrics {
+ public:
+  explicit Pair(bool says_names) : says_names_(says_names) {}
+  void reset() override {}
+  void update(const Batch& /*outputs*/, const Batch& /*batch*/) override {}
+  LogValues compute(const ProcessGroup& /*group*/) override { return {{"accuracy", 0.5}, {"f1", 0.25}}; }
+  std::vector<std::string> names() const override {
+    return says_names_ ? std::vector<std::string>{"accuracy", "f1"} : std::vector<std::string>{};
+  }
+
+ private:
+  bool says_names_;
+};
+
+/// Where a training with this metric_for_best_model ends, and by what.
+std::pair<std::int64_t, std::string> end_of_training(TrainingArguments args, const std::string& metric,
+                                                     bool says_names) {
+  const TemporaryFolder folder;
+  args.output_dir = folder / "out";
+  args.metric_for_best_model = metric;
+  Trainer trainer(args, {.model = small_model(),
+                         .train_dataset = samples(44),
+                         .eval_dataset = samples(5),
+                         .metrics = std::make_shared<Pair>(says_names)});
+  std::string message;
+  try {
+    trainer.train();
+  } catch (const UsageError& error) {
+    message = error.what();
+  }
+  return {trainer.state().global_step, message};
+}
+
+TEST(EvaluationChecks, FindAMisspeltMetricBeforeTheFirstStepOrInTheFirstEvaluation) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = "steps";
+  args.eval_steps = 3;
+  using testing::contains_all;
+  const auto [known_step, known] = end_of_training(args, "acuracy", true);
+  EXPECT_EQ(known_step, 0);
+  EXPECT_TRUE(contains_all(known, {"'eval_acuracy'", "eval_loss, eval_accuracy, eval_f1", "metric_names()"}));
+  const auto [step, message] = end_of_training(args, "acuracy", false);
+  EXPECT_EQ(step, 3);
+  EXPECT_TRUE(contains_all(message, {"'eval_acuracy'", "eval_loss, eval_accuracy, eval_f1"}));
+  for (const char* metric : {"accuracy", "eval_f1", "loss", "runtime"})
+    EXPECT_EQ(end_of_training(args, metric, true), std::pair(std::int64_t{18}, std::string())) << metric;
+  args.eval_on_start = true;
+  EXPECT_EQ(end_of_training(args, "acuracy", false).first, 0) << "the first evaluation";
+  args.prediction_loss_only = true;
+  EXPECT_TRUE(contains_all(end_of_training(args, "f1", false).second, {"'eval_f1'", "there are eval_loss, "}));
+}
+
+/// Its evaluations have a number of their own.
+class WithScore final : public Trainer {
+ public:
+  using Trainer::Trainer;
+  LogValues evaluate(std::shared_ptr<const Dataset> dataset, const std::string& prefix) override {
+    LogValues values = Trainer::evaluate(std::move(dataset), prefix);
+    values.emplace_back(prefix + "_score", 1);
+    return values;
+  }
+  std::vector<std::string> metric_names(const std::string& prefix) const override {
+    auto names = Trainer::metric_names(prefix);
+    names.push_back(prefix + "_score");
+    return names;
+  }
+};
+
+TEST(EvaluationChecks, TakeWhatAnEvaluateOfOnesOwnAdds) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = "epoch";
+  args.metric_for_best_model = "score";
+  const TrainerParts parts{
+      .model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
+  WithScore trainer(args, parts);
+  trainer.train();
+  EXPECT_EQ(trainer.state().best_metric, 1);
+  EXPECT_THROWS(Trainer(args, parts).train(), UsageError, "'eval_score'");
 }
 
 /// No sum: the median of all errors, and how often and with how many rows it was asked.
