@@ -50,6 +50,7 @@ class ScriptModel {
 
   auto named_parameters() const { return module_.named_parameters(); }
   auto named_buffers() const { return module_.named_buffers(); }
+  auto named_modules() const { return module_.named_modules(); }
   /// Those that are trained, each once.
   std::vector<at::Tensor> parameters() const;
 

@@ -15,17 +15,12 @@ namespace lockstep::optim {
 /// anywhere, and "norm" or "..._norm" as a part between dots, in small or capital letters.
 bool takes_weight_decay(std::string_view name);
 
-/// The names of the module's children that are layer norms by their type, whatever they are called. Nothing
-/// for TorchScript, which has no such types.
+/// The names of the module's children that are layer norms by their class, with a dot at the end: see
+/// parallel::children_of_class(). *Local*.
 template <class Module>
 std::vector<std::string> layer_norms_of(Module& module) {
-  std::vector<std::string> names;
-  auto& object = parallel::module_of(module);
-  if constexpr (requires { object.named_modules(std::string(), false).begin()->value()->name(); }) {
-    for (const auto& child : object.named_modules(std::string(), false)) {
-      if (child.value()->name().ends_with("::LayerNormImpl")) names.push_back(child.key() + ".");
-    }
-  }
+  auto names = parallel::children_of_class(module, "LayerNorm");
+  for (auto& name : names) name += '.';
   return names;
 }
 

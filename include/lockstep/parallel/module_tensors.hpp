@@ -61,6 +61,37 @@ std::vector<NamedTensor> named_buffers_of(Module& module) {
   return named_tensors(module_of(module).named_buffers());
 }
 
+/// The class of one entry of named_modules(), without its namespace: "LayerNorm" for `torch::nn`'s
+/// LayerNormImpl, and for what was Python's LayerNorm before it became TorchScript.
+template <class Entry>
+std::string class_of(const Entry& entry) {
+  if constexpr (requires { entry.value()->name(); }) {
+    std::string name = entry.value()->name();
+    name.erase(0, name.rfind(':') + 1);
+    return name.ends_with("Impl") ? name.substr(0, name.size() - 4) : name;
+  } else {
+    const auto name = entry.value.type()->name();
+    return name ? name->name() : std::string();
+  }
+}
+
+/// The names of the module's children of this class, whatever they are called. Nothing where the module does
+/// not tell its children, as after torch.jit.freeze. *Local*.
+template <class Module>
+std::vector<std::string> children_of_class(Module& module, std::string_view name) {
+  std::vector<std::string> names;
+  const auto add = [&](const auto& child, const std::string& key) {
+    if (class_of(child) == name) names.push_back(key);
+  };
+  auto& object = module_of(module);
+  if constexpr (requires { object.named_modules(std::string(), false); }) {
+    for (const auto& child : object.named_modules(std::string(), false)) add(child, child.key());
+  } else if constexpr (requires { object.named_modules(); }) {
+    for (const auto& child : object.named_modules()) add(child, child.name);
+  }
+  return names;
+}
+
 /// forward of the module: with these arguments, or, for TorchScript, with a list of them. *Local*.
 template <class Module, class... Inputs>
 auto call(Module& module, Inputs&&... inputs) {

@@ -49,6 +49,9 @@ class ModelAdapter {
   virtual std::vector<NamedTensor> buffers() = 0;
   /// The names of normalisation layers, with a dot at the end: see layer_norms_of(). *Local*.
   virtual std::vector<std::string> layer_norms() = 0;
+  /// The names of embeddings, whose weights are looked up and not multiplied with: they count for no
+  /// operations. By default there are none. *Local*.
+  virtual std::vector<std::string> embeddings() { return {}; }
 
   /// Writes model.safetensors into `folder`, as Accelerator::save_model does. *Collective*. Throws Error
   /// where it cannot be written.
@@ -131,6 +134,7 @@ class FunctionAdapter final : public ModelAdapter {
   std::vector<NamedTensor> parameters() override { return parallel::named_parameters_of(module_); }
   std::vector<NamedTensor> buffers() override { return parallel::named_buffers_of(module_); }
   std::vector<std::string> layer_norms() override { return optim::layer_norms_of(module_); }
+  std::vector<std::string> embeddings() override { return parallel::children_of_class(module_, "Embedding"); }
   void save(const Accelerator& accelerator, const std::filesystem::path& folder) override {
     accelerator.save_model(module_, folder);
   }

@@ -39,7 +39,8 @@ struct ThroughputOptions {
   /// Tokens in a sample, for tokens a second; 0: not told.
   double tokens_per_sample = 0;
   /// What a device can do at best, in floating-point operations a second: then "mfu" is the share of it that
-  /// Trainer::floating_point_operations says was used. 0: not told.
+  /// Trainer::floating_point_operations says was used: known for text models, and where the program overrides
+  /// it. 0: not told.
   double peak_flops_per_device = 0;
 };
 

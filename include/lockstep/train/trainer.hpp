@@ -206,8 +206,10 @@ class Trainer {
   /// norms are known by their type too. *Local*.
   virtual bool takes_weight_decay(const std::string& name);
 
-  /// Of forward and backward of a micro-batch of this rank; total_flos is their sum over all ranks. The
-  /// default knows nothing: 0. *Local*.
+  /// Of forward and backward of a micro-batch of this rank; total_flos is their sum over all ranks, and the
+  /// MFU of ThroughputCallback is made of it. The default is transformers': 6 for each element of
+  /// "input_ids", padding too, and each parameter, trained or not, that is no embedding's weight; 0 for
+  /// samples without "input_ids", whose operations only the program knows. *Local*.
   virtual double floating_point_operations(const Batch& batch);
 
  private:

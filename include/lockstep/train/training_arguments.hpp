@@ -195,8 +195,8 @@ struct TrainingArguments {
   bool split_batches = false;
   /// Workers copy the batches to a CUDA device themselves, beside the computation: see
   /// DataLoaderOptions::non_blocking. Of Hugging Face's accelerator_config, even_batches and
-  /// use_seedable_sampler are no choice here, they are always on: all ranks make the same number of steps, and
-  /// a training can go on in the middle of an epoch.
+  /// use_seedable_sampler are no choice here, they are always on: all ranks make the same number of steps,
+  /// and a training can go on in the middle of an epoch.
   bool non_blocking = false;
 
   /// A JSON file with any of these, for programs that read their options with the table.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/callbacks.hpp"
@@ -31,6 +32,19 @@ bool speaks(const Accelerator& accelerator, const TrainingArguments& args) {
 void allow_tf32(bool on) {
   at::globalContext().setAllowTF32CuBLAS(on);
   at::globalContext().setAllowTF32CuDNN(on);
+}
+
+/// How many numbers the parameters have, each counted once and under its first name; embeddings only look up.
+std::int64_t numbers_that_multiply(ModelAdapter& model) {
+  std::set<std::string> looked_up;
+  for (const auto& name : model.embeddings()) looked_up.insert(name + ".weight");
+  std::set<const void*> seen;
+  std::int64_t count = 0;
+  for (const auto& entry : model.parameters()) {
+    const bool is_new = seen.insert(entry.tensor.unsafeGetTensorImpl()).second;
+    if (is_new && !looked_up.contains(entry.name)) count += entry.tensor.numel();
+  }
+  return count;
 }
 
 TrainingArguments checked(TrainingArguments args) {
@@ -141,6 +155,12 @@ ModelAdapter& Trainer::model() noexcept { return *impl_->parts.model; }
 torch::optim::Optimizer* Trainer::optimizer() noexcept { return impl_->optimizer.get(); }
 optim::Scheduler* Trainer::scheduler() noexcept { return impl_->scheduler.get(); }
 const Loss& Trainer::last_loss() const noexcept { return impl_->last_loss; }
-double Trainer::floating_point_operations(const Batch& /*batch*/) { return 0; }
+
+double Trainer::floating_point_operations(const Batch& batch) {
+  if (!batch.contains("input_ids")) return 0;
+  if (!impl_->multiplied) impl_->multiplied = numbers_that_multiply(*impl_->parts.model);
+  // A product and a sum forward, twice as many backward.
+  return 6.0 * static_cast<double>(batch["input_ids"].numel()) * static_cast<double>(*impl_->multiplied);
+}
 
 }  // namespace lockstep

@@ -38,6 +38,8 @@ struct Trainer::Impl {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::unique_ptr<optim::Scheduler> scheduler;
   Loss last_loss;
+  /// For floating_point_operations(), once it was asked.
+  std::optional<std::int64_t> multiplied;
   /// A train() has prepared and registered things.
   bool has_trained = false;
   /// train() is under way.

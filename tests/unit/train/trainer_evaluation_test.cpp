@@ -121,7 +121,8 @@ TEST(EvaluationChecks, FindAMisspeltMetricBeforeTheFirstStepOrInTheFirstEvaluati
   args.eval_on_start = true;
   EXPECT_EQ(end_of_training(args, "acuracy", false).first, 0) << "the first evaluation";
   args.prediction_loss_only = true;
-  EXPECT_TRUE(contains_all(end_of_training(args, "f1", false).second, {"'eval_f1'", "there are eval_loss, "}));
+  EXPECT_TRUE(
+      contains_all(end_of_training(args, "f1", false).second, {"'eval_f1'", "there are eval_loss, "}));
 }
 
 /// Its evaluations have a number of their own.
@@ -145,8 +146,7 @@ TEST(EvaluationChecks, TakeWhatAnEvaluateOfOnesOwnAdds) {
   TrainingArguments args = arguments(folder);
   args.eval_strategy = "epoch";
   args.metric_for_best_model = "score";
-  const TrainerParts parts{
-      .model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
+  const TrainerParts parts{.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
   WithScore trainer(args, parts);
   trainer.train();
   EXPECT_EQ(trainer.state().best_metric, 1);
