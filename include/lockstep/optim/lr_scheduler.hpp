@@ -22,6 +22,11 @@ class Scheduler {
   /// The learning rate of each parameter group, as it is now.
   std::vector<double> last_lr() const;
 
+  /// What Trainer calls once after each optimizer step that was made. By default it changes nothing.
+  virtual void after_step() {}
+  /// What Trainer calls after each evaluation in a training, with metric_for_best_model. Likewise.
+  virtual void after_evaluation(double /*metric*/) {}
+
   /// All that it remembers, as JSON, and back. Throws DataError for a text that does not fit.
   virtual std::string state() const = 0;
   virtual void load_state(const std::string& text) = 0;
@@ -55,6 +60,7 @@ class LrScheduler final : public Scheduler {
 
   /// To be called once after each optimizer step.
   void step();
+  void after_step() override { step(); }
 
   /// Steps done.
   std::int64_t steps() const noexcept { return steps_; }
@@ -79,6 +85,7 @@ class ReduceLrOnPlateau final : public Scheduler {
 
   /// To be called after each evaluation.
   void step(double metric);
+  void after_evaluation(double metric) override { step(metric); }
 
   std::string state() const override;
   void load_state(const std::string& text) override;

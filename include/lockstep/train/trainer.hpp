@@ -15,6 +15,7 @@
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/logger.hpp"
 #include "lockstep/train/model_adapter.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 #include "lockstep/train/trainer_state.hpp"
@@ -176,6 +177,8 @@ class Trainer {
   optim::Scheduler* scheduler() noexcept;
   /// The loss of this rank's last micro-batch, detached; undefined before the first.
   const Loss& last_loss() const noexcept;
+  /// For messages of the program's own: at the level that log_level, or log_level_replica, gives this rank.
+  const Logger& logger() const noexcept;
 
   // ---- What a program overrides
 
@@ -195,10 +198,15 @@ class Trainer {
   /// says, in evaluations without repeating a sample. *Local*.
   virtual DataLoader get_train_dataloader();
   virtual DataLoader get_eval_dataloader(std::shared_ptr<const Dataset> dataset);
+  /// For predict(); by default as for evaluate().
+  virtual DataLoader get_test_dataloader(std::shared_ptr<const Dataset> dataset);
 
-  /// The optimizer of args().optim on the model's parameters, in two groups by takes_weight_decay(). *Local*.
+  /// The optimizer of args().optim on the model's parameters, in two groups by takes_weight_decay(). Called
+  /// on every rank at the same point, after the model has been wrapped, so that one's own may be a
+  /// ZeroRedundancyOptimizer.
   virtual std::unique_ptr<torch::optim::Optimizer> create_optimizer();
-  /// The schedule of the arguments. *Local*.
+  /// The schedule of the arguments. Its after_step() is called after each optimizer step, its
+  /// after_evaluation() with each evaluation's metric_for_best_model; null: the rates stay. *Local*.
   virtual std::unique_ptr<optim::Scheduler> create_scheduler(torch::optim::Optimizer& optimizer,
                                                              std::int64_t training_steps,
                                                              std::int64_t warmup_steps);

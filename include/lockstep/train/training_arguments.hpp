@@ -101,7 +101,8 @@ struct TrainingArguments {
   bool logging_first_step = false;
   /// A loss that is not finite does not count in the logged mean; a warning says in which step it was.
   bool logging_nan_inf_filter = true;
-  /// What rank 0 says, and the others: "debug", "info", "warning", "error" or "passive" (info).
+  /// What rank 0 says, and the others: "debug", "info", "warning", "error" or "passive" (info). Of the
+  /// trainer's own warnings, and of what the program says with Trainer::logger().
   std::string log_level = "passive";
   std::string log_level_replica = "warning";
   /// The first rank of each node speaks as rank 0 does, for logs that nodes keep by themselves. Off: rank 0

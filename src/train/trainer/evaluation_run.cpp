@@ -69,7 +69,7 @@ Loss smoothed(const Batch& outputs, const Batch& batch, double smoothing) {
 
 }  // namespace
 
-void EvaluationRun::run(const std::shared_ptr<const Dataset>& dataset, bool keep) {
+void EvaluationRun::run(const DataLoader& whole, bool keep) {
   const auto& accelerator = impl_.accelerator;
   impl_.parts.model->place(accelerator);
   const EvaluationMode mode(*impl_.parts.model);
@@ -78,7 +78,6 @@ void EvaluationRun::run(const std::shared_ptr<const Dataset>& dataset, bool keep
   const at::NoGradGuard no_grad;
   sums_ = at::zeros({3}, at::TensorOptions(accelerator.device()).dtype(at::kDouble));
   if (impl_.parts.metrics) impl_.parts.metrics->reset();
-  const DataLoader whole = trainer_.get_eval_dataloader(dataset);
   DataLoader batches =
       whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
                   {.sharding = Sharding::by_batch, .even_batches = false});
@@ -198,7 +197,7 @@ LogValues Trainer::Impl::evaluate(Trainer& trainer, const std::shared_ptr<const 
                                   const std::string& prefix) {
   if (const auto known = metrics_before_interruption(prefix)) return *known;
   EvaluationRun run(trainer, *this, prefix);
-  run.run(dataset, /*keep=*/false);
+  run.run(trainer.get_eval_dataloader(dataset), /*keep=*/false);
   LogValues metrics = run.metrics();
   trainer.log(metrics);
   control.should_evaluate = false;
@@ -230,7 +229,7 @@ std::vector<std::string> Trainer::metric_names(const std::string& prefix) const 
 
 PredictionOutput Trainer::predict(std::shared_ptr<const Dataset> dataset, const std::string& prefix) {
   EvaluationRun run(*this, *impl_, prefix);
-  run.run(impl_->eval_dataset(dataset), /*keep=*/true);
+  run.run(get_test_dataloader(impl_->eval_dataset(dataset)), /*keep=*/true);
   PredictionOutput output{.predictions = run.predictions(), .metrics = run.metrics()};
   impl_->call(*this, &TrainerCallback::on_predict, output.metrics);
   return output;

@@ -23,8 +23,8 @@ class EvaluationRun {
         outputs_(impl.accelerator),
         inputs_(impl.accelerator) {}
 
-  /// `keep`: the outputs are wanted. Throws EvaluationInterrupted.
-  void run(const std::shared_ptr<const Dataset>& dataset, bool keep);
+  /// `whole`: of all ranks. `keep`: the outputs are wanted. Throws EvaluationInterrupted.
+  void run(const DataLoader& whole, bool keep);
   LogValues metrics();
   /// All ranks' outputs in the order of the data set.
   const Batch& predictions();

@@ -78,4 +78,8 @@ DataLoader Trainer::get_eval_dataloader(std::shared_ptr<const Dataset> dataset) 
                     options_of(args, args.per_device_eval_batch_size, impl_->parts.collate));
 }
 
+DataLoader Trainer::get_test_dataloader(std::shared_ptr<const Dataset> dataset) {
+  return get_eval_dataloader(std::move(dataset));
+}
+
 }  // namespace lockstep

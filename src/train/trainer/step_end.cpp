@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "../each_node.hpp"
 #include "lockstep/core/error.hpp"
 #include "training_run.hpp"
 #include "weights_only.hpp"
@@ -86,8 +87,7 @@ std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) cons
 void TrainingRun::judge(const LogValues& metrics) {
   const auto value = best_metric_of(metrics);
   if (!value) return;
-  if (auto* const plateau = dynamic_cast<optim::ReduceLrOnPlateau*>(impl_.scheduler.get()))
-    plateau->step(*value);
+  if (impl_.scheduler) impl_.scheduler->after_evaluation(*value);
   metric_of_step_ = *value;
   TrainerState& state = impl_.state;
   const bool better =
@@ -123,8 +123,7 @@ void TrainingRun::write_checkpoint() {
   const bool is_outdated = std::exchange(is_outdated_, false);
   if (impl_.args.save_only_model) {
     if (!preempted_) return write_weights();
-    impl_.accelerator.on_main_process(
-        [&] { train::remove_weights(impl_.args.output_dir, impl_.state.global_step); });
+    on_writers([&] { train::remove_weights(impl_.args.output_dir, impl_.state.global_step); });
   }
   if (metric_of_step_) {
     checkpoints_->save(*metric_of_step_);
@@ -135,12 +134,19 @@ void TrainingRun::write_checkpoint() {
   }
 }
 
+/// Where the output_dir is on local disks, one rank of each node.
+void TrainingRun::on_writers(const std::function<void()>& write) {
+  const auto& accelerator = impl_.accelerator;
+  if (!impl_.args.save_on_each_node) return accelerator.on_main_process(write);
+  train::run_on_writers(accelerator, train::writes_for_its_node(accelerator, impl_.args.output_dir), write);
+}
+
 void TrainingRun::write_weights() {
   const TrainerState& state = impl_.state;
   auto tensors = trainer_.model().parameters();
   for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
   const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";
-  impl_.accelerator.on_main_process([&] {
+  on_writers([&] {
     train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
                              {.total_limit = impl_.args.save_total_limit, .protect = best});
   });

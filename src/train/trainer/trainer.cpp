@@ -155,6 +155,7 @@ ModelAdapter& Trainer::model() noexcept { return *impl_->parts.model; }
 torch::optim::Optimizer* Trainer::optimizer() noexcept { return impl_->optimizer.get(); }
 optim::Scheduler* Trainer::scheduler() noexcept { return impl_->scheduler.get(); }
 const Loss& Trainer::last_loss() const noexcept { return impl_->last_loss; }
+const Logger& Trainer::logger() const noexcept { return impl_->logger; }
 
 double Trainer::floating_point_operations(const Batch& batch) {
   if (!batch.contains("input_ids")) return 0;

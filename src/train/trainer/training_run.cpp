@@ -39,10 +39,19 @@ TrainOutput TrainingRun::run() {
   begin_ = std::chrono::steady_clock::now();
   impl_.control.should_training_stop = time_is_up() || impl_.state.global_step >= impl_.state.max_steps;
   between_steps([this] { finish_unfinished(); });
-  const bool evaluates = impl_.args.eval_on_start && !impl_.control.should_training_stop;
-  if (evaluates) between_steps([this] { best_metric_of(trainer_.evaluate()); });
+  evaluate_on_start();
   run_epochs();
   return finish();
+}
+
+/// Before the first step of all; what a signal interrupted of it is done when the training goes on.
+void TrainingRun::evaluate_on_start() {
+  const bool begins = impl_.state.global_step == 0 && !impl_.control.should_training_stop;
+  if (!impl_.args.eval_on_start || !begins) return;
+  between_steps([this] {
+    const Raised raised(impl_.resumes_evaluation);
+    best_metric_of(trainer_.evaluate());
+  });
 }
 
 /// The loader first: a global batch settles the accumulation steps by it.
@@ -233,8 +242,7 @@ void TrainingRun::clip() {
 /// The rate that is logged is the one that this step used.
 void TrainingRun::step_schedule() {
   learning_rate_ = impl_.optimizer->param_groups().front().options().get_lr();
-  auto* const schedule = dynamic_cast<optim::LrScheduler*>(impl_.scheduler.get());
-  if (schedule != nullptr && !impl_.accelerator.optimizer_step_was_skipped()) schedule->step();
+  if (impl_.scheduler && !impl_.accelerator.optimizer_step_was_skipped()) impl_.scheduler->after_step();
 }
 
 bool TrainingRun::time_is_up() const {

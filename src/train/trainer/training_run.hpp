@@ -24,6 +24,7 @@ class TrainingRun {
   void check_evaluations() const;
   void check_is_known(const std::string& metric) const;
   void begin_state(TrainerState done);
+  void evaluate_on_start();
   void resume();
   void take_state(const TrainerState& saved);
   void run_epochs();
@@ -40,6 +41,7 @@ class TrainingRun {
   void save();
   void write_checkpoint();
   void write_weights();
+  void on_writers(const std::function<void()>& write);
   void fold_losses();
   bool completes(const std::function<void()>& work);
   void between_steps(const std::function<void()>& work);
