@@ -81,6 +81,46 @@ TEST(ScriptModel, TheMainTensorOfWhatItReturns) {
   EXPECT_THROWS(wrong.forward(input), DataError, "expected a tensor", "logits");
 }
 
+/// One whose forward is this.
+ScriptModel defined(const std::string& forward) {
+  torch::jit::Module script("Net");
+  script.define(forward);
+  return ScriptModel(script);
+}
+
+TEST(ScriptModel, TakesTheInputsThatItsProgramHas) {
+  const at::Tensor x = at::ones({2}), mask = at::tensor({1.0f, 0.0f});
+  ScriptModel optional = defined(
+      "def forward(self, x, mask: Optional[Tensor] = None, times: int = 3):\n"
+      "  y = x * times\n"
+      "  if mask is not None:\n"
+      "    y = y * mask\n"
+      "  return y\n");
+  EXPECT_EQ(optional.inputs(), 2u) << "tensors alone";
+  EXPECT_TRUE(torch::equal(optional.forward(std::vector{x}), 3 * x));
+  EXPECT_TRUE(torch::equal(optional.forward(std::vector{x, mask}), 3 * mask));
+  EXPECT_TRUE(torch::equal(optional.forward(std::vector{x, mask, x}), 3 * mask));
+  ScriptModel one = defined("def forward(self, x):\n  return x + 1\n");
+  EXPECT_EQ(one.inputs(), 1u);
+  EXPECT_TRUE(torch::equal(one.forward(std::vector{x, mask}), x + 1));
+}
+
+TEST(ScriptModel, ConvertsItsFloatingPointTensorsInPlace) {
+  torch::jit::Module script("Net");
+  script.register_parameter("scale", at::tensor({2.0f, 3.0f}).requires_grad_(), /*is_buffer=*/false);
+  script.register_buffer("mean", at::tensor({1.0, 2.0}, at::kDouble));
+  script.register_buffer("places", at::tensor({0, 1000003}, at::kLong));
+  script.define("def forward(self, x):\n  return x * self.scale\n");
+  ScriptModel model(script);
+  const at::Tensor held = model.parameters().front();
+  model.to(at::kBFloat16);
+  EXPECT_EQ(held.scalar_type(), at::kBFloat16) << "who has the tensor sees the change";
+  EXPECT_TRUE(held.requires_grad());
+  EXPECT_EQ(script.attr("mean").toTensor().scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(torch::equal(script.attr("places").toTensor(), at::tensor({0, 1000003}, at::kLong)));
+  EXPECT_EQ(model.forward(at::ones({2}, at::kBFloat16)).scalar_type(), at::kBFloat16);
+}
+
 TEST(ScriptModel, OtherFilesAreRefused) {
   const TemporaryFolder folder;
   std::ofstream(folder / "text.pt") << "no model at all, but long enough";

@@ -280,6 +280,39 @@ TEST_P(Evaluations, StopAtASignalAndAreDoneWhenTheTrainingGoesOn) {
   expect_interruption(GetParam(), args, 2, GetParam() == 1 ? 6 : 3);
 }
 
+/// Asks for the end in the evaluation of the first data set, of step 4 or 2.
+class EndsAfterTheFirst final : public TrainerCallback {
+ public:
+  void on_evaluate(CallbackContext& event) override {
+    if (LogEntry{event.values}.find("eval_long_loss")) event.control.should_training_stop = true;
+  }
+};
+
+/// What a callback asked for before the signal is remembered: it is not asked again.
+TEST_P(Evaluations, EndTheTrainingAfterASignalWhereTheyWereToldTo) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = "steps";
+  args.eval_steps = GetParam() == 1 ? 4 : 2;
+  const auto train = [&](const char* name, bool signal) {
+    args.output_dir = folder / name;
+    return train_on(GetParam(), args, [&](const Accelerator& accelerator) {
+      TrainerParts parts = named_parts();
+      parts.callbacks.push_back(std::make_shared<EndsAfterTheFirst>());
+      // In the second data set, of which rank 0 has the only batch; it has 7 of the first, or 4.
+      if (signal && accelerator.is_main_process())
+        parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(GetParam() == 1 ? 8 : 5, 0));
+      return parts;
+    });
+  };
+  const Outcome whole = train("whole", false);
+  EXPECT_EQ(whole.output.global_step, args.eval_steps->steps({}));
+  EXPECT_TRUE(train("parts", true).output.preempted);
+  const Outcome resumed = train("parts", false);
+  EXPECT_EQ(log_of(resumed), log_of(whole));
+  expect_same(whole, resumed);
+}
+
 TEST_P(Evaluations, StopAfterTheLastStepToo) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);

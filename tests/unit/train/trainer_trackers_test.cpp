@@ -137,6 +137,31 @@ TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
   EXPECT_EQ(files, 2 + 4) << "and TensorBoard's, one of each process";
 }
 
+/// The same trainer goes on after a failure, and evaluates between.
+TEST_P(TrackersOfRanks, HaveTheLogOnceWhereATrainerGoesOn) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl"};
+  args.logging_steps = 1;
+  args.save_strategy = "steps";
+  args.save_steps = 2;
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        const auto die = std::make_shared<DieAt>(5);
+        Trainer trainer(accelerator, args,
+                        {.model = small_model(), .train_dataset = samples(44), .callbacks = {die}});
+        EXPECT_THROW(trainer.train(), Error);
+        trainer.evaluate(samples(13));
+        trainer.remove_callback(*die);
+        trainer.train();
+        trainer.evaluate(samples(13));
+        if (accelerator.is_main_process())
+          expect_same(scalars_of_jsonl(fs::path(args.output_dir) / "runs"), scalars_of(trainer.state()));
+      },
+      accelerator_options(args));
+}
+
 TEST(TrainerTrackers, TakeAnEvaluationAfterTheTraining) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
