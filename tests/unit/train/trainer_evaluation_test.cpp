@@ -298,10 +298,11 @@ TEST_P(Evaluations, EndTheTrainingAfterASignalWhereTheyWereToldTo) {
     args.output_dir = folder / name;
     return train_on(GetParam(), args, [&](const Accelerator& accelerator) {
       TrainerParts parts = named_parts();
+      parts.eval_datasets = {{"long", samples(19)}, {"longer", samples(31)}};
       parts.callbacks.push_back(std::make_shared<EndsAfterTheFirst>());
-      // In the second data set, of which rank 0 has the only batch; it has 7 of the first, or 4.
+      // Of the first data set rank 0 has 7 batches, or 4.
       if (signal && accelerator.is_main_process())
-        parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(GetParam() == 1 ? 8 : 5, 0));
+        parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(GetParam() == 1 ? 9 : 6, 0));
       return parts;
     });
   };
