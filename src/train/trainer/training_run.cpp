@@ -63,7 +63,6 @@ void TrainingRun::prepare() {
   batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
   parts.model->prepare(accelerator);
   parts.model->train(true);
-  impl_.multiplied.reset();
   const std::int64_t accumulation = accelerator.gradient_accumulation_steps();
   plan_ = train::make_training_plan(args, {.batches_per_epoch = batches_->size(),
                                            .accumulation_steps = accumulation,

@@ -117,7 +117,7 @@ TEST(ScriptModel, ConvertsItsFloatingPointTensorsInPlace) {
   EXPECT_EQ(held.scalar_type(), at::kBFloat16) << "who has the tensor sees the change";
   EXPECT_TRUE(held.requires_grad());
   EXPECT_EQ(script.attr("mean").toTensor().scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(torch::equal(script.attr("places").toTensor(), at::tensor({0, 1000003}, at::kLong)));
+  EXPECT_EQ(script.attr("places").toTensor().scalar_type(), at::kLong) << "no bfloat16 is 1000003";
   EXPECT_EQ(model.forward(at::ones({2}, at::kBFloat16)).scalar_type(), at::kBFloat16);
 }
 
