@@ -235,11 +235,11 @@ TEST(Switches, EvaluateBeforeTheFirstStepOnce) {
   TrainingArguments args = arguments(folder);
   args.eval_strategy = "epoch";
   args.eval_on_start = true;
-  const auto train = [&](int stop_after) {
+  const auto train = [&](const std::shared_ptr<TrainerCallback>& stops) {
     return train_on(1, args, [&](const Accelerator&) {
       TrainerParts parts = plain_parts();
       parts.eval_datasets = {{"a", samples(4)}, {"b", samples(13)}};
-      if (stop_after > 0) parts.callbacks.push_back(std::make_shared<StopInEvaluation>(stop_after));
+      if (stops) parts.callbacks.push_back(stops);
       return parts;
     });
   };
@@ -250,12 +250,12 @@ TEST(Switches, EvaluateBeforeTheFirstStepOnce) {
     }
     return steps;
   };
-  // The first has two batches; the signal comes in the second, and then in that of the first epoch.
-  const Outcome first = train(3);
+  // The first data set has two batches; the signal comes in the second.
+  const Outcome first = train(std::make_shared<StopInEvaluation>(3));
   EXPECT_TRUE(first.output.preempted);
   EXPECT_EQ(first.output.global_step, 0);
-  EXPECT_TRUE(train(8).output.preempted);
-  const Outcome last = train(0);
+  EXPECT_TRUE(train(std::make_shared<StopAt>(8)).output.preempted);
+  const Outcome last = train(nullptr);
   for (const char* name : {"eval_a_loss", "eval_b_loss"})
     EXPECT_EQ(steps_of(last, name), (std::vector<std::int64_t>{0, 6, 12, 18})) << name;
 }
