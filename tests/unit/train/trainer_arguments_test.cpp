@@ -208,6 +208,19 @@ TEST(TrainerArguments, MakeTheOptimizer) {
   EXPECT_EQ(of_rmsprop.weight_decay(), 0.5);
 }
 
+/// Whatever their names are.
+TEST(TrainerArguments, LetNoLayerNormDecay) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.weight_decay = 0.5;
+  torch::nn::Sequential net(torch::nn::Linear(3, 2), torch::nn::LayerNorm(torch::nn::LayerNormOptions({2})));
+  Trainer trainer(args, {.model = adapt_model(net, [](auto&, const Batch&) { return Batch(); })});
+  const auto optimizer = trainer.create_optimizer();
+  ASSERT_EQ(optimizer->param_groups().size(), 2U);
+  ASSERT_EQ(optimizer->param_groups()[0].params().size(), 1U);
+  EXPECT_TRUE(optimizer->param_groups()[0].params()[0].is_same(net[0]->as<torch::nn::Linear>()->weight));
+}
+
 /// Three classes and a label that does not count: a share of the probability is for all of them.
 TEST(TrainerArguments, SmoothLabels) {
   const TemporaryFolder folder;
