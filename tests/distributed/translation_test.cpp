@@ -106,6 +106,13 @@ TEST_F(Translation, RefusesSidesThatDoNotFit) {
                  {"--target-column", "'german'", "'target'"});
 }
 
+/// BLEU is computed once, of the trained model.
+TEST_F(Translation, RefusesToJudgeCheckpointsByBleu) {
+  const Words data{"--train-file", file("pairs.jsonl"), "--validation-file", file("pairs.jsonl")};
+  expect_refusal(words() + data + Words{"--metric-for-best-model", "bleu"}, 2,
+                 {"'eval_bleu'", "eval_loss, eval_token_accuracy"});
+}
+
 TEST_F(Translation, RefusesModelsDataAndArgumentsThatDoNotFit) {
   write("golden.jsonl", golden_pairs());
   expect_refusals_of_arguments(tuning_words());
