@@ -68,7 +68,8 @@ class ScriptModel {
   /// Runs the program once on these inputs, in evaluation mode, so that one that does not fit is found out
   /// before the training. Returns its main tensor; throws UsageError, which begins with `what`, unless that
   /// has these sizes (-1: any).
-  at::Tensor check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected, const std::string& what);
+  at::Tensor check_fits(const std::vector<at::Tensor>& inputs, at::IntArrayRef expected,
+                        const std::string& what);
 
   /// Writes the program with its weights, for Python's torch.jit.load and load_torch_script, whole or not at
   /// all. Throws as AtomicFile does.
