@@ -11,6 +11,7 @@
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/memory.hpp"
+#include "lockstep/train/onednn_matmul.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,8 +34,10 @@ int device_number(const World& world, const std::string& device) {
 }
 
 /// Before the first large tensors are made.
-const World& with_memory_kept(const World& world, const AcceleratorOptions& options) {
+const World& with_process_tuned(const World& world, const AcceleratorOptions& options) {
   if (options.keep_memory) keep_memory(process_environment());
+  const at::Device device = choose_device(options.device, device_number(world, options.device));
+  if (options.onednn_matmul && device.is_cpu()) use_onednn_matmul(process_environment());
   return world;
 }
 
@@ -73,7 +76,8 @@ at::Device choose_device(const std::string& name, int local_rank) {
 Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(world_or_warning(), options) {}
 
 Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
-    : Accelerator(world, ProcessGroup::init(with_memory_kept(world, options), group_options(world, options)),
+    : Accelerator(world,
+                  ProcessGroup::init(with_process_tuned(world, options), group_options(world, options)),
                   options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)

@@ -54,6 +54,9 @@ struct AcceleratorOptions {
   /// Keep large blocks of memory for the next step: see keep_memory().
   bool keep_memory = true;
 
+  /// On a CPU where oneDNN is the faster one, large products of matrices go there: see use_onednn_matmul().
+  bool onednn_matmul = true;
+
   /// For the models that prepare() wraps. Gradients lie in the communication's buckets, which saves two
   /// copies a step; prepared optimizers clear them rightly. (PyTorch's default is false, as its own
   /// zero_grad(false) throws on such gradients.)
