@@ -14,10 +14,12 @@ using Milliseconds = BarrierLook::Milliseconds;
 constexpr Milliseconds kAnswerTime{1000};
 constexpr Milliseconds kLongestPause = std::chrono::seconds(30);
 
-/// A collective that `report`'s rank has begun, and this rank, which has begun `own`, has not: "" where there
-/// is none.
+/// A collective that `report`'s rank is in, and this rank, which has begun `own`, has not begun: "" where
+/// there is none. One that failed there when it began is none.
 std::string ahead(const RankReport::Group& report, std::uint64_t own) {
-  if (report.progress.collectives <= own) return "";
+  const auto& progress = report.progress;
+  const bool is_in_one = progress.collectives + progress.messages > progress.finished;
+  if (progress.collectives <= own || !is_in_one) return "";
   const auto next = report.recent.find(own + 1);
   return (next == report.recent.end() ? "collective" : next->second) + " #" + std::to_string(own + 1);
 }
