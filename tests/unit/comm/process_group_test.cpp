@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, ABarrierInsteadOfACollective,
 TEST_P(ABarrierInsteadOfACollective, IsAnErrorOnBothThatNamesBoth) {
   const Store store = Store::in_memory();
   run_ranks(2, [&](int rank) {
-    const ProcessGroup group(rank, 2, store, {.backend = GetParam()});  // A timeout of half an hour.
+    const ProcessGroup group(rank, 2, store, {.backend = GetParam(), .timeout = std::chrono::minutes(1)});
     group.all_reduce(at::ones({4}));
     const auto text = message_of<CommunicationError>([&] {
       if (rank == 0) return group.barrier();
@@ -290,7 +290,8 @@ TEST(ProcessGroup, TwoProcessesWithOneRankAreRefused) {
   const std::string process = "pid " + std::to_string(getpid()) + " on ";
   run_ranks(3, [&](int number) {
     const int rank = std::min(number, 1);
-    const auto text = message_of<CommunicationError>([&] { ProcessGroup(rank, 3, store); });
+    const auto text = message_of<CommunicationError>(
+        [&] { ProcessGroup(rank, 3, store, {.join_timeout = std::chrono::minutes(1)}); });
     EXPECT_TRUE(contains_all(text, {"two processes claim rank 1 of 3: " + process, ", and " + process}));
   });
 }
@@ -308,7 +309,8 @@ TEST(ProcessGroup, DifferentIdeasOfTheWorldAreRefused) {
 TEST(ProcessGroup, DifferentIdeasOfTheWorldEndEveryRank) {
   const Store store = Store::in_memory();
   run_ranks(3, [&](int rank) {
-    const auto text = message_of<CommunicationError>([&] { ProcessGroup(rank, rank == 1 ? 4 : 3, store); });
+    const auto text = message_of<CommunicationError>(
+        [&] { ProcessGroup(rank, rank == 1 ? 4 : 3, store, {.join_timeout = std::chrono::minutes(1)}); });
     EXPECT_TRUE(contains_all(text, {"with a world of 3", "with a world of 4", "the same WORLD_SIZE"}));
   });
 }
