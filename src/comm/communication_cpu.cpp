@@ -1,11 +1,14 @@
 #include "communication_cpu.hpp"
 
 #include <algorithm>
+#include <iostream>
 #include <string>
 #include <string_view>
 
 #include "../core/variables.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/quiet_thread.hpp"
+#include "shm/processors.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -17,6 +20,23 @@ int cpu_of(std::string_view digits, const std::string& value) {
   if (const auto cpu = variables::whole_number(digits, 0, kHighest)) return *cpu;
   throw UsageError(std::string("environment variable ") + kVariable + "='" + value +
                    "': expected auto, off, or CPU numbers with commas between, one for each rank of a host");
+}
+
+/// Asks the system, which may know limits (cpusets) that the set of CPUs of this thread does not show, and
+/// may allow more than that set.
+bool may_be_used(int cpu) {
+  bool bound = false;
+  net::quiet_thread([&] { bound = shm::bind_thread_to(cpu); }).join();
+  return bound;
+}
+
+int unless_refused(int cpu, const std::string& who) {
+  if (may_be_used(cpu)) return cpu;
+  std::cerr << "lockstep: warning: " + who + ": " + kVariable + " names CPU " + std::to_string(cpu) +
+                   " for this rank, which may not use it (it may use " + shm::cpu_list(shm::own_cpus()) +
+                   "): its communication thread is not bound\n"
+            << std::flush;
+  return -1;
 }
 
 }  // namespace
@@ -38,7 +58,7 @@ int communication_cpu(const std::optional<std::vector<int>>& setting, const shm:
   if (!setting) return exchange.communication_cpu();
   if (setting->empty()) return -1;
   if (setting->size() >= static_cast<std::size_t>(exchange.size()))
-    return (*setting)[static_cast<std::size_t>(exchange.rank())];
+    return unless_refused((*setting)[static_cast<std::size_t>(exchange.rank())], exchange.members().who);
   throw UsageError(exchange.members().who + ": " + kVariable + " names " + std::to_string(setting->size()) +
                    " CPUs, but this host has " + std::to_string(exchange.size()) +
                    " ranks: name one for each, or leave the choice to 'auto'");

@@ -12,8 +12,9 @@ namespace lockstep::comm {
 /// communication threads, one for each of its ranks: "15,31". Throws UsageError for anything else.
 std::optional<std::vector<int>> communication_affinity(const Environment& environment);
 
-/// Where this rank's communication thread is to run; -1: anywhere. Throws UsageError, on all ranks of the
-/// host, when the setting names fewer CPUs than ranks.
+/// Where this rank's communication thread is to run; -1: anywhere. A CPU that the setting names and the
+/// system refuses is one line of warning on standard error, and the thread runs anywhere. Throws UsageError,
+/// on all ranks of the host, when the setting names fewer CPUs than ranks.
 int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::Exchange& exchange);
 
 }  // namespace lockstep::comm

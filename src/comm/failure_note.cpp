@@ -1,23 +1,23 @@
 #include "failure_note.hpp"
 
 #include <exception>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "impatient_store.hpp"
 
 namespace lockstep::comm {
 namespace {
 
 constexpr std::chrono::seconds kAnswer{3};
-constexpr const char* kKey = "first";
+constexpr const char* kKey = "words";
+constexpr char kEnd = '\0';
 
 }  // namespace
 
-FailureNote::FailureNote(const Store& store) : store_(store.clone()) {
-  store_.c10d_store()->setTimeout(kAnswer);
-}
+FailureNote::FailureNote(const Store& store) : store_(impatient(store, kAnswer)) {}
 
 void FailureNote::post(const std::string& words) const noexcept {
   try {
-    store_.set_if_absent(kKey, words);
+    store_.append(kKey, words + kEnd);
   } catch (const std::exception&) {
     // The store is gone, or cannot be reached: so it is for those who would read.
   }
@@ -25,11 +25,12 @@ void FailureNote::post(const std::string& words) const noexcept {
 
 std::string FailureNote::read(std::chrono::milliseconds patience) const noexcept {
   try {
-    if (store_.wait(kKey, patience)) return store_.get(kKey, kAnswer);
+    if (!store_.wait(kKey, patience)) return "";
+    const std::string all = store_.get(kKey, kAnswer);
+    return all.substr(0, all.find(kEnd));
   } catch (const std::exception&) {
-    // Then nobody could leave word.
+    return "";  // Then nobody could leave word.
   }
-  return "";
 }
 
 }  // namespace lockstep::comm

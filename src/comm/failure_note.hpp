@@ -15,10 +15,10 @@ class FailureNote {
   /// `store` is a corner that nobody else uses.
   explicit FailureNote(const Store& store);
 
-  /// Leaves word, unless somebody has.
+  /// Leaves word behind what others have left, without waiting for the store, which may be out of reach.
   void post(const std::string& words) const noexcept;
 
-  /// What somebody has left, or leaves within `patience`; else "".
+  /// What was left first, or is within `patience`; else "".
   std::string read(std::chrono::milliseconds patience) const noexcept;
 
  private:

@@ -1,5 +1,7 @@
 #include "gloo_backend.hpp"
 
+#include <gloo/context.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <mutex>
@@ -90,6 +92,11 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
   }
   WorkPointer recvAnysource(Tensors& tensors, int tag) override {
     return guarded([&] { return Base::recvAnysource(tensors, tag); });
+  }
+
+  /// Of c10d's Gloo it does nothing; here it closes the connections, so that the others' operations fail.
+  void abort() override {
+    for (const auto& context : contexts_) context->closeConnections();
   }
 
  private:

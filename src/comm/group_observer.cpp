@@ -5,6 +5,7 @@
 
 #include "errors.hpp"
 #include "lockstep/core/error.hpp"
+#include "shm/watch.hpp"
 #include "waiting_text.hpp"
 
 namespace lockstep::comm {
@@ -106,8 +107,11 @@ void GroupObserver::explain_and_rethrow(const Ticket& ticket) {
     const std::string text = error.what();
     // A backend of ours has its own words; c10d's say nothing about ranks.
     time_is_up(record, text.starts_with(what) ? "" : text);
+  } catch (const shm::LostRank& error) {
+    rank_is_lost(record, error.what());
   } catch (const CommunicationError& error) {
-    connection_is_lost(record, error.what());
+    const std::string text = error.what();
+    connection_is_lost(record, text, !text.starts_with(what));
   }
 }
 
@@ -123,16 +127,28 @@ void GroupObserver::time_is_up(const OperationRecord& record, const std::string&
   throw TimeoutError(what + ": " + waiting.text, waiting.missing);
 }
 
-void GroupObserver::connection_is_lost(const OperationRecord& record, const std::string& text) {
+/// At once: nobody needs to be asked.
+void GroupObserver::rank_is_lost(const OperationRecord& record, const std::string& text) {
+  // It may have given up because its time was up.
+  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, text);
+  diagnostics_->writer->write(text);
+  if (diagnostics_->watch) diagnostics_->watch->say_departure("gave up: " + text);
+  throw CommunicationError(text);
+}
+
+void GroupObserver::connection_is_lost(const OperationRecord& record, const std::string& text, bool named) {
   // Where one rank's time is up first, it closes connections, and the others' time is up by that.
-  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, "");
+  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, named ? text : "");
   diagnostics_->writer->write(text);
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const auto departed = diagnostics_->watch ? diagnostics_->watch->departed() : std::map<int, std::string>();
   std::string gone = departed_text(departed, recorder.group(group_), recorder.rank());
   if (gone.empty() && diagnostics_->watch)
     gone = silent_text(diagnostics_->watch->ask(kAnswerTime), recorder.group(group_), recorder.rank());
-  throw CommunicationError(gone.empty() ? text : text + "; " + gone);
+  const std::string all = gone.empty() ? text : text + "; " + gone;
+  // For those who find this rank gone, and with it what it has found.
+  if (diagnostics_->watch) diagnostics_->watch->say_departure("gave up: " + all);
+  throw CommunicationError(all);
 }
 
 }  // namespace lockstep::comm

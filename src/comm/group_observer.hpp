@@ -57,8 +57,11 @@ class GroupObserver {
  private:
   /// `text`: what the backend says, if that is better than "timed out".
   [[noreturn]] void time_is_up(const OperationRecord& record, const std::string& text);
+  /// `text` says which rank is lost, and how.
+  [[noreturn]] void rank_is_lost(const OperationRecord& record, const std::string& text);
   void compare(const Ticket& ticket, const OperationFacts& facts, const RowCounts* rows);
-  [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text);
+  /// `named`: the text says whose doing it is.
+  [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text, bool named);
   OperationRecord record_of(const Ticket& ticket) const;
 
   std::shared_ptr<Diagnostics> diagnostics_;

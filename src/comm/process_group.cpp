@@ -9,9 +9,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "barrier_look.hpp"
 #include "c10d_handles.hpp"
 #include "cpu_backend.hpp"
 #include "cuda_plugin.hpp"
+#include "entrance.hpp"
 #include "errors.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
@@ -50,23 +52,6 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
   if (options.backend == CommBackend::shm && options.device.is_cuda()) {
     throw UsageError("the shm backend carries CPU tensors only, and this group's device is " +
                      options.device.str() + ": use 'auto', which takes it for the CPU tensors");
-  }
-}
-
-/// Two processes with one rank, or ranks with different ideas of the world, are found before anything is
-/// exchanged.
-void check_in(const Store& store, const comm::Membership& members) {
-  const std::string size = std::to_string(members.size());
-  const std::string agreed = store.set_if_absent("world_size", size);
-  if (agreed != size) {
-    throw CommunicationError("rank " + std::to_string(members.rank) + " was started with a world of " + size +
-                             " ranks, but another rank of the same job with a world of " + agreed +
-                             ": start all of them with the same WORLD_SIZE");
-  }
-  if (store.add("claimed/" + std::to_string(members.rank), 1) != 1) {
-    throw CommunicationError(
-        "two processes claim rank " + std::to_string(members.rank) + " of " + size +
-        ": give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
   }
 }
 
@@ -164,6 +149,16 @@ void check_members(const std::vector<int>& ranks, int size) {
   }
 }
 
+/// Those who already wait for the other list's members learn it too.
+[[noreturn]] void refuse_part(const std::string& who, const Store& corner, const std::vector<int>& ranks,
+                              const std::string& agreed) {
+  const std::string words = who + ": new_group" + describe(ranks) +
+                            " here, but another rank calls new_group" + agreed +
+                            ": every rank must pass the same list, in the same order of calls";
+  comm::call_off(corner, words);
+  throw CommunicationError(words);
+}
+
 /// What the missing ranks do instead, if they say so.
 [[noreturn]] void add_doings(const TimeoutError& error, comm::Watch* watch) {
   constexpr std::chrono::seconds kAnswerTime(2);
@@ -193,9 +188,7 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
       is_outermost(diagnostics == nullptr) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
-  check_in(group_store, members);
-  comm::StoreBarrier join(group_store.with_prefix("join"), members);
-  join.arrive_and_wait(options.join_timeout);
+  comm::StoreBarrier join = comm::come_together(group_store, members, options.join_timeout);
   if (is_outermost) {
     diagnostics = comm::Diagnostics::make(
         members, group_store.with_prefix("watch"),
@@ -267,10 +260,16 @@ void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
+  Connections& connections = *impl_->connections;
+  comm::BarrierLook look(*connections.group, impl_->path, *connections.diagnostics);
   try {
-    impl_->connections->barrier.arrive_and_wait(timeout);
+    connections.barrier.arrive_and_wait(
+        timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
   } catch (const TimeoutError& error) {
-    add_doings(error, impl_->connections->diagnostics->watch.get());
+    add_doings(error, connections.diagnostics->watch.get());
+  } catch (const CommunicationError& error) {
+    look.tell_the_others(error.what());
+    throw;
   }
 }
 
@@ -284,11 +283,8 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const int color = static_cast<int>(++impl_->groups);
   const std::string name = "sub/" + std::to_string(color);
   const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
-  if (agreed != describe(ranks)) {
-    throw CommunicationError(*impl_->who + ": new_group" + describe(ranks) +
-                             " here, but another rank calls new_group" + agreed +
-                             ": every rank must pass the same list, in the same order of calls");
-  }
+  if (agreed != describe(ranks))
+    refuse_part(*impl_->who, impl_->connections->store.with_prefix(name), ranks, agreed);
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
   // Not for groups of one, for which there is nothing to split.
   NcclParent parent;

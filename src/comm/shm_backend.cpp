@@ -68,6 +68,8 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
                         const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
                               const c10d::AllgatherOptions& options) override;
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -83,6 +85,7 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                             std::vector<std::int64_t>& input_splits,
                             const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
   WorkPointer send(Tensors& tensors, int destination, int tag) override;
   WorkPointer recv(Tensors& tensors, int source, int tag) override;
@@ -177,6 +180,25 @@ WorkPointer ShmBackend::allgather(TensorLists& outputs, Tensors& inputs, const c
   return queue(OpType::ALLGATHER, elements.bytes(), list, [=](shm::Carrier& carrier) {
     carrier.all_gather(input.data_ptr(), buffers, elements);
     static_cast<void>(list);
+  });
+}
+
+/// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
+WorkPointer ShmBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions&) {
+  std::vector<std::function<void(shm::Carrier&)>> bodies;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Elements elements = elements_of("all_gather_coalesced", inputs[i]);
+    Tensors places;
+    for (const auto& of_rank : outputs) places.push_back(of_rank.at(i));
+    const auto buffers = memory_of("all_gather_coalesced", places, elements);
+    bodies.push_back([=, input = inputs[i]](shm::Carrier& carrier) {
+      carrier.all_gather(input.data_ptr(), buffers, elements);
+      static_cast<void>(places);
+    });
+  }
+  return queue(OpType::ALLGATHER_COALESCED, kUrgentBytes, {}, [bodies](shm::Carrier& carrier) {
+    for (const auto& body : bodies) body(carrier);
   });
 }
 
@@ -299,6 +321,28 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                });
 }
 
+WorkPointer ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  if (memory_.flat) return memory_.flat->alltoall(outputs, inputs, options);
+  const auto parts = [&](const Tensors& tensors) {
+    std::vector<shm::Part> list;
+    for (const auto& tensor : tensors) {
+      const Elements elements = elements_of("all_to_all", tensor);
+      if (tensor.scalar_type() != inputs.at(0).scalar_type())
+        throw UsageError("all_to_all: all tensors must be of one dtype");
+      list.push_back({tensor.data_ptr(), elements.count});
+    }
+    if (list.size() == static_cast<std::size_t>(getSize())) return list;
+    throw UsageError("all_to_all: expected one tensor for each rank, but got " + std::to_string(list.size()));
+  };
+  const auto dtype = elements_of("all_to_all", inputs.at(0)).dtype;
+  return queue(OpType::ALLTOALL, kUrgentBytes, outputs,
+               [from = parts(inputs), to = parts(outputs), dtype, group = memory_.group, held = inputs,
+                held_too = outputs](shm::Carrier&) {
+                 shm::all_to_all(group->exchange(), from, to, dtype);
+                 static_cast<void>(held), static_cast<void>(held_too);
+               });
+}
+
 WorkPointer ShmBackend::barrier(const c10d::BarrierOptions&) {
   return queue(OpType::BARRIER, 0, {}, [](shm::Carrier& carrier) { carrier.barrier(); });
 }
@@ -346,6 +390,16 @@ BackendPointer make_shm_backend(int rank, int size, SharedMemory memory) {
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {
   ShmBackend* const shared = shm_backend_of(group);
   return shared == nullptr ? nullptr : shared->group().heap();
+}
+
+std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks) {
+  ShmBackend* const shared = shm_backend_of(group);
+  return shared == nullptr ? "" : shared->group().exchange().loss_among(ranks);
+}
+
+void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept {
+  ShmBackend* const shared = shm_backend_of(group);
+  if (shared != nullptr) shared->group().exchange().announce_failure(words.c_str());
 }
 
 void leave_group(c10d::ProcessGroup& group) noexcept {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "shm/carrier.hpp"
@@ -31,6 +32,13 @@ BackendPointer make_shm_backend(int rank, int size, SharedMemory memory);
 /// The heap of this rank in a group whose CPU tensors are carried by such a backend; null for any other
 /// group.
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group);
+
+/// Why one of these ranks of the world will not come to anything again: it has ended, or left; "" as far as
+/// is known here, and for a group without such a backend. Any thread.
+std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks);
+
+/// Tells those who share memory with this rank why it will not come again, at once. Any thread.
+void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept;
 
 /// Tells the others that this rank will not come again, without waking them: they fail within a moment, in
 /// which this rank can report why. For a rank that ends by an exception and leaves its connections behind.

@@ -19,6 +19,18 @@ Milliseconds left_until(Clock::time_point deadline) {
   return std::max(left, Milliseconds(1));
 }
 
+/// How long a rank that waits does not look around.
+constexpr Milliseconds kSlice{1000};
+
+/// What a look found.
+struct CannotCome {
+  std::string why;
+};
+
+Milliseconds since(Clock::time_point begun) {
+  return std::chrono::duration_cast<Milliseconds>(Clock::now() - begun);
+}
+
 std::string name_of(std::int64_t meeting) { return "barrier/" + std::to_string(meeting) + "/"; }
 
 /// Those of `members` whose places a comma-separated list does not name.
@@ -51,14 +63,16 @@ StoreBarrier::StoreBarrier(Store store, Membership membership)
 
 std::string StoreBarrier::who() const { return membership_.who + ": barrier #" + std::to_string(meetings_); }
 
-void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
+void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Look& look) {
   if (membership_.size() == 1) return;
   ++meetings_;
   const Heartbeat::Waiting beat(process_heartbeat(), "barrier", static_cast<std::uint64_t>(meetings_));
   try {
-    meet(timeout);
+    meet(timeout, look);
   } catch (const TimeoutError&) {
     throw;
+  } catch (const CannotCome& loss) {
+    throw CommunicationError(who() + " failed: " + loss.why);
   } catch (const CommunicationError& error) {
     throw CommunicationError(
         who() +
@@ -68,29 +82,67 @@ void StoreBarrier::arrive_and_wait(Milliseconds timeout) {
   }
 }
 
-void StoreBarrier::meet(Milliseconds timeout) {
+void StoreBarrier::let_go(const Store& store) {
+  for (const auto* key : {"done", "over"}) store.set(name_of(1) + key, "1");
+}
+
+void StoreBarrier::meet(Milliseconds timeout, const Look& look) {
   const auto deadline = Clock::now() + timeout;
   const std::string meeting = name_of(meetings_);
   store_.append(meeting + "arrived", std::to_string(membership_.rank) + ",");
   if (store_.add(meeting + "count", 1) == membership_.size()) {
     store_.set(meeting + "done", "1");
     forget(meetings_ - 1);
-  } else {
-    wait_for_all(meeting, deadline, timeout);
+  } else if (!wait_for_all(meeting, deadline, look)) {
+    name_the_missing(meeting, timeout);
   }
-  acknowledge(meeting, deadline);
+  acknowledge(meeting, deadline, look);
 }
 
-void StoreBarrier::wait_for_all(const std::string& meeting, Deadline deadline, Milliseconds timeout) const {
-  if (!store_.wait(meeting + "done", left_until(deadline))) name_the_missing(meeting, timeout);
+bool StoreBarrier::wait_for_all(const std::string& meeting, Deadline deadline, const Look& look) const {
+  const std::string done = meeting + "done";
+  if (!look) return store_.wait(done, left_until(deadline));
+  for (const auto begun = Clock::now();;) {
+    if (store_.wait(done, std::min(left_until(deadline), kSlice))) return true;
+    if (left_until(deadline) <= Milliseconds(1)) return false;
+    const std::string why = look_around(look, meeting, since(begun));
+    // The last one may have come, and left again, while this rank looked.
+    if (!why.empty() && !store_.contains(done)) throw CannotCome{why};
+  }
 }
 
-void StoreBarrier::acknowledge(const std::string& meeting, Deadline deadline) const {
+std::string StoreBarrier::look_around(const Look& look, const std::string& meeting,
+                                      Milliseconds waited) const {
+  std::vector<int> absentees;
+  try {
+    absentees = missing(meeting);
+  } catch (const TimeoutError&) {
+    return "";  // The store is busy: the next look may find more.
+  }
+  // All have said that they come: one may have ended before it was counted.
+  return look(absentees.empty() ? others() : absentees, waited);
+}
+
+std::vector<int> StoreBarrier::others() const {
+  std::vector<int> ranks = membership_.names;
+  ranks.erase(ranks.begin() + membership_.rank);
+  return ranks;
+}
+
+std::vector<int> StoreBarrier::missing(const std::string& meeting) const {
+  return absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), membership_.names);
+}
+
+void StoreBarrier::acknowledge(const std::string& meeting, Deadline deadline, const Look& look) const {
   if (membership_.rank != 0) {
     if (store_.add(meeting + "seen", 1) == membership_.size() - 1) store_.set(meeting + "over", "1");
-  } else {
-    // All have arrived; a rank that dies between its arrival and here is found by the next operation.
-    store_.wait(meeting + "over", left_until(deadline));
+    return;
+  }
+  // All have arrived; a rank that dies between its arrival and here is found by the next operation.
+  const auto begun = Clock::now();
+  while (!store_.wait(meeting + "over", std::min(left_until(deadline), kSlice))) {
+    const bool over = left_until(deadline) <= Milliseconds(1);
+    if (over || (look && !look(others(), since(begun)).empty())) return;
   }
 }
 
@@ -101,13 +153,13 @@ void StoreBarrier::forget(std::int64_t meeting) const {
 }
 
 void StoreBarrier::name_the_missing(const std::string& meeting, Milliseconds timeout) const {
-  const auto missing = absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), membership_.names);
-  if (missing.empty()) return;  // The last one came while the time ran out.
+  const auto absentees = missing(meeting);
+  if (absentees.empty()) return;  // The last one came while the time ran out.
   throw TimeoutError(who() + " timed out after " + std::to_string(timeout.count()) +
-                         " ms: " + list_ranks(missing) + " did not come. See what " +
-                         (missing.size() == 1 ? "that rank" : "those ranks") +
+                         " ms: " + list_ranks(absentees) + " did not come. See what " +
+                         (absentees.size() == 1 ? "that rank" : "those ranks") +
                          " did last: it may be slow, stuck, dead, or may not call the barrier at all",
-                     missing);
+                     absentees);
 }
 
 }  // namespace lockstep::comm

@@ -10,6 +10,11 @@ namespace lockstep::comm {
 namespace {
 
 constexpr const char* kSilent = "does not answer: stopped, or gone";
+constexpr const char* kOutOfReach = "does not answer, and neither does the job's store: cut off, or gone";
+
+const char* silence(const Whereabouts& whereabouts) {
+  return whereabouts.store_answers ? kSilent : kOutOfReach;
+}
 
 /// Whom the operation waits for: everybody, or one side of a message.
 std::vector<int> awaited(const OperationRecord& record, const GroupFacts& group, int self) {
@@ -32,7 +37,7 @@ std::string excuse_of(const OperationRecord& record, const std::string& group, i
   if (const auto gone = whereabouts.departed.find(rank); gone != whereabouts.departed.end())
     return gone->second;
   const auto found = whereabouts.reports.find(rank);
-  if (found == whereabouts.reports.end()) return kSilent;
+  if (found == whereabouts.reports.end()) return silence(whereabouts);
   const auto there = found->second.groups.find(group);
   if (there == found->second.groups.end()) return place_of(found->second);
   if (record.facts.is_message) return place_of(found->second);
@@ -96,7 +101,7 @@ WaitingFor waiting_for(const OperationRecord& record, const GroupFacts& group, i
 }
 
 std::string silent_text(const Whereabouts& whereabouts, const GroupFacts& group, int self) {
-  // Nobody's answer, not even this rank's own: the store is out of reach.
+  // Without this rank's own answer those of others tell nothing.
   if (!whereabouts.reports.contains(self)) return "";
   std::vector<int> silent;
   for (const int rank : group.ranks) {
@@ -113,7 +118,7 @@ std::string doings_text(const Whereabouts& whereabouts, const std::vector<int>& 
     if (gone != whereabouts.departed.end()) {
       add(excuses, gone->second, rank);
     } else if (report == whereabouts.reports.end()) {
-      add(excuses, kSilent, rank);
+      add(excuses, silence(whereabouts), rank);
     } else if (!report->second.doing.empty()) {
       add(excuses, "is in " + report->second.doing, rank);
     }

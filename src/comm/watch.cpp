@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "impatient_store.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "net/quiet_thread.hpp"
@@ -21,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 /// An answer this fresh serves a second rank that asks.
 constexpr Milliseconds kFresh{500};
+/// How long a rank that asks waits for the store itself.
+constexpr Milliseconds kStoreTime{2000};
 /// How long a rank that warns waits for the others' answers.
 constexpr Milliseconds kAnswerTime{2000};
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
@@ -44,7 +47,7 @@ struct Watch::Shared {
   Shared(const Store& store, std::shared_ptr<FlightRecorder> kept_recorder, Milliseconds warn_after_time,
          LongWait long_wait)
       : recorder(std::move(kept_recorder)),
-        questions(store, recorder->rank(), recorder->world_size()),
+        questions(impatient(store, kStoreTime), recorder->rank(), recorder->world_size()),
         listener(store.clone(), recorder->rank(), recorder->world_size()),
         warn_after(warn_after_time),
         on_long_wait(std::move(long_wait)) {}
@@ -175,6 +178,7 @@ Whereabouts Watch::Shared::ask(const WatchBoard& board, Milliseconds limit, bool
     result.departed = board.departed();
   } catch (const std::exception&) {
     // Whoever asks does so because something is broken; what is known is given.
+    result.store_answers = false;
   }
   return result;
 }

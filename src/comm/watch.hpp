@@ -31,6 +31,8 @@ struct Whereabouts {
   std::map<int, RankReport> reports;
   /// Ranks that are gone, or end, and how: "left the group after 30 operations".
   std::map<int, std::string> departed;
+  /// Else nothing is known of anybody.
+  bool store_answers = true;
 };
 
 /// Tells the ranks of a job of each other when one waits long, through the store alone, so that it works with
@@ -44,7 +46,8 @@ class Watch {
   /// Called in the watch's thread when an operation has been under way for long.
   using LongWait = std::function<void(const OperationRecord&, Milliseconds waited, const Whereabouts&)>;
 
-  /// `store` is a corner that all ranks share; the watch takes a connection of its own for its thread.
+  /// `store` is a corner that all ranks share; the watch takes two connections of its own, one for its
+  /// thread.
   Watch(const Store& store, std::shared_ptr<FlightRecorder> recorder, Milliseconds warn_after,
         LongWait on_long_wait);
   /// Tells the others that this rank leaves.
@@ -52,7 +55,8 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Asks all ranks, and waits for their answers for at most `limit`. A store that is gone gives no answers.
+  /// Asks all ranks, and waits for their answers for at most `limit`. A store that is gone gives no answers,
+  /// which shows within two seconds.
   Whereabouts ask(Milliseconds limit);
 
   /// What is already known of ranks that are gone, without asking.

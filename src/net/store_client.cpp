@@ -121,6 +121,7 @@ template <class Read>
 auto StoreClient::ask(const Writer& request, Deadline deadline, Read&& read) {
   check_open();
   try {
+    settle(deadline);
     send_all(socket_.get(), request.bytes(), deadline);
     ReplyReader reader(
         [&](char* into, std::size_t count) { receive_exactly(socket_.get(), into, count, deadline); });
@@ -177,24 +178,32 @@ bool StoreClient::contains(const std::vector<std::string>& keys, Deadline deadli
 
 bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) {
   const Writer request = about(QueryType::wait, keys);
+  check_open();
+  if (wait_is_taken_back_ && !await_ready(socket_.get(), POLLIN, deadline)) return false;
   constexpr std::chrono::seconds kForTheRequest{5};
   const Deadline late = std::max(deadline, Clock::now() + kForTheRequest);
   return ask(request, late, [&](ReplyReader& reply) {
-    return await_ready(socket_.get(), POLLIN, deadline) ? reply.byte() == kWaitEnded : cancel_wait();
+    if (await_ready(socket_.get(), POLLIN, deadline)) return reply.byte() == kWaitEnded;
+    take_wait_back();
+    return false;
   });
 }
 
-/// Takes the wait back; true when it ended just before.
-bool StoreClient::cancel_wait() {
-  constexpr std::chrono::seconds kForTheAnswer{5};
-  const Deadline deadline = Clock::now() + kForTheAnswer;
+/// Nobody waits for what the store says to that: it may be out of reach.
+void StoreClient::take_wait_back() {
+  constexpr std::chrono::seconds kToSend{5};
   const char request = static_cast<char>(QueryType::cancel_wait);
-  send_all(socket_.get(), {&request, 1}, deadline);
-  char answer = kWaitCancelled;
-  receive_exactly(socket_.get(), &answer, 1, deadline);
-  if (answer == kWaitCancelled) return false;
-  receive_exactly(socket_.get(), &answer, 1, deadline);
-  return true;
+  send_all(socket_.get(), {&request, 1}, Clock::now() + kToSend);
+  wait_is_taken_back_ = true;
+}
+
+/// Hears the store on a wait that was taken back, which may have ended just before.
+void StoreClient::settle(Deadline deadline) {
+  if (!wait_is_taken_back_) return;
+  char said = kWaitCancelled;
+  receive_exactly(socket_.get(), &said, 1, deadline);
+  if (said != kWaitCancelled) receive_exactly(socket_.get(), &said, 1, deadline);
+  wait_is_taken_back_ = false;
 }
 
 std::int64_t StoreClient::count(Deadline deadline) {

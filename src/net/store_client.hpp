@@ -50,7 +50,8 @@ class StoreClient {
   bool erase(const std::string& key, Deadline deadline);
   /// Whether all are there now.
   bool contains(const std::vector<std::string>& keys, Deadline deadline);
-  /// Waits for all; false at the deadline, and the connection stays usable.
+  /// Waits for all; false at the deadline, and the connection stays usable, also where the store says nothing
+  /// at all.
   bool wait(const std::vector<std::string>& keys, Deadline deadline);
   /// Every key on the store, those of PyTorch's own included.
   std::int64_t count(Deadline deadline);
@@ -85,11 +86,13 @@ class StoreClient {
   template <class Read>
   auto ask(const Writer& request, Deadline deadline, Read&& read);
   void tell(const Writer& request, Deadline deadline);
-  bool cancel_wait();
+  void take_wait_back();
+  void settle(Deadline deadline);
   void check_open() const;
 
   FileDescriptor socket_;
   bool proven_ = false;
+  bool wait_is_taken_back_ = false;  // And the store has not been heard on that.
 };
 
 }  // namespace lockstep::net

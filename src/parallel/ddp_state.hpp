@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bucket_pipeline.hpp"
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "plain_mean.hpp"
 #include "reducer_setup.hpp"
@@ -42,6 +43,7 @@ struct DdpState {
   std::shared_ptr<parallel::BucketPipeline> pipeline;  // Null where the reducer averages by itself.
   std::shared_ptr<parallel::PlainMean> mean;           // What the pipeline does without a hook.
   parallel::StepWatch watch;
+  std::optional<trace::Range> forward;  // While one runs.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
   bool has_buffers = false;

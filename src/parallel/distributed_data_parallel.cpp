@@ -222,6 +222,7 @@ DdpStatistics DistributedDataParallelBase::statistics() const {
 void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>& buffers) {
   process_heartbeat().working("forward");
   DdpState& state = *state_;
+  state.forward.emplace("forward");
   if (state.reducer == nullptr) return;
   if (state.applies_in_backward && !state.synchronise && at::GradMode::is_enabled()) {
     throw UsageError(describe(state.group) +
@@ -243,6 +244,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
 
 std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<at::Tensor> outputs) {
   DdpState& state = *state_;
+  state.forward.reset();
   if (state.reducer == nullptr) return outputs;
   const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
   state.buffers_are_due = state.synchronises();

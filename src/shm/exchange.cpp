@@ -1,5 +1,6 @@
 #include "shm/exchange.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -125,6 +126,21 @@ void Exchange::break_group(const char* last_words) noexcept {
   std::strncpy(own.last_words, last_words, sizeof(own.last_words) - 1);
   own.presence.store(Presence::failed);
   ring(control(0).steps);
+}
+
+void Exchange::announce_failure(const char* words) noexcept {
+  if (control(rank()).presence.load() != Presence::here) return;
+  break_group(words);
+  for (int r = 0; r < size(); ++r) ring(control(r).mail);
+}
+
+std::string Exchange::loss_among(const std::vector<int>& names) const {
+  for (int member = 0; member < size(); ++member) {
+    if (member == rank() || std::find(names.begin(), names.end(), members_.name(member)) == names.end())
+      continue;
+    if (const auto loss = loss_of(members_, meeting_.peers, member)) return *loss;
+  }
+  return "";
 }
 
 void Exchange::leave(bool quietly) noexcept {

@@ -58,6 +58,14 @@ class Exchange {
   /// The same because of an exception, which every later operation throws again.
   void give_up(const std::exception_ptr& reason, const char* text) noexcept;
 
+  /// Tells the others, with these words, that this rank will not come again, while another thread may be at
+  /// work here. Any thread.
+  void announce_failure(const char* words) noexcept;
+
+  /// Why one of these ranks, by their names, will not come to anything again; "" as far as is known. Any
+  /// thread.
+  std::string loss_among(const std::vector<int>& names) const;
+
   /// Tells the others that this rank will not come again. Does not wake those who sleep when `quietly`: they
   /// find out within a slice.
   void leave(bool quietly) noexcept;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -75,14 +76,29 @@ std::vector<int> communication_cpus(const std::vector<Processors>& ranks) {
   return chosen;
 }
 
-void bind_thread_to(int cpu) noexcept {
+std::string cpu_list(const std::string& cpus) {
+  std::string text;
+  const std::set<int> all = cpus_of(cpus);
+  for (auto first = all.begin(); first != all.end();) {
+    auto last = first;
+    auto next = std::next(first);
+    while (next != all.end() && *next == *last + 1) last = next++;
+    text += (text.empty() ? "" : ",") + std::to_string(*first);
+    if (last != first) text += "-" + std::to_string(*last);
+    first = next;
+  }
+  return text;
+}
+
+bool bind_thread_to(int cpu) noexcept {
   cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(cpu) + 1);
-  if (set == nullptr) return;
+  if (set == nullptr) return false;
   const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(cpu) + 1);
   CPU_ZERO_S(bytes, set);
   CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
-  sched_setaffinity(0, bytes, set);
+  const bool bound = sched_setaffinity(0, bytes, set) == 0;
   CPU_FREE(set);
+  return bound;
 }
 
 }  // namespace lockstep::shm

@@ -22,8 +22,11 @@ int count_cpus(const std::vector<Processors>& ranks);
 /// programs that bind threads begin with the lowest.
 std::vector<int> communication_cpus(const std::vector<Processors>& ranks);
 
-/// From now on the calling thread runs on that CPU alone. Does nothing where the system refuses: it is a
-/// matter of speed.
-void bind_thread_to(int cpu) noexcept;
+/// From now on the calling thread runs on that CPU alone. Does nothing where the system refuses, and says so:
+/// it is a matter of speed.
+bool bind_thread_to(int cpu) noexcept;
+
+/// Such words for people: "0-3,8".
+std::string cpu_list(const std::string& cpus);
 
 }  // namespace lockstep::shm

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "lockstep/core/error.hpp"
 #include "shm/layout.hpp"
 
 namespace lockstep::shm {
@@ -26,21 +25,22 @@ std::string last_words_of(const Control& control) {
 
 }  // namespace
 
+std::optional<std::string> loss_of(const Members& members, const std::vector<Peer>& peers, int member) {
+  const Peer& peer = peers[static_cast<std::size_t>(member)];
+  const Control& control = control_of(*peer.segment);
+  if (control.presence.load() == Presence::left)
+    return members.called(member) + " left the group at its operation " + number(control.begun.load());
+  if (!has_ended(peer)) return std::nullopt;
+  return members.called(member) + " (pid " + std::to_string(peer.pid) +
+         ") has ended; the last operation that it began is " + number(control.begun.load());
+}
+
 /// What keeps a rank from coming, or nothing.
 std::optional<std::string> Watch::fate_of(int rank) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  const Control& control = control_of(*peer.segment);
-  switch (control.presence.load()) {
-    case Presence::failed:
-      return members_.called(rank) + " gave up: " + last_words_of(control);
-    case Presence::left:
-      return members_.called(rank) + " left the group at its operation " + number(control.begun.load());
-    case Presence::here:
-      break;
-  }
-  if (!has_ended(peer)) return std::nullopt;
-  return members_.called(rank) + " (pid " + std::to_string(peer.pid) +
-         ") has ended; the last operation that it " + "began is " + number(control.begun.load());
+  const Control& control = control_of(*peers_[static_cast<std::size_t>(rank)].segment);
+  if (control.presence.load() == Presence::failed)
+    return members_.called(rank) + " gave up: " + last_words_of(control);
+  return loss_of(members_, peers_, rank);
 }
 
 bool Watch::grace_is_over() {
@@ -52,7 +52,7 @@ void Watch::check(const std::vector<int>& missing, const std::function<std::stri
   for (const int rank : missing) {
     const auto fate = fate_of(rank);
     if (!fate) continue;
-    if (grace_is_over()) throw CommunicationError(members_.who + ": " + what() + " failed: " + *fate);
+    if (grace_is_over()) throw LostRank(members_.who + ": " + what() + " failed: " + *fate);
     return;
   }
   check_time(missing, what);
@@ -65,7 +65,7 @@ void Watch::check_any(const std::vector<int>& missing, const std::function<std::
     if (!fate) return check_time(missing, what);
     fates += (fates.empty() ? "" : "; ") + *fate;
   }
-  if (grace_is_over()) throw CommunicationError(members_.who + ": " + what() + " failed: " + fates);
+  if (grace_is_over()) throw LostRank(members_.who + ": " + what() + " failed: " + fates);
 }
 
 void Watch::check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const {

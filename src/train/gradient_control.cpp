@@ -8,6 +8,7 @@
 #include "../comm/errors.hpp"
 #include "comm_hook_by_name.hpp"
 #include "gradients.hpp"
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/heartbeat.hpp"
 
 namespace lockstep {
@@ -36,6 +37,7 @@ std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameters) {
 template <class Backward>
 void run_backward(const ProcessGroup& group, const Backward& run) {
   process_heartbeat().perhaps_waiting("backward");
+  const trace::Range range("backward");
   try {
     run();
   } catch (...) {

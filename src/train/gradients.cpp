@@ -7,6 +7,7 @@
 #include <list>
 #include <set>
 
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
@@ -217,6 +218,7 @@ AccumulationStep::~AccumulationStep() { gradients_->end(); }
 void AcceleratedOptimizer::step() {
   if (gradients_ && !gradients_->syncs()) return;
   process_heartbeat().working("optimizer");
+  const trace::Range range("optimizer");
   if (gradients_) {
     step_was_skipped_ = !gradients_->step(*optimizer_);
   } else {

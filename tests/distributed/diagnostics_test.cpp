@@ -107,6 +107,20 @@ TEST(Traces, TellWhoComesLate) {
     EXPECT_TRUE(names.contains(name)) << name;
 }
 
+TEST(Traces, ShowWhatAStepComputes) {
+  const ScratchFolder folder;
+  const Finished job = run_probe(2, {"train"}, {}, {{"LOCKSTEP_TRACE_DIR", folder.file("traces")}});
+  ASSERT_EQ(job.status, 0) << job.err;
+  const Finished report =
+      launch::launch({"trace", folder.file("traces"), "--chrome", folder.file("chrome.json")});
+  EXPECT_EQ(report.status, 0) << report.err;
+  const auto chrome = nlohmann::json::parse(launch::read_file(folder.file("chrome.json")));
+  std::multiset<std::string> names;
+  for (const auto& event : chrome.at("traceEvents")) names.insert(event.at("name").get<std::string>());
+  // Five steps on two ranks.
+  for (const char* name : {"forward", "backward", "optimizer"}) EXPECT_EQ(names.count(name), 10U) << name;
+}
+
 TEST(Traces, AreWrittenWhenAnOperationFailsAndNameWhoIsMissing) {
   const ScratchFolder folder;
   const Finished job = run_probe(2, {"awaited", "sleeps"}, {"--shutdown-timeout=1"},

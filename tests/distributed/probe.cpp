@@ -55,6 +55,7 @@ const std::map<std::string, Scenario> kScenarios{
     {"mismatch", mismatch},
     {"disagree", disagree},
     {"awaited", awaited},
+    {"killed_in", killed_in},
     {"traced", traced},
 };
 

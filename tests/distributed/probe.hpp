@@ -56,6 +56,7 @@ int mismatch(const Words& words);
 // probe_watch.cpp: ranks that leave, hang or do something else while others are in a collective.
 int disagree(const Words& words);
 int awaited(const Words& words);
+int killed_in(const Words& words);
 int traced(const Words& words);
 
 }  // namespace probe

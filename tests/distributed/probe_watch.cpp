@@ -12,6 +12,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "probe.hpp"
+#include "support/every_collective.hpp"
 
 namespace probe {
 namespace {
@@ -74,6 +75,17 @@ int awaited(const Words& words) {
     if (how == "sleeps") std::this_thread::sleep_for(std::chrono::seconds(60));
   }
   sum(group, 2);
+  return 0;
+}
+
+/// Rank 1 is killed amid collectives of the kind that the argument names.
+int killed_in(const Words& words) {
+  constexpr int kEndless = 1'000'000;
+  const auto collective = lockstep::testing::every_collective().at(argument(words, 0));
+  const ProcessGroup group = group_with(std::chrono::seconds(40), argument(words, 1));
+  collective(group);
+  if (group.rank() == 1) die_after(milliseconds(100));
+  for (int i = 0; i < kEndless; ++i) collective(group);
   return 0;
 }
 

@@ -97,7 +97,8 @@ TEST(HostileServer, AWaitThatIsNeverTakenBackEndsToo) {
   const Hostile server = answering("");
   StoreClient client = server.connect(soon());
   const auto start = Clock::now();
-  EXPECT_THROW(client.wait({"k"}, in(50)), TimeoutError);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(client.wait({"k"}, in(50)));
+  EXPECT_THROW(client.contains({"k"}, in(50)), TimeoutError);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(15));
 }
 

@@ -14,6 +14,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "support/every_collective.hpp"
 
 namespace lockstep {
 namespace {
@@ -143,12 +144,44 @@ void check_messages(const ProcessGroup& group) {
   require(at::equal(received, at::full({3}, static_cast<float>(before))), "send and recv");
 }
 
+/// Two messages of each other rank, which the last rank receives from anybody: by sender, one behind the
+/// other in the order in which they came.
+std::map<int, at::Tensor> messages_from_anybody(const ProcessGroup& group, std::int64_t count, int tag) {
+  const int last = group.size() - 1;
+  std::map<int, at::Tensor> received;
+  const at::Tensor own = values(at::kDouble, group.rank(), count);
+  if (group.rank() != last) {
+    group.send(own, last, tag);
+    group.send(own + 1, last, tag);
+    return received;
+  }
+  for (int i = 0; i < 2 * last; ++i) {
+    const at::Tensor place = at::zeros({count}, at::kDouble);
+    at::Tensor& all = received[group.recv_any_source(place, tag)];
+    all = all.defined() ? at::cat({all, place}) : place;
+  }
+  return received;
+}
+
+void compare_messages_from_anybody(const Groups& groups, std::int64_t count) {
+  const int tag = static_cast<int>(count);
+  const auto ours = messages_from_anybody(groups.spanning, count, tag);
+  const auto theirs = messages_from_anybody(groups.gloo, count, tag);
+  require(ours.size() == theirs.size(), "the senders of messages from anybody");
+  for (const auto& [source, all] : theirs) {
+    const at::Tensor sent = values(at::kDouble, source, count);
+    require(at::equal(all, at::cat({sent, sent + 1})), "Gloo's messages from anybody");
+    require(ours.contains(source) && at::equal(ours.at(source), all), "messages from anybody");
+  }
+}
+
 void compare_all(const Groups& groups) {
   compare_reductions(groups);
   check_what_gloo_cannot(groups);
   check_rounding(groups);
   for (const std::int64_t count : {1, 999, 300'001}) compare_movements(groups, count);
   check_messages(groups.spanning);
+  for (const std::int64_t count : {1, 999, 300'001}) compare_messages_from_anybody(groups, count);
   groups.spanning.c10d_process_group()->barrier()->wait();
 }
 
@@ -217,28 +250,31 @@ void check_training(const Groups& groups) {
 }
 
 /// Until it fails. The pid is left for who shall end this rank.
-void reduce_until_the_end(const ProcessGroup& group, const std::string& folder) {
-  const at::Tensor tensor = at::ones({200'000});
-  group.all_reduce(tensor);
+[[noreturn]] void repeat_until_the_end(const testing::Collective& collective, const ProcessGroup& group,
+                                       const std::string& folder) {
+  collective(group);
   const std::string file = folder + "/" + std::to_string(group.rank());
   std::FILE* out = std::fopen((file + ".new").c_str(), "w");
   if (out == nullptr || std::fprintf(out, "%d\n", getpid()) < 0 || std::fclose(out) != 0 ||
       std::rename((file + ".new").c_str(), file.c_str()) != 0) {
     throw Error("cannot write " + file);
   }
-  for (;;) group.all_reduce(tensor);
+  for (;;) collective(group);
 }
 
 void run(const std::string& what, const std::string& folder) {
   const World world = World::from_environment();
-  const std::chrono::milliseconds timeout(what == "until_the_end" ? 5'000 : 60'000);
+  const auto endless = testing::every_collective();
+  const auto repeated = endless.find(what);
+  const std::chrono::milliseconds timeout(repeated == endless.end() ? 60'000 : 5'000);
   const Store store = Store::connect(world);
   const auto group = [&](const std::string& corner, CommBackend backend) {
     return ProcessGroup(world.rank, world.world_size, store.with_prefix(corner),
                         {.backend = backend, .timeout = timeout});
   };
   const Groups groups{group("spanning", CommBackend::automatic), group("gloo", CommBackend::gloo)};
-  if (what == "until_the_end") reduce_until_the_end(groups.spanning, folder);
+  if (repeated != endless.end()) repeat_until_the_end(repeated->second, groups.spanning, folder);
+  if (what == "disagree") groups.spanning.all_reduce(at::ones({world.group_rank == 0 ? 1000 : 2000}));
   if (what == "all") compare_all(groups);
   if (what == "parts") check_parts(groups);
   if (what == "training") check_training(groups);

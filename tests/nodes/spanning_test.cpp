@@ -1,6 +1,7 @@
 // Groups over two hosts: shared memory in each, Gloo between them.
 
 #include <csignal>
+#include <regex>
 
 #include "hosts_test.hpp"
 
@@ -77,9 +78,33 @@ TEST_F(Spanning, OneRankAHostLeavesItToGloo) {
   expect_success("gloo");
 }
 
+/// The ranks of each host agree with each other.
+TEST_F(Spanning, HostsThatDisagreeAreNamedByEveryRank) {
+  start_job("disagree", {2, 2});
+  for (const auto& rank : ranks_) {
+    const Finished end = rank->wait();
+    EXPECT_EQ(end.status, 1);
+    EXPECT_TRUE(has(end.err, "the ranks do different things in collective #1"));
+    EXPECT_TRUE(has(end.err, "all_reduce of sum, 1000 x Float"));
+    EXPECT_TRUE(has(end.err, "all_reduce of sum, 2000 x Float"));
+  }
+}
+
+/// Whether the text says that rank 1 does not answer, alone or among others.
+bool names_rank_1(const std::string& text) {
+  return std::regex_search(text,
+                           std::regex("rank 1 does not answer|ranks [0-9, ]*\\b1\\b[0-9, ]* do not answer"));
+}
+
+class AKilledRank : public Spanning, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(In, AKilledRank,
+                         ::testing::Values("all_reduce", "small_all_reduce", "all_reduce_async", "broadcast",
+                                           "reduce", "all_gather", "reduce_scatter"),
+                         [](const auto& test) { return std::string(test.param); });
+
 /// Killed without a word: its own host and the other both say who it was.
-TEST_F(Spanning, AKilledRankIsNamedOnBothHosts) {
-  start_job("until_the_end", {2, 2});
+TEST_P(AKilledRank, IsNamedOnBothHosts) {
+  start_job(GetParam(), {2, 2});
   const auto pids = await_ranks();
   ASSERT_EQ(kill(pids[3], SIGKILL), 0);
   for (const int rank : {0, 1, 2}) {
@@ -90,9 +115,27 @@ TEST_F(Spanning, AKilledRankIsNamedOnBothHosts) {
   }
 }
 
+/// In what Gloo carries between all ranks, who is killed takes its connections along; those who find them
+/// closed ask around, and may find that the one who found out first has ended as well.
+class AKilledRankOverGloo : public Spanning, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(In, AKilledRankOverGloo,
+                         ::testing::Values("gather", "scatter", "all_to_all", "send_and_recv"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(AKilledRankOverGloo, IsNamedOnBothHosts) {
+  start_job(GetParam(), {2, 2});
+  const auto pids = await_ranks();
+  ASSERT_EQ(kill(pids[1], SIGKILL), 0);
+  for (const int rank : {0, 2, 3}) {
+    const Finished end = ranks_[static_cast<std::size_t>(rank)]->wait();
+    EXPECT_EQ(end.status, 1);
+    EXPECT_TRUE(names_rank_1(end.err)) << end.err;
+  }
+}
+
 /// Nobody of its host is left to tell.
 TEST_F(Spanning, AKilledHostIsNamed) {
-  start_job("until_the_end", {2, 1});
+  start_job("all_reduce", {2, 1});
   const auto pids = await_ranks();
   ASSERT_EQ(kill(pids[2], SIGKILL), 0);
   for (const int rank : {0, 1}) {
@@ -103,15 +146,17 @@ TEST_F(Spanning, AKilledHostIsNamed) {
 }
 
 TEST_F(Spanning, ACutLinkEndsTheWait) {
-  start_job("until_the_end", {2, 2});
+  start_job("all_reduce", {2, 2});
   await_ranks();
   network().cut(1);
-  for (const auto& rank : ranks_) {
-    const Finished end = rank->wait();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const Finished end = ranks_[rank]->wait();
     EXPECT_EQ(end.status, 1);
     EXPECT_TRUE(has(end.err, "all_reduce"));
     EXPECT_TRUE(has(end.err, "imed out"));
-    EXPECT_TRUE(has(end.err, "do not answer"));
+    // Those who are cut off from the store know of nobody, and say so.
+    EXPECT_TRUE(has(end.err, rank < 2 ? "ranks 2, 3 do not answer: stopped, or gone"
+                                      : "do not answer, and neither does the job's store"));
   }
 }
 

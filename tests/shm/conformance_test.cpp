@@ -71,6 +71,7 @@ struct Rank {
   Carrier& carrier;
   int rank;
   int size;
+  Group* group = nullptr;  // Null in a world of several hosts, whose other operations are not carried here.
 };
 
 void reduces(const Rank& self, Kind kind, std::size_t count, int root) {
@@ -103,6 +104,67 @@ void moves(const Rank& self, Dtype dtype, std::size_t count, int root) {
   EXPECT_TRUE(sent.holds(given(kind, root))) << "broadcast";
 }
 
+std::vector<Part> parts_of(std::vector<Message>& list, std::size_t count) {
+  std::vector<Part> parts;
+  for (auto& message : list) parts.push_back({message.data(), count});
+  return parts;
+}
+
+/// What goes from one rank to another in an operation for which that matters.
+Values addressed(Dtype dtype, int from, int to) { return given({dtype, Reduction::sum}, from + 2 * to); }
+
+void gathers_and_scatters(const Rank& self, Dtype dtype, std::size_t count, int root) {
+  const Elements elements{count, dtype};
+  Exchange& exchange = self.group->exchange();
+  Message own(elements, addressed(dtype, self.rank, root));
+  auto all = messages(self.rank == root ? self.size : 0, elements, addressed(dtype, 0, 1));
+  std::vector<void*> places;
+  for (auto& message : all) places.push_back(message.data());
+  gather(exchange, own.data(), places, elements, root);
+  for (int r = 0; r < static_cast<int>(all.size()); ++r)
+    EXPECT_TRUE(all[static_cast<std::size_t>(r)].holds(addressed(dtype, r, root))) << "gather";
+  Message back(elements, addressed(dtype, 0, 1));
+  scatter(exchange, {places.data(), places.size()}, back.data(), elements, root);
+  EXPECT_TRUE(back.bytes() == own.bytes()) << "scatter";
+}
+
+void exchanges(const Rank& self, Dtype dtype, std::size_t count) {
+  const Elements elements{count, dtype};
+  std::vector<Message> sent, received = messages(self.size, elements, addressed(dtype, 0, 1));
+  for (int r = 0; r < self.size; ++r) sent.emplace_back(elements, addressed(dtype, self.rank, r));
+  all_to_all(self.group->exchange(), parts_of(sent, count), parts_of(received, count), dtype);
+  for (int r = 0; r < self.size; ++r)
+    EXPECT_TRUE(received[static_cast<std::size_t>(r)].holds(addressed(dtype, r, self.rank))) << "all_to_all";
+}
+
+/// To everybody, and from everybody in the order in which it comes.
+void messages_to_all(const Rank& self, Dtype dtype, std::size_t count) {
+  const Elements elements{count, dtype};
+  Mailbox& mailbox = self.group->mailbox();
+  for (int r = 0; r < self.size; ++r) {
+    Message message(elements, addressed(dtype, self.rank, r));
+    if (r != self.rank) mailbox.send(r, 7, message.data(), elements);
+  }
+  for (int i = 1; i < self.size; ++i) {
+    Message message(elements, addressed(dtype, 0, 1));
+    std::optional<int> from;
+    const auto came = [&] {
+      from = mailbox.try_receive(Mailbox::kAnySource, 7, message.data(), elements);
+      return from.has_value();
+    };
+    if (!came()) mailbox.wait_for_mail(Mailbox::kAnySource, came, [] { return "a message"; });
+    EXPECT_TRUE(message.holds(addressed(dtype, *from, self.rank))) << "recv";
+  }
+  barrier(self.group->exchange());  // Nobody's next messages come before these have been received.
+}
+
+void passes_on(const Rank& self, Dtype dtype, std::size_t count, int root) {
+  if (self.group == nullptr) return;
+  gathers_and_scatters(self, dtype, count, root);
+  exchanges(self, dtype, count);
+  messages_to_all(self, dtype, count);
+}
+
 /// "aaaa" is a world of one host; averages are only known there, as the lanes of these tests do not divide.
 void in_world(const Shape& shape, const std::function<void(const Rank&)>& body) {
   if (shape.hosts.find_first_not_of('a') != std::string::npos) {
@@ -112,7 +174,7 @@ void in_world(const Shape& shape, const std::function<void(const Rank&)>& body) 
   } else {
     run_group(shape.size(), [&](Group& group) {
       MemoryCarrier carrier(group);
-      body({carrier, group.exchange().rank(), shape.size()});
+      body({carrier, group.exchange().rank(), shape.size(), &group});
     });
   }
 }
@@ -122,6 +184,7 @@ void every_kind(const Rank& self, const Shape& shape, std::size_t count) {
   for (int d = 0; d < kDtypes; ++d) {
     const auto dtype = static_cast<Dtype>(d);
     moves(self, dtype, count, d % self.size);
+    passes_on(self, dtype, count, d % self.size);
     for (int r = 0; r < kReductions; ++r) {
       const Kind kind{dtype, static_cast<Reduction>(r)};
       if (!makes_sense(kind.dtype, kind.reduction)) continue;
@@ -156,6 +219,7 @@ TEST_P(Conformance, OfLargeMessages) {
                              Kind{Dtype::i64, Reduction::max}, Kind{Dtype::boolean, Reduction::product}}) {
       reduces(self, kind, bytes / size_of(kind.dtype), self.size - 1);
       moves(self, kind.dtype, bytes / size_of(kind.dtype), 0);
+      passes_on(self, kind.dtype, bytes / size_of(kind.dtype) / static_cast<std::size_t>(self.size), 0);
     }
   });
 }
@@ -170,12 +234,15 @@ TEST_P(Conformance, OfRandomSequences) {
       const int root = static_cast<int>(shared()) & 0x7FFFFFFF;
       const auto dtype = static_cast<Dtype>(shared() % (kDtypes - 1));
       if (own() % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(own() % 3));
-      switch (shared() % 3) {
+      switch (shared() % 4) {
         case 0:
           reduces(self, {dtype, Reduction::max}, count, root % self.size);
           break;
         case 1:
           moves(self, dtype, count, root % self.size);
+          break;
+        case 2:
+          passes_on(self, dtype, count, root % self.size);
           break;
         default:
           self.carrier.barrier();

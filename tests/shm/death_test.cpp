@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <tuple>
 
 #include "shm/groups.hpp"
 #include "support/folder_board.hpp"
@@ -19,75 +20,106 @@ using lockstep::testing::contains_all;
 using lockstep::testing::FolderBoard;
 namespace fs = std::filesystem;
 
-constexpr int kRanks = 3;
+constexpr int kKilled = 1;
 constexpr std::size_t kCount = 3'000'000;
 
-using Operation = std::function<void(Group&, float* data)>;
+/// A rank and its data, of which the first half is what it gives and the second where it receives, a part for
+/// each rank. The root is the last rank: in a group of two the one that is killed, in larger ones another.
+struct Rank {
+  explicit Rank(Group& joined)
+      : group(joined),
+        exchange(joined.exchange()),
+        data(kCount, 1.0F),
+        part{kCount / 2 / ranks(), Dtype::f32} {
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      inputs.push_back(data.data() + r * part.count);
+      outputs.push_back(data.data() + kCount / 2 + r * part.count);
+    }
+  }
+
+  std::size_t ranks() const { return static_cast<std::size_t>(exchange.size()); }
+  int root() const { return exchange.size() - 1; }
+  Elements whole() const { return {data.size(), Dtype::f32}; }
+
+  Group& group;
+  Exchange& exchange;
+  std::vector<float> data;
+  Elements part;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  void* shared = nullptr;
+};
+
+using Operation = std::function<void(Rank&)>;
 
 struct Case {
   const char* name;
   Operation run;
 };
 
-void all_to_all_of(Group& group, float* data) {
-  const Part part{data, kCount / kRanks / 2};
-  const Part other{data + kCount / 2, kCount / kRanks / 2};
-  const Part inputs[] = {part, part, part}, outputs[] = {other, other, other};
-  all_to_all(group.exchange(), inputs, outputs, Dtype::f32);
+void all_to_all_of(Rank& rank) {
+  std::vector<Part> inputs, outputs;
+  for (const void* input : rank.inputs) inputs.push_back({const_cast<void*>(input), rank.part.count});
+  for (void* output : rank.outputs) outputs.push_back({output, rank.part.count});
+  all_to_all(rank.exchange, inputs, outputs, Dtype::f32);
 }
 
-void reduce_scatter_of(Group& group, float* data) {
-  const void* const inputs[] = {data, data + kCount / 4, data + kCount / 2};
-  reduce_scatter(group.exchange(), inputs, data, {kCount / 4, Dtype::f32}, Reduction::sum);
+void all_reduce_in_the_heap(Rank& rank) {
+  if (rank.shared == nullptr) rank.shared = rank.group.heap()->allocate(rank.whole().bytes());
+  all_reduce(rank.exchange, *rank.group.heap(), rank.shared, rank.whole(), Reduction::max);
 }
 
-void gather_of(Group& group, float* data, bool everywhere) {
-  void* const outputs[] = {data, data + kCount / 4, data + kCount / 2};
-  const Elements elements{kCount / 4, Dtype::f32};
-  if (everywhere) return all_gather(group.exchange(), data, outputs, elements);
-  gather(group.exchange(), data, outputs, elements, 1);
+/// With the one that is killed, which exchanges them with everybody, so that nobody waits for anybody else.
+void messages(Rank& rank) {
+  Mailbox& mailbox = rank.group.mailbox();
+  for (int other = 0; other < rank.exchange.size(); ++other) {
+    if ((rank.exchange.rank() == kKilled) == (other == kKilled)) continue;
+    mailbox.send(other, 0, rank.inputs[0], rank.part);
+    const auto came = [&] { return mailbox.try_receive(other, 0, rank.outputs[0], rank.part).has_value(); };
+    if (!came()) mailbox.wait_for_mail(other, came, [] { return "recv"; });
+  }
 }
-
-void scatter_of(Group& group, float* data) {
-  const void* const inputs[] = {data, data, data};
-  scatter(group.exchange(), inputs, data + kCount / 2, {kCount / 2, Dtype::f32}, 1);
-}
-
-const Elements kAll{kCount, Dtype::f32};
 
 const Case kCases[] = {
     {"all_reduce",
-     [](Group& group, float* data) {
-       all_reduce(group.exchange(), *group.heap(), data, kAll, Reduction::max);
+     [](Rank& rank) {
+       all_reduce(rank.exchange, *rank.group.heap(), rank.data.data(), rank.whole(), Reduction::max);
      }},
-    {"all_reduce_in_the_heap",
-     [](Group& group, float*) {
-       static void* const shared = group.heap()->allocate(kAll.bytes());
-       all_reduce(group.exchange(), *group.heap(), shared, kAll, Reduction::max);
+    {"all_reduce_in_the_heap", all_reduce_in_the_heap},
+    {"small_all_reduce",
+     [](Rank& rank) {
+       all_reduce(rank.exchange, *rank.group.heap(), rank.data.data(), {100, Dtype::f32}, Reduction::max);
      }},
-    {"broadcast", [](Group& group, float* data) { broadcast(group.exchange(), data, kAll, 1); }},
-    {"reduce", [](Group& group, float* data) { reduce(group.exchange(), data, kAll, Reduction::max, 1); }},
-    {"all_gather", [](Group& group, float* data) { gather_of(group, data, true); }},
-    {"gather", [](Group& group, float* data) { gather_of(group, data, false); }},
-    {"scatter", scatter_of},
-    {"reduce_scatter", reduce_scatter_of},
+    {"broadcast", [](Rank& rank) { broadcast(rank.exchange, rank.data.data(), rank.whole(), rank.root()); }},
+    {"reduce",
+     [](Rank& rank) { reduce(rank.exchange, rank.data.data(), rank.whole(), Reduction::max, rank.root()); }},
+    {"all_gather", [](Rank& rank) { all_gather(rank.exchange, rank.inputs[0], rank.outputs, rank.part); }},
+    {"gather",
+     [](Rank& rank) { gather(rank.exchange, rank.inputs[0], rank.outputs, rank.part, rank.root()); }},
+    {"scatter",
+     [](Rank& rank) { scatter(rank.exchange, rank.inputs, rank.outputs[0], rank.part, rank.root()); }},
+    {"reduce_scatter",
+     [](Rank& rank) {
+       reduce_scatter(rank.exchange, rank.inputs, rank.outputs[0], rank.part, Reduction::max);
+     }},
     {"all_to_all", all_to_all_of},
-    {"barrier", [](Group& group, float*) { barrier(group.exchange()); }},
+    {"barrier", [](Rank& rank) { barrier(rank.exchange); }},
+    {"messages", messages},
 };
 
 /// What a rank does: the operation again and again, until it fails; the words are left in a file.
-[[noreturn]] void run_rank(int rank, const fs::path& folder, const Operation& operation) {
+[[noreturn]] void run_rank(int number, int ranks, const fs::path& folder, const Operation& operation) {
   alarm(60);  // The end of a rank that hangs.
   try {
     FolderBoard board(folder);
-    const auto joined = Group::join(options_for(rank, kRanks), board);
-    std::vector<float> data(kCount, 1.0F);
-    for (int i = 0; i < 1'000'000; ++i) {
-      if (i == 5) std::ofstream(folder / ("busy" + std::to_string(rank))).flush();
-      operation(*joined.group, data.data());
+    const auto joined = Group::join(options_for(number, ranks), board);
+    Rank rank(*joined.group);
+    for (int i = 0; i < 100'000'000; ++i) {
+      if (i == 5) std::ofstream(folder / ("busy" + std::to_string(number))).flush();
+      operation(rank);
     }
   } catch (const std::exception& error) {
-    std::ofstream(folder / ("words" + std::to_string(rank))) << error.what();
+    std::ofstream(folder / ("words" + std::to_string(number))) << error.what();
     _exit(3);
   }
   _exit(4);
@@ -102,32 +134,41 @@ std::set<std::string> names_in_shared_memory() {
   return names;
 }
 
-class AKilledRank : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(In, AKilledRank, ::testing::ValuesIn(kCases),
-                         [](const auto& test) { return std::string(test.param.name); });
+using CaseAndSize = std::tuple<Case, int>;
+
+std::string name_of_test(const ::testing::TestParamInfo<CaseAndSize>& test) {
+  return std::get<Case>(test.param).name + ("_of_" + std::to_string(std::get<int>(test.param)));
+}
+
+class AKilledRank : public ::testing::TestWithParam<CaseAndSize> {};
+INSTANTIATE_TEST_SUITE_P(In, AKilledRank,
+                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(2, 4)),
+                         name_of_test);
 
 TEST_P(AKilledRank, IsNamedByTheOthers) {
+  const auto& [operation, size] = GetParam();
   const lockstep::testing::TemporaryFolder folder;
   const fs::path place(folder.path());
-  pid_t ranks[kRanks];
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ranks[rank] = fork();
-    ASSERT_GE(ranks[rank], 0);
-    if (ranks[rank] == 0) run_rank(rank, place, GetParam().run);
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(fork());
+    ASSERT_GE(ranks.back(), 0);
+    if (ranks.back() == 0) run_rank(rank, size, place, operation.run);
   }
   for (int i = 0; i < 30'000 && !fs::exists(place / "busy1"); ++i) usleep(1000);
   usleep(20'000);
-  kill(ranks[1], SIGKILL);
+  kill(ranks[kKilled], SIGKILL);
   const auto killed = net::Clock::now();
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < size; ++rank) {
     int status = 0;
-    ASSERT_EQ(waitpid(ranks[rank], &status, 0), ranks[rank]);
-    if (rank == 1) continue;
+    const pid_t process = ranks[static_cast<std::size_t>(rank)];
+    ASSERT_EQ(waitpid(process, &status, 0), process);
+    if (rank == kKilled) continue;
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << status;
     std::ifstream words(place / ("words" + std::to_string(rank)));
     const std::string text{std::istreambuf_iterator<char>(words), {}};
-    EXPECT_TRUE(contains_all(text, {"rank " + std::to_string(rank) + " of 3",
-                                    "rank 1 (pid " + std::to_string(ranks[1]) + ") has ended"}));
+    EXPECT_TRUE(contains_all(text, {"rank " + std::to_string(rank) + " of " + std::to_string(size),
+                                    "rank 1 (pid " + std::to_string(ranks[kKilled]) + ") has ended"}));
   }
   EXPECT_LT(net::Clock::now() - killed, std::chrono::seconds(20));
   EXPECT_TRUE(names_in_shared_memory().empty());

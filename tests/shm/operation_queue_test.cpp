@@ -50,6 +50,49 @@ TEST(OperationQueue, RunsInTheCallersThreadWhatTheCallerWaitsFor) {
   }
 }
 
+/// Keeps the worker of a queue busy, and the queue itself free, so that who waits runs what it waits for.
+class BusyWorker {
+ public:
+  explicit BusyWorker(OperationQueue& queue) {
+    const auto entry = queue.add([this] { registered_.get_future().wait(); }, true);
+    queue.when_done(entry, [this, end = may_end_.get_future().share()](const std::exception_ptr&) {
+      busy_.set_value();
+      end.wait();
+    });
+    registered_.set_value();
+    busy_.get_future().wait();
+  }
+  ~BusyWorker() { may_end_.set_value(); }
+  BusyWorker(const BusyWorker&) = delete;
+  BusyWorker& operator=(const BusyWorker&) = delete;
+
+ private:
+  std::promise<void> registered_;
+  std::promise<void> busy_;
+  std::promise<void> may_end_;
+};
+
+/// Who waits may run what others have added, and its callback: that code does not wait for what it adds.
+TEST(OperationQueue, DoesNotTakeTheCodeThatItRunsForACallerThatWaits) {
+  OperationQueue queue;
+  const BusyWorker busy(queue);
+  const auto here = std::this_thread::get_id();
+  std::vector<bool> waits_in_body, waits_in_callback;
+  const auto look = [&] {
+    ASSERT_EQ(std::this_thread::get_id(), here);
+    waits_in_body.push_back(CallerWaits::now());
+  };
+  const auto others = queue.add(look, false);
+  queue.when_done(others,
+                  [&](const std::exception_ptr&) { waits_in_callback.push_back(CallerWaits::now()); });
+  const CallerWaits waits;
+  queue.wait(queue.add(look, false));
+  queue.run(look);
+  EXPECT_EQ(waits_in_body, std::vector<bool>(3, false));
+  EXPECT_EQ(waits_in_callback, std::vector<bool>{false});
+  EXPECT_TRUE(CallerWaits::now());
+}
+
 TEST(OperationQueue, RunsAtOnceBehindWhatWasAdded) {
   std::vector<int> order;
   OperationQueue queue;

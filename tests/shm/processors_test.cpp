@@ -39,6 +39,13 @@ TEST(Processors, GivesNoneWhereComputingNeedsThem) {
   EXPECT_TRUE(communication_cpus({{"ff.", 2}, {"100.", 1}}).empty());
 }
 
+TEST(Processors, AreListedForPeople) {
+  EXPECT_EQ(cpu_list("f."), "0-3");
+  EXPECT_EQ(cpu_list("10d."), "0,2-3,8");
+  EXPECT_EQ(cpu_list("0.8000000000000001."), "64,127");
+  EXPECT_EQ(cpu_list(""), "");
+}
+
 cpu_set_t cpus_of_the_worker(comm::OperationQueue& queue) {
   std::promise<cpu_set_t> seen;
   queue.add(
@@ -52,12 +59,21 @@ cpu_set_t cpus_of_the_worker(comm::OperationQueue& queue) {
   return seen.get_future().get();
 }
 
+/// The highest that this process may use.
+int last_cpu() {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  EXPECT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  int last = CPU_SETSIZE - 1;
+  while (last > 0 && !CPU_ISSET(last, &mine)) --last;
+  return last;
+}
+
 TEST(Processors, BindTheWorkerOfAQueue) {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
-  int last = CPU_SETSIZE - 1;
-  while (!CPU_ISSET(last, &mine)) --last;
+  const int last = last_cpu();
   comm::OperationQueue bound(last), anywhere;
   const cpu_set_t here = cpus_of_the_worker(bound);
   EXPECT_EQ(CPU_COUNT(&here), 1);
@@ -79,12 +95,27 @@ TEST(CommunicationAffinity, IsReadFromTheEnvironment) {
 }
 
 TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
-  testing::run_group(2, [](Group& group) {
+  const int cpu = last_cpu();
+  testing::run_group(2, [&](Group& group) {
     const Exchange& exchange = group.exchange();
-    EXPECT_EQ(comm::communication_cpu(std::vector{7, 9}, exchange), exchange.rank() == 0 ? 7 : 9);
+    const std::vector<int> setting = exchange.rank() == 0 ? std::vector{cpu, 65535} : std::vector{65535, cpu};
+    EXPECT_EQ(comm::communication_cpu(setting, exchange), cpu);
     EXPECT_EQ(comm::communication_cpu(std::vector<int>{}, exchange), -1);
     EXPECT_EQ(comm::communication_cpu(std::nullopt, exchange), exchange.communication_cpu());
-    EXPECT_THROW(comm::communication_cpu(std::vector{7}, exchange), UsageError);
+    EXPECT_THROW(comm::communication_cpu(std::vector{cpu}, exchange), UsageError);
+  });
+}
+
+/// No machine has that CPU, so that the system refuses it.
+TEST(CommunicationAffinity, SaysWhichCpuTheSystemRefuses) {
+  testing::run_group(1, [](Group& group) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(comm::communication_cpu(std::vector{65535}, group.exchange()), -1);
+    EXPECT_EQ(
+        ::testing::internal::GetCapturedStderr(),
+        "lockstep: warning: rank 0 of 1: LOCKSTEP_COMM_AFFINITY names CPU 65535 for this rank, which may "
+        "not use it (it may use " +
+            cpu_list(own_cpus()) + "): its communication thread is not bound\n");
   });
 }
 

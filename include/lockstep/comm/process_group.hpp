@@ -74,8 +74,8 @@ class ProcessGroup {
  public:
   /// Joins the world: connects to its store (hosting it on rank 0 where the launcher does not) and waits for
   /// every rank. A world of one needs no address and no network. *Collective*. Throws TimeoutError naming the
-  /// ranks that did not come within `join_timeout`, and CommunicationError when two processes claim one rank
-  /// or the ranks disagree on the size of the world.
+  /// ranks that did not come within `join_timeout`, and CommunicationError on every rank when two processes
+  /// claim one rank or the ranks disagree on the size of the world.
   static ProcessGroup init(const World& world, const ProcessGroupOptions& options = {});
 
   /// For programs that own their `main`: `size` ranks that share `store`; ranks may be threads of one
@@ -161,9 +161,9 @@ class ProcessGroup {
   // ---- Meeting
   // ----------------------------------------------------------------------------------------------------
 
-  /// Returns when every rank has called it. Goes through the store, so that it can say who is missing: after
-  /// `timeout` (the group's by default) it throws TimeoutError on every rank that waits, naming the ranks
-  /// that did not come. On a CUDA device it first waits for the work queued there. *Collective*.
+  /// Returns when every rank has called it. Throws TimeoutError naming the ranks that did not come within
+  /// `timeout` (the group's by default); CommunicationError within seconds when one of them cannot: it ended,
+  /// left, or is in a collective instead. On a CUDA device it first waits for what is queued. *Collective*.
   void barrier() const;
   void barrier(std::chrono::milliseconds timeout) const;
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <map>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "comm/shared_allocation.hpp"
@@ -60,12 +61,75 @@ TEST(SharedMemory, ReducesAsGlooDoesOnTwoRanks) {
   });
 }
 
+/// What rank 0 has received from anybody, by sender, in the order in which it came. Every other rank sends
+/// two.
+std::map<int, std::vector<at::Tensor>> from_anybody(const ProcessGroup& group, at::ScalarType dtype,
+                                                    std::int64_t count, int tag) {
+  std::map<int, std::vector<at::Tensor>> received;
+  const at::Tensor first = random_tensor(dtype, group.rank(), count);
+  if (group.rank() != 0) {
+    group.send(first, 0, tag);
+    group.send(first + 1, 0, tag);
+  }
+  for (int i = 0; group.rank() == 0 && i < 2 * (group.size() - 1); ++i) {
+    const at::Tensor place = at::zeros({count}, dtype);
+    received[group.recv_any_source(place, tag)].push_back(place);
+  }
+  return received;
+}
+
+TEST(SharedMemory, ReceivesFromAnySourceAsGlooDoes) {
+  run_both(4, [](const ProcessGroup& shared, const ProcessGroup& gloo) {
+    int tag = 0;
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong,
+                             at::kShort, at::kChar, at::kByte}) {
+      for (const std::int64_t count : {1, 1000, 300'001}) {
+        const auto ours = from_anybody(shared, dtype, count, ++tag);
+        const auto theirs = from_anybody(gloo, dtype, count, tag);
+        ASSERT_EQ(ours.size(), theirs.size());
+        for (const auto& [source, messages] : theirs) {
+          ASSERT_TRUE(ours.contains(source)) << source;
+          ASSERT_EQ(ours.at(source).size(), 2U);
+          ASSERT_EQ(messages.size(), 2U);
+          for (std::size_t i = 0; i < 2; ++i)
+            EXPECT_TRUE(at::equal(ours.at(source)[i], messages[i])) << dtype << ' ' << count << ' ' << source;
+        }
+      }
+    }
+  });
+}
+
 TEST(SharedMemory, IsWhatAGroupTakesByItself) {
   run_group(2, [](const ProcessGroup& group) {
     EXPECT_NE(comm::shared_heap_of(*group.c10d_process_group()), nullptr);
     EXPECT_EQ(group.c10d_process_group()->getBackend(at::kCPU)->getBackendName(), "shm");
   });
   EXPECT_EQ(comm_backend_from("shm"), CommBackend::shm);
+}
+
+/// What ProcessGroup does not call itself, but users of c10d do.
+TEST(SharedMemory, ServesUsersOfC10dWithListsOfTensors) {
+  run_group(3, [](const ProcessGroup& group) {
+    const auto c10d_group = group.c10d_process_group();
+    const auto own = [](int rank, int i) { return at::full({i + 2}, 10.0F * static_cast<float>(rank) + 1); };
+    std::vector<at::Tensor> inputs, outputs, gathered_inputs{own(group.rank(), 0), own(group.rank(), 1)};
+    std::vector<std::vector<at::Tensor>> gathered;
+    for (int r = 0; r < group.size(); ++r) {
+      inputs.push_back(at::full({r + 1}, group.rank()));
+      outputs.push_back(at::empty({group.rank() + 1}, at::kLong));
+      gathered.push_back({at::empty({2}), at::empty({3})});
+    }
+    c10d_group->alltoall(outputs, inputs)->wait();
+    c10d_group->allgather_coalesced(gathered, gathered_inputs)->wait();
+    for (int r = 0; r < group.size(); ++r) {
+      const auto place = static_cast<std::size_t>(r);
+      EXPECT_TRUE(at::equal(outputs[place], at::full({group.rank() + 1}, r)));
+      for (int i = 0; i < 2; ++i)
+        EXPECT_TRUE(at::equal(gathered[place][static_cast<std::size_t>(i)], own(r, i)));
+    }
+    inputs.pop_back();
+    EXPECT_THROW(c10d_group->alltoall(outputs, inputs), Error);
+  });
 }
 
 TEST(SharedMemory, CompletesFutures) {

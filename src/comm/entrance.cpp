@@ -1,0 +1,73 @@
+#include "entrance.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr const char* kCalledOff = "called_off";
+constexpr std::chrono::seconds kAtOnce{1};
+
+/// "pid 4711 on node0".
+std::string this_process() {
+  std::array<char, 256> name{};
+  const bool named = gethostname(name.data(), name.size() - 1) == 0;
+  return "pid " + std::to_string(getpid()) + " on " + (named ? name.data() : "an unnamed host");
+}
+
+/// Where rank 0 hosts the store, the others have a moment to read there why.
+[[noreturn]] void give_up(const Store& store, const Membership& members, const std::string& words) {
+  constexpr std::chrono::milliseconds kMoment{500};
+  if (members.rank == 0) store.wait("the end of a moment", kMoment);
+  throw CommunicationError(words);
+}
+
+[[noreturn]] void refuse(const Store& store, const Membership& members, const std::string& words) {
+  call_off(store, words);
+  give_up(store, members, words);
+}
+
+/// Whoever comes first says how large the group is.
+void check_size(const Store& store, const Membership& members) {
+  const std::string size = std::to_string(members.size());
+  const std::string rank = std::to_string(members.rank);
+  const std::string first = store.set_if_absent("world_size", size + " " + rank);
+  const auto gap = first.find(' ');
+  if (first.substr(0, gap) == size) return;
+  refuse(store, members,
+         "rank " + rank + " was started with a world of " + size + " ranks, but rank " +
+             first.substr(gap + 1) + " of the same job with a world of " + first.substr(0, gap) +
+             ": start all of them with the same WORLD_SIZE");
+}
+
+void claim_rank(const Store& store, const Membership& members) {
+  const std::string rank = std::to_string(members.rank);
+  if (store.add("claimed/" + rank, 1) == 1) return store.set("process/" + rank, this_process());
+  refuse(store, members,
+         "two processes claim rank " + rank + " of " + std::to_string(members.size()) + ": " +
+             store.get("process/" + rank, kAtOnce) + ", and " + this_process() +
+             ". Give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
+}
+
+}  // namespace
+
+StoreBarrier come_together(const Store& store, const Membership& members, std::chrono::milliseconds timeout) {
+  check_size(store, members);
+  claim_rank(store, members);
+  StoreBarrier meetings(store.with_prefix("join"), members);
+  meetings.arrive_and_wait(timeout);
+  if (!store.contains(kCalledOff)) return meetings;
+  give_up(store, members, members.who + ": the group cannot form: " + store.get(kCalledOff, kAtOnce));
+}
+
+/// The words first: who is let go looks for them.
+void call_off(const Store& store, const std::string& words) {
+  store.set(kCalledOff, words);
+  StoreBarrier::let_go(store.with_prefix("join"));
+}
+
+}  // namespace lockstep::comm
