@@ -8,6 +8,7 @@
 
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
+#include "peer_access.hpp"
 
 namespace lockstep {
 namespace comm {
@@ -64,6 +65,11 @@ int cuda_device_count() {
   if (!std::filesystem::exists("/dev/nvidiactl") && !std::filesystem::exists("/dev/dxg")) return 0;
   if (!std::filesystem::exists(comm::own_folder() / comm::kLibrary)) return 0;
   return comm::cuda_plugin().device_count();
+}
+
+std::string cuda_peer_access() {
+  const int count = cuda_device_count();
+  return count < 2 ? "" : comm::peer_access_text(count, comm::cuda_plugin().can_access_peer);
 }
 
 std::string nccl_version() { return cuda_device_count() == 0 ? "" : comm::cuda_plugin().nccl_version(); }

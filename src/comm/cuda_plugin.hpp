@@ -29,6 +29,8 @@ struct CudaPlugin {
   int (*device_count)();
   void (*set_device)(int index);
   void (*synchronize)(int index);
+  /// Whether one device reads and writes the other's memory directly (NVLink, PCIe).
+  bool (*can_access_peer)(int index, int peer);
   c10::intrusive_ptr<c10d::Backend> (*make_nccl_backend)(const NcclRequest& request);
   /// For a rank of `parent` that is not in the group that others split from it.
   void (*sit_out_split)(const c10::intrusive_ptr<c10d::Backend>& parent, int device_index);
@@ -38,7 +40,7 @@ struct CudaPlugin {
   void (*end_range)();
 };
 
-constexpr int kCudaPluginVersion = 2;
+constexpr int kCudaPluginVersion = 3;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Loads liblockstep_cuda.so (beside liblockstep.so) on the first call and keeps it.

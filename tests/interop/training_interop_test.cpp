@@ -94,9 +94,9 @@ TEST_F(TrainingInterop, PythonRunsUnderLockstep) {
 }
 
 /// Python has left a model, images and logits in the folder: expects that each rank of the C++ side gets the
-/// same logits, bit for bit, and that it saves the bytes that it loaded.
+/// same logits, bit for bit (where both multiply by MKL), and that it saves the bytes that it loaded.
 void expect_same_logits(const ScratchFolder& folder) {
-  run_under_lockstep(2, {LOCKSTEP_MODEL_PEER, folder.path()});
+  run_under_lockstep(2, {LOCKSTEP_MODEL_PEER, folder.path()}, {{"LOCKSTEP_ONEDNN_MATMUL", "0"}});
   const std::string python = read_file(folder.file("logits.safetensors"));
   ASSERT_GT(python.size(), 70000U);  // 1797 digits, 10 floats each.
   for (const char* name : {"logits.0.safetensors", "logits.1.safetensors"}) {

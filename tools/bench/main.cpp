@@ -25,7 +25,10 @@ void say(const ProcessGroup& group, const std::string& text) {
 /// What the figures depend on, beside the hardware.
 std::string surroundings(const ProcessGroup& group) {
   std::string text;
-  if (group.device().is_cuda()) text += "# NCCL " + nccl_version() + "\n";
+  if (group.device().is_cuda()) {
+    text += "# NCCL " + nccl_version() + "\n";
+    if (const auto peers = cuda_peer_access(); !peers.empty()) text += "# peer access: " + peers + "\n";
+  }
   for (const auto& [name, value] : process_environment()) {
     const bool counts =
         name.starts_with("NCCL_") || name.starts_with("TORCH_NCCL_") || name.starts_with("GLOO_");

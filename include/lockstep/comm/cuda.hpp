@@ -10,6 +10,11 @@ namespace lockstep {
 /// over in silence.
 int cuda_device_count();
 
+/// The pairs of CUDA devices of which each reaches the other's memory directly (peer to peer, by NVLink or
+/// PCIe): "all", "none", or "0-1, 2-3"; empty for fewer than two devices. Where devices do not, NCCL goes
+/// through the host's memory. *Local*, any thread. Throws as cuda_device_count().
+std::string cuda_peer_access();
+
 /// The version of NCCL, "2.28.9"; empty where there is no CUDA device. *Local*, any thread. Throws as
 /// cuda_device_count().
 std::string nccl_version();

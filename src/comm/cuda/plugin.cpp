@@ -22,6 +22,11 @@ void synchronize(int index) {
   c10::cuda::device_synchronize();
 }
 
+bool can_access_peer(int index, int peer) {
+  return at::cuda::canDeviceAccessPeer(static_cast<c10::DeviceIndex>(index),
+                                       static_cast<c10::DeviceIndex>(peer));
+}
+
 c10d::ProcessGroupNCCL& nccl(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return dynamic_cast<c10d::ProcessGroupNCCL&>(*backend);
 }
@@ -67,6 +72,7 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .device_count = &device_count,
                                  .set_device = &set_device,
                                  .synchronize = &synchronize,
+                                 .can_access_peer = &can_access_peer,
                                  .make_nccl_backend = &make_nccl_backend,
                                  .sit_out_split = &sit_out_split,
                                  .nccl_version = &nccl_version,
