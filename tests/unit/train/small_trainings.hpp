@@ -77,6 +77,13 @@ struct Outcome {
 };
 
 /// Trains on so many ranks, as threads; rank 0's outcome.
+inline Outcome outcome_of(Trainer& trainer, const TrainOutput& output) {
+  Outcome outcome{output, trainer.state(), {}};
+  for (const auto& entry : trainer.model().parameters())
+    outcome.weights.push_back(entry.tensor.detach().clone());
+  return outcome;
+}
+
 inline Outcome train_on(int ranks, const TrainingArguments& args,
                         const std::function<TrainerParts(const Accelerator&)>& parts) {
   Outcome outcome;
@@ -85,13 +92,23 @@ inline Outcome train_on(int ranks, const TrainingArguments& args,
       [&](const Accelerator& accelerator) {
         Trainer trainer(accelerator, args, parts(accelerator));
         const TrainOutput output = trainer.train();
-        if (!accelerator.is_main_process()) return;
-        outcome = {output, trainer.state(), {}};
-        for (const auto& entry : trainer.model().parameters())
-          outcome.weights.push_back(entry.tensor.detach().clone());
+        if (accelerator.is_main_process()) outcome = outcome_of(trainer, output);
       },
       accelerator_options(args));
   return outcome;
+}
+
+inline TrainerParts plain_parts() {
+  return {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
+}
+
+/// Of plain_parts(); as if a signal came after step `stop_at`.
+inline Outcome train_plainly(int ranks, const TrainingArguments& args, std::int64_t stop_at = 0) {
+  return train_on(ranks, args, [&](const Accelerator&) {
+    TrainerParts parts = plain_parts();
+    if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
+    return parts;
+  });
 }
 
 inline void expect_same(const Outcome& one, const Outcome& other) {

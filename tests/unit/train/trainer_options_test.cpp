@@ -20,17 +20,10 @@ using testing::small_model;
 using testing::StopAt;
 using testing::TemporaryFolder;
 using testing::train_on;
+using testing::train_plainly;
 
 class Ranks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Trainer, Ranks, ::testing::Values(1, 2));
-
-Outcome train_plainly(int ranks, const TrainingArguments& args, std::int64_t stop_at = 0) {
-  return train_on(ranks, args, [&](const Accelerator&) {
-    TrainerParts parts{.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
-    if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
-    return parts;
-  });
-}
 
 TEST_P(Ranks, TrainEvaluateAndGoOnInBfloat16) {
   const TemporaryFolder folder;

@@ -15,6 +15,7 @@ namespace {
 using testing::arguments;
 using testing::expect_same;
 using testing::Outcome;
+using testing::outcome_of;
 using testing::samples;
 using testing::small_model;
 using testing::StopAt;
@@ -38,10 +39,7 @@ Outcome train_as(int ranks, const TrainingArguments& args, const TrainerParts& m
         Own trainer(accelerator, args, parts);
         const TrainOutput output = trainer.train();
         if (look) look(trainer);
-        if (!accelerator.is_main_process()) return;
-        outcome = {output, trainer.state(), {}};
-        for (const auto& entry : trainer.model().parameters())
-          outcome.weights.push_back(entry.tensor.detach().clone());
+        if (accelerator.is_main_process()) outcome = outcome_of(trainer, output);
       },
       accelerator_options(args));
   return outcome;

@@ -15,35 +15,24 @@ namespace {
 namespace fs = std::filesystem;
 using testing::arguments;
 using testing::Outcome;
+using testing::plain_parts;
 using testing::samples;
-using testing::small_model;
 using testing::StopAt;
 using testing::TemporaryFolder;
 using testing::train_on;
-
-TrainerParts plain_parts() {
-  return {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
-}
-
-Outcome train_switched(int ranks, const TrainingArguments& args, std::int64_t stop_at = 0) {
-  return train_on(ranks, args, [&](const Accelerator&) {
-    TrainerParts parts = plain_parts();
-    if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
-    return parts;
-  });
-}
+using testing::train_plainly;
 
 TEST(Switches, EvaluateInHalfWidthOutsideOfTrainings) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.device = "cpu";
   args.eval_strategy = "epoch";
-  const Outcome plain = train_switched(1, args);
+  const Outcome plain = train_plainly(1, args);
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     args.bf16_full_eval = type == at::kBFloat16;
     args.fp16_full_eval = type == at::kHalf;
     args.output_dir = folder / at::toString(type);
-    EXPECT_EQ(train_switched(1, args).logged("eval_loss"), plain.logged("eval_loss"));
+    EXPECT_EQ(train_plainly(1, args).logged("eval_loss"), plain.logged("eval_loss"));
     Trainer trainer(args, plain_parts());
     const at::Tensor weight = trainer.model().parameters()[0].tensor;
     const at::Tensor before = weight.clone();
@@ -74,17 +63,17 @@ TEST_P(SwitchedRanks, LimitBatches) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.gradient_accumulation_steps = 1;
-  EXPECT_EQ(train_switched(GetParam(), args).output.global_step, GetParam() == 1 ? 33 : 18);
+  EXPECT_EQ(train_plainly(GetParam(), args).output.global_step, GetParam() == 1 ? 33 : 18);
   EXPECT_EQ(predicted_rows(GetParam(), args), 20);
   args.limit_train_batches = 2;
   args.limit_eval_batches = 3;
-  EXPECT_EQ(train_switched(GetParam(), args).output.global_step, 3 * 2);
+  EXPECT_EQ(train_plainly(GetParam(), args).output.global_step, 3 * 2);
   EXPECT_EQ(predicted_rows(GetParam(), args), 3 * 3 * GetParam());
   args.split_batches = true;
-  EXPECT_EQ(train_switched(GetParam(), args).output.global_step, 3 * 2);
+  EXPECT_EQ(train_plainly(GetParam(), args).output.global_step, 3 * 2);
   args.split_batches = false;
   args.fast_dev_run = 1;
-  EXPECT_EQ(train_switched(GetParam(), args).output.global_step, 1);
+  EXPECT_EQ(train_plainly(GetParam(), args).output.global_step, 1);
   EXPECT_EQ(predicted_rows(GetParam(), args), 3 * GetParam());
 }
 
@@ -321,7 +310,7 @@ TEST(Switches, TellWhereTheLogsGo) {
   args.max_steps = 2;
   args.report_to = {"jsonl"};
   args.logging_dir = folder / "logs";
-  train_switched(1, args);
+  train_plainly(1, args);
   EXPECT_TRUE(fs::exists(folder / "logs" / "metrics.jsonl"));
   EXPECT_FALSE(fs::exists(fs::path(args.output_dir) / "runs"));
 }
