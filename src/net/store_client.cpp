@@ -184,26 +184,30 @@ bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) 
   const Deadline late = std::max(deadline, Clock::now() + kForTheRequest);
   return ask(request, late, [&](ReplyReader& reply) {
     if (await_ready(socket_.get(), POLLIN, deadline)) return reply.byte() == kWaitEnded;
-    take_wait_back();
-    return false;
+    return take_wait_back();
   });
 }
 
-/// Nobody waits for what the store says to that: it may be out of reach.
-void StoreClient::take_wait_back() {
-  constexpr std::chrono::seconds kToSend{5};
+/// True when it ended just before: a short wait may be over sooner than the store has answered. Little time
+/// is spent on what the store says to that, for it may be out of reach.
+bool StoreClient::take_wait_back() {
+  constexpr std::chrono::seconds kForAllOfIt{5};
+  constexpr std::chrono::milliseconds kMoment{500};
   const char request = static_cast<char>(QueryType::cancel_wait);
-  send_all(socket_.get(), {&request, 1}, Clock::now() + kToSend);
+  send_all(socket_.get(), {&request, 1}, Clock::now() + kForAllOfIt);
   wait_is_taken_back_ = true;
+  return await_ready(socket_.get(), POLLIN, Clock::now() + kMoment) && settle(Clock::now() + kForAllOfIt);
 }
 
-/// Hears the store on a wait that was taken back, which may have ended just before.
-void StoreClient::settle(Deadline deadline) {
-  if (!wait_is_taken_back_) return;
+/// Hears the store on a wait that was taken back; true when it had ended before.
+bool StoreClient::settle(Deadline deadline) {
+  if (!wait_is_taken_back_) return false;
   char said = kWaitCancelled;
   receive_exactly(socket_.get(), &said, 1, deadline);
-  if (said != kWaitCancelled) receive_exactly(socket_.get(), &said, 1, deadline);
+  const bool ended = said != kWaitCancelled;
+  if (ended) receive_exactly(socket_.get(), &said, 1, deadline);
   wait_is_taken_back_ = false;
+  return ended;
 }
 
 std::int64_t StoreClient::count(Deadline deadline) {

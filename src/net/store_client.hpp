@@ -86,8 +86,8 @@ class StoreClient {
   template <class Read>
   auto ask(const Writer& request, Deadline deadline, Read&& read);
   void tell(const Writer& request, Deadline deadline);
-  void take_wait_back();
-  void settle(Deadline deadline);
+  bool take_wait_back();
+  bool settle(Deadline deadline);
   void check_open() const;
 
   FileDescriptor socket_;

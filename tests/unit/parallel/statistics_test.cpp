@@ -46,7 +46,7 @@ TEST(Statistics, SayWhatWasSentAndHowLongItTook) {
     if (group.rank() == 0) {
       EXPECT_GT(found.exposed(), 10);  // It waits for the other, which sleeps.
     } else {
-      EXPECT_GE(found.compute, 20);
+      EXPECT_GT(found.compute, 10);  // It sleeps for 20.
     }
     EXPECT_TRUE(
         contains_all(found.to_text(), {"5 steps, 4225 parameters", "4 buckets, in order of arrival"}));
