@@ -1,10 +1,7 @@
 #include "entrance.hpp"
 
-#include <unistd.h>
-
-#include <array>
-
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/process_identity.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -13,10 +10,10 @@ constexpr const char* kCalledOff = "called_off";
 constexpr std::chrono::seconds kAtOnce{1};
 
 /// "pid 4711 on node0".
-std::string this_process() {
-  std::array<char, 256> name{};
-  const bool named = gethostname(name.data(), name.size() - 1) == 0;
-  return "pid " + std::to_string(getpid()) + " on " + (named ? name.data() : "an unnamed host");
+std::string own_words() {
+  const ProcessIdentity process = this_process();
+  return "pid " + std::to_string(process.pid) + " on " +
+         (process.host.empty() ? "an unnamed host" : process.host);
 }
 
 /// Where rank 0 hosts the store, the others have a moment to read there why.
@@ -46,10 +43,10 @@ void check_size(const Store& store, const Membership& members) {
 
 void claim_rank(const Store& store, const Membership& members) {
   const std::string rank = std::to_string(members.rank);
-  if (store.add("claimed/" + rank, 1) == 1) return store.set("process/" + rank, this_process());
+  if (store.add("claimed/" + rank, 1) == 1) return store.set("process/" + rank, own_words());
   refuse(store, members,
          "two processes claim rank " + rank + " of " + std::to_string(members.size()) + ": " +
-             store.get("process/" + rank, kAtOnce) + ", and " + this_process() +
+             store.get("process/" + rank, kAtOnce) + ", and " + own_words() +
              ". Give each its own RANK, or use another MASTER_PORT if they belong to two jobs");
 }
 
