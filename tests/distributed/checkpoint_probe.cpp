@@ -79,6 +79,13 @@ void plan_kill(const Accelerator& accelerator, const Options& options) {
   }).detach();
 }
 
+/// A fast machine may reach the end before the kill: it comes all the same, so that every run has all of
+/// them.
+void await_kill(const Accelerator& accelerator, const Options& options) {
+  if (accelerator.world().restart_count >= options.kills) return;
+  std::this_thread::sleep_for(milliseconds(options.latest_kill));
+}
+
 class Losses {
  public:
   Losses(const std::string& folder, int rank)
@@ -152,6 +159,7 @@ int run(const Options& options) {
       }
     }
   }
+  await_kill(accelerator, options);
   accelerator.save_state(options.out + "/final", {.step = checkpoints.step()});
   return 0;
 }

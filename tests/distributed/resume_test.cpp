@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Seed, TenKills, ::testing::Range(1, is_long() ? 13 : 4)
 TEST_P(TenKills, LeaveNoTraceInTheTraining) {
   const TemporaryFolder folder;
   const Finished job =
-      run_probe_in(folder, 2, {"--kills", "10", "--seed", std::to_string(GetParam()), "--step-time", "5"},
+      run_probe_in(folder, 2, {"--kills", "10", "--seed", std::to_string(GetParam()), "--step-time", "8"},
                    {"--max-restarts", "10", "--restart-backoff", "0"});
   EXPECT_EQ(job.status, 0) << job.err;
   EXPECT_EQ(count_lines_with(job.err, "FAILED: rank "), 10) << job.err;
