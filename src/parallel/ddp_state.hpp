@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bucket_pipeline.hpp"
+#include "bucket_tuner.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "plain_mean.hpp"
@@ -29,6 +30,8 @@ struct DdpState {
   /// The pipeline, which from now on stands between the reducer and the other ranks.
   parallel::BucketPipeline& need_pipeline();
   void rebuild_buckets();
+  /// At the begin of each synchronised step outside a join. *Collective*.
+  void tune_buckets();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
 
@@ -43,9 +46,11 @@ struct DdpState {
   std::shared_ptr<parallel::BucketPipeline> pipeline;  // Null where the reducer averages by itself.
   std::shared_ptr<parallel::PlainMean> mean;           // What the pipeline does without a hook.
   parallel::StepWatch watch;
-  std::optional<trace::Range> forward;  // While one runs.
+  std::unique_ptr<parallel::BucketTuner> tuner;  // Null where the sizes of buckets are settled.
+  std::optional<trace::Range> forward;           // While one runs.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
+  bool buckets_are_measured = false;
   bool has_buffers = false;
   bool synchronise = true;      // Off inside no_sync().
   bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.

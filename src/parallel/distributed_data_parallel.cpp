@@ -125,6 +125,17 @@ void DdpState::rebuild_buckets() {
   if (reducer->rebuild_buckets() && pipeline != nullptr) pipeline->hook().buckets_changed();
 }
 
+void DdpState::tune_buckets() {
+  if (tuner == nullptr || !reducer->has_rebuilt_buckets()) return;
+  auto layout = tuner->step();
+  if (!tuner->is_done()) return;
+  tuner.reset();
+  if (!layout) return;
+  install_reducer(std::move(*layout));
+  reducer->keep_buckets();
+  buckets_are_measured = true;
+}
+
 void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
   if (named.empty()) return;
   const at::NoGradGuard no_grad;
@@ -153,6 +164,10 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   state_->broadcast(without_repeats(parameters), 0);
   if (options.broadcast_buffers) state_->broadcast(without_repeats(buffers), 0);
   state_->install_reducer(parallel::first_buckets(state_->parameters, options));
+  if (parallel::sizes_are_measured(state_->parameters, group, options)) {
+    state_->tuner = std::make_unique<parallel::BucketTuner>(state_->parameters, group,
+                                                            parallel::most_bucket_bytes(options));
+  }
   if (options.non_finite_gradients == NonFiniteGradients::ignore) return;
   state_->need_pipeline().set_check(
       std::make_unique<parallel::GradientCheck>(group, state_->parameters, options.non_finite_gradients));
@@ -181,6 +196,11 @@ void DistributedDataParallelBase::set_bucket_layout(const BucketLayout& layout) 
   if (state_->reducer == nullptr) return;
   parallel::check_layout(layout, state_->parameters.size());
   state_->install_reducer(layout);
+  // Measured again, the buckets could be others, and the sums too.
+  const bool is_first = layout == parallel::first_buckets(state_->parameters, state_->options);
+  if (state_->tuner == nullptr || is_first || !parallel::sums_depend_on_buckets(state_->group)) return;
+  state_->tuner.reset();
+  state_->reducer->keep_buckets();
 }
 
 void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
@@ -191,6 +211,8 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
   }
   if (state_->reducer == nullptr) return;
   parallel::check_same_hook(state_->group, hook->name());
+  // Hooks may keep something for each bucket.
+  state_->tuner.reset();
   state_->need_pipeline().set_hook(std::move(hook));
 }
 
@@ -215,6 +237,7 @@ DdpStatistics DistributedDataParallelBase::statistics() const {
   result.bucket_bytes = state_->logger->get_bucket_sizes();
   for (const auto bytes : result.bucket_bytes) result.gradient_bytes += bytes;
   result.buckets_rebuilt = state_->reducer->has_rebuilt_buckets();
+  result.buckets_measured = state_->buckets_are_measured;
   state_->watch.add_to(result);
   return result;
 }
@@ -232,6 +255,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   try {
     if (state.synchronises()) {
       state.watch.step(state.reducer->times(), !state.join);
+      if (!state.join) state.tune_buckets();
       state.reducer->prepare_for_forward();
     }
     if (state.join) parallel::meet_joined_ranks(state);
