@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "all_reduces_now.hpp"
+#include "flat_tensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "observed_backend.hpp"
 #include "operation_queue.hpp"
@@ -311,9 +312,9 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
 
 WorkPointer ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   if (memory_.flat) return memory_.flat->alltoall(outputs, inputs, options);
-  const auto dtype = elements_of("all_to_all", inputs.at(0)).dtype;
-  const auto from = parts_of(inputs, inputs.at(0).scalar_type(), getSize());
-  const auto to = parts_of(outputs, inputs.at(0).scalar_type(), getSize());
+  check_lists(outputs, inputs, getSize());
+  const auto dtype = elements_of("all_to_all", inputs.front()).dtype;
+  const auto from = parts_of(inputs), to = parts_of(outputs);
   return queue(OpType::ALLTOALL, kUrgentBytes, outputs, [=, group = memory_.group](shm::Carrier&) {
     shm::all_to_all(group->exchange(), from.places, to.places, dtype);
   });

@@ -97,17 +97,10 @@ Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_
   return parts;
 }
 
-Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors, at::ScalarType dtype, int count) {
-  if (tensors.size() != static_cast<std::size_t>(count)) {
-    throw UsageError("all_to_all: expected one tensor for each of " + std::to_string(count) +
-                     " ranks, but got " + std::to_string(tensors.size()));
-  }
+Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors) {
   Held<shm::Part> parts{tensors, {}};
-  for (const auto& tensor : tensors) {
-    const auto elements = elements_of("all_to_all", tensor);
-    if (tensor.scalar_type() != dtype) throw UsageError("all_to_all: all tensors must be of one dtype");
-    parts.places.push_back({tensor.data_ptr(), elements.count});
-  }
+  for (const auto& tensor : tensors)
+    parts.places.push_back({tensor.data_ptr(), elements_of("all_to_all", tensor).count});
   return parts;
 }
 

@@ -31,7 +31,7 @@ std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int 
 /// For all_to_all. Throws UsageError where they do not add up to it.
 Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count);
 
-/// The memory of `count` tensors of any sizes and one dtype, for all_to_all. Throws UsageError.
-Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors, at::ScalarType dtype, int count);
+/// The memory of tensors of any sizes, for all_to_all. Throws UsageError.
+Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors);
 
 }  // namespace lockstep::comm
