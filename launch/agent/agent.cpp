@@ -9,8 +9,8 @@
 
 #include "coordination/channel.hpp"
 #include "coordination/rank_messages.hpp"
+#include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/host_name.hpp"
 #include "process/time_text.hpp"
 #include "process/worker_process.hpp"
 #include "report/error_file.hpp"

@@ -6,11 +6,11 @@
 #include "coordination/hosted_leader.hpp"
 #include "coordination/joining_leader.hpp"
 #include "coordination/python_leader.hpp"
+#include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/resolve.hpp"
 #include "net/server.hpp"
 #include "net/socket.hpp"
-#include "process/host_name.hpp"
 
 namespace lockstep::launch {
 namespace {

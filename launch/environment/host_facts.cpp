@@ -15,8 +15,8 @@
 #include <sstream>
 #include <thread>
 
+#include "core/host_name.hpp"
 #include "process/cpu_list.hpp"
-#include "process/host_name.hpp"
 #include "process/topology.hpp"
 
 namespace lockstep::launch {

@@ -65,27 +65,12 @@ bool take_range(std::string_view& text, CpuSet& cpus) {
   return last.has_value();
 }
 
-std::string range_text(int first, int last) {
-  return std::to_string(first) + (first == last ? "" : "-" + std::to_string(last));
-}
-
 }  // namespace
 
 CpuSet parse_cpu_list(const std::string& text) {
   CpuSet cpus;
   for (std::string_view rest = text; take_range(rest, cpus) && rest.starts_with(',');) rest.remove_prefix(1);
   return cpus;
-}
-
-std::string cpu_list_text(const CpuSet& cpus) {
-  std::string text;
-  for (auto at = cpus.begin(); at != cpus.end();) {
-    const int first = *at;
-    int last = first;
-    for (++at; at != cpus.end() && *at == last + 1; ++at) last = *at;
-    text += (text.empty() ? "" : ",") + range_text(first, last);
-  }
-  return text;
 }
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right) {

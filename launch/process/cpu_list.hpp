@@ -3,6 +3,8 @@
 #include <set>
 #include <string>
 
+#include "core/cpu_list.hpp"
+
 namespace lockstep::launch {
 
 /// Numbers of CPUs, or of NUMA nodes.
@@ -11,9 +13,6 @@ using CpuSet = std::set<int>;
 /// Reads the kernel's form, "0-2,4,6-7". What is no such list gives the numbers before the mistake: these
 /// texts come from the kernel. Never more than 65,536 numbers. *Local*.
 CpuSet parse_cpu_list(const std::string& text);
-
-/// The kernel's form: "0-2,4,6-7". *Local*.
-std::string cpu_list_text(const CpuSet& cpus);
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right);
 

@@ -3,13 +3,13 @@
 #include <csignal>
 #include <ostream>
 
+#include "core/host_name.hpp"
 #include "lockstep/core/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/prepare.hpp"
 #include "lockstep/core/staging.hpp"
 #include "lockstep/core/stop_signals.hpp"
-#include "process/host_name.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "../core/host_name.hpp"
 #include "flight_recorder.hpp"
 
 namespace lockstep::comm {
@@ -71,12 +72,6 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
   entry["time_discovered_completed_ns"] = record.finished + offset;
   entry["duration_ms"] = static_cast<double>(record.finished - record.created) / 1e6;
   return entry;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "list_all_to_all.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -83,6 +84,9 @@ class GuardedGloo final : public c10d::ProcessGroupGloo {
                             std::vector<std::int64_t>& input_splits,
                             const c10d::AllToAllOptions& options) override {
     return guarded([&] { return Base::alltoall_base(output, input, output_splits, input_splits, options); });
+  }
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    return list_all_to_all(*this, outputs, inputs, options);  // c10d's Gloo has none.
   }
   WorkPointer send(Tensors& tensors, int destination, int tag) override {
     return guarded([&] { return Base::send(tensors, destination, tag); });

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "all_reduces_now.hpp"
+#include "flat_tensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "observed_backend.hpp"
 #include "operation_queue.hpp"
@@ -47,7 +48,7 @@ shm::Reduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
-shm::ConstBuffers constant(const std::vector<void*>& buffers) { return {buffers.data(), buffers.size()}; }
+shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
 
 class ShmBackend final : public c10d::Backend, public AllReducesNow {
  public:
@@ -101,7 +102,7 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
     if (!fallback_) fallback_ = memory_.make_fallback();
     return *fallback_;
   }
-  /// Queues `body(carrier)`; the tensors that it uses live as long as it does.
+  /// Queues `body(carrier)`, which holds the tensors that it uses until it has run.
   template <class Body>
   WorkPointer queue(OpType type, std::size_t bytes, Tensors outputs, Body body);
   WorkPointer receive(OpType type, const at::Tensor& tensor, int source, int tag);
@@ -175,12 +176,9 @@ WorkPointer ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opti
 WorkPointer ShmBackend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
   const at::Tensor& input = single("all_gather", inputs);
   const Elements elements = elements_of("all_gather", input);
-  const Tensors& list = outputs.at(0);
-  const auto buffers = memory_of("all_gather", list, elements);
-  return queue(OpType::ALLGATHER, elements.bytes(), list, [=](shm::Carrier& carrier) {
-    carrier.all_gather(input.data_ptr(), buffers, elements);
-    static_cast<void>(list);
-  });
+  const auto held = memory_of("all_gather", outputs.at(0), elements);
+  return queue(OpType::ALLGATHER, elements.bytes(), held.tensors,
+               [=](shm::Carrier& carrier) { carrier.all_gather(input.data_ptr(), held.places, elements); });
 }
 
 /// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
@@ -189,12 +187,11 @@ WorkPointer ShmBackend::allgather_coalesced(TensorLists& outputs, Tensors& input
   std::vector<std::function<void(shm::Carrier&)>> bodies;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Elements elements = elements_of("all_gather_coalesced", inputs[i]);
-    Tensors places;
-    for (const auto& of_rank : outputs) places.push_back(of_rank.at(i));
-    const auto buffers = memory_of("all_gather_coalesced", places, elements);
-    bodies.push_back([=, input = inputs[i]](shm::Carrier& carrier) {
-      carrier.all_gather(input.data_ptr(), buffers, elements);
-      static_cast<void>(places);
+    Tensors list;
+    for (const auto& of_rank : outputs) list.push_back(of_rank.at(i));
+    bodies.push_back([=, input = inputs[i],
+                      held = memory_of("all_gather_coalesced", list, elements)](shm::Carrier& carrier) {
+      carrier.all_gather(input.data_ptr(), held.places, elements);
     });
   }
   return queue(OpType::ALLGATHER_COALESCED, kUrgentBytes, {}, [bodies](shm::Carrier& carrier) {
@@ -241,12 +238,10 @@ WorkPointer ShmBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d
   if (memory_.flat) return memory_.flat->gather(outputs, inputs, options);
   const at::Tensor& input = single("gather", inputs);
   const Elements elements = elements_of("gather", input);
-  const Tensors list = outputs.empty() ? Tensors{} : outputs.at(0);
-  const auto buffers = memory_of("gather", list, elements);
+  const auto held = memory_of("gather", outputs.empty() ? Tensors{} : outputs.at(0), elements);
   const int root = static_cast<int>(options.rootRank);
-  return queue(OpType::GATHER, elements.bytes(), list, [=, group = memory_.group](shm::Carrier&) {
-    shm::gather(group->exchange(), input.data_ptr(), buffers, elements, root);
-    static_cast<void>(list);
+  return queue(OpType::GATHER, elements.bytes(), held.tensors, [=, group = memory_.group](shm::Carrier&) {
+    shm::gather(group->exchange(), input.data_ptr(), held.places, elements, root);
   });
 }
 
@@ -254,12 +249,10 @@ WorkPointer ShmBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10
   if (memory_.flat) return memory_.flat->scatter(outputs, inputs, options);
   const at::Tensor& output = single("scatter", outputs);
   const Elements elements = elements_of("scatter", output);
-  const Tensors list = inputs.empty() ? Tensors{} : inputs.at(0);
-  const auto buffers = memory_of("scatter", list, elements);
+  const auto held = memory_of("scatter", inputs.empty() ? Tensors{} : inputs.at(0), elements);
   const int root = static_cast<int>(options.rootRank);
   return queue(OpType::SCATTER, elements.bytes(), outputs, [=, group = memory_.group](shm::Carrier&) {
-    shm::scatter(group->exchange(), constant(buffers), output.data_ptr(), elements, root);
-    static_cast<void>(list);
+    shm::scatter(group->exchange(), constant(held.places), output.data_ptr(), elements, root);
   });
 }
 
@@ -267,12 +260,10 @@ WorkPointer ShmBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                        const c10d::ReduceScatterOptions& options) {
   const at::Tensor& output = single("reduce_scatter", outputs);
   const Elements elements = elements_of("reduce_scatter", output);
-  const Tensors& list = inputs.at(0);
-  const auto buffers = memory_of("reduce_scatter", list, elements);
+  const auto held = memory_of("reduce_scatter", inputs.at(0), elements);
   const auto reduction = reduction_of(options.reduceOp);
   return queue(OpType::REDUCE_SCATTER, elements.bytes(), outputs, [=](shm::Carrier& carrier) {
-    carrier.reduce_scatter(constant(buffers), output.data_ptr(), elements, reduction);
-    static_cast<void>(list);
+    carrier.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);
   });
 }
 
@@ -285,8 +276,8 @@ std::function<void(shm::Carrier&)> ShmBackend::reduce_into(const at::Tensor& out
         "reduce_scatter_tensor: the input must be of the output's dtype and as large as all outputs");
   }
   return [=, reduction = reduction_of(op), size = getSize()](shm::Carrier& carrier) {
-    const auto buffers = pieces_of(input, elements, size);
-    carrier.reduce_scatter(constant(buffers), output.data_ptr(), elements, reduction);
+    const auto places = pieces_of(input, elements, size);
+    carrier.reduce_scatter(constant(places), output.data_ptr(), elements, reduction);
   };
 }
 
@@ -312,35 +303,21 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   if (input.scalar_type() != output.scalar_type()) {
     throw UsageError("all_to_all: the output must be of the input's dtype");
   }
-  const auto outputs = parts_of(output, output_splits, getSize());
-  const auto inputs = parts_of(input, input_splits, getSize());
-  return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output},
-               [=, group = memory_.group, held = input, held_too = output](shm::Carrier&) {
-                 shm::all_to_all(group->exchange(), inputs, outputs, dtype);
-                 static_cast<void>(held), static_cast<void>(held_too);
-               });
+  const auto to = parts_of(output, output_splits, getSize());
+  const auto from = parts_of(input, input_splits, getSize());
+  return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output}, [=, group = memory_.group](shm::Carrier&) {
+    shm::all_to_all(group->exchange(), from.places, to.places, dtype);
+  });
 }
 
 WorkPointer ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   if (memory_.flat) return memory_.flat->alltoall(outputs, inputs, options);
-  const auto parts = [&](const Tensors& tensors) {
-    std::vector<shm::Part> list;
-    for (const auto& tensor : tensors) {
-      const Elements elements = elements_of("all_to_all", tensor);
-      if (tensor.scalar_type() != inputs.at(0).scalar_type())
-        throw UsageError("all_to_all: all tensors must be of one dtype");
-      list.push_back({tensor.data_ptr(), elements.count});
-    }
-    if (list.size() == static_cast<std::size_t>(getSize())) return list;
-    throw UsageError("all_to_all: expected one tensor for each rank, but got " + std::to_string(list.size()));
-  };
-  const auto dtype = elements_of("all_to_all", inputs.at(0)).dtype;
-  return queue(OpType::ALLTOALL, kUrgentBytes, outputs,
-               [from = parts(inputs), to = parts(outputs), dtype, group = memory_.group, held = inputs,
-                held_too = outputs](shm::Carrier&) {
-                 shm::all_to_all(group->exchange(), from, to, dtype);
-                 static_cast<void>(held), static_cast<void>(held_too);
-               });
+  check_lists(outputs, inputs, getSize());
+  const auto dtype = elements_of("all_to_all", inputs.front()).dtype;
+  const auto from = parts_of(inputs), to = parts_of(outputs);
+  return queue(OpType::ALLTOALL, kUrgentBytes, outputs, [=, group = memory_.group](shm::Carrier&) {
+    shm::all_to_all(group->exchange(), from.places, to.places, dtype);
+  });
 }
 
 WorkPointer ShmBackend::barrier(const c10d::BarrierOptions&) {

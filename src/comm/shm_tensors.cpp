@@ -53,9 +53,8 @@ const at::Tensor& single(const char* operation, const std::vector<at::Tensor>& t
                    std::to_string(tensors.size()));
 }
 
-std::vector<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors,
-                             shm::Elements elements) {
-  std::vector<void*> memory;
+Held<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors, shm::Elements elements) {
+  Held<void*> memory{tensors, {}};
   for (const auto& tensor : tensors) {
     const auto found = elements_of(operation, tensor);
     if (found.dtype != elements.dtype || found.count != elements.count) {
@@ -63,7 +62,7 @@ std::vector<void*> memory_of(const char* operation, const std::vector<at::Tensor
                        " elements of " + shm::name_of(elements.dtype) + ", but one has " +
                        std::to_string(found.count) + " of " + shm::name_of(found.dtype));
     }
-    memory.push_back(tensor.data_ptr());
+    memory.places.push_back(tensor.data_ptr());
   }
   return memory;
 }
@@ -75,8 +74,7 @@ std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int 
   return memory;
 }
 
-std::vector<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
-                                int count) {
+Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count) {
   const auto elements = elements_of("all_to_all", tensor);
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   std::vector<std::int64_t> lengths = splits;
@@ -89,13 +87,20 @@ std::vector<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std:
                      "; without split sizes that must be a multiple of the number of ranks");
   }
   const std::size_t row = rows == 0 ? 0 : elements.count / static_cast<std::size_t>(rows);
-  std::vector<shm::Part> parts;
+  Held<shm::Part> parts{{tensor}, {}};
   auto* next = static_cast<std::byte*>(tensor.data_ptr());
   for (const auto length : lengths) {
     const std::size_t part = static_cast<std::size_t>(length) * row;
-    parts.push_back({next, part});
+    parts.places.push_back({next, part});
     next += part * shm::size_of(elements.dtype);
   }
+  return parts;
+}
+
+Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors) {
+  Held<shm::Part> parts{tensors, {}};
+  for (const auto& tensor : tensors)
+    parts.places.push_back({tensor.data_ptr(), elements_of("all_to_all", tensor).count});
   return parts;
 }
 

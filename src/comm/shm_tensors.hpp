@@ -8,6 +8,13 @@
 
 namespace lockstep::comm {
 
+/// Places in the memory of tensors, which lives as long as this does.
+template <class Place>
+struct Held {
+  std::vector<at::Tensor> tensors;
+  std::vector<Place> places;
+};
+
 /// How shared memory sees a tensor. Throws UsageError unless it is dense memory of the CPU in one piece.
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
 
@@ -15,13 +22,16 @@ shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
 const at::Tensor& single(const char* operation, const std::vector<at::Tensor>& tensors);
 
 /// The memory of tensors that all look like `elements`. Throws UsageError naming the first that does not.
-std::vector<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors,
-                             shm::Elements elements);
+Held<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors, shm::Elements elements);
 
-/// `count` pieces of equal length that lie one after the other in a tensor.
+/// `count` pieces of equal length that lie one after the other in a tensor, which has to outlive them.
 std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int count);
 
 /// The pieces that `splits` (or equal parts, when it is empty) cut the first dimension into.
-std::vector<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count);
+/// For all_to_all. Throws UsageError where they do not add up to it.
+Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count);
+
+/// The memory of tensors of any sizes, for all_to_all. Throws UsageError.
+Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors);
 
 }  // namespace lockstep::comm

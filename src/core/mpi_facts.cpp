@@ -1,6 +1,5 @@
-#include <unistd.h>
-
 #include "cluster_facts.hpp"
+#include "host_name.hpp"
 #include "lockstep/core/error.hpp"
 #include "variables.hpp"
 
@@ -70,11 +69,10 @@ std::string first_label(const std::string& host) { return host.substr(0, host.fi
 void read_node(const Environment& environment, Environment& contract) {
   const bool one_host = find_variable(contract, "LOCAL_WORLD_SIZE") == find_variable(contract, "WORLD_SIZE");
   if (has(contract, "GROUP_RANK") || one_host) return;
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) != 0) return;
+  const std::string own = first_label(host_name());
   const auto hosts = job_hosts(environment);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (first_label(hosts[i]) != first_label(name)) continue;
+    if (first_label(hosts[i]) != own) continue;
     contract["GROUP_RANK"] = std::to_string(i);
     contract["GROUP_WORLD_SIZE"] = std::to_string(hosts.size());
     return;

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "host_name.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -35,11 +37,6 @@ Stat stat_of(pid_t pid) {
   for (int field = 4; field < 22; ++field) fields >> skipped;
   fields >> stat.start;
   return stat;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 std::string pid_namespace() {

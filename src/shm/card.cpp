@@ -1,13 +1,12 @@
 #include "shm/card.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <initializer_list>
 #include <sstream>
 
+#include "core/host_name.hpp"
 #include "shm/host.hpp"
 #include "shm/segment.hpp"
 
@@ -27,11 +26,6 @@ std::string random_word() {
   return word;
 }
 
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
-}
-
 void read_lines(const std::string& text, std::initializer_list<std::string*> fields) {
   std::istringstream lines(text);
   for (auto* field : fields) std::getline(lines, *field);
@@ -46,7 +40,7 @@ std::string one_line(std::string text) {
 
 Card Card::make(const std::string& host, int threads) {
   return {host.empty() ? host_identity() : host,
-          own_host_name(),
+          lockstep::host_name(),
           "lockstep-" + random_word(),
           random_word(),
           {own_cpus(), threads}};

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <iterator>
 #include <set>
 #include <sstream>
+
+#include "core/cpu_list.hpp"
 
 namespace lockstep::shm {
 namespace {
@@ -76,19 +77,7 @@ std::vector<int> communication_cpus(const std::vector<Processors>& ranks) {
   return chosen;
 }
 
-std::string cpu_list(const std::string& cpus) {
-  std::string text;
-  const std::set<int> all = cpus_of(cpus);
-  for (auto first = all.begin(); first != all.end();) {
-    auto last = first;
-    auto next = std::next(first);
-    while (next != all.end() && *next == *last + 1) last = next++;
-    text += (text.empty() ? "" : ",") + std::to_string(*first);
-    if (last != first) text += "-" + std::to_string(*last);
-    first = next;
-  }
-  return text;
-}
+std::string cpu_list(const std::string& cpus) { return cpu_list_text(cpus_of(cpus)); }
 
 bool bind_thread_to(int cpu) noexcept {
   cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(cpu) + 1);

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <iostream>
 #include <optional>
 
+#include "../core/host_name.hpp"
 #include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/folder_lock.hpp"
@@ -19,9 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string owner_text(const World& world) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return "process " + std::to_string(::getpid()) + " on " + host.data() +
+  return "process " + std::to_string(::getpid()) + " on " + host_name() +
          (world.run_id.empty() ? "" : " of the run '" + world.run_id + "'");
 }
 

@@ -4,9 +4,8 @@ namespace lockstep::testing {
 namespace {
 
 /// `torchrun --no-python` in place of our launcher.
-Finished run_by_torchrun(const Words& words) {
-  Words all{"-m",           "torch.distributed.run", "--no-python",
-            "--standalone", "--nproc-per-node=3",    LOCKSTEP_PROBE};
+Finished run_by_torchrun(const Words& words, const std::string& program = LOCKSTEP_PROBE) {
+  Words all{"-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node=3", program};
   all.insert(all.end(), words.begin(), words.end());
   return LauncherProcess(all, {{"OMP_NUM_THREADS", "1"}}, {}, LOCKSTEP_TEST_PYTHON).wait();
 }
@@ -24,6 +23,16 @@ TEST(Torchrun, ShowsTheWordsOfTheRankThatFailed) {
   ASSERT_NE(cause, std::string::npos) << job.err;
   EXPECT_TRUE(contains_all(job.err.substr(cause),
                            {"rank      : 1 (local_rank: 1)", "exception: sample 17 has no label"}));
+}
+
+/// What `lockstep bench comm` starts; each rank finds the others as it does under our launcher.
+TEST(Torchrun, RunsTheBenchmark) {
+  const Finished job = run_by_torchrun({"--collective=all", "--min-bytes=1K", "--max-bytes=1K",
+                                        "--iterations=2", "--warmup=1", "--timeout=60"},
+                                       LOCKSTEP_BENCH);
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_TRUE(contains_all(job.out, {"# 3 ranks on 1 node(s), backend auto", "# all_reduce\n", "# barrier\n",
+                                     "# send_recv\n", "       0\n"}));
 }
 
 }  // namespace

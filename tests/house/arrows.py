@@ -1,7 +1,8 @@
 """Who may include whom, and who may read the environment: arrows.py ROOT
 
 A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
-launcher includes core and net, and the parts that tree.py names. c10d stays in src/comm and src/parallel. The environment is read in one file.
+launcher includes core and net, and the parts that tree.py names. c10d stays in src/comm and src/parallel. The
+environment is read, and the host asked for its name, in one file each.
 """
 import os
 import re
@@ -11,6 +12,7 @@ import tree
 
 ENVIRONMENT = os.path.join("src", "core", "environment.cpp")
 GETENV = re.compile(r"\b(?:secure_getenv|getenv|__environ|environ)\b")
+HOST_NAME = os.path.join("src", "core", "host_name.cpp")
 STRANGERS = [{"data", "parallel"}]
 
 
@@ -80,6 +82,12 @@ def environment_problems(path, text):
             yield f"{path}:{number}: {found.group()}: only {ENVIRONMENT} reads the environment; use lockstep::Environment"
 
 
+def host_name_problems(path, text):
+    for number, line in enumerate(tree.code(text).split("\n"), 1):
+        if path != HOST_NAME and re.search(r"\bgethostname\b", line):
+            yield f"{path}:{number}: gethostname: only {HOST_NAME} asks; use host_name() or this_process().host"
+
+
 def problems(root):
     found, paths = [], tree.files(root)
     for path in paths:
@@ -87,6 +95,7 @@ def problems(root):
         found += arrow_problems(root, path, text)
         found += c10d_problems(path, text)
         found += environment_problems(path, text)
+        found += host_name_problems(path, text)
     return found, len(paths)
 
 

@@ -13,7 +13,8 @@ import unittest
 SOURCE = sys.argv[1]
 TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", "sh", "chmod", "cmake"]
 HEADERS = "libgloo-dev nlohmann-json3-dev"
-INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " + HEADERS
+INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " \
+    "g++-aarch64-linux-gnu " + HEADERS
 
 
 class Machine(unittest.TestCase):
@@ -118,6 +119,14 @@ class Machine(unittest.TestCase):
         status, printed, _ = self.setup("test")
         self.assertEqual(status, 0, printed)
         self.assertIn("could not install slurm-wlm munge: the tests on a real Slurm are skipped", printed)
+
+    def test_what_tests_can_miss_is_asked_for_apart(self):
+        self.installed(INSTALLED.replace("g++-aarch64-linux-gnu ", "").replace("slurm-wlm munge", ""))
+        self.impostor("apt-get", 'case "$*" in *slurm-wlm*) exit 100 ;; esac')
+        status, printed, calls = self.setup("test")
+        self.assertEqual(status, 0, printed)
+        self.assertIn("--no-install-recommends g++-aarch64-linux-gnu\n", calls)
+        self.assertNotIn("the tests that compile for aarch64 are skipped", printed)
 
     def test_no_root_and_no_sudo(self):
         self.installed("cmake g++ ninja-build ccache")

@@ -15,6 +15,7 @@
 #include "lockstep/core/program.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "support/every_collective.hpp"
+#include "support/list_exchange.hpp"
 
 namespace lockstep {
 namespace {
@@ -180,6 +181,10 @@ void compare_all(const Groups& groups) {
   check_what_gloo_cannot(groups);
   check_rounding(groups);
   for (const std::int64_t count : {1, 999, 300'001}) compare_movements(groups, count);
+  for (const auto* group : {&groups.spanning, &groups.gloo}) {
+    const std::string problem = testing::list_exchange_problem(*group);
+    require(problem.empty(), problem);
+  }
   check_messages(groups.spanning);
   for (const std::int64_t count : {1, 999, 300'001}) compare_messages_from_anybody(groups, count);
   groups.spanning.c10d_process_group()->barrier()->wait();

@@ -1,26 +1,19 @@
 // Prints who this process is in its job as one line of JSON, for slurm_test.py to hold against what Slurm
 // says.
-#include <unistd.h>
-
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/core/world.hpp"
 
 namespace {
 
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 int print_world() {
   const auto environment = lockstep::process_environment();
   const auto world = lockstep::World::from_environment(environment);
-  const nlohmann::json line{{"host", host_name()},
+  const nlohmann::json line{{"host", lockstep::this_process().host},
                             {"slurm_rank", lockstep::find_variable(environment, "SLURM_PROCID").value_or("")},
                             {"rank", world.rank},
                             {"world_size", world.world_size},

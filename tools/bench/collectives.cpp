@@ -148,20 +148,32 @@ Case send_recv(const ProcessGroup& group, const Shape& shape) {
   return out_of_place(output, run, values(group, shape, before, shape.count));
 }
 
+/// Moves nothing: there is only its time.
+Case barrier(const ProcessGroup& group, const Shape&) {
+  return {[] {}, [group] { group.barrier(); }, {}, {}};
+}
+
+/// What becomes of a size: every rank has all of it, or a part.
+enum class Size { none, whole, in_parts };
+
 struct Collective {
   Maker make;
-  /// Whether a size is divided among the ranks.
-  bool in_parts;
+  Size size;
   bool reduces;
 };
 
 const std::map<std::string, Collective>& collectives() {
   static const std::map<std::string, Collective> all{
-      {"all_reduce", {all_reduce, false, true}}, {"reduce", {reduce, false, true}},
-      {"broadcast", {broadcast, false, false}},  {"all_gather", {all_gather, true, false}},
-      {"gather", {gather, true, false}},         {"reduce_scatter", {reduce_scatter, true, true}},
-      {"scatter", {scatter, true, false}},       {"all_to_all", {all_to_all, true, false}},
-      {"send_recv", {send_recv, false, false}}};
+      {"all_reduce", {all_reduce, Size::whole, true}},
+      {"reduce", {reduce, Size::whole, true}},
+      {"broadcast", {broadcast, Size::whole, false}},
+      {"all_gather", {all_gather, Size::in_parts, false}},
+      {"gather", {gather, Size::in_parts, false}},
+      {"reduce_scatter", {reduce_scatter, Size::in_parts, true}},
+      {"scatter", {scatter, Size::in_parts, false}},
+      {"all_to_all", {all_to_all, Size::in_parts, false}},
+      {"send_recv", {send_recv, Size::whole, false}},
+      {"barrier", {barrier, Size::none, false}}};
   return all;
 }
 
@@ -177,12 +189,14 @@ std::vector<std::string> collective_names() {
   return names;
 }
 
+bool has_size(const std::string& collective) { return collectives().at(collective).size != Size::none; }
+
 bool reduces(const std::string& collective) { return collectives().at(collective).reduces; }
 
 double bus_factor(const std::string& collective, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (collective == "all_reduce") return 2 * others;
-  return collectives().at(collective).in_parts ? others : 1;
+  return collectives().at(collective).size == Size::in_parts ? others : 1;
 }
 
 Case make_case(const std::string& collective, const ProcessGroup& group, const Shape& shape) {
@@ -190,7 +204,14 @@ Case make_case(const std::string& collective, const ProcessGroup& group, const S
 }
 
 std::int64_t count_for(const std::string& collective, std::int64_t wished, int ranks) {
-  if (!collectives().at(collective).in_parts) return std::max(wished, std::int64_t{1});
+  switch (collectives().at(collective).size) {
+    case Size::none:
+      return 0;
+    case Size::whole:
+      return std::max(wished, std::int64_t{1});
+    case Size::in_parts:
+      break;
+  }
   return std::max(wished / ranks, std::int64_t{1}) * ranks;
 }
 

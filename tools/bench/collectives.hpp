@@ -29,6 +29,8 @@ struct Case {
 };
 
 std::vector<std::string> collective_names();
+/// False for one that moves no elements: it is timed once, and has no bandwidth and nothing to be wrong.
+bool has_size(const std::string& collective);
 bool reduces(const std::string& collective);
 
 /// How much of a size each link carries, as nccl-tests counts it: busbw is algbw times this.
@@ -36,7 +38,7 @@ double bus_factor(const std::string& collective, int ranks);
 
 Case make_case(const std::string& collective, const lockstep::ProcessGroup& group, const Shape& shape);
 
-/// Whole parts for every rank: the number of elements nearest to the wished one.
+/// Whole parts for every rank: the number of elements nearest to the wished one; 0 where it has no size.
 std::int64_t count_for(const std::string& collective, std::int64_t wished, int ranks);
 
 std::vector<std::string> dtype_names();

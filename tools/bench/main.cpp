@@ -43,7 +43,8 @@ std::vector<bench::Measurement> measure_all(const ProcessGroup& group, const ben
   std::vector<bench::Measurement> all;
   for (const auto& name : names) {
     say(group, bench::heading(name));
-    for (const std::int64_t bytes : bench::sizes_of(options)) {
+    const auto sizes = bench::has_size(name) ? bench::sizes_of(options) : std::vector<std::int64_t>{0};
+    for (const std::int64_t bytes : sizes) {
       all.push_back(bench::measure(name, group, options, bytes));
       say(group, bench::line_of(all.back(), options));
     }

@@ -18,7 +18,7 @@ struct Measurement {
   /// Bytes by time, and what a link carried.
   double algorithm_bandwidth = 0;
   double bus_bandwidth = 0;
-  /// Elements with a wrong value, over all ranks; -1: not checked.
+  /// Elements with a wrong value, over all ranks; -1: not checked, or nothing to check.
   std::int64_t wrong = -1;
 };
 

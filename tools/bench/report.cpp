@@ -14,6 +14,10 @@ std::string op_of(const Measurement& measurement, const Options& options) {
   return reduces(measurement.collective) ? options.op : "none";
 }
 
+std::string type_of(const Measurement& measurement, const Options& options) {
+  return has_size(measurement.collective) ? options.dtype : "none";
+}
+
 }  // namespace
 
 std::string heading(const std::string& collective) {
@@ -27,8 +31,9 @@ std::string line_of(const Measurement& measurement, const Options& options) {
   const std::string wrong = measurement.wrong < 0 ? "n/a" : std::to_string(measurement.wrong);
   std::snprintf(line, sizeof line, "%13lld %13lld %9s %7s %11.2f %7.2f %7.2f %7s\n",
                 static_cast<long long>(measurement.bytes), static_cast<long long>(measurement.count),
-                options.dtype.c_str(), op_of(measurement, options).c_str(), measurement.seconds * 1e6,
-                measurement.algorithm_bandwidth / kGiga, measurement.bus_bandwidth / kGiga, wrong.c_str());
+                type_of(measurement, options).c_str(), op_of(measurement, options).c_str(),
+                measurement.seconds * 1e6, measurement.algorithm_bandwidth / kGiga,
+                measurement.bus_bandwidth / kGiga, wrong.c_str());
   return line;
 }
 
@@ -38,7 +43,7 @@ nlohmann::json json_of(const std::vector<Measurement>& all, const Options& optio
     results.push_back({{"collective", measurement.collective},
                        {"size", measurement.bytes},
                        {"count", measurement.count},
-                       {"type", options.dtype},
+                       {"type", type_of(measurement, options)},
                        {"redop", op_of(measurement, options)},
                        {"time_us", measurement.seconds * 1e6},
                        {"algbw_gb_s", measurement.algorithm_bandwidth / kGiga},

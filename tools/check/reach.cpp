@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/process_identity.hpp"
 
 namespace check {
 namespace {
@@ -91,12 +92,6 @@ std::string obstacle(const std::string& host, const std::string& port) {
   return error == 0 ? "" : std::strerror(error);
 }
 
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 std::string named(int rank, const json& facts) {
   return "rank " + std::to_string(rank) + " (" + facts.at("name").get<std::string>() + ")";
 }
@@ -131,7 +126,8 @@ std::vector<std::string> unreachable_pairs(const lockstep::World& world, const l
   const Socket listener(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int port = listen_on(listener, *address, world.world_size, host);
   const std::string self = std::to_string(world.rank);
-  store.set("here/" + self, json{{"host", host}, {"port", port}, {"name", host_name()}}.dump());
+  store.set("here/" + self,
+            json{{"host", host}, {"port", port}, {"name", lockstep::this_process().host}}.dump());
   std::vector<json> ranks;
   for (int rank = 0; rank < world.world_size; ++rank) ranks.push_back(await(store, "here/", rank));
   store.set("tried/" + self, json(failures_of(world, ranks)).dump());

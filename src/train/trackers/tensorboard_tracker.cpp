@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 
+#include "../../core/host_name.hpp"
 #include "appended_file.hpp"
 #include "events.hpp"
 #include "line_file.hpp"
@@ -15,11 +16,9 @@ namespace {
 /// TensorBoard reads the files of a folder in the order of their names, and so of their times.
 std::string file_name() {
   static std::atomic<int> counter{0};
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   std::array<char, 24> time{};
   std::snprintf(time.data(), time.size(), "%010lld", static_cast<long long>(wall_time()));
-  return std::string("events.out.tfevents.") + time.data() + "." + host.data() + "." +
+  return std::string("events.out.tfevents.") + time.data() + "." + host_name() + "." +
          std::to_string(::getpid()) + "." + std::to_string(counter++);
 }
 

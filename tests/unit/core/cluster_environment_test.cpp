@@ -1,12 +1,12 @@
 #include "lockstep/core/cluster_environment.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <set>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/world.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -279,15 +279,13 @@ TEST(MpiWorld, Mvapich2AndPalsAreRead) {
 }
 
 TEST(MpiWorld, UnequalNodesAreToldByTheJobsHosts) {
-  char host[256] = "";
-  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+  const std::string host = this_process().host;
   const Environment mpich{{"PMI_RANK", "3"},
                           {"PMI_SIZE", "4"},
                           {"MPI_LOCALRANKID", "0"},
                           {"MPI_LOCALNRANKS", "1"},
                           {"LSB_JOBID", "7"}};
-  const World world =
-      World::from_environment(with(mpich, {{"LSB_MCPU_HOSTS", std::string("other 3 ") + host + " 1"}}));
+  const World world = World::from_environment(with(mpich, {{"LSB_MCPU_HOSTS", "other 3 " + host + " 1"}}));
   EXPECT_EQ(world.group_rank, 1);
   EXPECT_EQ(world.group_world_size, 2);
 }

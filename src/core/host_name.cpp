@@ -1,10 +1,10 @@
-#include "process/host_name.hpp"
+#include "host_name.hpp"
 
 #include <unistd.h>
 
 #include <array>
 
-namespace lockstep::launch {
+namespace lockstep {
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -12,4 +12,4 @@ std::string host_name() {
   return name.data();
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep
