@@ -17,6 +17,7 @@ ArrivalClock::ArrivalClock(const std::vector<NamedTensor>& parameters)
     : times_(std::make_shared<Times>(parameters.size())) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i].tensor);
+    if (accumulator == nullptr) continue;  // Frozen since: it will have no gradient.
     const auto note = [times = times_, i](const variable_list& outputs, const variable_list&) {
       (*times)[i] = Clock::now();
       return outputs;

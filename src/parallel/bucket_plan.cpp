@@ -99,8 +99,9 @@ class Plans {
 
 std::vector<std::size_t> plan_buckets(const std::vector<GradientArrival>& arrivals, CommunicationCost cost,
                                       std::size_t most_bytes) {
-  const std::size_t least = sum_of(arrivals) / (kMostPieces / 2) + 1;
-  const auto pieces = pieces_of(arrivals, arrivals.size() <= kMostPieces ? 0 : least);
+  const bool merges = arrivals.size() > kMostPieces;
+  const std::size_t least = merges ? sum_of(arrivals) / (kMostPieces / 2) + 1 : 0;
+  const auto pieces = pieces_of(arrivals, least);
   Plans plans(pieces, cost, std::max(most_bytes, least));
   const std::size_t most = pieces.size();
   double best = kNever;

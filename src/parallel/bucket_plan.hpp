@@ -21,8 +21,8 @@ struct GradientArrival {
 /// Cuts gradients, in the order of their arrival, into buckets: how many go into each. A bucket is sent when
 /// its last gradient has arrived and the bucket before it is through. Chosen is the plan whose last bucket is
 /// through first; of those that are within a twentieth of the whole communication of it, the one with the
-/// fewest buckets. No bucket has more than `most_bytes` or a 128th of all bytes, whichever is more, but for a
-/// gradient that alone has more.
+/// fewest buckets. No bucket has more than `most_bytes`, but for a gradient that alone has more; of more than
+/// 256 gradients a bucket may have a 128th of all bytes.
 ///
 /// That merging gradients so is best where sending takes a + b * bytes is from Shi, Chu and Li, "MG-WFBP:
 /// Efficient Data Communication for Distributed Synchronous SGD Algorithms", INFOCOM 2019; here the cuts are

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSteps = 3;
+constexpr int kBackwards = 3;
 constexpr int kTries = 5;
 constexpr std::size_t kSmallMessage = 64U << 10;
 constexpr std::size_t kLargeMessage = 4U << 20;
@@ -63,7 +63,8 @@ bool sums_depend_on_buckets(const ProcessGroup& group) {
 
 bool sizes_are_measured(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
                         const DistributedDataParallelOptions& options) {
-  if (options.find_unused_parameters || !options.sparse_parameters.empty() || !are_alike(parameters))
+  if (options.find_unused_parameters || options.static_graph || !options.sparse_parameters.empty() ||
+      !are_alike(parameters))
     return false;
   if (options.bucket_sizes != BucketSizes::automatic) return options.bucket_sizes == BucketSizes::measured;
   return options.bucket_cap_mb == DistributedDataParallelOptions{}.bucket_cap_mb &&
@@ -74,24 +75,29 @@ BucketTuner::BucketTuner(const std::vector<NamedTensor>& parameters, const Proce
                          std::size_t most_bytes)
     : parameters_(parameters), group_(group), most_bytes_(most_bytes), sums_(parameters.size()) {}
 
-std::optional<BucketLayout> BucketTuner::step() {
+bool BucketTuner::step() {
   if (clock_ == nullptr) {
     clock_ = std::make_unique<ArrivalClock>(parameters_);
-    return std::nullopt;
+    return false;
   }
-  look();
-  if (++steps_ < kSteps) return std::nullopt;
+  take_arrivals();
+  if (++backwards_ < kBackwards) return false;
   clock_.reset();
-  is_done_ = true;
   const auto arrivals = mean_arrivals();
-  if (arrivals.empty()) return std::nullopt;
+  if (arrivals.empty()) return true;
   const CommunicationCost cost = measured_cost(group_);
   nlohmann::json layout;
   if (group_.rank() == 0) layout = layout_for(arrivals, cost);
-  return group_.broadcast_object(layout).get<BucketLayout>();
+  layout_ = group_.broadcast_object(layout).get<BucketLayout>();
+  return true;
 }
 
-void BucketTuner::look() {
+bool BucketTuner::all_are_trained() const {
+  return std::all_of(parameters_.begin(), parameters_.end(),
+                     [](const NamedTensor& entry) { return entry.tensor.requires_grad(); });
+}
+
+void BucketTuner::take_arrivals() {
   const auto arrivals = clock_->arrivals();
   clock_->reset();
   if (!arrivals) return;
@@ -102,7 +108,7 @@ void BucketTuner::look() {
 std::vector<double> BucketTuner::mean_arrivals() const {
   std::vector<double> values = sums_;
   for (double& value : values) value /= std::max(complete_, 1) * group_.size();
-  values.push_back(complete_ > 0 ? 1 : 0);
+  values.push_back(complete_ > 0 && all_are_trained() ? 1 : 0);
   group_.all_reduce(at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble));
   const bool all_have_seen = values.back() == group_.size();
   values.pop_back();

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "arrival_clock.hpp"
@@ -18,19 +17,21 @@ bool sums_depend_on_buckets(const ProcessGroup& group);
 bool sizes_are_measured(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
                         const DistributedDataParallelOptions& options);
 
-/// Watches some steps and then says which gradients should travel together.
+/// Watches some backwards and then says which gradients should travel together.
 class BucketTuner {
  public:
   BucketTuner(const std::vector<NamedTensor>& parameters, const ProcessGroup& group, std::size_t most_bytes);
 
-  /// At the begin of each synchronised step. In one of the first, when enough has been seen, the layout;
-  /// nothing to change when a rank has not seen every gradient. *Collective*.
-  std::optional<BucketLayout> step();
-  bool is_done() const { return is_done_; }
+  /// After each synchronised backward, before the next one begins. True when enough has been seen; nothing
+  /// more is to be called then but layout(). *Collective*.
+  bool step();
+  /// Empty where buckets are to stay as they are: a rank has not seen every gradient.
+  const BucketLayout& layout() const { return layout_; }
 
  private:
-  void look();
-  /// Means over steps and ranks; empty when a rank has none.
+  void take_arrivals();
+  bool all_are_trained() const;
+  /// Means over steps and ranks; empty when a rank has none, or has frozen a parameter.
   std::vector<double> mean_arrivals() const;
   BucketLayout layout_for(const std::vector<double>& arrivals, CommunicationCost cost) const;
 
@@ -38,10 +39,10 @@ class BucketTuner {
   ProcessGroup group_;
   std::size_t most_bytes_;
   std::unique_ptr<ArrivalClock> clock_;
-  int steps_ = 0;
+  int backwards_ = 0;
   std::vector<double> sums_;  // Of the arrivals in as many backwards as were complete.
   int complete_ = 0;
-  bool is_done_ = false;
+  BucketLayout layout_;
 };
 
 }  // namespace lockstep::parallel

@@ -30,7 +30,10 @@ struct DdpState {
   /// The pipeline, which from now on stands between the reducer and the other ranks.
   parallel::BucketPipeline& need_pipeline();
   void rebuild_buckets();
-  /// At the begin of each synchronised step outside a join. *Collective*.
+  /// Begins to measure anew where sizes are to be measured.
+  void measure_buckets();
+  /// Cuts the buckets anew when enough has been measured. In each forward with gradients, outside a join.
+  /// *Collective*.
   void tune_buckets();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
@@ -50,6 +53,8 @@ struct DdpState {
   std::optional<trace::Range> forward;           // While one runs.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
+  bool has_hook = false;  // Of the program.
+  bool was_sent = false;  // The gradients of the last backward, which the tuner has not seen yet.
   bool buckets_are_measured = false;
   bool has_buffers = false;
   bool synchronise = true;      // Off inside no_sync().

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
+#include <utility>
 
 #include "../comm/c10d_handles.hpp"
 #include "../comm/errors.hpp"
@@ -125,13 +126,26 @@ void DdpState::rebuild_buckets() {
   if (reducer->rebuild_buckets() && pipeline != nullptr) pipeline->hook().buckets_changed();
 }
 
-void DdpState::tune_buckets() {
-  if (tuner == nullptr || !reducer->has_rebuilt_buckets()) return;
-  auto layout = tuner->step();
-  if (!tuner->is_done()) return;
+void DdpState::measure_buckets() {
   tuner.reset();
-  if (!layout) return;
-  install_reducer(std::move(*layout));
+  buckets_are_measured = false;
+  // What a hook makes of gradients may depend on which of them are together.
+  if (has_hook || !parallel::sizes_are_measured(parameters, group, options)) return;
+  tuner = std::make_unique<parallel::BucketTuner>(parameters, group, parallel::most_bucket_bytes(options));
+}
+
+/// After a synchronised backward only: gradients that wait in `.grad` are no views into buckets then, and
+/// would be divided in another way once they are.
+void DdpState::tune_buckets() {
+  if (tuner == nullptr || !std::exchange(was_sent, false) || !reducer->has_rebuilt_buckets()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const bool is_through = tuner->step();
+  watch.waited(std::chrono::steady_clock::now() - begin);
+  if (!is_through) return;
+  BucketLayout layout = tuner->layout();
+  tuner.reset();
+  if (layout.empty()) return;
+  install_reducer(std::move(layout));
   reducer->keep_buckets();
   buckets_are_measured = true;
 }
@@ -164,10 +178,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   state_->broadcast(without_repeats(parameters), 0);
   if (options.broadcast_buffers) state_->broadcast(without_repeats(buffers), 0);
   state_->install_reducer(parallel::first_buckets(state_->parameters, options));
-  if (parallel::sizes_are_measured(state_->parameters, group, options)) {
-    state_->tuner = std::make_unique<parallel::BucketTuner>(state_->parameters, group,
-                                                            parallel::most_bucket_bytes(options));
-  }
+  state_->measure_buckets();
   if (options.non_finite_gradients == NonFiniteGradients::ignore) return;
   state_->need_pipeline().set_check(
       std::make_unique<parallel::GradientCheck>(group, state_->parameters, options.non_finite_gradients));
@@ -196,6 +207,7 @@ void DistributedDataParallelBase::set_bucket_layout(const BucketLayout& layout) 
   if (state_->reducer == nullptr) return;
   parallel::check_layout(layout, state_->parameters.size());
   state_->install_reducer(layout);
+  state_->measure_buckets();
   // Measured again, the buckets could be others, and the sums too.
   const bool is_first = layout == parallel::first_buckets(state_->parameters, state_->options);
   if (state_->tuner == nullptr || is_first || !parallel::sums_depend_on_buckets(state_->group)) return;
@@ -211,7 +223,7 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
   }
   if (state_->reducer == nullptr) return;
   parallel::check_same_hook(state_->group, hook->name());
-  // Hooks may keep something for each bucket.
+  state_->has_hook = true;
   state_->tuner.reset();
   state_->need_pipeline().set_hook(std::move(hook));
 }
@@ -246,20 +258,23 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   process_heartbeat().working("forward");
   DdpState& state = *state_;
   state.forward.emplace("forward");
-  if (state.reducer == nullptr) return;
+  if (state.reducer == nullptr) {
+    if (state.group.size() == 1) return;
+    throw Error(describe(state.group) + ": new buckets could not be made before: nothing averages gradients");
+  }
   if (state.applies_in_backward && !state.synchronise && at::GradMode::is_enabled()) {
     throw UsageError(describe(state.group) +
                      ": gradients that are applied in backward cannot be accumulated: no_sync() needs a step "
                      "after backward");
   }
   try {
-    if (state.synchronises()) {
-      state.watch.step(state.reducer->times(), !state.join);
-      if (!state.join) state.tune_buckets();
-      state.reducer->prepare_for_forward();
-    }
+    if (state.synchronises()) state.watch.step(state.reducer->times(), !state.join);
     if (state.join) parallel::meet_joined_ranks(state);
-    if (at::GradMode::is_enabled()) state.rebuild_buckets();
+    if (at::GradMode::is_enabled()) {
+      state.rebuild_buckets();
+      if (!state.join) state.tune_buckets();
+    }
+    if (state.synchronises()) state.reducer->prepare_for_forward();
   } catch (const std::exception&) {
     explain(state);
   }
@@ -273,6 +288,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
   state.buffers_are_due = state.synchronises();
   if (state.synchronises()) {
+    state.was_sent = true;
     state.mean->set_in_place(state.options.gradient_as_bucket_view &&
                              state.parameters.front().tensor.grad().defined());
     state.reducer->buckets_begin();

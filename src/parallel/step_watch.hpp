@@ -23,8 +23,9 @@ class StepWatch {
  public:
   StepWatch(const ProcessGroup& group, const StragglerOptions& options);
 
-  /// At the begin of each synchronised step, also of one that is only shadowed; `last` is of the step before, where it is known.
-  /// `compares` is off while the ranks may be in different steps. *Collective* every few steps.
+  /// At the begin of each synchronised step, also of one that is only shadowed; `last` is of the step before,
+  /// where it is known. `compares` is off while the ranks may be in different steps. *Collective* every few
+  /// steps.
   void step(const std::optional<StepTimes>& last, bool compares);
 
   /// This rank has waited for others for so long, outside backward.

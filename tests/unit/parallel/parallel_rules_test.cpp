@@ -124,7 +124,8 @@ TEST(BucketPlan, IsThroughAsEarlyAsCanBeWithTheFewestBuckets) {
     Arrivals arrivals;
     double time = 0;
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < 1 + random() % 9; ++i) {
+    const std::size_t gradients = 1 + random() % 9;
+    for (std::size_t i = 0; i < gradients; ++i) {
       arrivals.push_back({time, 1 + random() % 1000});
       time += static_cast<double>(random() % 100);
       bytes += arrivals.back().bytes;
