@@ -218,8 +218,12 @@ void Agent::on_end_signal(int number) {
 
 void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
-  tell_failed();
-  round_->stop_at_once();
+  const FailureRecord failure = round_->first_failure();
+  tell_failed(failure);
+  if (!failure.timed_out()) return round_->stop_at_once();
+  // Those that it has waited for still run.
+  show_stacks_first();
+  held_stop_ = Json{{"at_once", true}};
 }
 
 void Agent::on_message(const Json& message) {
@@ -252,6 +256,8 @@ void Agent::on_stop(const Json& message) {
     return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalQueue::Clock::now());
   }
   if (!round_ || round != attempt_.place.round) return;
+  if (message.value("stacks", Json()) == true && !stacks_first_ && !round_->is_stopping())
+    show_stacks_first();
   if (stacks_first_) {
     held_stop_ = message;
   } else {
@@ -284,7 +290,7 @@ void Agent::on_standstill(const Json& message) {
 }
 
 void Agent::end_standstill(std::chrono::milliseconds limit) {
-  tell_failed();
+  tell_failed(round_->first_failure());
   say("the job stands still for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
   show_stacks_first();
   held_stop_ = Json{{"at_once", true}};
@@ -323,10 +329,9 @@ void Agent::on_lost(const Json& message) {
   if (round_) round_->stop_at_once();
 }
 
-void Agent::tell_failed() {
-  leader_.send(
-      {{"type", "failed"}, {"round", attempt_.place.round}, {"record", to_json(round_->first_failure())}},
-      SignalQueue::Clock::now());
+void Agent::tell_failed(const FailureRecord& failure) {
+  leader_.send({{"type", "failed"}, {"round", attempt_.place.round}, {"record", to_json(failure)}},
+               SignalQueue::Clock::now());
 }
 
 void Agent::tell_ended() {

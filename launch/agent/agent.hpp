@@ -21,7 +21,8 @@ namespace lockstep::launch {
 /// object a process, on its only thread that starts processes.
 ///
 /// - A rank fails: the leader is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout is
-/// over. Whether the ranks are started anew is the leader's decision.
+/// over. Whether the ranks are started anew is the leader's decision. Where it had waited for others in vain,
+/// their stacks are shown first, on all nodes.
 /// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the leader
 /// is told that this node goes. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are passed on.
@@ -69,7 +70,7 @@ class Agent {
   void pass_on_stacks(const StackRequests::Answer& stacks);
   void on_finish(const Json& message);
   void on_lost(const Json& message);
-  void tell_failed();
+  void tell_failed(const FailureRecord& failure);
   void tell_ended();
   void pass_on_error(const Json& error);
   void say(const std::string& text);
@@ -83,7 +84,8 @@ class Agent {
   EventLog events_;
   std::optional<Round> round_;
   StackRequests stacks_;
-  /// The ranks stand still: they are not stopped before it is known where. The word to stop waits meanwhile.
+  /// The ranks stand still, or one has waited for others in vain: they are not stopped before it is known
+  /// where they are. The word to stop waits meanwhile.
   bool stacks_first_ = false;
   std::optional<Json> held_stop_;
   Attempt attempt_;

@@ -245,6 +245,9 @@ void Leader::tell_stop(Reason reason, int signal) {
   Json message = {{"type", "stop"}, {"round", round_}, {"signal", signal}};
   // Ranks that have lost others cannot agree on a state to save.
   if (reason == Reason::failure || reason == Reason::node_lost) message["at_once"] = true;
+  const auto timed_out = [](const Json& record) { return record.value("timed_out", Json()) == true; };
+  if (reason == Reason::failure && std::any_of(records_.begin(), records_.end(), timed_out))
+    message["stacks"] = true;
   tell_all(message);
 }
 

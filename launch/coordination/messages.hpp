@@ -12,11 +12,12 @@ using Json = nlohmann::json;
 
 /// What agents say to each other: JSON objects with a "type". A node's agent says `hello` once, then `failed`
 /// as soon as one of its ranks fails, `ended` when none of its processes is left, `leaving` when it is told
-/// to end, `still` when none of its ranks moves, and `ping`. The leader says `start`, `stop`, `standstill`
-/// (no rank of the job moves), `text` (a line for people), `report` (lines for people, as they are), `finish`
-/// and `pong`; it asks `vouch` for a connection from that host, which is answered `vouched`. `stacks` asks
-/// the leader for those of all other nodes, and by the leader for a node's own, which come as `stacks_of`.
-/// Unknown keys and types are ignored, so that a later version may add some.
+/// to end, `still` when none of its ranks moves, and `ping`. The leader says `start`, `stop` (`stacks`: the
+/// ranks' are shown first), `standstill` (no rank of the job moves), `text` (a line for people), `report`
+/// (lines for people, as they are), `finish` and `pong`; it asks `vouch` for a connection from that host,
+/// which is answered `vouched`. `stacks` asks the leader for those of all other nodes, and by the leader for
+/// a node's own, which come as `stacks_of`. Unknown keys and types are ignored, so that a later version may
+/// add some.
 constexpr int kProtocolVersion = 1;
 
 /// What an agent tells of its node when it joins.

@@ -1,6 +1,9 @@
 #include "report/failure_record.hpp"
 
+#include <sys/wait.h>
+
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -32,6 +35,10 @@ bool flag(const Json& json, const char* key) {
 
 }  // namespace
 
+bool FailureRecord::timed_out() const noexcept {
+  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kTimeoutExitCode;
+}
+
 bool FailureRecord::blames_another() const {
   // The words are those of run_program.
   return message.starts_with("RemoteError: ") || message.starts_with("CommunicationError: ") ||
@@ -53,6 +60,7 @@ Json to_json(const FailureRecord& record) {
                {"out_of_memory_kills", record.out_of_memory_kills},
                {"peak_memory", record.peak_memory},
                {"stood_still", record.stood_still},
+               {"timed_out", record.timed_out()},
                {"log_file", record.log_file},
                {"last_lines", record.last_lines}};
   if (record.status) json["status"] = *record.status;

@@ -44,6 +44,8 @@ struct FailureRecord {
 
   /// It ended by itself and not with success.
   bool failed() const noexcept { return stood_still || (status && *status != 0 && !stopped); }
+  /// It has ended because others did not come in time (kTimeoutExitCode).
+  bool timed_out() const noexcept;
   /// It says itself that another rank is to blame: a lost connection, a timeout, a remote failure.
   bool blames_another() const;
 };

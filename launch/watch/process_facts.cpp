@@ -60,6 +60,8 @@ bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt
 
 bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
 
+bool is_stopped(pid_t process) { return field(folder_of(process) / "status", "State").starts_with("T "); }
+
 std::string program_of(pid_t process) {
   std::error_code failure;
   const fs::path path = fs::read_symlink(folder_of(process) / "exe", failure);

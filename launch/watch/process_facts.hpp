@@ -12,6 +12,8 @@ namespace lockstep::launch {
 bool handles_signal(pid_t process, int number);
 /// Whether the process holds the signal back, to read it where it likes.
 bool blocks_signal(pid_t process, int number);
+/// Whether it has been stopped (SIGSTOP): it does nothing, signals included, until it is told to go on.
+bool is_stopped(pid_t process);
 /// The path of its program; empty where it cannot be seen.
 std::string program_of(pid_t process);
 /// Whether it runs for the user who asks.

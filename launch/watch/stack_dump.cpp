@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -73,7 +74,7 @@ class StackDump::Request {
   }
 
   bool is_answered() {
-    if (asked_ == Asked::rank) return is_complete(file_);
+    if (asked_ == Asked::rank) return is_complete(file_) || has_ended() || is_stopped(rank_pid_);
     return !tool_ || tool_->has_ended();
   }
 
@@ -87,7 +88,9 @@ class StackDump::Request {
     std::string text = content(file_);
     unlink(file_.c_str());
     if (asked_ == Asked::rank && !text.ends_with(kEndOfStacks)) {
-      text += "the rank did not answer in time; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
+      text += has_ended()
+                  ? "the rank has ended\n"
+                  : "the rank does not answer; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
     }
     if (text.empty()) {
       text = std::string(asked_ == Asked::tool ? "the debugger has told nothing"
@@ -101,6 +104,9 @@ class StackDump::Request {
  private:
   enum class Asked { nobody, rank, tool };
 
+  /// It is a child of the launcher, which has taken note of its end.
+  bool has_ended() const { return kill(target_.pid, 0) != 0 && errno == ESRCH; }
+
   /// The rank may be a child of what the launcher started (a shell); it is never a process outside of that
   /// group.
   bool ask_the_rank() {
@@ -110,6 +116,7 @@ class StackDump::Request {
       return false;
     if (kill(record->pid, record->stack_signal) != 0) return false;
     asked_ = Asked::rank;
+    rank_pid_ = record->pid;
     return true;
   }
 
@@ -128,6 +135,7 @@ class StackDump::Request {
   StackTarget target_;
   std::string file_;
   Asked asked_ = Asked::nobody;
+  pid_t rank_pid_ = 0;
   std::unique_ptr<StackTool> tool_;
 };
 

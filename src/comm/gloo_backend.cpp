@@ -1,6 +1,7 @@
 #include "gloo_backend.hpp"
 
 #include <gloo/context.h>
+#include <signal.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -146,12 +147,21 @@ void refuse_false_encryption() {
       "and use a network that others do not reach, or an encrypted one (WireGuard, IPsec)");
 }
 
+/// Gloo writes to its connections in a way (writev) that ends the process by SIGPIPE, without a word, where
+/// the other end has just gone; without the signal it is an error like any other. What the program itself has
+/// chosen for the signal stays.
+void make_broken_connections_errors() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int size, const ProcessGroupOptions& options,
                                                     const std::string& address) {
   refuse_false_encryption();
+  if (size > 1) make_broken_connections_errors();
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo->devices = make_devices(chosen_interfaces(options, size), address);
   return c10::make_intrusive<GuardedGloo>(store, rank, size, gloo);

@@ -42,7 +42,7 @@ Failure failure_in_flight() {
   } catch (const DataError& error) {
     return {"DataError", error.what(), 1};
   } catch (const TimeoutError& error) {
-    return {"TimeoutError", error.what(), 1, true};
+    return {"TimeoutError", error.what(), kTimeoutExitCode, true};
   } catch (const RemoteError& error) {
     return {"RemoteError", error.what(), 1, true};
   } catch (const CommunicationError& error) {

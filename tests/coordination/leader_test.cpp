@@ -78,6 +78,7 @@ TEST(Leader, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
   EXPECT_EQ(job.stops(0), 1);
   EXPECT_EQ(job.stops(1), 1);
   EXPECT_TRUE(job.got(1, "stop").back()["at_once"]);
+  EXPECT_FALSE(job.got(1, "stop").back().contains("stacks"));
   job.failed(1, 1, 3);
   EXPECT_EQ(job.stops(0), 1);
   for (NodeId id = 0; id < 3; ++id) job.ended(id, 1, false);
@@ -86,6 +87,12 @@ TEST(Leader, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
     EXPECT_NE(job.words(id).find("FAILED: rank 4"), std::string::npos) << job.words(id);
     EXPECT_EQ(job.got(id, "finish").back()["error"], "e4");
   }
+}
+
+TEST(Leader, HasStacksShownWhereARankHasWaitedInVain) {
+  Job job(nodes(2, 2), 2);
+  job.hear(1, {{"type", "failed"}, {"round", 1}, {"record", {{"rank", 2}, {"timed_out", true}}}});
+  for (const NodeId id : {0, 1}) EXPECT_TRUE(job.got(id, "stop").back().value("stacks", false));
 }
 
 TEST(Leader, RestartsAreCountedOnceForTheWholeJob) {

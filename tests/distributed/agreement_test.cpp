@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "job.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -77,7 +78,7 @@ TEST(Worlds, WithTwoProcessesOfRankZeroAreRefused) {
 
 TEST(Worlds, WithoutRankZeroGiveUpAndSayWhoIsMissing) {
   const Finished alone = start_probe({"join_within", "1000"}, by_hand(1, 2, free_port()))->wait();
-  EXPECT_EQ(alone.status, 1);
+  EXPECT_EQ(alone.status, kTimeoutExitCode);
   EXPECT_TRUE(is_readable(alone));
   EXPECT_TRUE(contains_all(error_of_rank(alone, 1),
                            {"rank 1 cannot reach the job's store at 127.0.0.1:",
@@ -86,7 +87,7 @@ TEST(Worlds, WithoutRankZeroGiveUpAndSayWhoIsMissing) {
 
 TEST(Worlds, WithoutTheOthersGiveUpAndSayWhoIsMissing) {
   const Finished alone = start_probe({"join_within", "1000"}, by_hand(0, 3, free_port()))->wait();
-  EXPECT_EQ(alone.status, 1);
+  EXPECT_EQ(alone.status, kTimeoutExitCode);
   EXPECT_TRUE(is_readable(alone));
   EXPECT_TRUE(contains_all(error_of_rank(alone, 0), {"timed out after 1000 ms: ranks 1, 2 did not come"}));
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "job.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -92,7 +93,7 @@ TEST(ARankThatLeavesEarly, IsNamedThoughItHostedTheStore) {
 
 TEST(AStoppedRank, IsNamedByTheBarrier) {
   const Finished job = run_probe(3, {"stops"});
-  EXPECT_EQ(job.status, 1);
+  EXPECT_EQ(job.status, kTimeoutExitCode);
   EXPECT_TRUE(is_readable(job));
   for (const int rank : {0, 2}) {
     EXPECT_TRUE(

@@ -1,9 +1,11 @@
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "job.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -14,21 +16,28 @@ const Environment kWarnSoon{{"LOCKSTEP_WARN_AFTER", "1"}};
 
 TEST(ARankThatSleeps, IsNamedWithItsPlaceByAWarningAndByTheTimeout) {
   const Finished job = run_probe(3, {"awaited", "sleeps"}, {"--shutdown-timeout=1"}, kWarnSoon);
-  EXPECT_EQ(job.status, 1);
+  EXPECT_EQ(job.status, kTimeoutExitCode);
   for (const int rank : {0, 2}) {
     EXPECT_TRUE(contains_all(error_of_rank(job, rank),
                              {"all_reduce #4 (Float [2], 8 bytes) timed out after ",
                               rank == 0 ? "rank 2 has arrived; rank 1 is in forward, step 0"
                                         : "rank 0 has arrived; rank 1 is in forward, step 0"}));
   }
+  // And where it is: its stack is had before it is stopped.
+  EXPECT_EQ(count_lines_with(job.err, "stacks of rank 1 (pid "), 1) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"probe::awaited("}));
   EXPECT_EQ(count_lines_with(job.err, "lockstep: rank 0 waits in all_reduce #4 (Float [2], 8 bytes) since 1"),
             1)
       << job.err;
 }
 
 TEST(ARankThatIsStopped, IsNamedAsOneThatDoesNotAnswer) {
+  const auto start = std::chrono::steady_clock::now();
   const Finished job = run_probe(3, {"awaited", "stops"}, {"--shutdown-timeout=1"});
-  EXPECT_EQ(job.status, 1);
+  EXPECT_EQ(job.status, kTimeoutExitCode);
+  // Its stack is not waited for (10 s), because it cannot answer.
+  EXPECT_TRUE(contains_all(job.err, {"stacks of rank 1 (pid ", "T (stopped)"}));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(12));
   EXPECT_TRUE(contains_all(
       error_of_rank(job, 0),
       {"all_reduce #4", "timed out", "rank 2 has arrived; rank 1 does not answer: stopped, or gone"}));
@@ -46,7 +55,7 @@ TEST(ARankThatLeaves, IsNamedWithTheNumberOfItsOperations) {
 /// Whatever carries the tensors: shared memory says by itself who has not come, and the watch where it is.
 TEST(ARankThatSleeps, IsNamedOverSharedMemoryToo) {
   const Finished job = run_probe(3, {"awaited", "sleeps", "shm"}, {"--shutdown-timeout=1"});
-  EXPECT_EQ(job.status, 1);
+  EXPECT_EQ(job.status, kTimeoutExitCode);
   EXPECT_TRUE(contains_all(error_of_rank(job, 0), {"all_reduce #4", "rank 1 is in forward, step 0"}));
 }
 
@@ -125,14 +134,17 @@ TEST(Traces, AreWrittenWhenAnOperationFailsAndNameWhoIsMissing) {
   const ScratchFolder folder;
   const Finished job = run_probe(2, {"awaited", "sleeps"}, {"--shutdown-timeout=1"},
                                  {{"LOCKSTEP_TRACE_DIR", folder.file("traces")}});
-  EXPECT_EQ(job.status, 1);
+  EXPECT_EQ(job.status, kTimeoutExitCode);
   const auto trace = nlohmann::json::parse(launch::read_file(folder.file("traces/trace-rank-0.json")));
   EXPECT_EQ(trace.at("entries").size(), 4U);
   EXPECT_EQ(trace.at("entries").back().at("state"), "failed");
   EXPECT_EQ(trace.at("entries").back().at("profiling_name"), "gloo:all_reduce");
   EXPECT_EQ(trace.at("entries").back().at("collective_seq_id"), 4);
   const Finished report = launch::launch({"trace", folder.file("traces")});
-  EXPECT_TRUE(contains_all(report.out, {"rank 0 on ", "failed in all_reduce #4", "rank 1 wrote no trace"}));
+  EXPECT_TRUE(contains_all(report.out, {"rank 0 on ", "failed in all_reduce #4"}));
+  // The one that did not come has left its own when it was asked for its stack.
+  EXPECT_TRUE(contains_all(report.out,
+                           {"rank 1 on ", "ended all_reduce #3", "never arrived at collective #4: rank 1"}));
 }
 
 TEST(Traces, AreWrittenOnRequest) {

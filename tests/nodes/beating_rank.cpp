@@ -1,6 +1,6 @@
 // A rank that beats as ranks of the library do: all wait for the one whose number is the first argument,
 // which works and never comes. It leaves its pid in the folder of the second argument. "leave" instead of a
-// number: it beats and ends with success.
+// number: it beats and ends with success. With a third argument those that wait give up.
 
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "lockstep/core/program.hpp"
 
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
   return lockstep::run_program("beating_rank", [&] {
     const auto rank = lockstep::find_variable(lockstep::process_environment(), "RANK").value_or("0");
     auto& heartbeat = lockstep::process_heartbeat();
-    if (argc != 3) return 2;
+    if (argc < 3) return 2;
     if (std::string(argv[1]) == "leave") {
       heartbeat.working("evaluation");
       return 0;
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
     }
     const lockstep::Heartbeat::Waiting waiting(heartbeat, "all_reduce", 412);
     note_pid(std::string(argv[2]) + "/" + rank);
+    if (argc == 4) throw lockstep::TimeoutError("all_reduce #412 timed out");
     hang_for_ever();
   });
 }

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "hosts_test.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -151,7 +152,7 @@ TEST_F(Spanning, ACutLinkEndsTheWait) {
   network().cut(1);
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     const Finished end = ranks_[rank]->wait();
-    EXPECT_EQ(end.status, 1);
+    EXPECT_EQ(end.status, kTimeoutExitCode);
     EXPECT_TRUE(has(end.err, "all_reduce"));
     EXPECT_TRUE(has(end.err, "imed out"));
     // Those who are cut off from the store know of nobody, and say so.

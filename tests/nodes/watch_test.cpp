@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "hosts_test.hpp"
+#include "lockstep/core/program.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -58,6 +59,22 @@ TEST_F(Watch, ARankThatLeftItsNodeIsNamedByThoseThatWait) {
   EXPECT_TRUE(has(a.err, "FAILED: rank 0 (node 0, host node0, local rank 0, pid "));
   EXPECT_TRUE(has(a.err, "left at step 0 (exit code 0); rank 0 waits in all_reduce #412"));
   EXPECT_EQ(second_->wait().status, 124);
+}
+
+/// Before it is stopped, and by the launcher that has it.
+TEST_F(Watch, ARankThatOthersGaveUpWaitingForShowsItsStackOnItsNode) {
+  make_hosts(2);
+  const Words words = c10d("2") + Words{LOCKSTEP_BEATING_RANK, "1", folder().path(), "gives up"};
+  first_ = start(0, words);
+  second_ = start(1, words);
+  for (const auto* launcher : {&first_, &second_}) {
+    const Finished end = (*launcher)->wait();
+    EXPECT_EQ(end.status, kTimeoutExitCode) << end.err;
+    EXPECT_TRUE(has(end.err, "FAILED: rank 0 (node 0, host node0, local rank 0, pid "));
+    const bool hangs_here = launcher == &second_;
+    EXPECT_EQ(count(end.err, "stacks of rank 1 (pid "), hangs_here ? 1 : 0) << end.err;
+    EXPECT_EQ(count(end.err, "hang_for_ever()") > 0, hangs_here) << end.err;
+  }
 }
 
 TEST_F(Watch, StacksOfAllNodesComeToTheLauncherThatWasAsked) {

@@ -9,6 +9,10 @@ namespace lockstep {
 /// there if it were started again. Unlike 75 and the numbers above 125 it means nothing else to a shell.
 constexpr int kPreemptedExitCode = 85;
 
+/// What a program returns that a TimeoutError has ended: it waited for other ranks in vain. A launcher of
+/// ours that sees it shows where the ranks are that still run before it stops them.
+constexpr int kTimeoutExitCode = 86;
+
 /// The body of a `main`: runs `body` and turns what it throws into one clear line on standard error and an
 /// exit code.
 ///
@@ -16,7 +20,8 @@ constexpr int kPreemptedExitCode = 85;
 ///       return lockstep::run_program("my_trainer", [&] { return train(argc, argv); });
 ///     }
 ///
-/// Returns what `body` returns; 2 after a UsageError, 1 after any other exception. Line ends in the
+/// Returns what `body` returns; 2 after a UsageError, kTimeoutExitCode after a TimeoutError, 1 after any other
+/// exception. Line ends in the
 /// exception's text become blanks. Under a launcher the line names the rank, and the exception is also
 /// written to the file that TORCHELASTIC_ERROR_FILE names, in torchrun's format, so that the launcher's
 /// summary can show it. After a CommunicationError of any kind a rank stays for one second, so that the

@@ -32,6 +32,8 @@ TEST(RunProgram, ReturnsWhatTheBodyReturns) {
 TEST(RunProgram, TurnsExceptionsIntoOneLineAndACode) {
   EXPECT_EQ(run([]() -> int { throw UsageError("bad flag"); }).exit_code, 2);
   EXPECT_EQ(run([]() -> int { throw DataError("bad file"); }).exit_code, 1);
+  EXPECT_EQ(run([]() -> int { throw CommunicationError("lost"); }).exit_code, 1);
+  EXPECT_EQ(run([]() -> int { throw TimeoutError("late"); }).exit_code, kTimeoutExitCode);
   EXPECT_EQ(run([]() -> int { throw std::bad_alloc(); }).exit_code, 1);
   EXPECT_EQ(run([]() -> int { throw 3; }).exit_code, 1);
   EXPECT_EQ(run([]() -> int { throw DataError("bad file"); }).text, "trainer: error: bad file\n");
