@@ -129,7 +129,8 @@ TEST_P(AKilledRankOverGloo, IsNamedOnBothHosts) {
   ASSERT_EQ(kill(pids[1], SIGKILL), 0);
   for (const int rank : {0, 2, 3}) {
     const Finished end = ranks_[static_cast<std::size_t>(rank)]->wait();
-    EXPECT_EQ(end.status, 1);
+    // One without a connection to it, in a scatter say, may come to its timeout before the others' end.
+    EXPECT_TRUE(end.status == 1 || end.status == kTimeoutExitCode) << end.status;
     EXPECT_TRUE(names_rank_1(end.err)) << end.err;
   }
 }
