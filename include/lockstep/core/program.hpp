@@ -20,13 +20,12 @@ constexpr int kTimeoutExitCode = 86;
 ///       return lockstep::run_program("my_trainer", [&] { return train(argc, argv); });
 ///     }
 ///
-/// Returns what `body` returns; 2 after a UsageError, kTimeoutExitCode after a TimeoutError, 1 after any other
-/// exception. Line ends in the
-/// exception's text become blanks. Under a launcher the line names the rank, and the exception is also
-/// written to the file that TORCHELASTIC_ERROR_FILE names, in torchrun's format, so that the launcher's
-/// summary can show it. After a CommunicationError of any kind a rank stays for one second, so that the
-/// launcher sees the rank end first that was the cause; not when a StopSignals object has caught a signal.
-/// Never throws and never exits. *Local*.
+/// Returns what `body` returns; 2 after a UsageError, kTimeoutExitCode after a TimeoutError, 1 after any
+/// other exception. Line ends in the exception's text become blanks. Under a launcher the line names the
+/// rank, and the exception is also written to the file that TORCHELASTIC_ERROR_FILE names, in torchrun's
+/// format, so that the launcher's summary can show it. After a CommunicationError of any kind a rank stays
+/// for one second, so that the launcher sees the rank end first that was the cause; not when a StopSignals
+/// object has caught a signal. Never throws and never exits. *Local*.
 int run_program(const std::string& name, const std::function<int()>& body) noexcept;
 
 }  // namespace lockstep
