@@ -38,10 +38,14 @@ void CallExchange::guarded(const Body& body) {
   }
 }
 
-/// Beforehand: a sender whose receiver is known to wait sends at once.
+/// Beforehand, because a sender whose receiver is known to wait sends at once; and several, because telling
+/// the sender is a message, too.
 void CallExchange::expect(Round& round) {
-  auto tensors = bytes_of(round.heard);
-  round.hearing = gloo_.recv(tensors, round.from, round.tag);
+  for (auto& each : round.expected) {
+    auto tensors = bytes_of(each.known);
+    each.hearing = gloo_.recv(tensors, round.from, round.tag);
+  }
+  round.heard = 0;
 }
 
 void CallExchange::send(Round& round) {
@@ -52,9 +56,10 @@ void CallExchange::send(Round& round) {
 }
 
 void CallExchange::hear(Round& round) {
-  round.hearing->wait();
-  known_ = merged(known_, round.heard);
-  expect(round);
+  Expected& next = round.expected[round.heard++];
+  next.hearing->wait();
+  known_ = merged(known_, next.known);
+  if (round.heard == round.expected.size()) expect(round);
 }
 
 CallExchange::Known CallExchange::merged(const Known& one, const Known& another) {

@@ -23,7 +23,7 @@ class CallExchange {
     std::vector<std::string> callers;
   };
 
-  /// `gloo` must outlive it, and carry no messages with tags from kFirstTag on but these.
+  /// `gloo` must outlive it, and carry no messages with tags from kFirstTag on but its own.
   CallExchange(c10d::Backend& gloo, Names names);
 
   /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". Does not wait.
@@ -48,12 +48,19 @@ class CallExchange {
     Claim first;
     Claim other;
   };
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+  struct Expected {
+    Known known{};
+    WorkPointer hearing{};
+  };
   struct Round {
     int to;
     int from;
     int tag;
-    Known sent{}, heard{};
-    c10::intrusive_ptr<c10d::Work> sending{}, hearing{};
+    Known sent{};
+    WorkPointer sending{};
+    std::array<Expected, 8> expected{};
+    std::size_t heard = 0;  // Of the expected ones.
   };
 
   static Known merged(const Known& one, const Known& another);

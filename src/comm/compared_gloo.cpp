@@ -41,7 +41,7 @@ ComparedGloo::~ComparedGloo() {
     const std::lock_guard lock(workMutex_);
     stopping_ = true;
   }
-  workProduceCV_.notify_all();
+  for_workers_.notify_all();
   for (auto& worker : workers_) worker.join();
 }
 
@@ -52,19 +52,26 @@ void ComparedGloo::started() {
     const std::lock_guard lock(workMutex_);
     while (calls_.size() < workQueue_.size()) calls_.push_back(std::exchange(next_call_, {}));
   }
-  workProduceCV_.notify_one();
+  for_workers_.notify_one();
 }
 
-/// Waits for it; empty at the end.
 ComparedGloo::Queued ComparedGloo::next(std::size_t worker) {
   std::unique_lock lock(workMutex_);
-  workProduceCV_.wait(lock, [&] { return stopping_ || !calls_.empty(); });
+  workInProgress_[worker].reset();
+  for_workers_.wait(lock, [&] { return !agreeing_ && (stopping_ || !calls_.empty()); });
   if (calls_.empty()) return {};
   Queued queued{std::move(workQueue_.front()), std::move(calls_.front())};
   workQueue_.pop_front();
   calls_.pop_front();
   workInProgress_[worker] = queued.operation;
+  agreeing_ = true;
   return queued;
+}
+
+void ComparedGloo::let_next_be_taken() {
+  const std::lock_guard lock(workMutex_);
+  agreeing_ = false;
+  if (stopping_ || !calls_.empty()) for_workers_.notify_all();
 }
 
 std::exception_ptr ComparedGloo::agree(const std::string& call) {
@@ -78,23 +85,17 @@ std::exception_ptr ComparedGloo::agree(const std::string& call) {
   return nullptr;
 }
 
-ComparedGloo::Operation ComparedGloo::next_agreed(std::size_t worker, std::exception_ptr& failure) {
-  const std::lock_guard turn(turn_);
-  const auto [operation, call] = next(worker);
-  failure = agree(call);
-  return operation;
-}
-
 void ComparedGloo::work(std::size_t worker) {
-  std::exception_ptr failure;
-  while (const Operation operation = next_agreed(worker, failure)) {
+  for (;;) {
+    const Queued queued = next(worker);
+    if (!queued.operation) return;
+    const std::exception_ptr failure = agree(queued.call);
+    let_next_be_taken();
     if (failure) {
-      fail(*operation, failure);
+      fail(*queued.operation, failure);
     } else {
-      AsyncWork::execute(operation);
+      AsyncWork::execute(queued.operation);
     }
-    const std::lock_guard lock(workMutex_);
-    workInProgress_[worker].reset();
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -33,16 +34,18 @@ class ComparedGloo final : public GuardedGloo, public ComparesCalls {
 
   void started() override;
   void work(std::size_t worker);
+  /// Waits for one, and until those before it are agreed on; empty at the end.
   Queued next(std::size_t worker);
-  /// Null, or why they have not.
+  /// Null, or why the ranks have not agreed.
   std::exception_ptr agree(const std::string& call);
-  Operation next_agreed(std::size_t worker, std::exception_ptr& failure);
+  void let_next_be_taken();
 
   inline static thread_local std::string next_call_;
 
-  std::deque<std::string> calls_;  // What c10d's queue holds; "": not compared.
+  std::deque<std::string> calls_;        // What c10d's queue holds; "": not compared.
+  std::condition_variable for_workers_;  // Not c10d's, which rings before an operation may be taken.
   bool stopping_ = false;
-  std::mutex turn_;  // Of the worker that takes the next operation and agrees on it.
+  bool agreeing_ = false;  // A worker has taken an operation that is not agreed on yet.
   std::unique_ptr<CallExchange> exchange_;
   std::vector<std::thread> workers_;
 };

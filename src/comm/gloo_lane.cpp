@@ -93,54 +93,54 @@ class GlooLane final : public shm::Lane {
   }
 
   void announce(const shm::Call& call) override {
-    if (calls_) run("the announcement", [&] { calls_->announce(shm::describe(call)); });
+    call_ = shm::describe(call);
+    if (calls_) run([&] { calls_->announce(call_); });
   }
   void agree() override {
-    if (calls_) run("the comparison", [&] { calls_->agree(); });
+    if (calls_) run([&] { calls_->agree(); });
   }
 
   void all_reduce(void* data, Elements elements, Reduction reduction) override {
     c10d::AllreduceOptions options;
     options.reduceOp = reduce_op(reduction, elements.dtype);
-    reduced("all_reduce", data, elements,
-            [&](Tensors& tensors) { gloo_->allreduce(tensors, options)->wait(); });
+    reduced(data, elements, [&](Tensors& tensors) { gloo_->allreduce(tensors, options)->wait(); });
     divide(data, elements, reduction);
   }
   void reduce(void* data, Elements elements, Reduction reduction, int root) override {
     c10d::ReduceOptions options;
     options.reduceOp = reduce_op(reduction, elements.dtype);
     options.rootRank = root;
-    reduced("reduce", data, elements, [&](Tensors& tensors) { gloo_->reduce(tensors, options)->wait(); });
+    reduced(data, elements, [&](Tensors& tensors) { gloo_->reduce(tensors, options)->wait(); });
     divide(data, elements, reduction);
   }
   void broadcast(void* data, std::size_t bytes, int root) override {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     Tensors tensors{view_bytes(data, bytes)};
-    run("broadcast", [&] { gloo_->broadcast(tensors, options)->wait(); });
+    run([&] { gloo_->broadcast(tensors, options)->wait(); });
   }
   void all_gather(const void* input, void* output, std::size_t bytes) override {
     at::Tensor from = view_bytes(input, bytes);
     at::Tensor to = view_bytes(output, bytes * static_cast<std::size_t>(gloo_->getSize()));
-    run("all_gather", [&] { gloo_->_allgather_base(to, from)->wait(); });
+    run([&] { gloo_->_allgather_base(to, from)->wait(); });
   }
   void beside(const std::function<void()>& body) override {
     try {
       body();
     } catch (...) {
-      explain("an operation of all ranks");
+      explain(call_);
     }
   }
   void abandon(const char* last_words) noexcept override;
 
  private:
   template <class Carry>
-  void reduced(const char* name, void* data, Elements elements, const Carry& carry);
+  void reduced(void* data, Elements elements, const Carry& carry);
   void divide(void* data, Elements elements, Reduction reduction) const {
     if (reduction == Reduction::avg) view(data, elements).div_(place_.ranks);
   }
   template <class Body>
-  void run(const char* name, const Body& body);
+  void run(const Body& body);
   /// "rank 0 on node0, rank 2 on node1".
   std::string joined() const;
   [[noreturn]] void explain(const std::string& what);
@@ -148,25 +148,26 @@ class GlooLane final : public shm::Lane {
   c10::intrusive_ptr<c10d::Backend> gloo_;
   LanePlace place_;
   FailureNote note_;
+  std::string call_;                   // What was announced last.
   std::optional<CallExchange> calls_;  // None: nothing is compared.
   bool abandoned_ = false;
 };
 
 template <class Carry>
-void GlooLane::reduced(const char* name, void* data, Elements elements, const Carry& carry) {
+void GlooLane::reduced(void* data, Elements elements, const Carry& carry) {
   const at::Tensor own = view(data, elements);
   const bool widened = elements.dtype == Dtype::i16;
   Tensors tensors{widened ? own.to(at::kInt) : own};
-  run(name, [&] { carry(tensors); });
+  run([&] { carry(tensors); });
   if (widened) own.copy_(tensors.front());
 }
 
 template <class Body>
-void GlooLane::run(const char* name, const Body& body) {
+void GlooLane::run(const Body& body) {
   try {
     body();
   } catch (...) {
-    explain(name + (" between " + joined()));
+    explain(call_ + " between " + joined());
   }
 }
 
