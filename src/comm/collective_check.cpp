@@ -1,7 +1,6 @@
 #include "collective_check.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
@@ -14,75 +13,34 @@ namespace lockstep::comm {
 namespace {
 
 using nlohmann::json;
-using Milliseconds = CollectiveCheck::Milliseconds;
 
-/// How long a rank waits for others to post the same first use, and for the answers of those who do not.
-constexpr Milliseconds kPatience{1000};
 constexpr std::chrono::seconds kAtOnce{1};
-/// A program whose every operation is new (texts of all lengths) must not fill the memory.
-constexpr std::size_t kMostCombinations = 100'000;
-
-/// Only this rank reads it: names are told apart by where they are.
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
-  return std::rotl(hash ^ value, 23) * kOdd;
-}
-
-std::uint64_t combination(const OperationFacts& facts) {
-  std::uint64_t hash = 1;
-  for (const char* name : {facts.name, facts.dtype, facts.reduce_op})
-    hash = mixed(hash, reinterpret_cast<std::uintptr_t>(name));
-  hash = mixed(hash, static_cast<std::uint64_t>(facts.peer) + 1);
-  return mixed(hash, facts.sizes_may_differ ? 0 : static_cast<std::uint64_t>(facts.elements) + 1);
-}
-
-/// Sizes that stand for the last batch of each rank, so that they may differ at any time.
-bool gathers(const OperationFacts& facts) {
-  const std::string_view name = facts.name;
-  return name == "gather" || name == "all_gather" || name == "scatter";
-}
 
 }  // namespace
 
-CollectiveCheck::CollectiveCheck(Store store, Membership members, std::string group_name,
-                                 CollectiveCheckLevel level, Milliseconds timeout,
-                                 std::shared_ptr<Watch> watch)
-    : store_(std::move(store)),
-      members_(std::move(members)),
-      group_name_(std::move(group_name)),
-      level_(level),
-      timeout_(timeout),
-      watch_(std::move(watch)) {}
+CollectiveCheck::CollectiveCheck(Store store, Membership members, Milliseconds timeout)
+    : store_(std::move(store)), members_(std::move(members)), timeout_(timeout) {}
 
-bool CollectiveCheck::is_due(const OperationFacts& facts) {
-  if (level_ == CollectiveCheckLevel::detail || gathers(facts)) return true;
-  return met_.size() < kMostCombinations && met_.insert(combination(facts)).second;
-}
-
-/// In detail the shape counts, and what the program calls the operation.
+/// Also the shape counts, and what the program calls the operation.
 std::string CollectiveCheck::claim_of(const OperationFacts& facts) const {
-  if (level_ != CollectiveCheckLevel::detail || facts.sizes_may_differ) return facts.claim();
+  if (facts.sizes_may_differ) return facts.claim();
   const std::string label{OperationLabel::current().view()};
   return facts.text() + (label.empty() ? "" : " (" + label + ")");
 }
 
 void CollectiveCheck::before(const Ticket& ticket, const OperationFacts& facts, const RowCounts* rows) {
-  if (!is_due(facts)) return;
-  const bool detail = level_ == CollectiveCheckLevel::detail;
-  Claim own{members_.rank, claim_of(facts), "", {}};
-  if (detail) own.site = call_site();
-  if (detail && rows != nullptr) own.rows = *rows;
-  const bool all_here = post(ticket.sequence, own, detail ? timeout_ : kPatience);
+  Claim own{members_.rank, claim_of(facts), call_site(), {}};
+  if (rows != nullptr) own.rows = *rows;
+  const bool all_here = post(ticket.sequence, own);
   const auto claims = posted(ticket.sequence);
   for (const auto& claim : claims) {
     if (claim.is != own.is) refuse(ticket.sequence, own, claim);
   }
-  if (all_here) return compare_rows(ticket.sequence, claims);
-  if (detail) throw TimeoutError("the check before " + facts.text() + " timed out");
-  compare_reported(ticket.sequence, facts);
+  if (!all_here) throw TimeoutError("the check before " + facts.text() + " timed out");
+  compare_rows(ticket.sequence, claims);
 }
 
-bool CollectiveCheck::post(std::uint64_t number, const Claim& claim, Milliseconds limit) {
+bool CollectiveCheck::post(std::uint64_t number, const Claim& claim) {
   const std::string key = std::to_string(number);
   const json line{{"place", claim.place},
                   {"is", claim.is},
@@ -98,7 +56,7 @@ bool CollectiveCheck::post(std::uint64_t number, const Claim& claim, Millisecond
     for (const auto* part : {"", "/count", "/all"}) store_.erase(before + part);
   }
   last_number_ = number;
-  return last || store_.wait(key + "/all", limit);
+  return last || store_.wait(key + "/all", timeout_);
 }
 
 CollectiveCheck::Claim CollectiveCheck::claim_in(const std::string& line) {
@@ -136,7 +94,6 @@ void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<Claim
 }
 
 void CollectiveCheck::before_message(const OperationFacts& facts) {
-  if (level_ != CollectiveCheckLevel::detail) return;
   const bool sends = std::string_view(facts.name) == "send";
   if (facts.peer < 0) open_tags_.insert(facts.tag);
   // The order of those from several ranks is not known beforehand.
@@ -154,19 +111,6 @@ void CollectiveCheck::before_message(const OperationFacts& facts) {
   throw CommunicationError(members_.who + ": message " + std::to_string(number) + " with tag " +
                            std::to_string(facts.tag) + " from " + name_of(from) + " to " + name_of(to) +
                            ": this rank " + own + ", but " + name_of(facts.peer) + " " + first);
-}
-
-void CollectiveCheck::compare_reported(std::uint64_t number, const OperationFacts& facts) const {
-  const auto whereabouts = watch_->ask(kPatience);
-  for (int place = 0; place < members_.size(); ++place) {
-    const auto report = whereabouts.reports.find(members_.names[static_cast<std::size_t>(place)]);
-    if (report == whereabouts.reports.end()) continue;
-    const auto group = report->second.groups.find(group_name_);
-    if (group == report->second.groups.end()) continue;
-    const auto there = group->second.recent.find(number);
-    if (there != group->second.recent.end() && there->second != facts.claim())
-      refuse(number, {members_.rank, facts.claim(), "", {}}, {place, there->second, "", {}});
-  }
 }
 
 std::string CollectiveCheck::name_of(int place) const {

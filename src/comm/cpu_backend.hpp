@@ -11,16 +11,20 @@ namespace lockstep::comm {
 struct CpuBackend {
   c10d::ProcessGroup::BackendType type;
   c10::intrusive_ptr<c10d::Backend> backend;
-  /// All ranks share memory, and compare their operations by themselves.
-  bool compares = false;
+};
+
+struct CpuBackendOptions {
+  /// The group's communication thread may get a CPU of its own, which is for the group of all ranks: parts of
+  /// it do not know which CPUs the others have.
+  bool binds = false;
+  /// Ranks that do not share memory compare their operations. Those that do always do.
+  bool compares = true;
 };
 
 /// Shared memory where ranks of the group share it, Gloo between those that do not; or what the options ask
 /// for. `store` is a corner that nobody else uses. *Collective*. Throws CommunicationError when shared memory
-/// is asked for and the ranks do not share any, or when there is too little of it. `binds`: the group's
-/// communication thread may get a CPU of its own, which is for the group of all ranks: parts of it do not
-/// know which CPUs the others have.
+/// is asked for and the ranks do not share any, or when there is too little of it.
 CpuBackend make_cpu_backend(const Membership& members, const Store& store, const ProcessGroupOptions& options,
-                            bool binds);
+                            const CpuBackendOptions& cpu);
 
 }  // namespace lockstep::comm

@@ -42,9 +42,9 @@ CollectiveCheckLevel check_of(const Setting& setting) {
   if (value == "detail") return CollectiveCheckLevel::detail;
   // PyTorch's OFF is its default: it does not ask for less than ours.
   if (value == "off") {
-    return setting.name == "LOCKSTEP_DEBUG" ? CollectiveCheckLevel::off : CollectiveCheckLevel::first_use;
+    return setting.name == "LOCKSTEP_DEBUG" ? CollectiveCheckLevel::off : CollectiveCheckLevel::every_call;
   }
-  if (value == "info") return CollectiveCheckLevel::first_use;
+  if (value == "info") return CollectiveCheckLevel::every_call;
   throw UsageError("environment variable " + setting.name + "='" + setting.value +
                    "': expected off, info or detail");
 }

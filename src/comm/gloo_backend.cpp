@@ -1,118 +1,15 @@
 #include "gloo_backend.hpp"
 
-#include <gloo/context.h>
 #include <signal.h>
 
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
-#include <mutex>
 #include <sstream>
 
-#include "list_all_to_all.hpp"
+#include "compared_gloo.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 namespace {
-
-using c10d::Work;
-using WorkPointer = c10::intrusive_ptr<Work>;
-using Tensors = std::vector<at::Tensor>;
-using TensorLists = std::vector<Tensors>;
-
-/// Gloo, with the start of an operation guarded by a lock of the whole process. LibTorch 2.11 enters every
-/// operation into one flight recorder, whose table of groups it changes without a lock
-/// (FlightRecorder::recordWithResetEnabled), so that two groups used in two threads can crash. Starting an
-/// operation never waits for a peer, so the lock is held briefly.
-class GuardedGloo final : public c10d::ProcessGroupGloo {
- public:
-  using Base = c10d::ProcessGroupGloo;
-  using Base::Base;
-
-  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return guarded([&] { return Base::broadcast(tensors, options); });
-  }
-  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return guarded([&] { return Base::allreduce(tensors, options); });
-  }
-  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return guarded([&] { return Base::allreduce_sparse(tensors, options); });
-  }
-  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    return guarded([&] { return Base::allreduce_coalesced(tensors, options); });
-  }
-  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return guarded([&] { return Base::reduce(tensors, options); });
-  }
-  WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
-                        const c10d::AllgatherOptions& options) override {
-    return guarded([&] { return Base::allgather(outputs, inputs, options); });
-  }
-  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& options) override {
-    return guarded([&] { return Base::_allgather_base(output, input, options); });
-  }
-  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                  const c10d::AllgatherOptions& options) override {
-    return guarded([&] { return Base::allgather_coalesced(outputs, inputs, options); });
-  }
-  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                              const c10d::AllgatherOptions& options) override {
-    return guarded([&] { return Base::allgather_into_tensor_coalesced(outputs, inputs, options); });
-  }
-  WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    return guarded([&] { return Base::gather(outputs, inputs, options); });
-  }
-  WorkPointer scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
-    return guarded([&] { return Base::scatter(outputs, inputs, options); });
-  }
-  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                             const c10d::ReduceScatterOptions& options) override {
-    return guarded([&] { return Base::reduce_scatter(outputs, inputs, options); });
-  }
-  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                   const c10d::ReduceScatterOptions& options) override {
-    return guarded([&] { return Base::_reduce_scatter_base(output, input, options); });
-  }
-  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                              const c10d::ReduceScatterOptions& options) override {
-    return guarded([&] { return Base::reduce_scatter_tensor_coalesced(outputs, inputs, options); });
-  }
-  WorkPointer barrier(const c10d::BarrierOptions& options) override {
-    return guarded([&] { return Base::barrier(options); });
-  }
-  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                            std::vector<std::int64_t>& input_splits,
-                            const c10d::AllToAllOptions& options) override {
-    return guarded([&] { return Base::alltoall_base(output, input, output_splits, input_splits, options); });
-  }
-  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    return list_all_to_all(*this, outputs, inputs, options);  // c10d's Gloo has none.
-  }
-  WorkPointer send(Tensors& tensors, int destination, int tag) override {
-    return guarded([&] { return Base::send(tensors, destination, tag); });
-  }
-  WorkPointer recv(Tensors& tensors, int source, int tag) override {
-    return guarded([&] { return Base::recv(tensors, source, tag); });
-  }
-  WorkPointer recvAnysource(Tensors& tensors, int tag) override {
-    return guarded([&] { return Base::recvAnysource(tensors, tag); });
-  }
-
-  /// Of c10d's Gloo it does nothing; here it closes the connections, so that the others' operations fail.
-  void abort() override {
-    for (const auto& context : contexts_) context->closeConnections();
-  }
-
- private:
-  template <class Start>
-  static WorkPointer guarded(const Start& start) {
-    const std::lock_guard lock(mutex_);
-    return start();
-  }
-
-  inline static std::recursive_mutex mutex_;  // Recursive: some of Gloo's operations are made of others.
-};
 
 using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 
@@ -159,12 +56,14 @@ void make_broken_connections_errors() {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int size, const ProcessGroupOptions& options,
-                                                    const std::string& address) {
+                                                    const std::string& address,
+                                                    const CallExchange::Names* compared) {
   refuse_false_encryption();
   if (size > 1) make_broken_connections_errors();
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo->devices = make_devices(chosen_interfaces(options, size), address);
-  return c10::make_intrusive<GuardedGloo>(store, rank, size, gloo);
+  if (compared == nullptr) return c10::make_intrusive<GuardedGloo>(store, rank, size, gloo);
+  return c10::make_intrusive<ComparedGloo>(store, rank, size, gloo, *compared);
 }
 
 }  // namespace lockstep::comm

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
@@ -87,72 +88,98 @@ c10d::ReduceOp reduce_op(Reduction reduction, Dtype dtype) {
 class GlooLane final : public shm::Lane {
  public:
   GlooLane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place, FailureNote note)
-      : gloo_(std::move(gloo)), place_(std::move(place)), note_(std::move(note)) {}
+      : gloo_(std::move(gloo)), place_(std::move(place)), note_(std::move(note)) {
+    if (place_.compares) calls_.emplace(*gloo_, place_.names);
+  }
+
+  void announce(const shm::Call& call) override {
+    call_ = shm::describe(call);
+    if (calls_) run([&] { calls_->announce(call_); });
+  }
+  void agree() override {
+    if (calls_) run([&] { calls_->agree(); });
+  }
 
   void all_reduce(void* data, Elements elements, Reduction reduction) override {
     c10d::AllreduceOptions options;
     options.reduceOp = reduce_op(reduction, elements.dtype);
-    reduced("all_reduce", data, elements,
-            [&](Tensors& tensors) { return gloo_->allreduce(tensors, options); });
+    reduced(data, elements, [&](Tensors& tensors) { gloo_->allreduce(tensors, options)->wait(); });
     divide(data, elements, reduction);
   }
   void reduce(void* data, Elements elements, Reduction reduction, int root) override {
     c10d::ReduceOptions options;
     options.reduceOp = reduce_op(reduction, elements.dtype);
     options.rootRank = root;
-    reduced("reduce", data, elements, [&](Tensors& tensors) { return gloo_->reduce(tensors, options); });
+    reduced(data, elements, [&](Tensors& tensors) { gloo_->reduce(tensors, options)->wait(); });
     divide(data, elements, reduction);
   }
   void broadcast(void* data, std::size_t bytes, int root) override {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     Tensors tensors{view_bytes(data, bytes)};
-    run("broadcast", [&] { return gloo_->broadcast(tensors, options); });
+    run([&] { gloo_->broadcast(tensors, options)->wait(); });
   }
   void all_gather(const void* input, void* output, std::size_t bytes) override {
     at::Tensor from = view_bytes(input, bytes);
     at::Tensor to = view_bytes(output, bytes * static_cast<std::size_t>(gloo_->getSize()));
-    run("all_gather", [&] { return gloo_->_allgather_base(to, from); });
+    run([&] { gloo_->_allgather_base(to, from)->wait(); });
+  }
+  void beside(const std::function<void()>& body) override {
+    try {
+      body();
+    } catch (...) {
+      explain(call_);
+    }
   }
   void abandon(const char* last_words) noexcept override;
 
  private:
-  template <class Start>
-  void reduced(const char* name, void* data, Elements elements, const Start& start);
+  template <class Carry>
+  void reduced(void* data, Elements elements, const Carry& carry);
   void divide(void* data, Elements elements, Reduction reduction) const {
     if (reduction == Reduction::avg) view(data, elements).div_(place_.ranks);
   }
-  template <class Start>
-  void run(const char* name, const Start& start);
-  [[noreturn]] void explain(const char* name);
+  template <class Body>
+  void run(const Body& body);
+  /// "rank 0 on node0, rank 2 on node1".
+  std::string joined() const;
+  [[noreturn]] void explain(const std::string& what);
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   LanePlace place_;
   FailureNote note_;
+  std::string call_;                   // What was announced last.
+  std::optional<CallExchange> calls_;  // None: nothing is compared.
   bool abandoned_ = false;
 };
 
-template <class Start>
-void GlooLane::reduced(const char* name, void* data, Elements elements, const Start& start) {
+template <class Carry>
+void GlooLane::reduced(void* data, Elements elements, const Carry& carry) {
   const at::Tensor own = view(data, elements);
   const bool widened = elements.dtype == Dtype::i16;
   Tensors tensors{widened ? own.to(at::kInt) : own};
-  run(name, [&] { return start(tensors); });
+  run([&] { carry(tensors); });
   if (widened) own.copy_(tensors.front());
 }
 
-template <class Start>
-void GlooLane::run(const char* name, const Start& start) {
+template <class Body>
+void GlooLane::run(const Body& body) {
   try {
-    start()->wait();
+    body();
   } catch (...) {
-    explain(name);
+    explain(call_ + " between " + joined());
   }
 }
 
-void GlooLane::explain(const char* name) {
+std::string GlooLane::joined() const {
+  std::string text;
+  for (const auto& rank : place_.names.callers) text += (text.empty() ? "" : ", ") + rank;
+  return text;
+}
+
+void GlooLane::explain(const std::string& what) {
   try {
-    rethrow_as_communication_error(place_.who + ": " + name + " between " + place_.joined + " failed");
+    rethrow_as_communication_error(place_.names.who + ": " + what + " failed");
   } catch (const TimeoutError&) {
     throw;
   } catch (const CommunicationError& error) {

@@ -4,15 +4,16 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "call_exchange.hpp"
 #include "failure_note.hpp"
 #include "shm/lane.hpp"
 
 namespace lockstep::comm {
 
 struct LanePlace {
-  std::string who;     // The beginning of messages.
-  std::string joined;  // Which ranks these are: "rank 0 on node0, rank 2 on node1".
-  int ranks = 1;       // Of the whole group: averages are over them.
+  CallExchange::Names names;  // Of the ranks that it joins: "rank 0 on node0".
+  int ranks = 1;              // Of the whole group: averages are over them.
+  bool compares = true;       // What the hosts call.
 };
 
 /// One rank of each host joined by Gloo. `gloo`: a backend that nobody else uses, whose ranks are the hosts.

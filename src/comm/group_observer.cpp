@@ -51,10 +51,9 @@ GroupObserver::GroupObserver(std::shared_ptr<Diagnostics> diagnostics, Place pla
     : diagnostics_(std::move(diagnostics)),
       place_(std::move(place)),
       group_(diagnostics_->recorder->add_group({place_.group_name, place_.members.names, backend})) {
-  const auto level = diagnostics_->options.check;
-  if (check_store == nullptr || level == CollectiveCheckLevel::off || place_.members.size() == 1) return;
-  check_ = std::make_unique<CollectiveCheck>(*check_store, place_.members, place_.group_name, level,
-                                             place_.timeout, diagnostics_->watch);
+  const bool detail = diagnostics_->options.check == CollectiveCheckLevel::detail;
+  if (check_store == nullptr || !detail || place_.members.size() == 1) return;
+  check_ = std::make_unique<CollectiveCheck>(*check_store, place_.members, place_.timeout);
 }
 
 std::shared_ptr<GroupObserver> make_observer(const std::shared_ptr<Diagnostics>& diagnostics,

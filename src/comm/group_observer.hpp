@@ -37,17 +37,15 @@ class GroupObserver {
     std::chrono::milliseconds timeout;
   };
 
-  /// `check_store` is the group's corner for comparing; nullptr where the backend compares by itself.
+  /// `check_store` is the group's corner for comparing in detail; nullptr where that is not possible.
   GroupObserver(std::shared_ptr<Diagnostics> diagnostics, Place place, const std::string& backend,
                 const Store* check_store);
 
-  /// Enters an operation, and compares it with the other ranks' where that is due. Throws as CollectiveCheck.
-  /// `rows`: of an all_to_all.
+  /// Enters an operation, and compares it with the other ranks' in detail if that is asked for. Throws as
+  /// CollectiveCheck. `rows`: of an all_to_all.
   Ticket begin(const OperationFacts& facts, bool starts_now, const RowCounts* rows = nullptr);
   /// Whether every operation is compared, in all detail.
-  bool compares_all() const {
-    return check_ != nullptr && diagnostics_->options.check == CollectiveCheckLevel::detail;
-  }
+  bool compares_all() const { return check_ != nullptr; }
   void finish(const Ticket& ticket, bool success) { diagnostics_->recorder->finish(ticket, success); }
 
   /// In a handler: throws the exception in flight again. Where it is about time, or a lost rank, the new one
@@ -70,7 +68,7 @@ class GroupObserver {
   std::unique_ptr<CollectiveCheck> check_;
 };
 
-/// `check`: operations are compared through `store`, the group's corner, as the options say.
+/// `check`: operations are compared through `store`, the group's corner, if the options ask for it in detail.
 std::shared_ptr<GroupObserver> make_observer(const std::shared_ptr<Diagnostics>& diagnostics,
                                              GroupObserver::Place place, const std::string& backend,
                                              const Store& store, bool check);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "all_reduces_now.hpp"
+#include "compares_calls.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "tensor_facts.hpp"
 
@@ -49,7 +50,8 @@ class ObservedBackend : public c10d::Backend {
       : Backend(inner->getRank(), inner->getSize()),
         inner_(std::move(inner)),
         observer_(std::move(observer)),
-        ends_(ends) {
+        ends_(ends),
+        compares_(dynamic_cast<ComparesCalls*>(inner_.get())) {
     setBoundDeviceId(inner_->getBoundDeviceId());
   }
 
@@ -209,6 +211,8 @@ class ObservedBackend : public c10d::Backend {
                       const RowCounts* rows = nullptr) {
     const Ticket ticket = observer_->begin(facts, ends_ != Ends::unseen, rows);
     try {
+      if (compares_ != nullptr && !facts.is_message)
+        compares_->next_call(facts.call(ticket.sequence, OperationLabel::current().view()));
       WorkPointer work = start();
       // A coalescing backend has none to give before endCoalescing().
       if (!work) return work;
@@ -222,6 +226,7 @@ class ObservedBackend : public c10d::Backend {
   BackendPointer inner_;
   std::shared_ptr<GroupObserver> observer_;
   Ends ends_;
+  ComparesCalls* compares_;  // The inner backend, or null.
 };
 
 class ObservedNow final : public ObservedBackend, public AllReducesNow {

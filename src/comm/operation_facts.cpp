@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace lockstep::comm {
 namespace {
@@ -24,6 +25,18 @@ std::string headline(const OperationFacts& facts) {
   std::string result = facts.name;
   if (*facts.reduce_op != '\0') result += std::string(" of ") + facts.reduce_op;
   return result + peer_text(facts);
+}
+
+/// Of a dtype that c10 calls by a name of its own.
+std::string common_name(std::string_view dtype) {
+  constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"Byte", "uint8"},     {"Char", "int8"},    {"Short", "int16"},       {"Int", "int32"},
+      {"Long", "int64"},     {"Half", "float16"}, {"BFloat16", "bfloat16"}, {"Float", "float32"},
+      {"Double", "float64"}, {"Bool", "bool"}};
+  for (const auto& [theirs, common] : kNames) {
+    if (theirs == dtype) return common;
+  }
+  return std::string(dtype);
 }
 
 }  // namespace
@@ -52,6 +65,18 @@ std::string OperationFacts::claim() const {
   std::string result = headline(*this);
   if (*dtype == '\0') return result;
   return result + ", " + (sizes_may_differ ? "" : std::to_string(elements) + " x ") + dtype;
+}
+
+std::string OperationFacts::call(std::uint64_t number, std::string_view label) const {
+  std::string what;
+  const auto add = [&](const std::string& text) { what += (what.empty() ? "" : ", ") + text; };
+  if (*dtype != '\0') add(common_name(dtype));
+  if (*dtype != '\0' && !sizes_may_differ) add(std::to_string(elements) + " elements");
+  if (tensors > 1) add(std::to_string(tensors) + " tensors");
+  if (*reduce_op != '\0') add(reduce_op);
+  if (peer >= 0) add("root " + std::to_string(peer));
+  if (!label.empty()) add(std::string(label));
+  return std::string(name) + " #" + std::to_string(number) + (what.empty() ? "" : " (" + what + ")");
 }
 
 std::string OperationFacts::text() const {

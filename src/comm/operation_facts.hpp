@@ -32,6 +32,9 @@ struct OperationFacts {
   std::string text() const;
   /// What all ranks must agree on: "all_reduce of sum, 8 x Float". Shapes may differ, as c10d allows.
   std::string claim() const;
+  /// The same in the words of src/shm, which names operations by their numbers: "all_reduce #412 (float32, 8
+  /// elements, sum)", with a label behind it if there is one.
+  std::string call(std::uint64_t number, std::string_view label) const;
 };
 
 /// What the program calls an operation, "bucket 2": of limited length, so that it can be copied anywhere.

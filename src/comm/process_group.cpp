@@ -70,15 +70,16 @@ c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
   return comm::unobserved(group.getBackend(BackendType::NCCL));
 }
 
-/// Puts a backend before this group's observer. `check`: its collectives are compared before they start.
+/// Puts a backend before this group's observer.
 using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend> backend,
-                                                                comm::Ends ends, bool check)>;
+                                                                comm::Ends ends)>;
 
 BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
-                            const ProcessGroupOptions& options, const Observe& observe, bool binds) {
-  const auto [type, carrier, compares] = comm::make_cpu_backend(members, store, options, binds);
+                            const ProcessGroupOptions& options, const Observe& observe,
+                            const comm::CpuBackendOptions& cpu) {
+  const auto [type, carrier] = comm::make_cpu_backend(members, store, options, cpu);
   const bool gloo = type == BackendType::GLOO;
-  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait, !compares);
+  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait);
   group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
     group.setBackend(at::kCUDA, type, backend);
@@ -96,13 +97,13 @@ void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
                                   .high_priority_streams = options.nccl_high_priority_streams,
                                   .parent = parent.backend,
                                   .color = parent.color};
-  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(request), comm::Ends::unseen, false);
+  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(request), comm::Ends::unseen);
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
 std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const Store& store,
                                                const ProcessGroupOptions& options, const Observe& observe,
-                                               const NcclParent& parent, bool is_outermost) {
+                                               const NcclParent& parent, const comm::CpuBackendOptions& cpu) {
   const int rank = members.rank;
   const int size = members.size();
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
@@ -113,7 +114,7 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, 
   }
   auto type = BackendType::NCCL;
   if (options.backend != CommBackend::nccl)
-    type = add_cpu_backend(*group, members, store, options, observe, is_outermost);
+    type = add_cpu_backend(*group, members, store, options, observe, cpu);
   if (with_nccl) add_nccl(*group, rank, size, store, options, observe, parent);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName("lockstep");
@@ -194,17 +195,16 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
         members, group_store.with_prefix("watch"),
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
   }
-  const Observe observe = [&](c10::intrusive_ptr<c10d::Backend> backend, comm::Ends ends, bool check) {
-    // Ranks that share memory compare by themselves, but do not know where the program calls.
-    const bool sites =
-        ends != comm::Ends::unseen && diagnostics->options.check == CollectiveCheckLevel::detail;
+  const Observe observe = [&](c10::intrusive_ptr<c10d::Backend> backend, comm::Ends ends) {
     auto observer = comm::make_observer(diagnostics, {members, path, options.timeout},
-                                        backend->getBackendName(), group_store, check || sites);
+                                        backend->getBackendName(), group_store, ends != comm::Ends::unseen);
     return comm::observed(std::move(backend), std::move(observer), ends);
   };
-  auto group = comm::translated(
-      [&] { return make_group(members, group_store, options, observe, nccl_parent, is_outermost); },
-      [&] { return *who + ": setting up the process group failed"; });
+  const comm::CpuBackendOptions cpu{.binds = is_outermost,
+                                    .compares = diagnostics->options.check != CollectiveCheckLevel::off};
+  auto group =
+      comm::translated([&] { return make_group(members, group_store, options, observe, nccl_parent, cpu); },
+                       [&] { return *who + ": setting up the process group failed"; });
   auto* const reducer = cpu_reducer_of(*group, options);
   connections = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), reducer});

@@ -48,6 +48,10 @@ shm::Reduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
+shm::Call call_of(shm::Operation operation, Elements elements, int root = -1) {
+  return {.count = elements.count, .root = root, .operation = operation, .dtype = elements.dtype};
+}
+
 shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
 
 class ShmBackend final : public c10d::Backend, public AllReducesNow {
@@ -96,7 +100,7 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
   std::uint64_t getSequenceNumberForGroup() override { return queued_.load(); }
 
  private:
-  /// Every rank comes here in the same operation, so that the other backend can be made then.
+  /// In the queue, when the ranks have agreed on an operation that needs it, so that all make it then.
   c10d::Backend& fallback() {
     if (memory_.flat) return *memory_.flat;
     if (!fallback_) fallback_ = memory_.make_fallback();
@@ -105,6 +109,9 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
   /// Queues `body(carrier)`, which holds the tensors that it uses until it has run.
   template <class Body>
   WorkPointer queue(OpType type, std::size_t bytes, Tensors outputs, Body body);
+  /// The same with what Gloo carries: compared, and in one order with the rest.
+  template <class Start>
+  WorkPointer queue_elsewhere(OpType type, const shm::Call& call, Tensors outputs, Start start);
   WorkPointer receive(OpType type, const at::Tensor& tensor, int source, int tag);
   std::function<void(shm::Carrier&)> gather_into(const at::Tensor& output, const at::Tensor& input) const;
   std::function<void(shm::Carrier&)> reduce_into(const at::Tensor& output, const at::Tensor& input,
@@ -122,14 +129,28 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
 template <class Body>
 WorkPointer ShmBackend::queue(OpType type, std::size_t bytes, Tensors outputs, Body body) {
   ++queued_;
-  auto entry = queue_->add([carrier = memory_.carrier, run = std::move(body)] { run(*carrier); },
+  auto entry = queue_->add([carrier = memory_.carrier, run = std::move(body)]() mutable { run(*carrier); },
                            bytes > kUrgentBytes);
   return c10::make_intrusive<ShmWork>(type, queue_, std::move(entry), std::move(outputs));
 }
 
+template <class Start>
+WorkPointer ShmBackend::queue_elsewhere(OpType type, const shm::Call& call, Tensors outputs, Start start) {
+  return queue(type, 0, std::move(outputs), [=, this](shm::Carrier& carrier) mutable {
+    carrier.elsewhere(call, [&] { start(fallback())->wait(); });
+  });
+}
+
 WorkPointer ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = single("all_reduce", tensors);
-  if (tensor.layout() == at::kSparse) return fallback().allreduce(tensors, options);
+  if (tensor.layout() == at::kSparse) {
+    const shm::Call call{.operation = shm::Operation::all_reduce_sparse,
+                         .dtype = dtype_of(tensor.scalar_type()),
+                         .reduction = reduction_of(options.reduceOp)};
+    return queue_elsewhere(OpType::ALLREDUCE, call, tensors, [tensors, options](c10d::Backend& gloo) mutable {
+      return gloo.allreduce(tensors, options);
+    });
+  }
   const Elements elements = elements_of("all_reduce", tensor);
   const auto reduction = reduction_of(options.reduceOp);
   return queue(OpType::ALLREDUCE, elements.bytes(), tensors,
@@ -235,22 +256,30 @@ WorkPointer ShmBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensor
 }
 
 WorkPointer ShmBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  if (memory_.flat) return memory_.flat->gather(outputs, inputs, options);
   const at::Tensor& input = single("gather", inputs);
   const Elements elements = elements_of("gather", input);
   const auto held = memory_of("gather", outputs.empty() ? Tensors{} : outputs.at(0), elements);
   const int root = static_cast<int>(options.rootRank);
+  if (memory_.flat) {
+    return queue_elsewhere(
+        OpType::GATHER, call_of(shm::Operation::gather, elements, root), held.tensors,
+        [=](c10d::Backend& gloo) mutable { return gloo.gather(outputs, inputs, options); });
+  }
   return queue(OpType::GATHER, elements.bytes(), held.tensors, [=, group = memory_.group](shm::Carrier&) {
     shm::gather(group->exchange(), input.data_ptr(), held.places, elements, root);
   });
 }
 
 WorkPointer ShmBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  if (memory_.flat) return memory_.flat->scatter(outputs, inputs, options);
   const at::Tensor& output = single("scatter", outputs);
   const Elements elements = elements_of("scatter", output);
   const auto held = memory_of("scatter", inputs.empty() ? Tensors{} : inputs.at(0), elements);
   const int root = static_cast<int>(options.rootRank);
+  if (memory_.flat) {
+    return queue_elsewhere(
+        OpType::SCATTER, call_of(shm::Operation::scatter, elements, root), outputs,
+        [=](c10d::Backend& gloo) mutable { return gloo.scatter(outputs, inputs, options); });
+  }
   return queue(OpType::SCATTER, elements.bytes(), outputs, [=, group = memory_.group](shm::Carrier&) {
     shm::scatter(group->exchange(), constant(held.places), output.data_ptr(), elements, root);
   });
@@ -298,8 +327,13 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                       std::vector<std::int64_t>& output_splits,
                                       std::vector<std::int64_t>& input_splits,
                                       const c10d::AllToAllOptions& options) {
-  if (memory_.flat) return memory_.flat->alltoall_base(output, input, output_splits, input_splits, options);
   const auto dtype = elements_of("all_to_all", input).dtype;
+  if (memory_.flat) {
+    return queue_elsewhere(OpType::ALLTOALL_BASE, call_of(shm::Operation::all_to_all, {0, dtype}), {output},
+                           [=](c10d::Backend& gloo) mutable {
+                             return gloo.alltoall_base(output, input, output_splits, input_splits, options);
+                           });
+  }
   if (input.scalar_type() != output.scalar_type()) {
     throw UsageError("all_to_all: the output must be of the input's dtype");
   }
@@ -311,9 +345,13 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
 }
 
 WorkPointer ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  if (memory_.flat) return memory_.flat->alltoall(outputs, inputs, options);
   check_lists(outputs, inputs, getSize());
   const auto dtype = elements_of("all_to_all", inputs.front()).dtype;
+  if (memory_.flat) {
+    return queue_elsewhere(
+        OpType::ALLTOALL, call_of(shm::Operation::all_to_all, {0, dtype}), outputs,
+        [=](c10d::Backend& gloo) mutable { return gloo.alltoall(outputs, inputs, options); });
+  }
   const auto from = parts_of(inputs), to = parts_of(outputs);
   return queue(OpType::ALLTOALL, kUrgentBytes, outputs, [=, group = memory_.group](shm::Carrier&) {
     shm::all_to_all(group->exchange(), from.places, to.places, dtype);

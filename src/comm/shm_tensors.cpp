@@ -6,7 +6,6 @@
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
-namespace {
 
 shm::Dtype dtype_of(at::ScalarType type) {
   switch (type) {
@@ -34,8 +33,6 @@ shm::Dtype dtype_of(at::ScalarType type) {
       return shm::Dtype::bytes;
   }
 }
-
-}  // namespace
 
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided ||

@@ -15,6 +15,8 @@ struct Held {
   std::vector<Place> places;
 };
 
+shm::Dtype dtype_of(at::ScalarType type);
+
 /// How shared memory sees a tensor. Throws UsageError unless it is dense memory of the CPU in one piece.
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
 

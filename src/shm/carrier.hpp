@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "shm/collectives.hpp"
 #include "shm/group.hpp"
 
@@ -17,6 +19,8 @@ class Carrier {
   virtual void broadcast(void* data, Elements elements, int root) = 0;
   virtual void all_gather(const void* input, Buffers outputs, Elements elements) = 0;
   virtual void barrier() = 0;
+  /// What something else carries: `body` runs when the ranks have agreed on the call.
+  virtual void elsewhere(const Call& call, const std::function<void()>& body) = 0;
 };
 
 /// Where all ranks share memory.
@@ -40,6 +44,11 @@ class MemoryCarrier final : public Carrier {
     shm::all_gather(exchange_, input, outputs, elements);
   }
   void barrier() override { shm::barrier(exchange_); }
+  void elsewhere(const Call& call, const std::function<void()>& body) override {
+    exchange_.begin(call);
+    exchange_.step();
+    body();
+  }
 
  private:
   Exchange& exchange_;

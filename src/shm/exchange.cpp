@@ -13,10 +13,17 @@ std::string describe(const Call& call) {
   std::string text = std::string(name_of(call.operation)) + " #" + std::to_string(call.sequence);
   if (call.operation == Operation::barrier) return text;
   text += std::string(" (") + name_of(call.dtype);
-  if (call.operation != Operation::all_to_all) text += ", " + std::to_string(call.count) + " elements";
+  const bool any_size =
+      call.operation == Operation::all_to_all || call.operation == Operation::all_reduce_sparse;
+  if (!any_size) text += ", " + std::to_string(call.count) + " elements";
   if (call.reduction != Reduction::none) text += std::string(", ") + name_of(call.reduction);
   if (call.root >= 0) text += ", root " + std::to_string(call.root);
   return text + ")";
+}
+
+std::string disagreement(const std::string& who, const Caller& one, const Caller& other) {
+  return who + ": the ranks do not call the same: " + one.name + " calls " + one.call + ", " + other.name +
+         " calls " + other.call + ". Every rank must make the same calls in the same order";
 }
 
 Exchange::Exchange(const Members& members, Meeting meeting, net::Milliseconds timeout)
@@ -103,9 +110,8 @@ void Exchange::compare_calls() {
   for (int r = 1; r < size(); ++r) {
     const Call& other = call_of(r);
     if (other == first) continue;
-    throw CommunicationError(members_.who + ": the ranks do not call the same: " + members_.called(0) +
-                             " calls " + describe(first) + ", " + members_.called(r) + " calls " +
-                             describe(other) + ". Every rank must make the same calls in the same order");
+    throw CommunicationError(disagreement(members_.who, {members_.called(0), describe(first)},
+                                          {members_.called(r), describe(other)}));
   }
 }
 

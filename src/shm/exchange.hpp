@@ -70,6 +70,8 @@ class Exchange {
   /// find out within a slice.
   void leave(bool quietly) noexcept;
 
+  /// What this rank called last.
+  const Call& own_call() const noexcept { return call_; }
   /// "all_reduce #3 (float32, 1000 elements, sum)".
   std::string describe_own_call() const;
 
@@ -98,5 +100,13 @@ class Exchange {
 };
 
 std::string describe(const Call& call);
+
+/// A rank, and what it calls.
+struct Caller {
+  std::string name;
+  std::string call;
+};
+/// The words for two ranks that differ. `who`: the beginning of messages.
+std::string disagreement(const std::string& who, const Caller& one, const Caller& other);
 
 }  // namespace lockstep::shm

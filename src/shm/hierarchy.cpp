@@ -49,11 +49,14 @@ void Hierarchy::in_pieces(Elements elements, std::size_t copies, const Body& bod
   for (std::size_t i = 0; i < chunks.count(); ++i) body(chunks.start(i), chunks.length(i), i == 0);
 }
 
-/// The ranks of this host have filled what they work on, and learn where it is.
-void Hierarchy::meet(const Call& call, bool first, const std::byte* working) {
+/// The ranks of this host have filled what they work on, and learn where it is. `lanes`: as many carry the
+/// first piece.
+void Hierarchy::meet(const Call& call, bool first, int lanes, const std::byte* working) {
   const std::int64_t offset = working == nullptr ? -1 : parts_.group->heap()->offset_of(working, 0);
   if (first) {
     exchange().begin(call, offset);
+    announced_ = carries(lanes);
+    if (announced_) parts_.lane->announce(exchange().own_call());
   } else {
     exchange().begin_part(offset);
   }
@@ -62,6 +65,10 @@ void Hierarchy::meet(const Call& call, bool first, const std::byte* working) {
     const auto place = exchange().heap_offset_of(static_cast<int>(m));
     buffers_[m] = place < 0 ? nullptr : exchange().peers()[m].segment->base() + place;
   }
+}
+
+void Hierarchy::agree_between_hosts() {
+  if (std::exchange(announced_, false)) parts_.lane->agree();
 }
 
 int Hierarchy::lanes_for(std::size_t bytes) const { return bytes <= kOneLane ? 1 : parts_.lanes; }
@@ -78,6 +85,7 @@ template <class Across>
 void Hierarchy::carry(Elements piece, const Across& across) {
   const int lanes = lanes_for(piece.bytes());
   if (!carries(lanes)) return;
+  agree_between_hosts();
   const Slice own = slice(exchange().rank(), lanes, piece);
   if (own.length > 0) across(own);
 }
@@ -135,7 +143,7 @@ void Hierarchy::all_reduce(void* data, Elements elements, Reduction reduction) {
       std::byte* const place = at(data, start * size);
       std::byte* const working = visible(place, piece.bytes());
       copy_bytes(working, place, piece.bytes());
-      meet(call, first, working);
+      meet(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->all_reduce(working + own.start * size, {own.length, piece.dtype}, reduction);
@@ -162,7 +170,7 @@ void Hierarchy::reduce(void* data, Elements elements, Reduction reduction, int r
       const Elements piece{length, elements.dtype};
       std::byte* const working = workspace(piece.bytes());
       copy_bytes(working, at(data, start * size), piece.bytes());
-      meet(call, first, working);
+      meet(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->reduce(working + own.start * size, {own.length, piece.dtype}, reduction, root_host);
@@ -189,7 +197,7 @@ void Hierarchy::reduce_scatter(ConstBuffers inputs, void* output, Elements eleme
       for (std::size_t r = 0; r < inputs.size(); ++r) {
         copy_bytes(working + r * length * size, at(inputs[r], start * size), length * size);
       }
-      meet(call, first, working);
+      meet(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->all_reduce(working + own.start * size, {own.length, piece.dtype}, reduction);
@@ -213,7 +221,7 @@ void Hierarchy::broadcast(void* data, Elements elements, int root) {
       std::byte* const place = at(data, start * size);
       std::byte* const working = visible(place, piece.bytes());
       if (parts_.rank == root) copy_bytes(working, place, piece.bytes());
-      meet(call, first, working);
+      meet(call, first, lanes_for(piece.bytes()), working);
       std::byte* const from = here ? buffers_[static_cast<std::size_t>(source.member)] : working;
       carry(piece, [&](Slice own) {
         parts_.lane->broadcast(from + own.start * size, own.length * size, source.host);
@@ -266,7 +274,8 @@ void Hierarchy::all_gather(const void* input, Buffers outputs, Elements elements
       const std::size_t bytes = length * size;
       std::byte* const working = workspace(bytes * copies);
       copy_bytes(working, at(input, start * size), bytes);
-      meet(call, first, working);
+      meet(call, first, parts_.lanes, working);
+      agree_between_hosts();
       carry_pieces(working, bytes);
       exchange().step();
       collect(outputs, start * size, bytes);
@@ -277,10 +286,21 @@ void Hierarchy::all_gather(const void* input, Buffers outputs, Elements elements
 
 void Hierarchy::barrier() {
   guarded([&] {
-    meet({.operation = Operation::barrier}, true, nullptr);
+    meet({.operation = Operation::barrier}, true, 1, nullptr);
+    agree_between_hosts();
     std::int32_t token = 0;
     if (carries(1)) parts_.lane->all_reduce(&token, {1, Dtype::i32}, Reduction::sum);
     exchange().step();
+  });
+}
+
+void Hierarchy::elsewhere(const Call& call, const std::function<void()>& body) {
+  guarded([&] {
+    meet(call, true, 1, nullptr);
+    agree_between_hosts();
+    exchange().step();
+    if (parts_.lane) return parts_.lane->beside(body);
+    body();
   });
 }
 

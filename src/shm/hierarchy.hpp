@@ -16,6 +16,9 @@ namespace lockstep::shm {
 /// Every rank works on a buffer that its host sees: its own tensor where that lies in the heap, else a
 /// workspace, through which large messages go piece by piece.
 ///
+/// The hosts compare each operation before its first piece crosses. What this host calls is announced while
+/// its ranks still come together, so that who comes late finds what the others have said.
+///
 /// Values are combined in the order of ranks within a host and in the lane's fixed order between the hosts,
 /// so that all ranks get the same bits, and the same in every run.
 class Hierarchy final : public Carrier {
@@ -39,6 +42,7 @@ class Hierarchy final : public Carrier {
   void broadcast(void* data, Elements elements, int root) override;
   void all_gather(const void* input, Buffers outputs, Elements elements) override;
   void barrier() override;
+  void elsewhere(const Call& call, const std::function<void()>& body) override;
 
  private:
   struct Slice {
@@ -51,7 +55,8 @@ class Hierarchy final : public Carrier {
   /// Calls `body(start, length, first)` for the pieces of a message of which `copies` lie in a workspace.
   template <class Body>
   void in_pieces(Elements elements, std::size_t copies, const Body& body);
-  void meet(const Call& call, bool first, const std::byte* working);
+  void meet(const Call& call, bool first, int lanes, const std::byte* working);
+  void agree_between_hosts();
   template <class Across>
   void carry(Elements piece, const Across& across);
   void combine(Slice own, Elements piece, Reduction reduction);
@@ -76,6 +81,7 @@ class Hierarchy final : public Carrier {
   std::byte* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
   std::vector<std::byte*> buffers_;  // What the ranks of this host work on, as this rank sees it.
+  bool announced_ = false;           // To the other hosts, which have not been heard yet.
 };
 
 }  // namespace lockstep::shm

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "shm/collectives.hpp"
 
@@ -13,6 +14,12 @@ class Lane {
  public:
   virtual ~Lane() = default;
 
+  /// Tells the other hosts what the ranks of this one call. Does not wait.
+  virtual void announce(const Call& call) = 0;
+  /// Returns when all hosts have announced the same: nothing may be carried before. Throws on all of them
+  /// when they have not.
+  virtual void agree() = 0;
+
   /// In place; the same bits on all hosts. An average is the sum divided by the number of all ranks: a host
   /// gives its sum.
   virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
@@ -21,6 +28,9 @@ class Lane {
   virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
   /// `output` has `bytes` for each host.
   virtual void all_gather(const void* input, void* output, std::size_t bytes) = 0;
+
+  /// Runs what goes between the hosts by other ways: its failures are told as a lane's.
+  virtual void beside(const std::function<void()>& body) = 0;
 
   /// This rank has failed with these words and will call nothing more: the other hosts shall not wait.
   virtual void abandon(const char* last_words) noexcept = 0;

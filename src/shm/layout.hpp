@@ -48,7 +48,7 @@ struct Control {
   Bell mail;                                       // For messages to this rank.
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<std::uint64_t> begun;  // Operations.
-  char last_words[256];              // Valid when presence is `failed`.
+  char last_words[512];              // Valid when presence is `failed`.
   Slot slots[2];                     // By the parity of the step that they were written for.
 };
 

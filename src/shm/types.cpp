@@ -23,9 +23,9 @@ constexpr std::array<DtypeFacts, kDtypes> kFacts{{{"uint8", 1},
                                                   {"bytes", 1}}};
 constexpr std::array<const char*, 9> kReductionNames{"sum",     "avg",    "product", "min", "max",
                                                      "bit_and", "bit_or", "bit_xor", "none"};
-constexpr std::array<const char*, 11> kOperationNames{
+constexpr std::array<const char*, 12> kOperationNames{
     "all_reduce",     "broadcast",  "reduce",  "all_gather", "gather", "scatter",
-    "reduce_scatter", "all_to_all", "barrier", "send",       "recv"};
+    "reduce_scatter", "all_to_all", "barrier", "send",       "recv",   "all_reduce_sparse"};
 
 /// What another process wrote is not trusted to be in range.
 template <class Table, class Value>

@@ -23,7 +23,8 @@ enum class Operation : std::uint8_t {
   all_to_all,
   barrier,
   send,
-  recv
+  recv,
+  all_reduce_sparse
 };
 
 std::size_t size_of(Dtype dtype);

@@ -2,16 +2,14 @@
 #include <torch/types.h>
 
 #include <csignal>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <thread>
 
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/trace.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "probe.hpp"
+#include "support/disagreements.hpp"
 #include "support/every_collective.hpp"
 
 namespace probe {
@@ -19,31 +17,7 @@ namespace {
 
 using lockstep::ProcessGroup;
 
-/// Rank 1 does it, and the others something else.
-struct Disagreement {
-  std::function<void(const ProcessGroup&)> odd;
-  std::function<void(const ProcessGroup&)> others;
-};
-
-void sum(const ProcessGroup& group, std::int64_t count, at::ScalarType dtype = at::kFloat) {
-  group.all_reduce(torch::ones({count}, dtype));
-}
-
-const std::map<std::string, Disagreement> kDisagreements{
-    {"size", {[](const auto& group) { sum(group, 8); }, [](const auto& group) { sum(group, 4); }}},
-    {"dtype", {[](const auto& group) { sum(group, 4, at::kInt); }, [](const auto& group) { sum(group, 4); }}},
-    {"operation",
-     {[](const auto& group) { group.broadcast(torch::ones({4})); },
-      [](const auto& group) { sum(group, 4); }}},
-    {"root",
-     {[](const auto& group) { group.broadcast(torch::ones({4}), 1); },
-      [](const auto& group) { group.broadcast(torch::ones({4}), 0); }}},
-    {"gather",
-     {[](const auto& group) { group.gather(torch::ones({3})); },
-      [](const auto& group) { group.gather(torch::ones({4})); }}},
-    // What rank 1 does it has done before, so that it compares nothing: the others have to ask.
-    {"known", {[](const auto& group) { sum(group, 2); }, [](const auto& group) { sum(group, 4); }}},
-};
+void sum(const ProcessGroup& group, std::int64_t count) { group.all_reduce(torch::ones({count})); }
 
 ProcessGroup group_with(milliseconds timeout, const std::string& backend = "gloo") {
   return ProcessGroup::init(lockstep::World::from_environment(),
@@ -54,11 +28,10 @@ ProcessGroup group_with(milliseconds timeout, const std::string& backend = "gloo
 
 }  // namespace
 
+/// Rank 1 calls another thing than the others, both of which all have called before.
 int disagree(const Words& words) {
   const ProcessGroup group = group_with(std::chrono::seconds(20));
-  for (int i = 0; i < 3; ++i) sum(group, 2);
-  const Disagreement& what = kDisagreements.at(argument(words, 0));
-  (group.rank() == 1 ? what.odd : what.others)(group);
+  lockstep::testing::disagree(group, argument(words, 0), group.rank() == 1);
   return 0;
 }
 

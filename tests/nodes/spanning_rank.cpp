@@ -14,6 +14,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/program.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "support/disagreements.hpp"
 #include "support/every_collective.hpp"
 #include "support/list_exchange.hpp"
 
@@ -279,7 +280,9 @@ void run(const std::string& what, const std::string& folder) {
   };
   const Groups groups{group("spanning", CommBackend::automatic), group("gloo", CommBackend::gloo)};
   if (repeated != endless.end()) repeat_until_the_end(repeated->second, groups.spanning, folder);
-  if (what == "disagree") groups.spanning.all_reduce(at::ones({world.group_rank == 0 ? 1000 : 2000}));
+  const std::string disagreement = "disagree:";
+  if (what.starts_with(disagreement))
+    testing::disagree(groups.spanning, what.substr(disagreement.size()), world.group_rank == 1);
   if (what == "all") compare_all(groups);
   if (what == "parts") check_parts(groups);
   if (what == "training") check_training(groups);

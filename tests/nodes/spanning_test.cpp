@@ -79,28 +79,56 @@ TEST_F(Spanning, OneRankAHostLeavesItToGloo) {
   expect_success("gloo");
 }
 
-/// The ranks of each host agree with each other.
-TEST_F(Spanning, HostsThatDisagreeAreNamedByEveryRank) {
-  start_job("disagree", {2, 2});
+/// What differs, and a part of the words for both sides.
+struct Sides {
+  const char* what;
+  const char* one;
+  const char* another;
+};
+
+class HostsThatDisagree : public Spanning, public ::testing::WithParamInterface<Sides> {};
+INSTANTIATE_TEST_SUITE_P(
+    On, HostsThatDisagree,
+    ::testing::Values(
+        Sides{"size", "#3 (float32, 1000 elements, sum)", "#3 (float32, 2000 elements, sum)"},
+        // Of which one goes by more lanes than the other.
+        Sides{"large_size", "#3 (float32, 1000 elements, sum)", "#3 (float32, 1000000 elements, sum)"},
+        Sides{"dtype", "#3 (float32, 4 elements, sum)", "#3 (int32, 4 elements, sum)"},
+        Sides{"reduction", "#3 (float32, 4 elements, sum)", "#3 (float32, 4 elements, max)"},
+        Sides{"root", "#3 (float32, 4 elements, root 0)", "#3 (float32, 4 elements, root 1)"},
+        // By Gloo between all ranks, which the others are not at.
+        Sides{"gather", "all_reduce #3 (float32, 4 elements, sum)",
+              "gather #3 (float32, 4 elements, root 0)"},
+        Sides{"gathered", "gather #3 (float32, 3 elements, root 0)",
+              "gather #3 (float32, 4 elements, root 0)"},
+        Sides{"order_of_starts", "#8 (float32, 200 elements, sum)", "#8 (float32, 300 elements, sum)"}),
+    [](const auto& sides) { return std::string(sides.param.what); });
+
+/// The ranks of each host agree with each other, and all have called both things before.
+TEST_P(HostsThatDisagree, AreNamedByEveryRank) {
+  start_job(std::string("disagree:") + GetParam().what, {2, 2});
   for (const auto& rank : ranks_) {
     const Finished end = rank->wait();
     EXPECT_EQ(end.status, 1);
-    EXPECT_TRUE(has(end.err, "the ranks do different things in collective #1"));
-    EXPECT_TRUE(has(end.err, "all_reduce of sum, 1000 x Float"));
-    EXPECT_TRUE(has(end.err, "all_reduce of sum, 2000 x Float"));
+    for (const char* words : {"the ranks do not call the same", GetParam().one, GetParam().another})
+      EXPECT_TRUE(has(end.err, words));
+    EXPECT_FALSE(has(end.err, "it took long"));
   }
 }
 
-/// Whether the text says that rank 1 does not answer, alone or among others.
-bool names_rank_1(const std::string& text) {
-  return std::regex_search(text,
-                           std::regex("rank 1 does not answer|ranks [0-9, ]*\\b1\\b[0-9, ]* do not answer"));
+/// Whether the text says that this rank has ended, or does not answer, alone or among others.
+bool names(int rank, const std::string& text) {
+  const std::string number = std::to_string(rank);
+  return std::regex_search(
+      text, std::regex("rank " + number + " on node[01] .pid [0-9]+. has ended|rank " + number +
+                       " does not answer|ranks [0-9, ]*\\b" + number + "\\b[0-9, ]* do not answer"));
 }
 
 class AKilledRank : public Spanning, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(In, AKilledRank,
                          ::testing::Values("all_reduce", "small_all_reduce", "all_reduce_async", "broadcast",
-                                           "reduce", "all_gather", "reduce_scatter"),
+                                           "reduce", "all_gather", "reduce_scatter", "gather", "scatter",
+                                           "all_to_all"),
                          [](const auto& test) { return std::string(test.param); });
 
 /// Killed without a word: its own host and the other both say who it was.
@@ -116,22 +144,28 @@ TEST_P(AKilledRank, IsNamedOnBothHosts) {
   }
 }
 
-/// In what Gloo carries between all ranks, who is killed takes its connections along; those who find them
-/// closed ask around, and may find that the one who found out first has ended as well.
-class AKilledRankOverGloo : public Spanning, public ::testing::WithParamInterface<const char*> {};
+/// What Gloo carries between all ranks, and who is killed in it.
+using Place = std::pair<const char*, int>;
+
+/// Who is killed takes its connections along; those who find them closed ask around, and may find that the
+/// one who found out first has ended as well.
+class AKilledRankOverGloo : public Spanning, public ::testing::WithParamInterface<Place> {};
 INSTANTIATE_TEST_SUITE_P(In, AKilledRankOverGloo,
-                         ::testing::Values("gather", "scatter", "all_to_all", "send_and_recv"),
-                         [](const auto& test) { return std::string(test.param); });
+                         ::testing::Values(Place{"gather", 3}, Place{"scatter", 3}, Place{"all_to_all", 3},
+                                           Place{"send_and_recv", 1}),
+                         [](const auto& test) { return std::string(test.param.first); });
 
 TEST_P(AKilledRankOverGloo, IsNamedOnBothHosts) {
-  start_job(GetParam(), {2, 2});
+  const auto [what, killed] = GetParam();
+  start_job(what, {2, 2});
   const auto pids = await_ranks();
-  ASSERT_EQ(kill(pids[1], SIGKILL), 0);
-  for (const int rank : {0, 2, 3}) {
+  ASSERT_EQ(kill(pids[static_cast<std::size_t>(killed)], SIGKILL), 0);
+  for (const int rank : {0, 1, 2, 3}) {
+    if (rank == killed) continue;
     const Finished end = ranks_[static_cast<std::size_t>(rank)]->wait();
     // One without a connection to it, in a scatter say, may come to its timeout before the others' end.
     EXPECT_TRUE(end.status == 1 || end.status == kTimeoutExitCode) << end.status;
-    EXPECT_TRUE(names_rank_1(end.err)) << end.err;
+    EXPECT_TRUE(names(killed, end.err)) << end.err;
   }
 }
 

@@ -153,6 +153,39 @@ TEST(Hierarchy, ComparesTheCallsOfAHost) {
   });
 }
 
+/// Whatever the lanes: those of the larger message are more. Ranks that carry nothing learn it from those
+/// that do.
+TEST(Hierarchy, ComparesTheCallsOfTheHosts) {
+  for (const int lanes : {1, 2}) {
+    Job({"aabb", lanes}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+      std::vector<float> data(40'000);
+      const auto reduce = [&](std::size_t count) {
+        hierarchy.all_reduce(data.data(), {count, Dtype::f32}, Reduction::sum);
+      };
+      reduce(10);
+      reduce(40'000);
+      const auto text = message_of<CommunicationError>([&] { reduce(rank < 2 ? 10 : 40'000); });
+      EXPECT_TRUE(contains_all(text, {"the ranks do not call the same", "10 elements", "40000 elements"}));
+    });
+  }
+}
+
+/// What something else carries is in one order with the rest.
+TEST(Hierarchy, ComparesWhatItDoesNotCarry) {
+  Job({"aabb", 1}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+    bool ran = false;
+    const auto gather = [&] { hierarchy.elsewhere({.operation = Operation::gather}, [&] { ran = true; }); };
+    gather();
+    EXPECT_TRUE(std::exchange(ran, false));
+    const auto text = message_of<CommunicationError>([&] {
+      if (rank < 2) return hierarchy.barrier();
+      gather();
+    });
+    EXPECT_FALSE(ran);
+    EXPECT_TRUE(contains_all(text, {"barrier", "gather"}));
+  });
+}
+
 TEST(Hosts, AreRanksThatAllReachEachOther) {
   // Ranks 0 and 1 reach each other, 2 and 3 too; 4 was reached by 0 alone, and 1 by 2 alone.
   const std::vector<std::vector<bool>> reached{{true, true, false, false, true},

@@ -12,6 +12,10 @@ class MemoryLane final : public Lane {
  public:
   explicit MemoryLane(std::unique_ptr<Group> group) : group_(std::move(group)), carrier_(*group_) {}
 
+  void announce(const Call& call) override { announced_ = call; }
+  void agree() override {
+    carrier_.elsewhere(announced_, [] {});
+  }
   void all_reduce(void* data, Elements elements, Reduction reduction) override {
     carrier_.all_reduce(data, elements, reduction);
   }
@@ -27,6 +31,7 @@ class MemoryLane final : public Lane {
       pieces.push_back(static_cast<std::byte*>(output) + static_cast<std::size_t>(r) * bytes);
     carrier_.all_gather(input, pieces, {bytes, Dtype::bytes});
   }
+  void beside(const std::function<void()>& body) override { body(); }
   void abandon(const char* last_words) noexcept override {
     group_->exchange().give_up(std::make_exception_ptr(CommunicationError(last_words)), last_words);
   }
@@ -34,6 +39,7 @@ class MemoryLane final : public Lane {
  private:
   std::unique_ptr<Group> group_;
   MemoryCarrier carrier_;
+  Call announced_;
 };
 
 /// One letter a rank, saying on which host it is: "aab" are two ranks of host a and one of host b.

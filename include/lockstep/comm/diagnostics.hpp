@@ -12,12 +12,15 @@ namespace lockstep {
 enum class CollectiveCheckLevel {
   /// Not at all: a mistake ends in wrong numbers, an aborted process or a timeout.
   off,
-  /// Each combination of operation, dtype, size and root when it is first met, and a gather's sizes each
-  /// time.
-  /// Finds the usual mistakes within about a second, and costs nothing in a steady loop.
-  first_use,
-  /// Every operation, by its shape too, with the label of the place it comes from. Slow: a message to the
-  /// store and back for each.
+  /// Every collective of CPU tensors, by operation, number, dtype, elements, reduction and root: a difference
+  /// is a
+  /// CommunicationError on all ranks. Costs nothing where ranks share memory, and elsewhere about the time
+  /// that
+  /// a small message takes, which passes while the operation before is still under way.
+  every_call,
+  /// Also shapes, labels, the split sizes of an all_to_all, messages, and where the program calls. Slow: a
+  /// message
+  /// to the store and back for each, and each waits for all ranks.
   detail,
 };
 
@@ -34,7 +37,7 @@ struct DiagnosticsOptions {
   /// needed. Empty: nowhere.
   std::string trace_dir = {};
 
-  CollectiveCheckLevel check = CollectiveCheckLevel::first_use;
+  CollectiveCheckLevel check = CollectiveCheckLevel::every_call;
 
   /// The defaults, changed by LOCKSTEP_WARN_AFTER (seconds), LOCKSTEP_TRACE_DIR, LOCKSTEP_TRACE_ENTRIES or
   /// PyTorch's TORCH_FR_BUFFER_SIZE, and LOCKSTEP_DEBUG (off, info, detail) or PyTorch's

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace lockstep::comm {
+
+/// Compares what the ranks of a Gloo backend are about to do, over its own connections and before data moves:
+/// for two ranks in the time that one message takes. Each rank sends what it knows 1, 2, 4, ... ranks on, so
+/// that after the last of these rounds it knows of all, and all find the same two that differ. One thread at
+/// a time.
+class CallExchange {
+ public:
+  /// How messages name this rank, and each rank of the backend.
+  struct Names {
+    std::string who;
+    std::vector<std::string> callers;
+  };
+
+  /// `gloo` must outlive it, and carry no messages with tags from kFirstTag on but its own.
+  CallExchange(c10d::Backend& gloo, Names names);
+
+  /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". Does not wait.
+  void announce(const std::string& call);
+
+  /// Waits until all ranks have announced the same. Throws CommunicationError on all of them when they have
+  /// not, and what Gloo throws when one does not come; each later call throws the same again.
+  void agree();
+
+  static constexpr int kFirstTag = 0x7fffff00;
+
+ private:
+  /// What a rank calls. Of fixed size, because Gloo's receivers must know it.
+  struct Claim {
+    std::int32_t caller = -1;
+    std::array<char, 188> call{};
+
+    bool operator!=(const Claim& other) const { return call != other.call; }
+  };
+  /// Of the ranks that this one has heard of: what the first one calls, and the first of those that differ.
+  struct Known {
+    Claim first;
+    Claim other;
+  };
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+  struct Expected {
+    Known known{};
+    WorkPointer hearing{};
+  };
+  struct Round {
+    int to;
+    int from;
+    int tag;
+    Known sent{};
+    WorkPointer sending{};
+    std::array<Expected, 8> expected{};
+    std::size_t heard = 0;  // Of the expected ones.
+  };
+
+  static Known merged(const Known& one, const Known& another);
+  void send(Round& round);
+  void hear(Round& round);
+  void expect(Round& round);
+  [[noreturn]] void refuse();
+  template <class Body>
+  void guarded(const Body& body);
+
+  c10d::Backend& gloo_;
+  Names names_;
+  std::deque<Round> rounds_;  // Gloo writes into them: they stay where they are.
+  Known known_;
+  std::exception_ptr broken_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,107 @@
+// Ranks on Gloo alone compare what they call, each time and before data moves.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/ranks.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::contains_all;
+using testing::message_of;
+
+void run_on_gloo(int size, CollectiveCheckLevel check, const std::function<void(const ProcessGroup&)>& body) {
+  const Store store = Store::in_memory();
+  DiagnosticsOptions diagnostics;
+  diagnostics.check = check;
+  testing::run_ranks(size, [&](int rank) {
+    body(ProcessGroup(
+        rank, size, store,
+        {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(30), .diagnostics = diagnostics}));
+  });
+}
+
+void run_on_gloo(int size, const std::function<void(const ProcessGroup&)>& body) {
+  run_on_gloo(size, CollectiveCheckLevel::every_call, body);
+}
+
+/// However many there are, whoever it is: all ranks name the same two.
+TEST(CallsOnGloo, AreComparedByAllRanks) {
+  for (const int size : {2, 3, 4, 5, 7}) {
+    for (int odd = 0; odd < size; ++odd) {
+      run_on_gloo(size, [&](const ProcessGroup& group) {
+        for (const std::int64_t count : {3, 4}) group.all_reduce(at::ones({count}));
+        const bool is_odd = group.rank() == odd;
+        const at::Tensor tensor = at::ones({is_odd ? 4 : 3});
+        const auto text = message_of<CommunicationError>([&] { group.all_reduce(tensor); });
+        EXPECT_TRUE(contains_all(
+            text,
+            {"rank 0 calls all_reduce #3 (float32, " + std::string(odd == 0 ? "4" : "3") + " elements, sum)",
+             "rank " + std::to_string(odd == 0 ? 1 : odd) + " calls all_reduce #3 (float32, " +
+                 std::string(odd == 0 ? "3" : "4") + " elements, sum)"}));
+        EXPECT_TRUE((tensor == 1).all().item<bool>());
+      });
+    }
+  }
+}
+
+TEST(CallsOnGloo, FailAgainAfterADisagreement) {
+  run_on_gloo(2, [](const ProcessGroup& group) {
+    const auto call = [&](at::ScalarType dtype) { group.broadcast(at::ones({2}, dtype)); };
+    const auto first =
+        message_of<CommunicationError>([&] { call(group.rank() == 0 ? at::kInt : at::kFloat); });
+    EXPECT_TRUE(contains_all(first, {"int32", "float32"}));
+    EXPECT_TRUE(contains_all(message_of<CommunicationError>([&] { call(at::kInt); }), {"int32", "float32"}));
+  });
+}
+
+/// Rank 1 comes when rank 0 has started all: what went before the disagreement has its result.
+TEST(CallsOnGloo, AreStartedWithoutWaiting) {
+  std::atomic<bool> started{false};
+  run_on_gloo(2, [&](const ProcessGroup& group) {
+    if (group.rank() == 1) started.wait(false);
+    const at::Tensor good = at::ones({1000});
+    Work first = group.all_reduce_async(good);
+    Work second = group.all_reduce_async(at::ones({group.rank() == 0 ? 10 : 20}));
+    Work third = group.all_reduce_async(at::ones({30}));
+    started = true;
+    started.notify_all();
+    first.wait();
+    EXPECT_TRUE((good == 2).all().item<bool>());
+    for (Work* work : {&second, &third}) {
+      const auto text = message_of<CommunicationError>([&] { work->wait(); });
+      EXPECT_TRUE(
+          contains_all(text, {"all_reduce #2 (float32, 10 elements", "all_reduce #2 (float32, 20 elements"}));
+    }
+  });
+}
+
+TEST(CallsOnGloo, TellTheirFutures) {
+  run_on_gloo(2, [](const ProcessGroup& group) {
+    std::vector<at::Tensor> tensors{at::ones({4})};
+    c10d::BroadcastOptions options;
+    options.rootRank = group.rank();
+    const auto future = group.c10d_process_group()->broadcast(tensors, options)->getFuture();
+    future->wait();
+    ASSERT_TRUE(future->hasError());
+    EXPECT_TRUE(contains_all(future->tryRetrieveErrorMessage(), {"root 0", "root 1"}));
+  });
+}
+
+TEST(CallsOnGloo, AreNotComparedWhereThatIsOff) {
+  run_on_gloo(2, CollectiveCheckLevel::off, [](const ProcessGroup& group) {
+    const at::Tensor tensor = at::ones({4});
+    group.all_reduce(tensor, group.rank() == 0 ? ReduceOp::max : ReduceOp::min);
+    EXPECT_TRUE((tensor == 1).all().item<bool>());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
