@@ -294,9 +294,10 @@ void Hierarchy::barrier() {
   });
 }
 
+/// By all lanes, each of which may have to tell of a failure.
 void Hierarchy::elsewhere(const Call& call, const std::function<void()>& body) {
   guarded([&] {
-    meet(call, true, 1, nullptr);
+    meet(call, true, parts_.lanes, nullptr);
     agree_between_hosts();
     exchange().step();
     if (parts_.lane) return parts_.lane->beside(body);
