@@ -9,8 +9,7 @@ enum class LibraryLog {
   /// For the watchdog of NCCL, which logs an error and then ends the process: nobody else could tell of it.
   errors = 2,
   /// Around a lost connection c10d logs C++ stack traces, tens of lines a rank, and they hide the one line
-  /// that says
-  /// what happened; our exceptions carry it.
+  /// that says what happened; our exceptions carry it.
   none = 3,
 };
 

@@ -12,15 +12,12 @@ namespace lockstep {
 enum class CollectiveCheckLevel {
   /// Not at all: a mistake ends in wrong numbers, an aborted process or a timeout.
   off,
-  /// Every collective of CPU tensors, by operation, number, dtype, elements, reduction and root: a difference
-  /// is a
-  /// CommunicationError on all ranks. Costs nothing where ranks share memory, and elsewhere about the time
-  /// that
-  /// a small message takes, which passes while the operation before is still under way.
+  /// Every collective of CPU tensors, by operation, number, dtype, elements, reduction and root: a
+  /// difference is a CommunicationError on all ranks. Costs nothing where ranks share memory, and elsewhere
+  /// one or more small messages, which pass while the operation before is still under way.
   every_call,
   /// Also shapes, labels, the split sizes of an all_to_all, messages, and where the program calls. Slow: a
-  /// message
-  /// to the store and back for each, and each waits for all ranks.
+  /// message to the store and back for each, and each waits for all ranks.
   detail,
 };
 

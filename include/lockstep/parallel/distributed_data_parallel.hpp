@@ -33,12 +33,9 @@ enum class BucketSizes {
   fixed,
   /// So that the last bucket is through as early as possible, by when gradients arrive in the first steps and
   /// by what a message takes; bucket_cap_mb is the most that one holds (of more than 256 gradients, at least
-  /// a
-  /// 128th of all bytes). With three ranks or more that do not share memory, the last bits of gradients
-  /// depend
-  /// on the buckets, and so on times: a run that goes on from one of its first steps may have others. The
-  /// same
-  /// as `fixed` on GPUs, with parameters of several dtypes, find_unused_parameters, static_graph,
+  /// a 128th of all bytes). With three ranks or more that do not share memory, the last bits of gradients
+  /// depend on the buckets, and so on times: a run that goes on from one of its first steps may have others.
+  /// The same as `fixed` on GPUs, with parameters of several dtypes, find_unused_parameters, static_graph,
   /// sparse_parameters, and a communication hook from the beginning.
   measured,
 };
