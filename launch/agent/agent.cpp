@@ -220,7 +220,7 @@ void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
   const FailureRecord failure = round_->first_failure();
   tell_failed(failure);
-  if (!failure.timed_out()) return round_->stop_at_once();
+  if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
   // Those that it has waited for still run.
   show_stacks_first();
   held_stop_ = Json{{"at_once", true}};

@@ -17,13 +17,34 @@ std::vector<at::Tensor> bytes_of(Value& value) {
   return {at::from_blob(&value, {static_cast<std::int64_t>(sizeof(value))}, at::kByte)};
 }
 
+std::string without_number(std::string call) {
+  const auto mark = call.find('#');
+  if (mark == std::string::npos) return call;
+  return call.erase(mark, call.find_first_not_of("0123456789", mark + 1) - mark);
+}
+
 }  // namespace
+
+bool CallExchange::Claim::operator!=(const Claim& other) const {
+  return without_number(call.data()) != without_number(other.call.data());
+}
 
 CallExchange::CallExchange(c10d::Backend& gloo, Names names) : gloo_(gloo), names_(std::move(names)) {
   const int rank = gloo.getRank(), size = gloo.getSize();
   for (int distance = 1, tag = kFirstTag; distance < size; distance *= 2, ++tag) {
     rounds_.push_back({(rank + distance) % size, (rank - distance + size) % size, tag});
     expect(rounds_.back());
+  }
+}
+
+CallExchange::~CallExchange() {
+  constexpr Milliseconds kMoment{1000};
+  for (const auto& round : rounds_) {
+    try {
+      if (!broken_ && round.sending) round.sending->wait(kMoment);
+    } catch (const std::exception&) {
+      return;  // Its receiver has gone, and needs it no more.
+    }
   }
 }
 
@@ -48,16 +69,16 @@ void CallExchange::expect(Round& round) {
   round.heard = 0;
 }
 
-void CallExchange::send(Round& round) {
-  if (round.sending) round.sending->wait();
+void CallExchange::send(Round& round, Milliseconds timeout) {
+  if (round.sending) round.sending->wait(timeout);
   round.sent = known_;
   auto tensors = bytes_of(round.sent);
   round.sending = gloo_.send(tensors, round.to, round.tag);
 }
 
-void CallExchange::hear(Round& round) {
+void CallExchange::hear(Round& round, Milliseconds timeout) {
   Expected& next = round.expected[round.heard++];
-  next.hearing->wait();
+  next.hearing->wait(timeout);
   known_ = merged(known_, next.known);
   if (round.heard == round.expected.size()) expect(round);
 }
@@ -73,28 +94,28 @@ CallExchange::Known CallExchange::merged(const Known& one, const Known& another)
   return result;
 }
 
-void CallExchange::announce(const std::string& call) {
+void CallExchange::announce(const std::string& call, Milliseconds timeout) {
   guarded([&] {
     known_ = {};
     known_.first.caller = gloo_.getRank();
     std::memcpy(known_.first.call.data(), call.data(), std::min(call.size(), known_.first.call.size() - 1));
-    if (!rounds_.empty()) send(rounds_.front());
+    if (!rounds_.empty()) send(rounds_.front(), timeout);
   });
 }
 
-void CallExchange::agree() {
+void CallExchange::agree(Milliseconds timeout) {
   guarded([&] {
     for (auto& round : rounds_) {
-      if (&round != &rounds_.front()) send(round);
-      hear(round);
+      if (&round != &rounds_.front()) send(round, timeout);
+      hear(round, timeout);
     }
-    if (known_.other.caller >= 0) refuse();
+    if (known_.other.caller >= 0) refuse(timeout);
   });
 }
 
-/// Not before the others know as well: who fails may close its connections.
-void CallExchange::refuse() {
-  for (const auto& round : rounds_) round.sending->wait();
+/// Not before all has been sent: who fails may close its connections.
+void CallExchange::refuse(Milliseconds timeout) {
+  for (const auto& round : rounds_) round.sending->wait(timeout);
   const auto called_by = [&](const Claim& claim) {
     return shm::Caller{names_.callers.at(static_cast<std::size_t>(claim.caller)), claim.call.data()};
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -25,13 +26,22 @@ class CallExchange {
 
   /// `gloo` must outlive it, and carry no messages with tags from kFirstTag on but its own.
   CallExchange(c10d::Backend& gloo, Names names);
+  /// Waits a moment for what it has said last to go out.
+  ~CallExchange();
+  CallExchange(const CallExchange&) = delete;
+  CallExchange& operator=(const CallExchange&) = delete;
 
-  /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". Does not wait.
-  void announce(const std::string& call);
+  using Milliseconds = std::chrono::milliseconds;
+
+  /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is for
+  /// people, and not compared: a rank whose start has failed by its arguments has counted it. Waits for
+  /// nobody but whoever has not taken the announcement before.
+  void announce(const std::string& call, Milliseconds timeout = kNoTimeout);
 
   /// Waits until all ranks have announced the same. Throws CommunicationError on all of them when they have
-  /// not, and what Gloo throws when one does not come; each later call throws the same again.
-  void agree();
+  /// not, and what Gloo throws when one does not come in time; each later call throws the same again.
+  /// `timeout`: else that of the backend.
+  void agree(Milliseconds timeout = kNoTimeout);
 
   static constexpr int kFirstTag = 0x7fffff00;
 
@@ -41,7 +51,7 @@ class CallExchange {
     std::int32_t caller = -1;
     std::array<char, 188> call{};
 
-    bool operator!=(const Claim& other) const { return call != other.call; }
+    bool operator!=(const Claim& other) const;
   };
   /// Of the ranks that this one has heard of: what the first one calls, and the first of those that differ.
   struct Known {
@@ -64,10 +74,10 @@ class CallExchange {
   };
 
   static Known merged(const Known& one, const Known& another);
-  void send(Round& round);
-  void hear(Round& round);
+  void send(Round& round, Milliseconds timeout);
+  void hear(Round& round, Milliseconds timeout);
   void expect(Round& round);
-  [[noreturn]] void refuse();
+  [[noreturn]] void refuse(Milliseconds timeout);
   template <class Body>
   void guarded(const Body& body);
 

@@ -45,12 +45,14 @@ ComparedGloo::~ComparedGloo() {
   for (auto& worker : workers_) worker.join();
 }
 
-/// What was queued may be taken now. Some collectives are made of several operations, of which the first
-/// stands for all.
+/// What was queued may be taken now; a message was not. Some collectives are made of several operations, of
+/// which the first stands for all. A worker that agrees on another one wakes the next when it is through.
 void ComparedGloo::started() {
   {
     const std::lock_guard lock(workMutex_);
+    if (calls_.size() == workQueue_.size()) return;
     while (calls_.size() < workQueue_.size()) calls_.push_back(std::exchange(next_call_, {}));
+    if (agreeing_) return;
   }
   for_workers_.notify_one();
 }
@@ -74,11 +76,12 @@ void ComparedGloo::let_next_be_taken() {
   if (stopping_ || !calls_.empty()) for_workers_.notify_all();
 }
 
-std::exception_ptr ComparedGloo::agree(const std::string& call) {
-  if (call.empty()) return nullptr;
+std::exception_ptr ComparedGloo::agree(const Queued& queued) {
+  if (queued.call.empty()) return nullptr;
+  const auto timeout = queued.operation->getTimeout();
   try {
-    exchange_->announce(call);
-    exchange_->agree();
+    exchange_->announce(queued.call, timeout);
+    exchange_->agree(timeout);
   } catch (...) {
     return std::current_exception();
   }
@@ -89,7 +92,7 @@ void ComparedGloo::work(std::size_t worker) {
   for (;;) {
     const Queued queued = next(worker);
     if (!queued.operation) return;
-    const std::exception_ptr failure = agree(queued.call);
+    const std::exception_ptr failure = agree(queued);
     let_next_be_taken();
     if (failure) {
       fail(*queued.operation, failure);

@@ -37,7 +37,7 @@ class ComparedGloo final : public GuardedGloo, public ComparesCalls {
   /// Waits for one, and until those before it are agreed on; empty at the end.
   Queued next(std::size_t worker);
   /// Null, or why the ranks have not agreed.
-  std::exception_ptr agree(const std::string& call);
+  std::exception_ptr agree(const Queued& queued);
   void let_next_be_taken();
 
   inline static thread_local std::string next_call_;

@@ -41,12 +41,15 @@ void copy_out(const FlatTensors& flat, const Tensors& tensors) {
   }
 }
 
+void check_count(const char* operation, const char* role, const Tensors& tensors, int ranks) {
+  if (tensors.size() == static_cast<std::size_t>(ranks)) return;
+  throw UsageError(std::string(operation) + ": expected " + std::to_string(ranks) + " " + role +
+                   " tensors, one for each rank of the group, but got " + std::to_string(tensors.size()));
+}
+
 void check_lists(const Tensors& outputs, const Tensors& inputs, int ranks) {
-  for (const auto& [role, list] : {std::pair("output", &outputs), std::pair("input", &inputs)}) {
-    if (list->size() == static_cast<std::size_t>(ranks)) continue;
-    throw UsageError("all_to_all: expected " + std::to_string(ranks) + " " + role +
-                     " tensors, one for each rank of the group, but got " + std::to_string(list->size()));
-  }
+  check_count("all_to_all", "output", outputs, ranks);
+  check_count("all_to_all", "input", inputs, ranks);
   const auto expected = inputs.front().scalar_type();
   for (const auto* list : {&outputs, &inputs}) {
     for (const auto& tensor : *list) {

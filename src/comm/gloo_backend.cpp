@@ -47,9 +47,15 @@ void refuse_false_encryption() {
 /// Gloo writes to its connections in a way (writev) that ends the process by SIGPIPE, without a word, where
 /// the other end has just gone; without the signal it is an error like any other. What the program itself has
 /// chosen for the signal stays.
+///
+/// A handler that does nothing, for programs that this one starts: they would inherit it if the signal were
+/// ignored.
 void make_broken_connections_errors() {
   struct sigaction action {};
-  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+  if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
 }
 
 }  // namespace

@@ -166,6 +166,8 @@ template <class Body>
 void GlooLane::run(const Body& body) {
   try {
     body();
+  } catch (const Error&) {
+    throw;  // The hosts do not call the same, and all know it.
   } catch (...) {
     explain(call_ + " between " + joined());
   }

@@ -44,8 +44,6 @@ class GroupObserver {
   /// Enters an operation, and compares it with the other ranks' in detail if that is asked for. Throws as
   /// CollectiveCheck. `rows`: of an all_to_all.
   Ticket begin(const OperationFacts& facts, bool starts_now, const RowCounts* rows = nullptr);
-  /// Whether every operation is compared, in all detail.
-  bool compares_all() const { return check_ != nullptr; }
   void finish(const Ticket& ticket, bool success) { diagnostics_->recorder->finish(ticket, success); }
 
   /// In a handler: throws the exception in flight again. Where it is about time, or a lost rank, the new one

@@ -1,5 +1,6 @@
 #include "list_all_to_all.hpp"
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/ivalue.h>
 
 #include <utility>
@@ -18,13 +19,14 @@ class ListAllToAll final : public c10d::Work {
  public:
   ListAllToAll(WorkPointer exchange, FlatTensors received, const Tensors& outputs)
       : c10d::Work(-1, c10d::OpType::ALLTOALL), exchange_(std::move(exchange)), outputs_(outputs) {
-    // then() fails as the exchange does.
+    // then() fails as the exchange does. It runs in a thread of the backend, which knows nothing of the
+    // caller's inference mode.
     copied_ = exchange_->getFuture()->then(
-        [received = std::move(received), outputs](Future& exchanged) {
+        at::wrapPropagateTLSState([received = std::move(received), outputs](Future& exchanged) {
           static_cast<void>(exchanged.value());
           copy_out(received, outputs);
           return c10::IValue(outputs);
-        },
+        }),
         c10::ListType::create(c10::TensorType::get()));
   }
 

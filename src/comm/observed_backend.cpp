@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "all_reduces_now.hpp"
+#include "call_exchange.hpp"
 #include "compares_calls.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
 #include "tensor_facts.hpp"
 
@@ -28,6 +30,10 @@ OperationFacts with_peer(OperationFacts facts, std::int64_t peer) {
 }
 
 OperationFacts message(OperationFacts facts, int peer, int tag) {
+  if (tag >= CallExchange::kFirstTag) {
+    throw UsageError(std::string(facts.name) + ": tags from " + std::to_string(CallExchange::kFirstTag) +
+                     " on are this library's own, but came " + std::to_string(tag));
+  }
   facts.is_message = true;
   facts.tag = tag;
   return with_peer(facts, peer);

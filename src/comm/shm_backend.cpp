@@ -1,5 +1,7 @@
 #include "shm_backend.hpp"
 
+#include <ATen/ThreadLocalState.h>
+
 #include <atomic>
 #include <string>
 #include <utility>
@@ -136,9 +138,12 @@ WorkPointer ShmBackend::queue(OpType type, std::size_t bytes, Tensors outputs, B
 
 template <class Start>
 WorkPointer ShmBackend::queue_elsewhere(OpType type, const shm::Call& call, Tensors outputs, Start start) {
-  return queue(type, 0, std::move(outputs), [=, this](shm::Carrier& carrier) mutable {
-    carrier.elsewhere(call, [&] { start(fallback())->wait(); });
-  });
+  // Gloo writes into tensors by LibTorch's operations, which ask for inference mode and gradients.
+  return queue(type, 0, std::move(outputs),
+               [=, this, callers = at::ThreadLocalState()](shm::Carrier& carrier) mutable {
+                 const at::ThreadLocalStateGuard as_the_caller(callers);
+                 carrier.elsewhere(call, [&] { start(fallback())->wait(); });
+               });
 }
 
 WorkPointer ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -260,6 +265,7 @@ WorkPointer ShmBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d
   const Elements elements = elements_of("gather", input);
   const auto held = memory_of("gather", outputs.empty() ? Tensors{} : outputs.at(0), elements);
   const int root = static_cast<int>(options.rootRank);
+  if (getRank() == root) check_count("gather", "output", held.tensors, getSize());
   if (memory_.flat) {
     return queue_elsewhere(
         OpType::GATHER, call_of(shm::Operation::gather, elements, root), held.tensors,
@@ -275,6 +281,7 @@ WorkPointer ShmBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10
   const Elements elements = elements_of("scatter", output);
   const auto held = memory_of("scatter", inputs.empty() ? Tensors{} : inputs.at(0), elements);
   const int root = static_cast<int>(options.rootRank);
+  if (getRank() == root) check_count("scatter", "input", held.tensors, getSize());
   if (memory_.flat) {
     return queue_elsewhere(
         OpType::SCATTER, call_of(shm::Operation::scatter, elements, root), outputs,
@@ -328,17 +335,17 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                       std::vector<std::int64_t>& input_splits,
                                       const c10d::AllToAllOptions& options) {
   const auto dtype = elements_of("all_to_all", input).dtype;
+  if (input.scalar_type() != output.scalar_type()) {
+    throw UsageError("all_to_all: the output must be of the input's dtype");
+  }
+  const auto to = parts_of(output, output_splits, getSize());
+  const auto from = parts_of(input, input_splits, getSize());
   if (memory_.flat) {
     return queue_elsewhere(OpType::ALLTOALL_BASE, call_of(shm::Operation::all_to_all, {0, dtype}), {output},
                            [=](c10d::Backend& gloo) mutable {
                              return gloo.alltoall_base(output, input, output_splits, input_splits, options);
                            });
   }
-  if (input.scalar_type() != output.scalar_type()) {
-    throw UsageError("all_to_all: the output must be of the input's dtype");
-  }
-  const auto to = parts_of(output, output_splits, getSize());
-  const auto from = parts_of(input, input_splits, getSize());
   return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output}, [=, group = memory_.group](shm::Carrier&) {
     shm::all_to_all(group->exchange(), from.places, to.places, dtype);
   });
@@ -346,7 +353,7 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
 
 WorkPointer ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   check_lists(outputs, inputs, getSize());
-  const auto dtype = elements_of("all_to_all", inputs.front()).dtype;
+  const auto dtype = dtype_of(inputs.front().scalar_type());
   if (memory_.flat) {
     return queue_elsewhere(
         OpType::ALLTOALL, call_of(shm::Operation::all_to_all, {0, dtype}), outputs,

@@ -150,7 +150,8 @@ class ProcessGroup {
                                              const std::vector<std::int64_t>& input_split_sizes = {}) const;
 
   /// Sends to one rank, and receives from one. Called by those two ranks only; messages with the same `tag`
-  /// arrive in order. A rank cannot send to itself.
+  /// arrive in order. A rank cannot send to itself. A tag is at most 2147483391: the others are this
+  /// library's own.
   void send(const at::Tensor& tensor, int destination, int tag = 0) const;
   void recv(const at::Tensor& tensor, int source, int tag = 0) const;
   [[nodiscard]] Work send_async(const at::Tensor& tensor, int destination, int tag = 0) const;

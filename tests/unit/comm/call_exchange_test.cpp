@@ -103,5 +103,50 @@ TEST(CallsOnGloo, AreNotComparedWhereThatIsOff) {
   });
 }
 
+/// A start that fails by its arguments is this rank's own matter, though it has been counted.
+TEST(CallsOnGloo, GoOnAfterAStartThatFailed) {
+  run_on_gloo(2, [](const ProcessGroup& group) {
+    if (group.rank() == 0) {
+      std::vector<at::Tensor> inputs{at::ones({2})};
+      std::vector<std::vector<at::Tensor>> outputs{{at::ones({2})}};
+      EXPECT_ANY_THROW(group.c10d_process_group()->allgather(outputs, inputs));
+    }
+    const at::Tensor tensor = at::ones({3});
+    group.all_reduce(tensor);
+    EXPECT_TRUE((tensor == 2).all().item<bool>());
+  });
+}
+
+/// Rank 1 comes when rank 0 has given up, long before the group's timeout.
+TEST(CallsOnGloo, KeepToTheTimeoutOfAnOperation) {
+  std::atomic<bool> given_up{false};
+  run_on_gloo(2, [&](const ProcessGroup& group) {
+    if (group.rank() == 1) return given_up.wait(false);
+    std::vector<at::Tensor> tensors{at::ones({4})};
+    c10d::AllreduceOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_ANY_THROW(group.c10d_process_group()->allreduce(tensors, options)->wait());
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+    given_up = true;
+    given_up.notify_all();
+  });
+}
+
+TEST(CallsOnGloo, LeaveTheirTagsToNobody) {
+  run_on_gloo(2, [](const ProcessGroup& group) {
+    constexpr int kTag = 2147483392;
+    at::Tensor tensor = at::ones({2});
+    EXPECT_THROW(group.send(tensor, 1 - group.rank(), kTag), UsageError);
+    EXPECT_THROW(group.recv(tensor, 1 - group.rank(), kTag), UsageError);
+    if (group.rank() == 0) {
+      group.send(tensor * 5, 1, kTag - 1);
+    } else {
+      group.recv(tensor, 0, kTag - 1);
+      EXPECT_TRUE((tensor == 5).all().item<bool>());
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -48,6 +48,13 @@ TEST_P(ListExchange, CompletesItsFuture) {
   });
 }
 
+TEST_P(ListExchange, WorksInInferenceMode) {
+  run(2, [](const ProcessGroup& group) {
+    const c10::InferenceMode inference;
+    EXPECT_EQ(testing::list_exchange_problem(group, at::kFloat, 10), "");
+  });
+}
+
 TEST_P(ListExchange, RefusesListsThatDoNotFit) {
   run(2, [](const ProcessGroup& group) {
     const auto refused = [&](std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs) {
