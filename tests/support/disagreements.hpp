@@ -62,7 +62,7 @@ inline void disagree(const ProcessGroup& group, const std::string& what, bool is
     (is_odd ? both.another : both.one)(group);
     (is_odd ? both.one : both.another)(group);
   } catch (const CommunicationError& error) {
-    if (std::chrono::steady_clock::now() - begun < std::chrono::seconds(5)) throw;
+    if (std::chrono::steady_clock::now() - begun < std::chrono::seconds(10)) throw;
     throw Error(std::string("it took long to find that ") + error.what());
   }
 }
