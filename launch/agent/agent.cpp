@@ -221,9 +221,7 @@ void Agent::on_child_ended() {
   const FailureRecord failure = round_->first_failure();
   tell_failed(failure);
   if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
-  // Those that it has waited for still run.
-  show_stacks_first();
-  held_stop_ = Json{{"at_once", true}};
+  stop_after_stacks();  // Those that it has waited for still run.
 }
 
 void Agent::on_message(const Json& message) {
@@ -292,6 +290,10 @@ void Agent::on_standstill(const Json& message) {
 void Agent::end_standstill(std::chrono::milliseconds limit) {
   tell_failed(round_->first_failure());
   say("the job stands still for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
+  stop_after_stacks();
+}
+
+void Agent::stop_after_stacks() {
   show_stacks_first();
   held_stop_ = Json{{"at_once", true}};
 }

@@ -64,6 +64,7 @@ class Agent {
   /// A rank of this node has been blamed for a standstill: the job is ended when it is known where its ranks
   /// are.
   void end_standstill(std::chrono::milliseconds limit);
+  void stop_after_stacks();
   void show_stacks_first();
   /// `node`: who wants them; nothing: this one.
   void ask_for_stacks(std::optional<NodeId> node);

@@ -12,8 +12,7 @@ constexpr std::chrono::seconds kAtOnce{1};
 /// "pid 4711 on node0".
 std::string own_words() {
   const ProcessIdentity process = this_process();
-  return "pid " + std::to_string(process.pid) + " on " +
-         (process.host.empty() ? "an unnamed host" : process.host);
+  return "pid " + std::to_string(process.pid) + " on " + process.host;
 }
 
 /// Where rank 0 hosts the store, the others have a moment to read there why.

@@ -46,7 +46,7 @@ class Plans {
  public:
   Plans(const std::vector<Piece>& pieces, CommunicationCost cost, std::size_t most_bytes)
       : pieces_(pieces), cost_(cost), most_bytes_(most_bytes) {
-    finish_.push_back(std::vector<double>(pieces.size() + 1, kNever));
+    finish_.emplace_back(pieces.size() + 1, kNever);
     finish_[0][0] = 0;
     begin_.emplace_back();
   }
@@ -54,10 +54,9 @@ class Plans {
   /// Allows one bucket more. Returns when all are through.
   double add_bucket() {
     const std::size_t count = pieces_.size();
-    const std::vector<double> before = finish_.back();
-    finish_.push_back(std::vector<double>(count + 1, kNever));
-    begin_.push_back(std::vector<std::size_t>(count + 1, 0));
-    for (std::size_t end = 1; end <= count; ++end) close_at(end, before);
+    finish_.emplace_back(count + 1, kNever);
+    begin_.emplace_back(count + 1, 0);
+    for (std::size_t end = 1; end <= count; ++end) close_at(end, finish_.end()[-2]);
     return finish_.back()[count];
   }
 
@@ -111,22 +110,6 @@ std::vector<std::size_t> plan_buckets(const std::vector<GradientArrival>& arriva
     if (plans.finish(buckets) <= best + tolerance) return plans.cut(buckets);
   }
   return {};
-}
-
-double finish_of(const std::vector<std::size_t>& plan, const std::vector<GradientArrival>& arrivals,
-                 CommunicationCost cost) {
-  double through = 0;
-  std::size_t next = 0;
-  for (const std::size_t count : plan) {
-    std::size_t bytes = 0;
-    double ready = 0;
-    for (const std::size_t end = next + count; next < end; ++next) {
-      bytes += arrivals[next].bytes;
-      ready = std::max(ready, arrivals[next].seconds);
-    }
-    through = std::max(through, ready) + seconds_of(bytes, cost);
-  }
-  return through;
 }
 
 }  // namespace lockstep::parallel

@@ -30,8 +30,4 @@ struct GradientArrival {
 std::vector<std::size_t> plan_buckets(const std::vector<GradientArrival>& arrivals, CommunicationCost cost,
                                       std::size_t most_bytes);
 
-/// When the last bucket of such a plan is through, on the clock of the arrivals.
-double finish_of(const std::vector<std::size_t>& plan, const std::vector<GradientArrival>& arrivals,
-                 CommunicationCost cost);
-
 }  // namespace lockstep::parallel

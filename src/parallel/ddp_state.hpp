@@ -38,6 +38,9 @@ struct DdpState {
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
 
+  /// Of the program.
+  bool has_hook() const { return pipeline != nullptr && &pipeline->hook() != mean.get(); }
+
   bool synchronises() const { return reducer != nullptr && synchronise && at::GradMode::is_enabled(); }
 
   std::vector<NamedTensor> parameters;
@@ -53,7 +56,6 @@ struct DdpState {
   std::optional<trace::Range> forward;           // While one runs.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
-  bool has_hook = false;  // Of the program.
   bool was_sent = false;  // The gradients of the last backward, which the tuner has not seen yet.
   bool buckets_are_measured = false;
   bool has_buffers = false;

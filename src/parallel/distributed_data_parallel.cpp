@@ -130,7 +130,7 @@ void DdpState::measure_buckets() {
   tuner.reset();
   buckets_are_measured = false;
   // What a hook makes of gradients may depend on which of them are together.
-  if (has_hook || !parallel::sizes_are_measured(parameters, group, options)) return;
+  if (has_hook() || !parallel::sizes_are_measured(parameters, group, options)) return;
   tuner = std::make_unique<parallel::BucketTuner>(parameters, group, parallel::most_bucket_bytes(options));
 }
 
@@ -223,7 +223,6 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
   }
   if (state_->reducer == nullptr) return;
   parallel::check_same_hook(state_->group, hook->name());
-  state_->has_hook = true;
   state_->tuner.reset();
   state_->need_pipeline().set_hook(std::move(hook));
 }

@@ -86,12 +86,28 @@ TEST(GreedyPartition, AsPythonsZeroRedundancyOptimizer) {
 }
 
 using parallel::CommunicationCost;
-using parallel::finish_of;
 using parallel::plan_buckets;
 using Arrivals = std::vector<parallel::GradientArrival>;
 using Plan = std::vector<std::size_t>;
 
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
+
+/// When the last bucket of a plan is through, on the clock of the arrivals.
+double finish_of(const Plan& plan, const Arrivals& arrivals, CommunicationCost cost) {
+  double through = 0;
+  auto next = arrivals.begin();
+  for (const auto count : plan) {
+    std::size_t bytes = 0;
+    double ready = 0;
+    for (const auto end = next + static_cast<std::ptrdiff_t>(count); next < end; ++next) {
+      bytes += next->bytes;
+      ready = std::max(ready, next->seconds);
+    }
+    through =
+        std::max(through, ready) + cost.seconds_per_call + static_cast<double>(bytes) * cost.seconds_per_byte;
+  }
+  return through;
+}
 
 /// All ways to cut so many gradients.
 std::vector<Plan> all_plans(std::size_t gradients) {
