@@ -20,6 +20,12 @@ target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
   -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 target_include_directories(lockstep_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>")
+# LibTorch brings headers of another version of fmt, whose compiled half it keeps to itself: a folder before its own makes
+# all of our files use the system's.
+find_path(LOCKSTEP_FMT_INCLUDE fmt/core.h REQUIRED)
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/fmt")
+file(CREATE_LINK "${LOCKSTEP_FMT_INCLUDE}/fmt" "${PROJECT_BINARY_DIR}/fmt/fmt" SYMBOLIC)
+target_include_directories(lockstep_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/fmt>")
 if(LOCKSTEP_SANITIZE)
   # Undefined behaviour ends the program: a report that a test's exit status does not show is soon overlooked.
   target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all
