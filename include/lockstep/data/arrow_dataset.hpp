@@ -183,10 +183,10 @@ class ArrowDataset {
   Row row(std::int64_t index) const;
   Row operator[](std::int64_t index) const { return row(index); }
 
-  /// A name for the content: 16 hexadecimal digits, the same on every machine and in every run for the same
-  /// files (by their bytes, not their names or dates), columns, features and rows. The key of caches. Large
-  /// files (above 64 MiB) are sampled: their size, their ends and 1,024 evenly spaced blocks count. Computed
-  /// once and kept; the first call may read from the files.
+  /// A name for the content: 32 hexadecimal digits, the same on every machine and in every run for the same
+  /// files (by their bytes, not their names or dates), columns, features and rows. The key of caches. Every
+  /// byte counts. Computed once and kept; the first call reads the files, unless the cache folder remembers
+  /// their hashes and nobody has touched them since (docs/datasets.md).
   std::string identity() const;
   /// The files that it was loaded from, each once: those that its columns are mapped from and those that were
   /// read into memory. None for what was made in memory.

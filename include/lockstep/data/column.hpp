@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,6 +78,9 @@ class ChunkedArray {
   const std::vector<ArrayPointer>& chunks() const noexcept { return chunks_; }
   /// Empty for what lies in memory.
   const std::shared_ptr<const table::Origin>& origin() const noexcept { return origin_; }
+  /// The hash of what lies in memory, which `find` computes when it is first asked for: data sets that see
+  /// other rows of the same data share it. Any thread.
+  const std::string& memory_hash(const std::function<std::string()>& find) const;
   /// The first row of a piece; of `chunks().size()`, the number of rows.
   std::int64_t start(std::size_t chunk) const noexcept { return starts_[chunk]; }
   const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
@@ -97,6 +102,8 @@ class ChunkedArray {
   std::vector<std::size_t> first_;
   int shift_ = 0;
   std::shared_ptr<const table::Origin> origin_;
+  mutable std::once_flag hashed_;
+  mutable std::string memory_hash_;
 };
 
 namespace table {

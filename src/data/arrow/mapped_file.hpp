@@ -1,11 +1,17 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
 #include <string>
 
 #include "lockstep/data/array_data.hpp"
+
+namespace lockstep::table {
+class HashMemory;
+}
 
 namespace lockstep::arrow_file {
 
@@ -24,14 +30,18 @@ class MappedFile {
   const std::uint8_t* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
 
-  /// A name for the bytes: their number and hash; of files above 64 MiB the ends and 1,024 evenly spaced
-  /// blocks of 4 KiB count. Found once.
-  std::string identity() const;
+  /// Whether it is this file, whatever its name leads to by now.
+  bool is_inode(dev_t device, ino_t inode) const noexcept { return device == device_ && inode == inode_; }
+
+  /// The content hash of all its bytes. Found once: read, or taken from the memory.
+  std::string identity(const table::HashMemory& memory) const;
 
  private:
   std::filesystem::path path_;
   const std::uint8_t* data_ = nullptr;
   std::size_t size_ = 0;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
   mutable std::mutex lock_;
   mutable std::string identity_;
 };

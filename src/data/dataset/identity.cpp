@@ -8,6 +8,7 @@ namespace lockstep {
 namespace {
 
 using table::ContentHash;
+using table::HashMemory;
 
 void add_buffer(ContentHash& hash, const Buffer& buffer) {
   hash.update_number(buffer.bytes);
@@ -22,14 +23,18 @@ void add_array(ContentHash& hash, const ArrayData& array) {
   for (const auto& child : array.children) add_array(hash, *child);
 }
 
-void add_data(ContentHash& hash, const ChunkedArray& data) {
+void add_data(ContentHash& hash, const ChunkedArray& data, const HashMemory& memory) {
   hash.update_field(data.type().text());
   if (!data.origin()) {
-    for (const auto& chunk : data.chunks()) add_array(hash, *chunk);
+    hash.update_field(data.memory_hash([&] {
+      ContentHash content;
+      for (const auto& chunk : data.chunks()) add_array(content, *chunk);
+      return content.text();
+    }));
     return;
   }
   for (const auto& part : data.origin()->parts) {
-    hash.update_field(part.file->identity());
+    hash.update_field(part.file->identity(memory));
     hash.update_field(part.column);
   }
 }
@@ -42,7 +47,7 @@ void add_rows(ContentHash& hash, const RowMap& rows) {
   }
 }
 
-std::string identity_of(const DatasetAccess::State& state) {
+std::string identity_of(const DatasetAccess::State& state, const HashMemory& memory) {
   ContentHash hash;
   hash.update_field(state.features.to_json());
   hash.update_number(static_cast<std::uint64_t>(state.rows));
@@ -50,7 +55,7 @@ std::string identity_of(const DatasetAccess::State& state) {
   RowMap last;
   for (const auto& [name, column] : state.columns) {
     hash.update_field(name);
-    add_data(hash, *column.data());
+    add_data(hash, *column.data(), memory);
     if (rows.empty() || !column.rows().is_same(last)) {
       ContentHash map;
       add_rows(map, column.rows());
@@ -64,10 +69,15 @@ std::string identity_of(const DatasetAccess::State& state) {
 
 }  // namespace
 
+std::string DatasetAccess::identity(const ArrowDataset& dataset, const HashMemory& memory) {
+  const auto& all = state(dataset);
+  const std::lock_guard guard(all.lock);
+  if (all.identity.empty()) all.identity = identity_of(all, memory);
+  return all.identity;
+}
+
 std::string ArrowDataset::identity() const {
-  const std::lock_guard guard(state_->lock);
-  if (state_->identity.empty()) state_->identity = identity_of(*state_);
-  return state_->identity;
+  return DatasetAccess::identity(*this, table::default_hash_memory());
 }
 
 std::vector<std::filesystem::path> ArrowDataset::files() const {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "file_hash.hpp"
+#include "data/table/file_hash.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/sha256.hpp"
 
@@ -66,7 +66,8 @@ std::string build_id_of(const void* address) {
   dl_iterate_phdr(look, &search);
   if (!search.found)
     throw Error("map: the function lies in no loaded module. Declare a version in MapOptions::version.");
-  return search.build_id.empty() ? sha256_of_file(search.file) : net::hex(search.build_id);
+  return search.build_id.empty() ? table::default_hash_memory().of(std::filesystem::path(search.file))
+                                 : net::hex(search.build_id);
 }
 
 }  // namespace lockstep

@@ -143,7 +143,7 @@ class Mapping {
   ArrowDataset kept() const {
     ShardedWork work;
     work.what = what();
-    work.manifest = map_manifest(dataset_, operation_, code_, options_);
+    work.manifest = map_manifest(dataset_, operation_, code_, options_, cache_of(options_));
     work.tasks = tasks_;
     work.start = [this](const Worker& worker) -> ShardFunction {
       return [this, worker, function = begin(worker)](const ShardTask& task, const fs::path& file) {
@@ -258,7 +258,8 @@ std::vector<bool> each_row(const MapBatch& batch, const std::function<bool(const
 }  // namespace mapping
 
 fs::path map_cache_entry(const ArrowDataset& dataset, const void* code, const MapOptions& options) {
-  return cache_of(options) / map_manifest(dataset, "map", code, options).key;
+  const fs::path cache = cache_of(options);
+  return cache / map_manifest(dataset, "map", code, options, cache).key;
 }
 
 }  // namespace lockstep

@@ -1,25 +1,33 @@
 #include "map_key.hpp"
 
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "build_id.hpp"
-#include "file_hash.hpp"
+#include "data/dataset/state.hpp"
+#include "data/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/sha256.hpp"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kLayout = 1;
-constexpr std::size_t kKeyDigits = 32;
+constexpr int kLayout = 2;
 
 json parse_parameters(const MapOptions& options) {
   json parameters = json::parse(options.parameters, nullptr, false);
   if (parameters.is_object()) return parameters;
-  throw UsageError("map '" + options.name + "': the parameters '" + options.parameters +
-                   "' are no JSON object. Expected one, as in {\"max_length\": 128}.");
+  throw UsageError(fmt::format(
+      "map '{}': the parameters '{}' are no JSON object. Expected one, as in {{\"max_length\": 128}}.",
+      options.name, options.parameters));
+}
+
+/// A key of an object as a part of a field's name: in quotes where a dot within it could be taken for one
+/// between two keys.
+std::string name_part(const std::string& key) {
+  return key.empty() || key.find_first_of(".\"") != std::string::npos ? json(key).dump() : key;
 }
 
 /// A field for each value that is no object, "parameters.tokens.pad": so that an explanation can name it.
@@ -28,7 +36,7 @@ void flatten(const std::string& name, const json& value, std::map<std::string, s
     fields[name] = value.dump();
     return;
   }
-  for (const auto& [key, each] : value.items()) flatten(name + "." + key, each, fields);
+  for (const auto& [key, each] : value.items()) flatten(name + "." + name_part(key), each, fields);
 }
 
 void add_code(const void* code, const MapOptions& options, std::map<std::string, std::string>& fields) {
@@ -40,33 +48,34 @@ void add_code(const void* code, const MapOptions& options, std::map<std::string,
   fields["library_build_id"] = json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
 }
 
-void add_input_files(const MapOptions& options, std::map<std::string, std::string>& fields) {
+void add_input_files(const MapOptions& options, const table::HashMemory& memory,
+                     std::map<std::string, std::string>& fields) {
   for (std::size_t i = 0; i < options.input_files.size(); ++i) {
     const auto& path = options.input_files[i];
-    fields["input_files." + std::to_string(i) + "." + path.filename().string()] =
-        json(sha256_of_file(path)).dump();
+    fields[fmt::format("input_files.{}.{}", i, path.filename().string())] = json(memory.of(path)).dump();
   }
 }
 
 }  // namespace
 
 CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation, const void* code,
-                           const MapOptions& options) {
+                           const MapOptions& options, const std::filesystem::path& cache) {
+  const table::HashMemory memory(cache);
   CacheManifest manifest;
   manifest.name = options.name;
   auto& fields = manifest.fields;
   fields["layout"] = std::to_string(kLayout);
   fields["operation"] = json(operation).dump();
-  fields["source"] = json(dataset.identity()).dump();
+  fields["source"] = json(DatasetAccess::identity(dataset, memory)).dump();
   fields["batch_size"] = std::to_string(options.batch_size);
   fields["remove_columns"] = json(options.remove_columns).dump();
   if (options.features) fields["features"] = json::parse(options.features->to_json()).dump();
   if (options.shard_rows > 0) fields["shard_rows"] = std::to_string(options.shard_rows);
   flatten("parameters", parse_parameters(options), fields);
   add_code(code, options, fields);
-  add_input_files(options, fields);
+  add_input_files(options, memory, fields);
   const json whole = {{"name", options.name}, {"fields", fields}};
-  manifest.key = net::hex(net::sha256(whole.dump())).substr(0, kKeyDigits);
+  manifest.key = table::content_hash(whole.dump());
   return manifest;
 }
 

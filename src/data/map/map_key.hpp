@@ -5,9 +5,10 @@
 
 namespace lockstep {
 
-/// Key, name and fields of the result of a map (or of another `operation` of its kind). Reads the input
-/// files. Throws UsageError for parameters that are no JSON object, DataError for a file that cannot be read.
+/// Key, name and fields of the result of a map (or of another `operation` of its kind). Reads the source's
+/// files and the input files whose hashes `cache` does not remember. Throws UsageError for parameters that
+/// are no JSON object, DataError for a file that cannot be read.
 CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation, const void* code,
-                           const MapOptions& options);
+                           const MapOptions& options, const std::filesystem::path& cache);
 
 }  // namespace lockstep

@@ -44,6 +44,11 @@ ChunkedArray::ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
   index_blocks();
 }
 
+const std::string& ChunkedArray::memory_hash(const std::function<std::string()>& find) const {
+  std::call_once(hashed_, [&] { memory_hash_ = find(); });
+  return memory_hash_;
+}
+
 void ChunkedArray::index_blocks() {
   const auto mean = size() / std::max<std::int64_t>(1, std::ssize(chunks_));
   shift_ = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, mean))) - 1;

@@ -86,7 +86,7 @@ TEST(ArrowDataset, AnAddedColumnKeepsItsOwnRows) {
 TEST(ArrowDataset, IdentityFollowsContentRowsAndNames) {
   const auto data = sample();
   EXPECT_EQ(data.identity(), sample().identity());
-  EXPECT_EQ(data.identity().size(), 16U);
+  EXPECT_EQ(data.identity().size(), 32U);
   EXPECT_NE(data.identity(), data.shuffle(1).identity());
   EXPECT_EQ(data.shuffle(1).identity(), sample().shuffle(1).identity());
   EXPECT_NE(data.identity(), data.rename_column("text", "t").identity());

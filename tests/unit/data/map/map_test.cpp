@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include "doubling.hpp"
@@ -224,6 +226,51 @@ TEST(Map, IsComputedAnewWhenWhatDecidesChanges) {
   EXPECT_TRUE(computed(numbers(21)));
   options.parameters = "[1]";
   EXPECT_THROWS(computed(numbers(20)), UsageError, "no JSON object");
+}
+
+/// Labels of a file far above what was once sampled, corrected in place: same size, same name.
+TEST(Map, SeesSingleLabelsOfALargeFileCorrectedInPlace) {
+  const TemporaryFolder cache, data;
+  std::vector<std::int64_t> labels(10'000'000, 1);
+  ArrowDataset::from_columns({{"label", make_column(labels)}})
+      .save_to_disk(data / "train", {.num_shards = 1});
+  auto options = options_in(cache);
+  options.remove_columns = {"label"};
+  options.batch_size = 1'000'000;
+  const auto sum = [&] {
+    const auto sums = map(
+        ArrowDataset::load(data / "train"),
+        [](const MapBatch& batch) -> Columns {
+          const auto values = batch.column<std::int64_t>("label").to_vector();
+          return {{"sum", make_column(std::vector<std::int64_t>{
+                              std::accumulate(values.begin(), values.end(), std::int64_t{0})})}};
+        },
+        options);
+    const auto all = sums.column<std::int64_t>("sum").to_vector();
+    return std::accumulate(all.begin(), all.end(), std::int64_t{0});
+  };
+  EXPECT_EQ(sum(), 10'000'000);
+  const fs::path file = ArrowDataset::load(data / "train").files().front();
+  std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
+  for (int label = 1; label <= 8; ++label) {
+    // A place that holds a label: the bytes of the number 1.
+    bytes.seekp(static_cast<std::streamoff>(fs::file_size(file) / 9 * static_cast<unsigned>(label) / 8 * 8));
+    bytes.write("\x02\0\0\0\0\0\0\0", 8);
+  }
+  bytes.close();
+  EXPECT_EQ(sum(), 10'000'008);
+}
+
+TEST(Map, ParametersWithDotsInTheirNamesAreOthers) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  std::set<fs::path> entries;
+  for (const auto* parameters : {R"({"a": {"b": 1}})", R"({"a.b": 1})", R"({"a": {"\"b\"": 1}})",
+                                 R"({"a.\"b\"": 1})", R"({"": {"": 1}})", R"({".": 1})", R"({"": 1})"}) {
+    options.parameters = parameters;
+    entries.insert(map_cache_entry(numbers(20), nullptr, options));
+  }
+  EXPECT_EQ(entries.size(), 7U);
 }
 
 TEST(Map, RefusesColumnsThatDoNotFit) {
