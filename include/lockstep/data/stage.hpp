@@ -42,8 +42,8 @@ std::filesystem::path stage(const std::filesystem::path& source,
                             const std::filesystem::path& destination = {}, const StageOptions& options = {});
 
 /// The same for a data set, which comes back as it is, lying on the node's disk. Where it is no more than the
-/// files that it is mapped from, these are copied. Else (rows were chosen, shuffled, filtered, or lie in
-/// memory) its rows are written there in their order by save_to_disk: reading them is then sequential, and
+/// files that it is mapped from, these are copied. Else (rows were chosen, shuffled, filtered, read from
+/// text files, or lie in memory) its rows are written there in their order by save_to_disk: reading them is then sequential, and
 /// the identity is another one. `destination` is a folder in which each data set gets a folder of its own.
 ArrowDataset stage(const ArrowDataset& dataset, const std::filesystem::path& destination = {},
                    const StageOptions& options = {});

@@ -1,8 +1,13 @@
 #include "lockstep/data/stage.hpp"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
+#include "data/dataset/state.hpp"
+#include "data/table/origin.hpp"
 #include "lockstep/core/staging.hpp"
 #include "node_work.hpp"
 
@@ -21,7 +26,7 @@ std::function<void(std::uint64_t)> teller(const Tell& tell, std::uint64_t bytes)
   return [tell, bytes, told_at](std::uint64_t done) {
     if (Clock::now() - *told_at < kTellInterval) return;
     *told_at = Clock::now();
-    tell(std::to_string(done) + " of " + std::to_string(bytes) + " bytes are copied");
+    tell(fmt::format("{} of {} bytes are copied", done, bytes));
   };
 }
 
@@ -35,7 +40,7 @@ StagingOptions staging_options(const StageOptions& options) {
 
 void report(const StagingResult& result, const StageOptions& options) {
   if (!options.report && result.warning.empty()) return;
-  std::cerr << "lockstep [rank " + std::to_string(options.ranks.rank) + "]: " + staging_text(result) + "\n"
+  std::cerr << fmt::format("lockstep [rank {}]: {}\n", options.ranks.rank, staging_text(result))
             << std::flush;
 }
 
@@ -48,9 +53,19 @@ fs::path copy(const StagingPlan& plan, const fs::path& destination, const StageO
   return result.folder;
 }
 
+/// Whether all columns are mapped from Arrow files: what was read from text or made in memory has none to
+/// copy.
+bool is_mapped(const ArrowDataset& dataset) {
+  const auto& state = DatasetAccess::state(dataset);
+  return state.sources.empty() &&
+         std::all_of(state.columns.begin(), state.columns.end(),
+                     [](const auto& column) { return column.second.data()->origin() != nullptr; });
+}
+
 /// The files of a data set under names of their own, for they may come from several folders.
 StagingPlan plan_of(const ArrowDataset& dataset) {
   StagingPlan plan;
+  if (!is_mapped(dataset)) return plan;
   for (const auto& file : dataset.files()) {
     const StagingPlan one = plan_staging(file);
     if (!plan.source.empty() && one.source != plan.source) return {};

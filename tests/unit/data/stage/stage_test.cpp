@@ -44,6 +44,29 @@ TEST(Stage, EachNodeGetsOneCopyOfTheListedFiles) {
   }
 }
 
+/// What was read from a text file is written anew: the file itself is no Arrow file.
+TEST(Stage, DataSetsOfTextFilesAreStagedAsTheirRows) {
+  const TemporaryFolder shared, disk;
+  write_bytes(shared / "x.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 2}\n");
+  write_bytes(shared / "x.csv", "text,label\na,1\nb,2\n");
+  write_bytes(shared / "x.txt", "a\nb\n");
+  for (const auto* name : {"x.jsonl", "x.csv", "x.txt"}) {
+    const auto loaded = ArrowDataset::load(shared / name);
+    const auto staged = stage(loaded, disk / name, {.report = false});
+    EXPECT_EQ(staged.features(), loaded.features()) << name;
+    ASSERT_EQ(staged.num_rows(), 2) << name;
+    for (std::int64_t row = 0; row < 2; ++row)
+      EXPECT_EQ(staged.row(row).value(), loaded.row(row).value()) << name;
+    for (const auto& file : staged.files())
+      EXPECT_TRUE(file.string().starts_with(disk.path().string())) << file;
+  }
+  // Beside rows of a mapped file too.
+  const auto loaded = ArrowDataset::load(shared / "x.jsonl");
+  loaded.to_arrow(shared / "x.arrow");
+  const auto both = ArrowDataset::concatenate({ArrowDataset::load(shared / "x.arrow"), loaded});
+  EXPECT_EQ(stage(both, disk / "both", {.report = false}).num_rows(), 4);
+}
+
 TEST(Stage, AFailureOfOneNodeReachesAllRanks) {
   const TemporaryFolder shared, disk;
   write_saved(shared / "set");
