@@ -3,8 +3,8 @@
 /// All of Lockstep but the ready-made models (lockstep/models/), whose headers show torch::nn. Cheap to
 /// include: none of these headers shows more of LibTorch than tensors and optimizers.
 
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/cluster_environment.hpp"
 #include "lockstep/core/duration.hpp"
 #include "lockstep/core/environment.hpp"

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <ostream>
 
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "new/project.hpp"
 
@@ -53,7 +53,7 @@ std::string renamed(std::string text, const std::string& name) {
 }
 
 void write_project(const fs::path& folder, const std::string& name) {
-  AtomicFolder project(folder);
+  AtomicDirectory project(folder);
   for (const auto& [file, text] : project_files()) {
     write_atomically(project.path() / file, renamed(text, name));
   }

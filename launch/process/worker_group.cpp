@@ -57,7 +57,7 @@ void WorkerGroup::signal(int number, bool stopping) {
 void WorkerGroup::end_after_failure() {
   for (const auto& worker : workers_) {
     // The one that follows merges with it where it is still to be delivered.
-    if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kEndAtOnce});
+    if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kTerminateNow});
   }
   signal(SIGTERM, true);
 }

@@ -56,8 +56,8 @@ class WorkerGroup {
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
-  /// SIGTERM to every rank that runs, because another has failed: with kEndAtOnce, so that those that would
-  /// save their state at a SIGTERM do not try.
+  /// SIGTERM to every rank that runs, because another has failed: with kTerminateNow, so that those that
+  /// would save their state at a SIGTERM do not try.
   void end_after_failure();
 
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "checkpoint_name.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "manifest.hpp"
@@ -147,7 +147,7 @@ void write_checkpoint(const fs::path& path, CheckpointInfo info,
                       const std::function<FileDigests(const fs::path&)>& write) {
   check_replaceable(path);
   info.sequence = next_sequence(path.parent_path().empty() ? "." : path.parent_path());
-  AtomicFolder folder(path);
+  AtomicDirectory folder(path);
   auto known = write(folder.path());
   const std::string text = manifest::to_text({info, digests_in(folder.path(), std::move(known))});
   write_atomically(folder.path() / kManifestFileName, text);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/exchange.hpp"
+#include "shm/step_sync.hpp"
 
 namespace lockstep::comm {
 namespace {

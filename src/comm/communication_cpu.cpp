@@ -54,13 +54,13 @@ std::optional<std::vector<int>> communication_affinity(const Environment& enviro
   return cpus;
 }
 
-int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::Exchange& exchange) {
-  if (!setting) return exchange.communication_cpu();
+int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::StepSync& sync) {
+  if (!setting) return sync.communication_cpu();
   if (setting->empty()) return -1;
-  if (setting->size() >= static_cast<std::size_t>(exchange.size()))
-    return unless_refused((*setting)[static_cast<std::size_t>(exchange.rank())], exchange.members().who);
-  throw UsageError(exchange.members().who + ": " + kVariable + " names " + std::to_string(setting->size()) +
-                   " CPUs, but this host has " + std::to_string(exchange.size()) +
+  if (setting->size() >= static_cast<std::size_t>(sync.size()))
+    return unless_refused((*setting)[static_cast<std::size_t>(sync.rank())], sync.members().who);
+  throw UsageError(sync.members().who + ": " + kVariable + " names " + std::to_string(setting->size()) +
+                   " CPUs, but this host has " + std::to_string(sync.size()) +
                    " ranks: name one for each, or leave the choice to 'auto'");
 }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
-#include "shm/exchange.hpp"
+#include "shm/step_sync.hpp"
 
 namespace lockstep::comm {
 
@@ -15,6 +15,6 @@ std::optional<std::vector<int>> communication_affinity(const Environment& enviro
 /// Where this rank's communication thread is to run; -1: anywhere. A CPU that the setting names and the
 /// system refuses is one line of warning on standard error, and the thread runs anywhere. Throws UsageError,
 /// on all ranks of the host, when the setting names fewer CPUs than ranks.
-int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::Exchange& exchange);
+int communication_cpu(const std::optional<std::vector<int>>& setting, const shm::StepSync& sync);
 
 }  // namespace lockstep::comm

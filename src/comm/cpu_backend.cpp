@@ -22,10 +22,10 @@ using BackendType = c10d::ProcessGroup::BackendType;
 /// More streams between two hosts than this fill no network better.
 constexpr int kMostLanes = 4;
 
-/// The board of ranks that share a store.
-class StoreBoard final : public shm::Board {
+/// The bootstrap of ranks that share a store.
+class GroupBootstrapStore final : public shm::BootstrapStore {
  public:
-  explicit StoreBoard(Store store) : store_(std::move(store)) {}
+  explicit GroupBootstrapStore(Store store) : store_(std::move(store)) {}
   void post(const std::string& key, const std::string& value) override { store_.set(key, value); }
   std::string read(const std::string& key, net::Deadline deadline) override {
     return store_.get(key, std::max(net::left_until(deadline), net::Milliseconds(1)));
@@ -51,19 +51,19 @@ CpuBackend make_plain(const Membership& members, const Store& store, const Proce
 
 shm::Group::Joined join_memory(const Membership& members, const Store& store,
                                const ProcessGroupOptions& options) {
-  StoreBoard board(store.with_prefix("shm"));
+  GroupBootstrapStore bootstrap(store.with_prefix("shm"));
   return shm::Group::join({.members = {members.rank, members.names, members.who},
                            .timeout = options.timeout,
                            .join_timeout = options.join_timeout,
                            .threads = at::get_num_threads()},
-                          board);
+                          bootstrap);
 }
 
 CpuBackend make_local(const Membership& members, const Store& store, const ProcessGroupOptions& options,
                       const Affinity& affinity, std::shared_ptr<shm::Group> group) {
   SharedMemory memory;
-  memory.cpu = communication_cpu(affinity, group->exchange());
-  memory.carrier = std::make_shared<shm::MemoryCarrier>(*group);
+  memory.cpu = communication_cpu(affinity, group->step_sync());
+  memory.transport = std::make_shared<shm::ShmTransport>(*group);
   memory.group = std::move(group);
   memory.make_fallback = [members, store, options] { return make_gloo(members, store, options); };
   return {BackendType::CUSTOM, make_shm_backend(members.rank, members.size(), std::move(memory))};
@@ -77,14 +77,15 @@ std::vector<std::string> joined_by(int lane, const shm::Group::Joined& joined) {
   return names;
 }
 
-std::unique_ptr<shm::Lane> make_lane(int number, const Membership& members, const Store& store,
-                                     const ProcessGroupOptions& options, const shm::Group::Joined& joined,
-                                     bool compares) {
+std::unique_ptr<shm::InterHostTransport> make_lane(int number, const Membership& members, const Store& store,
+                                                   const ProcessGroupOptions& options,
+                                                   const shm::Group::Joined& joined, bool compares) {
   const auto corner = store.with_prefix("lane/" + std::to_string(number));
   auto gloo = make_gloo_backend(to_intrusive(corner.c10d_store()), joined.hosts.own, joined.hosts.count(),
                                 options, store.local_address());
-  return make_gloo_lane(std::move(gloo), {{members.who, joined_by(number, joined)}, members.size(), compares},
-                        FailureNote(store.with_prefix("failure")));
+  return make_gloo_transport(std::move(gloo),
+                             {{members.who, joined_by(number, joined)}, members.size(), compares},
+                             FailureNote(store.with_prefix("failure")));
 }
 
 CpuBackend make_spanning(const Membership& members, const Store& store, const ProcessGroupOptions& options,
@@ -94,13 +95,13 @@ CpuBackend make_spanning(const Membership& members, const Store& store, const Pr
                               .hosts = joined.hosts,
                               .rank = members.rank,
                               .lanes = std::min(kMostLanes, joined.hosts.least())};
-  const int member = group->exchange().rank();
+  const int member = group->step_sync().rank();
   if (member < parts.lanes) parts.lane = make_lane(member, members, store, options, joined, compares);
   SharedMemory memory{.group = group,
-                      .carrier = std::make_shared<shm::Hierarchy>(std::move(parts)),
+                      .transport = std::make_shared<shm::Hierarchy>(std::move(parts)),
                       .flat = make_gloo(members, store, options),
                       .make_fallback = nullptr,
-                      .cpu = communication_cpu(affinity, group->exchange())};
+                      .cpu = communication_cpu(affinity, group->step_sync())};
   return {BackendType::CUSTOM, make_shm_backend(members.rank, members.size(), std::move(memory))};
 }
 

@@ -85,9 +85,9 @@ c10d::ReduceOp reduce_op(Reduction reduction, Dtype dtype) {
   return reduction == Reduction::bit_xor ? c10d::ReduceOp::BXOR : c10d::ReduceOp::MIN;
 }
 
-class GlooLane final : public shm::Lane {
+class GlooTransport final : public shm::InterHostTransport {
  public:
-  GlooLane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place, FailureNote note)
+  GlooTransport(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place, FailureNote note)
       : gloo_(std::move(gloo)), place_(std::move(place)), note_(std::move(note)) {
     if (place_.compares) calls_.emplace(*gloo_, place_.names);
   }
@@ -154,7 +154,7 @@ class GlooLane final : public shm::Lane {
 };
 
 template <class Carry>
-void GlooLane::reduced(void* data, Elements elements, const Carry& carry) {
+void GlooTransport::reduced(void* data, Elements elements, const Carry& carry) {
   const at::Tensor own = view(data, elements);
   const bool widened = elements.dtype == Dtype::i16;
   Tensors tensors{widened ? own.to(at::kInt) : own};
@@ -163,7 +163,7 @@ void GlooLane::reduced(void* data, Elements elements, const Carry& carry) {
 }
 
 template <class Body>
-void GlooLane::run(const Body& body) {
+void GlooTransport::run(const Body& body) {
   try {
     body();
   } catch (const Error&) {
@@ -173,13 +173,13 @@ void GlooLane::run(const Body& body) {
   }
 }
 
-std::string GlooLane::joined() const {
+std::string GlooTransport::joined() const {
   std::string text;
   for (const auto& rank : place_.names.callers) text += (text.empty() ? "" : ", ") + rank;
   return text;
 }
 
-void GlooLane::explain(const std::string& what) {
+void GlooTransport::explain(const std::string& what) {
   try {
     rethrow_as_communication_error(place_.names.who + ": " + what + " failed");
   } catch (const TimeoutError&) {
@@ -192,7 +192,7 @@ void GlooLane::explain(const std::string& what) {
 }
 
 /// Word first: whoever finds the connection closed looks for it.
-void GlooLane::abandon(const char* last_words) noexcept {
+void GlooTransport::abandon(const char* last_words) noexcept {
   if (std::exchange(abandoned_, true)) return;
   note_.post(last_words);
   try {
@@ -204,9 +204,9 @@ void GlooLane::abandon(const char* last_words) noexcept {
 
 }  // namespace
 
-std::unique_ptr<shm::Lane> make_gloo_lane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place,
-                                          FailureNote note) {
-  return std::make_unique<GlooLane>(std::move(gloo), std::move(place), std::move(note));
+std::unique_ptr<shm::InterHostTransport> make_gloo_transport(c10::intrusive_ptr<c10d::Backend> gloo,
+                                                             LanePlace place, FailureNote note) {
+  return std::make_unique<GlooTransport>(std::move(gloo), std::move(place), std::move(note));
 }
 
 }  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include "call_exchange.hpp"
 #include "failure_note.hpp"
-#include "shm/lane.hpp"
+#include "shm/inter_host_transport.hpp"
 
 namespace lockstep::comm {
 
@@ -20,7 +20,7 @@ struct LanePlace {
 ///
 /// float16 and bfloat16 cross as they are and are rounded at each host; int16, which Gloo does not know,
 /// crosses as int32; a bool as a byte.
-std::unique_ptr<shm::Lane> make_gloo_lane(c10::intrusive_ptr<c10d::Backend> gloo, LanePlace place,
-                                          FailureNote note);
+std::unique_ptr<shm::InterHostTransport> make_gloo_transport(c10::intrusive_ptr<c10d::Backend> gloo,
+                                                             LanePlace place, FailureNote note);
 
 }  // namespace lockstep::comm

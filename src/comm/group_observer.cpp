@@ -106,7 +106,7 @@ void GroupObserver::explain_and_rethrow(const Ticket& ticket) {
     const std::string text = error.what();
     // A backend of ours has its own words; c10d's say nothing about ranks.
     time_is_up(record, text.starts_with(what) ? "" : text);
-  } catch (const shm::LostRank& error) {
+  } catch (const shm::PeerLost& error) {
     rank_is_lost(record, error.what());
   } catch (const CommunicationError& error) {
     const std::string text = error.what();

@@ -108,16 +108,16 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
     if (!fallback_) fallback_ = memory_.make_fallback();
     return *fallback_;
   }
-  /// Queues `body(carrier)`, which holds the tensors that it uses until it has run.
+  /// Queues `body(transport)`, which holds the tensors that it uses until it has run.
   template <class Body>
   WorkPointer queue(OpType type, std::size_t bytes, Tensors outputs, Body body);
   /// The same with what Gloo carries: compared, and in one order with the rest.
   template <class Start>
   WorkPointer queue_elsewhere(OpType type, const shm::Call& call, Tensors outputs, Start start);
   WorkPointer receive(OpType type, const at::Tensor& tensor, int source, int tag);
-  std::function<void(shm::Carrier&)> gather_into(const at::Tensor& output, const at::Tensor& input) const;
-  std::function<void(shm::Carrier&)> reduce_into(const at::Tensor& output, const at::Tensor& input,
-                                                 const c10d::ReduceOp& op) const;
+  std::function<void(shm::Transport&)> gather_into(const at::Tensor& output, const at::Tensor& input) const;
+  std::function<void(shm::Transport&)> reduce_into(const at::Tensor& output, const at::Tensor& input,
+                                                   const c10d::ReduceOp& op) const;
   template <class Make>
   WorkPointer queue_each(const Tensors& outputs, const Tensors& inputs, const Make& make);
 
@@ -131,8 +131,9 @@ class ShmBackend final : public c10d::Backend, public AllReducesNow {
 template <class Body>
 WorkPointer ShmBackend::queue(OpType type, std::size_t bytes, Tensors outputs, Body body) {
   ++queued_;
-  auto entry = queue_->add([carrier = memory_.carrier, run = std::move(body)]() mutable { run(*carrier); },
-                           bytes > kUrgentBytes);
+  auto entry =
+      queue_->add([transport = memory_.transport, run = std::move(body)]() mutable { run(*transport); },
+                  bytes > kUrgentBytes);
   return c10::make_intrusive<ShmWork>(type, queue_, std::move(entry), std::move(outputs));
 }
 
@@ -140,9 +141,9 @@ template <class Start>
 WorkPointer ShmBackend::queue_elsewhere(OpType type, const shm::Call& call, Tensors outputs, Start start) {
   // Gloo writes into tensors by LibTorch's operations, which ask for inference mode and gradients.
   return queue(type, 0, std::move(outputs),
-               [=, this, callers = at::ThreadLocalState()](shm::Carrier& carrier) mutable {
+               [=, this, callers = at::ThreadLocalState()](shm::Transport& transport) mutable {
                  const at::ThreadLocalStateGuard as_the_caller(callers);
-                 carrier.elsewhere(call, [&] { start(fallback())->wait(); });
+                 transport.elsewhere(call, [&] { start(fallback())->wait(); });
                });
 }
 
@@ -158,15 +159,16 @@ WorkPointer ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions
   }
   const Elements elements = elements_of("all_reduce", tensor);
   const auto reduction = reduction_of(options.reduceOp);
-  return queue(OpType::ALLREDUCE, elements.bytes(), tensors,
-               [=](shm::Carrier& carrier) { carrier.all_reduce(tensor.data_ptr(), elements, reduction); });
+  return queue(OpType::ALLREDUCE, elements.bytes(), tensors, [=](shm::Transport& transport) {
+    transport.all_reduce(tensor.data_ptr(), elements, reduction);
+  });
 }
 
 void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const Elements elements = elements_of("all_reduce", tensor);
   const auto reduction = reduction_of(op);
   ++queued_;
-  queue_->run([&] { memory_.carrier->all_reduce(tensor.data_ptr(), elements, reduction); });
+  queue_->run([&] { memory_.transport->all_reduce(tensor.data_ptr(), elements, reduction); });
 }
 
 WorkPointer ShmBackend::allreduce_coalesced(Tensors& tensors,
@@ -175,9 +177,9 @@ WorkPointer ShmBackend::allreduce_coalesced(Tensors& tensors,
   for (const auto& tensor : tensors) all.push_back(elements_of("all_reduce", tensor));
   const auto reduction = reduction_of(options.reduceOp);
   return queue(OpType::ALLREDUCE_COALESCED, kUrgentBytes, tensors,
-               [list = tensors, all, reduction](shm::Carrier& carrier) {
+               [list = tensors, all, reduction](shm::Transport& transport) {
                  for (std::size_t i = 0; i < list.size(); ++i) {
-                   carrier.all_reduce(list[i].data_ptr(), all[i], reduction);
+                   transport.all_reduce(list[i].data_ptr(), all[i], reduction);
                  }
                });
 }
@@ -187,7 +189,7 @@ WorkPointer ShmBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions
   const Elements elements = elements_of("broadcast", tensor);
   const int root = static_cast<int>(options.rootRank);
   return queue(OpType::BROADCAST, elements.bytes(), tensors,
-               [=](shm::Carrier& carrier) { carrier.broadcast(tensor.data_ptr(), elements, root); });
+               [=](shm::Transport& transport) { transport.broadcast(tensor.data_ptr(), elements, root); });
 }
 
 WorkPointer ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -195,46 +197,48 @@ WorkPointer ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opti
   const Elements elements = elements_of("reduce", tensor);
   const auto reduction = reduction_of(options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
-  return queue(OpType::REDUCE, elements.bytes(), tensors,
-               [=](shm::Carrier& carrier) { carrier.reduce(tensor.data_ptr(), elements, reduction, root); });
+  return queue(OpType::REDUCE, elements.bytes(), tensors, [=](shm::Transport& transport) {
+    transport.reduce(tensor.data_ptr(), elements, reduction, root);
+  });
 }
 
 WorkPointer ShmBackend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
   const at::Tensor& input = single("all_gather", inputs);
   const Elements elements = elements_of("all_gather", input);
   const auto held = memory_of("all_gather", outputs.at(0), elements);
-  return queue(OpType::ALLGATHER, elements.bytes(), held.tensors,
-               [=](shm::Carrier& carrier) { carrier.all_gather(input.data_ptr(), held.places, elements); });
+  return queue(OpType::ALLGATHER, elements.bytes(), held.tensors, [=](shm::Transport& transport) {
+    transport.all_gather(input.data_ptr(), held.places, elements);
+  });
 }
 
 /// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
 WorkPointer ShmBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions&) {
-  std::vector<std::function<void(shm::Carrier&)>> bodies;
+  std::vector<std::function<void(shm::Transport&)>> bodies;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Elements elements = elements_of("all_gather_coalesced", inputs[i]);
     Tensors list;
     for (const auto& of_rank : outputs) list.push_back(of_rank.at(i));
     bodies.push_back([=, input = inputs[i],
-                      held = memory_of("all_gather_coalesced", list, elements)](shm::Carrier& carrier) {
-      carrier.all_gather(input.data_ptr(), held.places, elements);
+                      held = memory_of("all_gather_coalesced", list, elements)](shm::Transport& transport) {
+      transport.all_gather(input.data_ptr(), held.places, elements);
     });
   }
-  return queue(OpType::ALLGATHER_COALESCED, kUrgentBytes, {}, [bodies](shm::Carrier& carrier) {
-    for (const auto& body : bodies) body(carrier);
+  return queue(OpType::ALLGATHER_COALESCED, kUrgentBytes, {}, [bodies](shm::Transport& transport) {
+    for (const auto& body : bodies) body(transport);
   });
 }
 
-std::function<void(shm::Carrier&)> ShmBackend::gather_into(const at::Tensor& output,
-                                                           const at::Tensor& input) const {
+std::function<void(shm::Transport&)> ShmBackend::gather_into(const at::Tensor& output,
+                                                             const at::Tensor& input) const {
   const Elements elements = elements_of("all_gather_into_tensor", input);
   const auto whole = elements_of("all_gather_into_tensor", output);
   if (whole.dtype != elements.dtype || whole.count != elements.count * static_cast<std::size_t>(getSize())) {
     throw UsageError(
         "all_gather_into_tensor: the output must be of the input's dtype and as large as all inputs");
   }
-  return [=, size = getSize()](shm::Carrier& carrier) {
-    carrier.all_gather(input.data_ptr(), pieces_of(output, elements, size), elements);
+  return [=, size = getSize()](shm::Transport& transport) {
+    transport.all_gather(input.data_ptr(), pieces_of(output, elements, size), elements);
   };
 }
 
@@ -246,10 +250,10 @@ WorkPointer ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
 template <class Make>
 WorkPointer ShmBackend::queue_each(const Tensors& outputs, const Tensors& inputs, const Make& make) {
   if (outputs.size() != inputs.size()) throw UsageError("expected as many output as input tensors");
-  std::vector<std::function<void(shm::Carrier&)>> bodies;
+  std::vector<std::function<void(shm::Transport&)>> bodies;
   for (std::size_t i = 0; i < inputs.size(); ++i) bodies.push_back(make(outputs[i], inputs[i]));
-  return queue(OpType::COALESCED, kUrgentBytes, outputs, [bodies](shm::Carrier& carrier) {
-    for (const auto& body : bodies) body(carrier);
+  return queue(OpType::COALESCED, kUrgentBytes, outputs, [bodies](shm::Transport& transport) {
+    for (const auto& body : bodies) body(transport);
   });
 }
 
@@ -271,8 +275,8 @@ WorkPointer ShmBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d
         OpType::GATHER, call_of(shm::Operation::gather, elements, root), held.tensors,
         [=](c10d::Backend& gloo) mutable { return gloo.gather(outputs, inputs, options); });
   }
-  return queue(OpType::GATHER, elements.bytes(), held.tensors, [=, group = memory_.group](shm::Carrier&) {
-    shm::gather(group->exchange(), input.data_ptr(), held.places, elements, root);
+  return queue(OpType::GATHER, elements.bytes(), held.tensors, [=, group = memory_.group](shm::Transport&) {
+    shm::gather(group->step_sync(), input.data_ptr(), held.places, elements, root);
   });
 }
 
@@ -287,8 +291,8 @@ WorkPointer ShmBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10
         OpType::SCATTER, call_of(shm::Operation::scatter, elements, root), outputs,
         [=](c10d::Backend& gloo) mutable { return gloo.scatter(outputs, inputs, options); });
   }
-  return queue(OpType::SCATTER, elements.bytes(), outputs, [=, group = memory_.group](shm::Carrier&) {
-    shm::scatter(group->exchange(), constant(held.places), output.data_ptr(), elements, root);
+  return queue(OpType::SCATTER, elements.bytes(), outputs, [=, group = memory_.group](shm::Transport&) {
+    shm::scatter(group->step_sync(), constant(held.places), output.data_ptr(), elements, root);
   });
 }
 
@@ -298,22 +302,23 @@ WorkPointer ShmBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   const Elements elements = elements_of("reduce_scatter", output);
   const auto held = memory_of("reduce_scatter", inputs.at(0), elements);
   const auto reduction = reduction_of(options.reduceOp);
-  return queue(OpType::REDUCE_SCATTER, elements.bytes(), outputs, [=](shm::Carrier& carrier) {
-    carrier.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);
+  return queue(OpType::REDUCE_SCATTER, elements.bytes(), outputs, [=](shm::Transport& transport) {
+    transport.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);
   });
 }
 
-std::function<void(shm::Carrier&)> ShmBackend::reduce_into(const at::Tensor& output, const at::Tensor& input,
-                                                           const c10d::ReduceOp& op) const {
+std::function<void(shm::Transport&)> ShmBackend::reduce_into(const at::Tensor& output,
+                                                             const at::Tensor& input,
+                                                             const c10d::ReduceOp& op) const {
   const Elements elements = elements_of("reduce_scatter_tensor", output);
   const auto whole = elements_of("reduce_scatter_tensor", input);
   if (whole.dtype != elements.dtype || whole.count != elements.count * static_cast<std::size_t>(getSize())) {
     throw UsageError(
         "reduce_scatter_tensor: the input must be of the output's dtype and as large as all outputs");
   }
-  return [=, reduction = reduction_of(op), size = getSize()](shm::Carrier& carrier) {
+  return [=, reduction = reduction_of(op), size = getSize()](shm::Transport& transport) {
     const auto places = pieces_of(input, elements, size);
-    carrier.reduce_scatter(constant(places), output.data_ptr(), elements, reduction);
+    transport.reduce_scatter(constant(places), output.data_ptr(), elements, reduction);
   };
 }
 
@@ -346,8 +351,8 @@ WorkPointer ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                              return gloo.alltoall_base(output, input, output_splits, input_splits, options);
                            });
   }
-  return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output}, [=, group = memory_.group](shm::Carrier&) {
-    shm::all_to_all(group->exchange(), from.places, to.places, dtype);
+  return queue(OpType::ALLTOALL_BASE, input.nbytes(), {output}, [=, group = memory_.group](shm::Transport&) {
+    shm::all_to_all(group->step_sync(), from.places, to.places, dtype);
   });
 }
 
@@ -360,20 +365,20 @@ WorkPointer ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::
         [=](c10d::Backend& gloo) mutable { return gloo.alltoall(outputs, inputs, options); });
   }
   const auto from = parts_of(inputs), to = parts_of(outputs);
-  return queue(OpType::ALLTOALL, kUrgentBytes, outputs, [=, group = memory_.group](shm::Carrier&) {
-    shm::all_to_all(group->exchange(), from.places, to.places, dtype);
+  return queue(OpType::ALLTOALL, kUrgentBytes, outputs, [=, group = memory_.group](shm::Transport&) {
+    shm::all_to_all(group->step_sync(), from.places, to.places, dtype);
   });
 }
 
 WorkPointer ShmBackend::barrier(const c10d::BarrierOptions&) {
-  return queue(OpType::BARRIER, 0, {}, [](shm::Carrier& carrier) { carrier.barrier(); });
+  return queue(OpType::BARRIER, 0, {}, [](shm::Transport& transport) { transport.barrier(); });
 }
 
 /// Done at once: the message is copied to where the receiver finds it.
 WorkPointer ShmBackend::send(Tensors& tensors, int destination, int tag) {
   if (memory_.flat) return memory_.flat->send(tensors, destination, tag);
   const at::Tensor& tensor = single("send", tensors);
-  memory_.group->mailbox().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
+  memory_.group->p2p_queue().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   future->markCompleted(c10::IValue(tensors));
   return c10d::Work::create_from_future(future);
@@ -391,7 +396,7 @@ WorkPointer ShmBackend::recv(Tensors& tensors, int source, int tag) {
 
 WorkPointer ShmBackend::recvAnysource(Tensors& tensors, int tag) {
   if (memory_.flat) return memory_.flat->recvAnysource(tensors, tag);
-  return receive(OpType::RECVANYSOURCE, single("recv", tensors), shm::Mailbox::kAnySource, tag);
+  return receive(OpType::RECVANYSOURCE, single("recv", tensors), shm::P2PQueue::kAnySource, tag);
 }
 
 /// Null for a group that carries no CPU tensors, or none by shared memory.
@@ -416,17 +421,17 @@ std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {
 
 std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks) {
   ShmBackend* const shared = shm_backend_of(group);
-  return shared == nullptr ? "" : shared->group().exchange().loss_among(ranks);
+  return shared == nullptr ? "" : shared->group().step_sync().loss_among(ranks);
 }
 
 void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept {
   ShmBackend* const shared = shm_backend_of(group);
-  if (shared != nullptr) shared->group().exchange().announce_failure(words.c_str());
+  if (shared != nullptr) shared->group().step_sync().announce_failure(words.c_str());
 }
 
 void leave_group(c10d::ProcessGroup& group) noexcept {
   ShmBackend* const shared = shm_backend_of(group);
-  if (shared != nullptr) shared->group().exchange().leave(true);
+  if (shared != nullptr) shared->group().step_sync().leave(true);
 }
 
 }  // namespace lockstep::comm

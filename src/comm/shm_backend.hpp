@@ -5,8 +5,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "shm/carrier.hpp"
 #include "shm/group.hpp"
+#include "shm/transport.hpp"
 
 namespace lockstep::comm {
 
@@ -15,7 +15,7 @@ using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 /// What such a backend works with.
 struct SharedMemory {
   std::shared_ptr<shm::Group> group;  // All ranks, or those of this host.
-  std::shared_ptr<shm::Carrier> carrier;
+  std::shared_ptr<shm::Transport> transport;
   /// Gloo for all ranks, which carries messages and what a rank gives each other rank for itself (gather,
   /// scatter, all_to_all) where the group spans hosts. Null: all ranks share memory.
   BackendPointer flat;

@@ -13,8 +13,8 @@ Receives::Handle Receives::add(const at::Tensor& tensor, shm::Elements elements,
 
 void Receives::take(Request& request) {
   try {
-    const auto from = group_->mailbox().try_receive(request.source, request.tag, request.tensor.data_ptr(),
-                                                    request.elements);
+    const auto from = group_->p2p_queue().try_receive(request.source, request.tag, request.tensor.data_ptr(),
+                                                      request.elements);
     if (!from) return;
     request.from = *from;
   } catch (...) {
@@ -39,7 +39,7 @@ void Receives::wait(const Handle& request) {
     return from + ", tag " + std::to_string(request->tag);
   };
   if (!progress(request))
-    group_->mailbox().wait_for_mail(
+    group_->p2p_queue().wait_for_message(
         request->source, [&] { return progress(request); }, what);
   if (request->failure) std::rethrow_exception(request->failure);
 }

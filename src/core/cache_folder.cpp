@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cache_use.hpp"
-#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

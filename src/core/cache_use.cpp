@@ -32,8 +32,8 @@ std::optional<ProcessIdentity> reader_of(const fs::path& file) {
 /// Whether the process behind a mark still reads.
 bool reads(const fs::path& mark) {
   const auto reader = reader_of(mark);
-  const Life life = reader ? life_of(*reader) : Life::unknown;
-  if (life != Life::unknown) return life == Life::alive;
+  const Liveness liveness = reader ? liveness_of(*reader) : Liveness::unknown;
+  if (liveness != Liveness::unknown) return liveness == Liveness::alive;
   std::error_code gone;
   const auto time = fs::last_write_time(mark, gone);
   return !gone && fs::file_time_type::clock::now() - time < kDay;

@@ -1,7 +1,7 @@
 #include "lockstep/core/cluster_environment.hpp"
 
-#include "cluster_facts.hpp"
 #include "lockstep/core/error.hpp"
+#include "scheduler_info.hpp"
 #include "variables.hpp"
 
 namespace lockstep {
@@ -44,17 +44,17 @@ std::string at_slurm(const Environment& environment) {
 
 }  // namespace
 
-ClusterFacts slurm_facts(const Environment& environment, const SlurmStep& step) {
-  ClusterFacts facts{.source = "Slurm step " + step.job_id + "." + step.step_id,
-                     .contract = {{"RANK", std::to_string(step.rank)},
-                                  {"WORLD_SIZE", std::to_string(step.tasks)},
-                                  {"LOCAL_RANK", std::to_string(step.local_rank)},
-                                  {"LOCAL_WORLD_SIZE", std::to_string(step.tasks_here)},
-                                  {"GROUP_RANK", std::to_string(step.node_id)},
-                                  {"GROUP_WORLD_SIZE", std::to_string(step.nodes.size())},
-                                  {"TORCHELASTIC_RESTART_COUNT", std::to_string(step.restart_count)},
-                                  {"TORCHELASTIC_RUN_ID", step.job_id + "." + step.step_id}},
-                     .local_ranks = {}};
+SchedulerInfo slurm_info(const Environment& environment, const SlurmStep& step) {
+  SchedulerInfo facts{.source = "Slurm step " + step.job_id + "." + step.step_id,
+                      .contract = {{"RANK", std::to_string(step.rank)},
+                                   {"WORLD_SIZE", std::to_string(step.tasks)},
+                                   {"LOCAL_RANK", std::to_string(step.local_rank)},
+                                   {"LOCAL_WORLD_SIZE", std::to_string(step.tasks_here)},
+                                   {"GROUP_RANK", std::to_string(step.node_id)},
+                                   {"GROUP_WORLD_SIZE", std::to_string(step.nodes.size())},
+                                   {"TORCHELASTIC_RESTART_COUNT", std::to_string(step.restart_count)},
+                                   {"TORCHELASTIC_RUN_ID", step.job_id + "." + step.step_id}},
+                      .local_ranks = {}};
   if (!is_block(step.ranks_here)) facts.local_ranks = step.ranks_here;
   facts.own_devices = listed_devices(environment).value_or(kLargest) < step.gpus_on_node;
   if (step.tasks == 1 && !has(environment, "MASTER_ADDR") && !has(environment, "MASTER_PORT")) return facts;
@@ -64,16 +64,16 @@ ClusterFacts slurm_facts(const Environment& environment, const SlurmStep& step) 
   return facts;
 }
 
-std::optional<ClusterFacts> cluster_facts(const Environment& environment) {
+std::optional<SchedulerInfo> scheduler_info(const Environment& environment) {
   const auto step = slurm_step(environment);
-  if (pmi_of_slurm(environment, step)) return slurm_facts(environment, *step);
-  if (auto facts = mpi_facts(environment)) return facts;
-  if (step) return slurm_facts(environment, *step);
+  if (pmi_of_slurm(environment, step)) return slurm_info(environment, *step);
+  if (auto facts = mpi_info(environment)) return facts;
+  if (step) return slurm_info(environment, *step);
   return std::nullopt;
 }
 
 std::optional<std::string> lonely_process_warning(const Environment& environment) {
-  if (has(environment, "WORLD_SIZE") || cluster_facts(environment)) return std::nullopt;
+  if (has(environment, "WORLD_SIZE") || scheduler_info(environment)) return std::nullopt;
   const auto tasks = whole_number(find_variable(environment, "SLURM_NTASKS").value_or(""));
   if (has(environment, "SLURM_JOB_ID"))
     return tasks.value_or(1) > 1 ? std::optional(at_slurm(environment)) : std::nullopt;

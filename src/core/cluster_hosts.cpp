@@ -2,8 +2,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "cluster_facts.hpp"
 #include "lockstep/core/hostlist.hpp"
+#include "scheduler_info.hpp"
 #include "variables.hpp"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 
 namespace lockstep::file_system {
 
-// What AtomicFile and AtomicFolder share.
+// What AtomicFile and AtomicDirectory share.
 
 inline std::filesystem::path parent_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");

@@ -115,10 +115,10 @@ void Lease::beat_until_end(std::chrono::milliseconds beat) {
   }
 }
 
-LeaseSeeker::LeaseSeeker(fs::path folder, LeaseOptions options)
+LeaseAcquirer::LeaseAcquirer(fs::path folder, LeaseOptions options)
     : folder_(std::move(folder)), options_(options) {}
 
-std::unique_ptr<Lease> LeaseSeeker::try_take() {
+std::unique_ptr<Lease> LeaseAcquirer::try_take() {
   std::error_code failure;
   fs::create_directories(folder_, failure);
   if (failure) throw Error("cannot make the folder '" + folder_.string() + "': " + failure.message() + ".");
@@ -139,7 +139,7 @@ std::unique_ptr<Lease> LeaseSeeker::try_take() {
   return lease;
 }
 
-bool LeaseSeeker::is_stale(const fs::path& file) {
+bool LeaseAcquirer::is_stale(const fs::path& file) {
   LeaseHolder now = read_holder(file);
   const std::int64_t change = last_change(file);
   if (now.token != holder_.token || change != seen_change_) {
@@ -147,12 +147,12 @@ bool LeaseSeeker::is_stale(const fs::path& file) {
     seen_at_ = Clock::now();
   }
   holder_ = std::move(now);
-  if (!holder_.token.empty() && life_of(holder_.process) == Life::dead) return true;
-  if (!holder_.token.empty() && life_of(holder_.process) == Life::alive) return false;
+  if (!holder_.token.empty() && liveness_of(holder_.process) == Liveness::dead) return true;
+  if (!holder_.token.empty() && liveness_of(holder_.process) == Liveness::alive) return false;
   return Clock::now() - seen_at_ >= options_.stale_after;
 }
 
-std::unique_ptr<Lease> LeaseSeeker::make(std::uint64_t number) {
+std::unique_ptr<Lease> LeaseAcquirer::make(std::uint64_t number) {
   const ProcessIdentity process = this_process();
   const std::string token = new_token(process);
   const std::string text = nlohmann::json{{"process", process}, {"token", token}}.dump(2) + "\n";
@@ -165,11 +165,11 @@ std::optional<LeaseHolder> live_lease(const fs::path& folder) {
   if (last == 0) return std::nullopt;
   const fs::path file = lease_file(folder, last);
   LeaseHolder holder = read_holder(file);
-  const Life life = holder.token.empty() ? Life::unknown : life_of(holder.process);
-  if (life == Life::dead) return std::nullopt;
+  const Liveness liveness = holder.token.empty() ? Liveness::unknown : liveness_of(holder.process);
+  if (liveness == Liveness::dead) return std::nullopt;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const bool fresh = now - std::chrono::nanoseconds(last_change(file)) < kFresh;
-  if (life == Life::unknown && !fresh) return std::nullopt;
+  if (liveness == Liveness::unknown && !fresh) return std::nullopt;
   return holder;
 }
 

@@ -33,7 +33,7 @@ bool set_limits() {
 
 }  // namespace
 
-bool keep_memory(const Environment& environment) {
+bool tune_malloc(const Environment& environment) {
   if (find_variable(environment, "LOCKSTEP_KEEP_MEMORY") == "0") return false;
   return !is_tuned_already(environment) && set_limits();
 }

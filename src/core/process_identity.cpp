@@ -54,13 +54,14 @@ ProcessIdentity this_process() {
           .start = stat_of(getpid()).start};
 }
 
-Life life_of(const ProcessIdentity& process) {
+Liveness liveness_of(const ProcessIdentity& process) {
   const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-  if (boot.empty() || boot != process.boot || pid_namespace() != process.pid_namespace) return Life::unknown;
-  if (kill(process.pid, 0) < 0 && errno == ESRCH) return Life::dead;
+  if (boot.empty() || boot != process.boot || pid_namespace() != process.pid_namespace)
+    return Liveness::unknown;
+  if (kill(process.pid, 0) < 0 && errno == ESRCH) return Liveness::dead;
   const Stat stat = stat_of(process.pid);
   const bool gone = stat.state == 'Z' || stat.state == 'X' || stat.start != process.start;
-  return gone ? Life::dead : Life::alive;
+  return gone ? Liveness::dead : Liveness::alive;
 }
 
 std::string process_text(const ProcessIdentity& process) {

@@ -92,7 +92,7 @@ std::optional<int> number_in(const Environment& environment, std::string_view na
 
 }  // namespace
 
-int processor_share(const Environment& environment, const ProcessorFiles& files) {
+int available_cpus(const Environment& environment, const ProcessorFiles& files) {
   const auto of_task = number_in(environment, "SLURM_CPUS_PER_TASK");
   if (!of_task) return usable(files);
   if (!find_variable(environment, "TORCHELASTIC_RUN_ID")) return *of_task;

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "last_words.hpp"
+#include "crash_handler.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/heartbeat.hpp"
@@ -116,7 +116,7 @@ void report(const std::string& name, const Failure& failure) {
 /// What a launcher that started this process learns of it while it runs, and when it crashes.
 void prepare_for_launcher() {
   const auto error_file = find_variable(process_environment(), "TORCHELASTIC_ERROR_FILE");
-  if (error_file && !error_file->empty()) leave_last_words(*error_file);
+  if (error_file && !error_file->empty()) install_crash_handler(*error_file);
   process_heartbeat().working("start");
 }
 

@@ -126,7 +126,7 @@ class Copies {
   int thread_count() const {
     int threads = options_.threads;
     if (threads <= 0)
-      threads = std::clamp(processor_share(process_environment()), kFewestThreads, kMostThreads);
+      threads = std::clamp(available_cpus(process_environment()), kFewestThreads, kMostThreads);
     return std::clamp(threads, 1, std::max(1, static_cast<int>(plan_.files.size())));
   }
 
@@ -183,15 +183,15 @@ class Copies {
 };
 
 /// The folder in which copies are made, held by one process at a time, and gone with it.
-class Workshop {
+class StagingArea {
  public:
   /// Null lease: the data were staged by somebody else meanwhile.
-  Workshop(const StagingPlan& plan, const fs::path& destination, const StagingOptions& options)
+  StagingArea(const StagingPlan& plan, const fs::path& destination, const StagingOptions& options)
       : path_(destination.string() + ".staging") {
-    LeaseSeeker seeker(path_);
-    while (!(lease_ = seeker.try_take())) {
+    LeaseAcquirer acquirer(path_);
+    while (!(lease_ = acquirer.try_take())) {
       if (options.stop && options.stop())
-        throw Error("waiting for " + process_text(seeker.holder().process) + ", which stages '" +
+        throw Error("waiting for " + process_text(acquirer.holder().process) + ", which stages '" +
                     destination.string() + "', was stopped.");
       std::this_thread::sleep_for(kLeasePause);
       if (is_staged(plan, destination)) return;
@@ -200,7 +200,7 @@ class Workshop {
     fs::remove_all(copies(), ignored);
     make_folder(copies());
   }
-  ~Workshop() {
+  ~StagingArea() {
     if (!lease_) return;
     std::error_code ignored;
     fs::remove_all(copies(), ignored);
@@ -208,8 +208,8 @@ class Workshop {
     // Not when another has come to wait for it.
     fs::remove(path_, ignored);
   }
-  Workshop(const Workshop&) = delete;
-  Workshop& operator=(const Workshop&) = delete;
+  StagingArea(const StagingArea&) = delete;
+  StagingArea& operator=(const StagingArea&) = delete;
 
   fs::path copies() const { return path_ / kCopies; }
   bool held() const { return lease_ && lease_->held(); }
@@ -267,10 +267,10 @@ StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const 
     result.folder = plan.source;
     return result;
   }
-  const Workshop workshop(plan, destination, options);
-  if (workshop.held() && !is_staged(plan, destination)) {
-    copy_all(plan, workshop.copies(), options);
-    put_into_place(workshop.copies(), destination);
+  const StagingArea area(plan, destination, options);
+  if (area.held() && !is_staged(plan, destination)) {
+    copy_all(plan, area.copies(), options);
+    put_into_place(area.copies(), destination);
     result.copied = true;
   }
   result.seconds = seconds_since(begin);

@@ -15,7 +15,7 @@ std::atomic<int> users{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not take a lock");
 
 void on_signal(int number, siginfo_t* info, void*) {
-  if (info->si_code == SI_QUEUE && info->si_value.sival_int == kEndAtOnce) {
+  if (info->si_code == SI_QUEUE && info->si_value.sival_int == kTerminateNow) {
     std::signal(number, SIG_DFL);
     std::raise(number);  // It comes when this handler returns.
     return;

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <limits>
 
-#include "cluster_facts.hpp"
 #include "lockstep/core/error.hpp"
+#include "scheduler_info.hpp"
 
 namespace lockstep {
 namespace {
@@ -146,7 +146,7 @@ constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORL
 
 /// What was set by hand beside the scheduler's variables. A part of the four that says something else is a
 /// mistake: `export RANK=0` in a batch script, a WORLD_SIZE that counts other tasks.
-[[noreturn]] void contradicts_cluster(const Reader& read, const ClusterFacts& facts, const char* name) {
+[[noreturn]] void contradicts_cluster(const Reader& read, const SchedulerInfo& facts, const char* name) {
   throw UsageError(
       "environment variable " + std::string(name) + "='" + read.text(name, "") + "', but " + facts.source +
       " says that it is " + find_variable(facts.contract, name).value_or("?") +
@@ -156,7 +156,7 @@ constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORL
 }
 
 /// The environment with what the scheduler says in the places that are empty.
-Environment completed(const Environment& environment, const ClusterFacts& facts) {
+Environment completed(const Environment& environment, const SchedulerInfo& facts) {
   const Reader read(environment);
   for (const auto* name : kFour) {
     const auto said = find_variable(facts.contract, name);
@@ -191,7 +191,7 @@ World World::from_environment() { return from_environment(process_environment())
 
 World World::from_environment(const Environment& environment) {
   if (is_complete(Reader(environment))) return read_world(environment);
-  const auto facts = cluster_facts(environment);
+  const auto facts = scheduler_info(environment);
   if (!facts) return read_world(environment);
   World world = read_world(completed(environment, *facts));
   world.local_ranks = facts->local_ranks;

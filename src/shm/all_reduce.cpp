@@ -16,19 +16,19 @@ constexpr std::size_t kSmallWhereRanksShareCpus = 16U << 10;
 /// each rank reduces its own.
 class AllReduce {
  public:
-  AllReduce(Exchange& exchange, void* data, Elements elements, Reduction reduction)
-      : exchange_(exchange),
+  AllReduce(StepSync& sync, void* data, Elements elements, Reduction reduction)
+      : sync_(sync),
         data_(static_cast<std::byte*>(data)),
         element_bytes_(size_of(elements.dtype)),
         count_(elements.count),
         reducer_(reducer_for(elements.dtype, reduction)),
-        sources_(static_cast<std::size_t>(exchange.size())),
-        slice_(elements_per_part(exchange.staging_bytes(), exchange.size(), element_bytes_)),
+        sources_(static_cast<std::size_t>(sync.size())),
+        slice_(elements_per_part(sync.staging_bytes(), sync.size(), element_bytes_)),
         chunks_{count_, slice_ * sources_.size()} {}
 
   bool is_small() const {
-    const std::size_t limit = exchange_.a_cpu_each() ? kSmall : kSmallWhereRanksShareCpus;
-    return count_ * element_bytes_ <= std::min(limit, exchange_.staging_bytes());
+    const std::size_t limit = sync_.has_cpu_per_rank() ? kSmall : kSmallWhereRanksShareCpus;
+    return count_ * element_bytes_ <= std::min(limit, sync_.staging_bytes());
   }
 
   void at_once();
@@ -53,7 +53,7 @@ class AllReduce {
   void collect(std::size_t chunk);
   void pipeline_step(std::size_t i);
 
-  Exchange& exchange_;
+  StepSync& sync_;
   std::byte* data_;
   std::size_t element_bytes_;
   std::size_t count_;
@@ -75,29 +75,29 @@ AllReduce::Range AllReduce::slice(std::size_t chunk, int rank) const {
 
 /// For the others, each slice where the rank that reduces it looks for it.
 void AllReduce::stage(std::size_t chunk) {
-  for (int r = 0; r < exchange_.size(); ++r) {
+  for (int r = 0; r < sync_.size(); ++r) {
     const Range range = slice(chunk, r);
-    if (r == exchange_.rank()) continue;
-    copy_bytes(exchange_.mine() + place(r), at(range.start), range.length * element_bytes_);
+    if (r == sync_.rank()) continue;
+    copy_bytes(sync_.mine() + place(r), at(range.start), range.length * element_bytes_);
   }
 }
 
 /// The result goes to its place and to the staging area, whose part for this rank nobody else uses.
 void AllReduce::reduce(std::size_t chunk) {
-  const int rank = exchange_.rank();
+  const int rank = sync_.rank();
   const Range range = slice(chunk, rank);
-  for (int r = 0; r < exchange_.size(); ++r) {
-    sources_[static_cast<std::size_t>(r)] = r == rank ? at(range.start) : exchange_.of(r) + place(rank);
+  for (int r = 0; r < sync_.size(); ++r) {
+    sources_[static_cast<std::size_t>(r)] = r == rank ? at(range.start) : sync_.of(r) + place(rank);
   }
-  void* const destinations[] = {at(range.start), exchange_.mine() + place(rank)};
-  reducer_(sources_.data(), exchange_.size(), destinations, 2, range.length);
+  void* const destinations[] = {at(range.start), sync_.mine() + place(rank)};
+  reducer_(sources_.data(), sync_.size(), destinations, 2, range.length);
 }
 
 void AllReduce::collect(std::size_t chunk) {
-  for (int r = 0; r < exchange_.size(); ++r) {
+  for (int r = 0; r < sync_.size(); ++r) {
     const Range range = slice(chunk, r);
-    if (r == exchange_.rank()) continue;
-    copy_bytes(at(range.start), exchange_.of(r) + place(r), range.length * element_bytes_);
+    if (r == sync_.rank()) continue;
+    copy_bytes(at(range.start), sync_.of(r) + place(r), range.length * element_bytes_);
   }
 }
 
@@ -107,20 +107,20 @@ void AllReduce::pipeline_step(std::size_t i) {
   if (i >= 2) collect(i - 2);
   if (i >= 1 && i - 1 < chunks) reduce(i - 1);
   if (i < chunks) stage(i);
-  if (i < chunks + 1) exchange_.step();
+  if (i < chunks + 1) sync_.step();
 }
 
 void AllReduce::first_step(bool staged) {
   if (staged) stage(0);
-  exchange_.step();
+  sync_.step();
 }
 
 void AllReduce::at_once() {
-  copy_bytes(exchange_.mine(), data_, count_ * element_bytes_);
-  exchange_.step();
-  for (int r = 0; r < exchange_.size(); ++r) sources_[static_cast<std::size_t>(r)] = exchange_.of(r);
+  copy_bytes(sync_.mine(), data_, count_ * element_bytes_);
+  sync_.step();
+  for (int r = 0; r < sync_.size(); ++r) sources_[static_cast<std::size_t>(r)] = sync_.of(r);
   void* const destination = data_;
-  reducer_(sources_.data(), exchange_.size(), &destination, 1, count_);
+  reducer_(sources_.data(), sync_.size(), &destination, 1, count_);
 }
 
 /// The buffers of all ranks are visible: each reduces a share of all, and writes it to all.
@@ -128,50 +128,49 @@ void AllReduce::in_place() {
   const std::size_t ranks = sources_.size();
   const std::size_t per_line = std::max<std::size_t>(1, kLine / element_bytes_);
   const std::size_t each = ((count_ + ranks - 1) / ranks + per_line - 1) / per_line * per_line;
-  const std::size_t start = std::min(count_, each * static_cast<std::size_t>(exchange_.rank()));
+  const std::size_t start = std::min(count_, each * static_cast<std::size_t>(sync_.rank()));
   std::vector<void*> buffers;
-  for (int r = 0; r < exchange_.size(); ++r) {
-    std::byte* base = exchange_.peers()[static_cast<std::size_t>(r)].segment->base();
-    buffers.push_back(base + exchange_.heap_offset_of(r) + start * element_bytes_);
+  for (int r = 0; r < sync_.size(); ++r) {
+    std::byte* base = sync_.peers()[static_cast<std::size_t>(r)].segment->base();
+    buffers.push_back(base + sync_.heap_offset_of(r) + start * element_bytes_);
     sources_[static_cast<std::size_t>(r)] = buffers.back();
   }
-  reducer_(sources_.data(), exchange_.size(), buffers.data(), exchange_.size(),
-           std::min(each, count_ - start));
-  exchange_.step();
+  reducer_(sources_.data(), sync_.size(), buffers.data(), sync_.size(), std::min(each, count_ - start));
+  sync_.step();
 }
 
-bool all_in_heaps(const Exchange& exchange) {
-  for (int r = 0; r < exchange.size(); ++r) {
-    if (exchange.heap_offset_of(r) < 0) return false;
+bool all_in_heaps(const StepSync& sync) {
+  for (int r = 0; r < sync.size(); ++r) {
+    if (sync.heap_offset_of(r) < 0) return false;
   }
   return true;
 }
 
-bool none_in_a_heap(const Exchange& exchange) {
-  for (int r = 0; r < exchange.size(); ++r) {
-    if (exchange.heap_offset_of(r) >= 0) return false;
+bool none_in_a_heap(const StepSync& sync) {
+  for (int r = 0; r < sync.size(); ++r) {
+    if (sync.heap_offset_of(r) >= 0) return false;
   }
   return true;
 }
 
 void AllReduce::in_chunks_after_the_first_step() {
   // Where some buffers lie in heaps and some do not, not all have staged their first chunk.
-  for (std::size_t i = none_in_a_heap(exchange_) ? 1 : 0; i < chunks_.count() + 2; ++i) pipeline_step(i);
+  for (std::size_t i = none_in_a_heap(sync_) ? 1 : 0; i < chunks_.count() + 2; ++i) pipeline_step(i);
 }
 
 }  // namespace
 
-void all_reduce(Exchange& exchange, const Heap& heap, void* data, Elements elements, Reduction reduction) {
-  AllReduce operation(exchange, data, elements, reduction);
+void all_reduce(StepSync& sync, const Heap& heap, void* data, Elements elements, Reduction reduction) {
+  AllReduce operation(sync, data, elements, reduction);
   const std::int64_t offset = operation.is_small() ? -1 : heap.offset_of(data, elements.bytes());
-  exchange.begin({.count = elements.count,
-                  .operation = Operation::all_reduce,
-                  .dtype = elements.dtype,
-                  .reduction = reduction},
-                 offset);
+  sync.begin({.count = elements.count,
+              .operation = Operation::all_reduce,
+              .dtype = elements.dtype,
+              .reduction = reduction},
+             offset);
   if (operation.is_small()) return operation.at_once();
   operation.first_step(offset < 0);
-  if (all_in_heaps(exchange)) return operation.in_place();
+  if (all_in_heaps(sync)) return operation.in_place();
   operation.in_chunks_after_the_first_step();
 }
 

@@ -48,23 +48,22 @@ class Counts {
   std::vector<std::uint64_t> expected_;
 };
 
-Counts exchange_counts(Exchange& exchange, std::span<const Part> inputs, std::span<const Part> outputs) {
-  Counts counts(exchange.size());
-  Counts::write(exchange.mine(), inputs, outputs);
-  exchange.step();
-  for (int r = 0; r < exchange.size(); ++r) counts.read(r, exchange.of(r));
-  if (const auto text = counts.disagreement(exchange.members()); !text.empty()) exchange.fail(text);
+Counts exchange_counts(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs) {
+  Counts counts(sync.size());
+  Counts::write(sync.mine(), inputs, outputs);
+  sync.step();
+  for (int r = 0; r < sync.size(); ++r) counts.read(r, sync.of(r));
+  if (const auto text = counts.disagreement(sync.members()); !text.empty()) sync.fail(text);
   return counts;
 }
 
 }  // namespace
 
-void all_to_all(Exchange& exchange, std::span<const Part> inputs, std::span<const Part> outputs,
-                Dtype dtype) {
-  exchange.begin({.operation = Operation::all_to_all, .dtype = dtype});
-  const Counts counts = exchange_counts(exchange, inputs, outputs);
+void all_to_all(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype) {
+  sync.begin({.operation = Operation::all_to_all, .dtype = dtype});
+  const Counts counts = exchange_counts(sync, inputs, outputs);
   const std::size_t size = size_of(dtype);
-  const std::size_t each = elements_per_part(exchange.staging_bytes(), exchange.size(), size);
+  const std::size_t each = elements_per_part(sync.staging_bytes(), sync.size(), size);
   const std::size_t rounds = Chunks{counts.largest(), each}.count();
   const auto place = [&](int r) { return static_cast<std::size_t>(r) * each * size; };
   for (std::size_t i = 0; i < rounds; ++i) {
@@ -72,14 +71,14 @@ void all_to_all(Exchange& exchange, std::span<const Part> inputs, std::span<cons
       const Chunks chunks{part.count, each};
       return Part{static_cast<std::byte*>(part.data) + chunks.start(i) * size, chunks.length(i) * size};
     };
-    for (int r = 0; r < exchange.size(); ++r) {
+    for (int r = 0; r < sync.size(); ++r) {
       const Part piece = piece_of(inputs[static_cast<std::size_t>(r)]);
-      copy_bytes(exchange.mine() + place(r), piece.data, piece.count);
+      copy_bytes(sync.mine() + place(r), piece.data, piece.count);
     }
-    exchange.step();
-    for (int r = 0; r < exchange.size(); ++r) {
+    sync.step();
+    for (int r = 0; r < sync.size(); ++r) {
       const Part piece = piece_of(outputs[static_cast<std::size_t>(r)]);
-      copy_bytes(piece.data, exchange.of(r) + place(exchange.rank()), piece.count);
+      copy_bytes(piece.data, sync.of(r) + place(sync.rank()), piece.count);
     }
   }
 }

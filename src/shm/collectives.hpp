@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <span>
 
-#include "shm/exchange.hpp"
 #include "shm/heap.hpp"
+#include "shm/step_sync.hpp"
 
 namespace lockstep::shm {
 
-// The collectives on raw memory, as steps of an Exchange. Counts are elements. The results of reductions have
+// The collectives on raw memory, as steps of a StepSync. Counts are elements. The results of reductions have
 // the same bits on every rank and in every run: values are combined in the order of ranks.
 
 using Buffers = std::span<void* const>;
@@ -22,21 +22,21 @@ struct Elements {
 };
 
 /// In place. Where the buffers of all ranks lie in their heaps, they are read and written directly.
-void all_reduce(Exchange& exchange, const Heap& heap, void* data, Elements elements, Reduction reduction);
+void all_reduce(StepSync& sync, const Heap& heap, void* data, Elements elements, Reduction reduction);
 /// In place; the buffers of other ranks stay as they are.
-void reduce(Exchange& exchange, void* data, Elements elements, Reduction reduction, int root);
+void reduce(StepSync& sync, void* data, Elements elements, Reduction reduction, int root);
 /// `inputs` has one buffer of `elements` for each rank; `output` may be this rank's own of them.
-void reduce_scatter(Exchange& exchange, ConstBuffers inputs, void* output, Elements elements,
+void reduce_scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements,
                     Reduction reduction);
 
-void broadcast(Exchange& exchange, void* data, Elements elements, int root);
+void broadcast(StepSync& sync, void* data, Elements elements, int root);
 /// `outputs` has one buffer for each rank; `input` may be this rank's own of them.
-void all_gather(Exchange& exchange, const void* input, Buffers outputs, Elements elements);
+void all_gather(StepSync& sync, const void* input, Buffers outputs, Elements elements);
 /// `outputs` is empty but at the root.
-void gather(Exchange& exchange, const void* input, Buffers outputs, Elements elements, int root);
+void gather(StepSync& sync, const void* input, Buffers outputs, Elements elements, int root);
 /// `inputs` is empty but at the root.
-void scatter(Exchange& exchange, ConstBuffers inputs, void* output, Elements elements, int root);
-void barrier(Exchange& exchange);
+void scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements, int root);
+void barrier(StepSync& sync);
 
 /// A part of an all_to_all: memory and elements.
 struct Part {
@@ -44,6 +44,6 @@ struct Part {
   std::size_t count;
 };
 /// Sends inputs[r] to rank r and receives outputs[r] from it. Both sides of a pair must agree on the count.
-void all_to_all(Exchange& exchange, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype);
+void all_to_all(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype);
 
 }  // namespace lockstep::shm

@@ -3,11 +3,11 @@
 #include <memory>
 #include <string>
 
-#include "shm/board.hpp"
+#include "shm/bootstrap_store.hpp"
 #include "shm/collectives.hpp"
-#include "shm/exchange.hpp"
 #include "shm/heap.hpp"
-#include "shm/mailbox.hpp"
+#include "shm/p2p_queue.hpp"
+#include "shm/step_sync.hpp"
 
 namespace lockstep::shm {
 
@@ -45,34 +45,34 @@ struct GroupOptions {
 /// Collectives: one thread of a rank at a time, every rank the same ones in the same order. They throw
 /// CommunicationError when a peer died, left or gave up (noticed within a fraction of a second), or when the
 /// ranks do not call the same; TimeoutError after the timeout. After an error the group is unusable.
-/// The mailbox may be used by any thread beside them.
+/// The P2P queue may be used by any thread beside them.
 class Group {
  public:
   struct Joined {
     std::unique_ptr<Group> group;  // This rank's part, perhaps it alone; null: nobody shares with anybody.
-    Hosts hosts;                   // The parts.
+    HostTopology hosts;            // The parts.
     Members members;               // All ranks, with their hosts' names where there are several parts.
     std::string obstacle;          // Why not all share memory; the same on every rank. Empty: they do.
   };
 
-  /// *Collective*. Throws as meet() does.
-  static Joined join(const GroupOptions& options, Board& board);
+  /// *Collective*. Throws as connect_peers() does.
+  static Joined join(const GroupOptions& options, BootstrapStore& store);
 
-  Group(const Members& members, Meeting meeting, net::Milliseconds timeout);
+  Group(const Members& members, PeerConnections connections, net::Milliseconds timeout);
   /// Leaves the group: a rank that waits for this one fails, with words that say so.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  Exchange& exchange() noexcept { return exchange_; }
-  Mailbox& mailbox() noexcept { return mailbox_; }
+  StepSync& step_sync() noexcept { return sync_; }
+  P2PQueue& p2p_queue() noexcept { return p2p_queue_; }
   /// Memory allocated there may outlive the group.
   const std::shared_ptr<Heap>& heap() const noexcept { return heap_; }
 
  private:
-  Exchange exchange_;
+  StepSync sync_;
   std::shared_ptr<Heap> heap_;
-  Mailbox mailbox_;
+  P2PQueue p2p_queue_;
 };
 
 }  // namespace lockstep::shm

@@ -23,7 +23,7 @@ const std::byte* at(const void* data, std::size_t byte) { return static_cast<con
 Hierarchy::Hierarchy(Parts parts) : parts_(std::move(parts)), buffers_(parts_.hosts.mine().size()) {
   std::size_t ranks = 0;
   for (const auto& part : parts_.hosts.ranks) ranks += part.size();
-  for (std::size_t r = 0; r < ranks; ++r) places_.push_back(parts_.hosts.place_of(static_cast<int>(r)));
+  for (std::size_t r = 0; r < ranks; ++r) places_.push_back(parts_.hosts.host_rank_of(static_cast<int>(r)));
 }
 
 Hierarchy::~Hierarchy() {
@@ -36,7 +36,7 @@ void Hierarchy::guarded(const Body& body) {
   try {
     body();
   } catch (const std::exception& error) {
-    exchange().give_up(std::current_exception(), error.what());
+    step_sync().give_up(std::current_exception(), error.what());
     if (parts_.lane) parts_.lane->abandon(error.what());
     throw;
   }
@@ -51,19 +51,19 @@ void Hierarchy::in_pieces(Elements elements, std::size_t copies, const Body& bod
 
 /// The ranks of this host have filled what they work on, and learn where it is. `lanes`: as many carry the
 /// first piece.
-void Hierarchy::meet(const Call& call, bool first, int lanes, const std::byte* working) {
+void Hierarchy::connect_peers(const Call& call, bool first, int lanes, const std::byte* working) {
   const std::int64_t offset = working == nullptr ? -1 : parts_.group->heap()->offset_of(working, 0);
   if (first) {
-    exchange().begin(call, offset);
+    step_sync().begin(call, offset);
     announced_ = carries(lanes);
-    if (announced_) parts_.lane->announce(exchange().own_call());
+    if (announced_) parts_.lane->announce(step_sync().own_call());
   } else {
-    exchange().begin_part(offset);
+    step_sync().begin_part(offset);
   }
-  exchange().step();
+  step_sync().step();
   for (std::size_t m = 0; m < buffers_.size(); ++m) {
-    const auto place = exchange().heap_offset_of(static_cast<int>(m));
-    buffers_[m] = place < 0 ? nullptr : exchange().peers()[m].segment->base() + place;
+    const auto place = step_sync().heap_offset_of(static_cast<int>(m));
+    buffers_[m] = place < 0 ? nullptr : step_sync().peers()[m].segment->base() + place;
   }
 }
 
@@ -86,7 +86,7 @@ void Hierarchy::carry(Elements piece, const Across& across) {
   const int lanes = lanes_for(piece.bytes());
   if (!carries(lanes)) return;
   agree_between_hosts();
-  const Slice own = slice(exchange().rank(), lanes, piece);
+  const Slice own = slice(step_sync().rank(), lanes, piece);
   if (own.length > 0) across(own);
 }
 
@@ -143,14 +143,14 @@ void Hierarchy::all_reduce(void* data, Elements elements, Reduction reduction) {
       std::byte* const place = at(data, start * size);
       std::byte* const working = visible(place, piece.bytes());
       copy_bytes(working, place, piece.bytes());
-      meet(call, first, lanes_for(piece.bytes()), working);
+      connect_peers(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->all_reduce(working + own.start * size, {own.length, piece.dtype}, reduction);
       });
-      exchange().step();
+      step_sync().step();
       fetch(place, piece, {0, length});
-      exchange().step();
+      step_sync().step();
     });
   });
 }
@@ -170,14 +170,14 @@ void Hierarchy::reduce(void* data, Elements elements, Reduction reduction, int r
       const Elements piece{length, elements.dtype};
       std::byte* const working = workspace(piece.bytes());
       copy_bytes(working, at(data, start * size), piece.bytes());
-      meet(call, first, lanes_for(piece.bytes()), working);
+      connect_peers(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->reduce(working + own.start * size, {own.length, piece.dtype}, reduction, root_host);
       });
-      exchange().step();
+      step_sync().step();
       if (parts_.rank == root) fetch(at(data, start * size), piece, {0, length});
-      exchange().step();
+      step_sync().step();
     });
   });
 }
@@ -197,14 +197,14 @@ void Hierarchy::reduce_scatter(ConstBuffers inputs, void* output, Elements eleme
       for (std::size_t r = 0; r < inputs.size(); ++r) {
         copy_bytes(working + r * length * size, at(inputs[r], start * size), length * size);
       }
-      meet(call, first, lanes_for(piece.bytes()), working);
+      connect_peers(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->all_reduce(working + own.start * size, {own.length, piece.dtype}, reduction);
       });
-      exchange().step();
+      step_sync().step();
       fetch(at(output, start * size), piece, {static_cast<std::size_t>(parts_.rank) * length, length});
-      exchange().step();
+      step_sync().step();
     });
   });
 }
@@ -213,7 +213,7 @@ void Hierarchy::broadcast(void* data, Elements elements, int root) {
   const Call call{
       .count = elements.count, .root = root, .operation = Operation::broadcast, .dtype = elements.dtype};
   const std::size_t size = size_of(elements.dtype);
-  const Hosts::Place source = places_.at(static_cast<std::size_t>(root));
+  const HostTopology::HostRank source = places_.at(static_cast<std::size_t>(root));
   const bool here = source.host == parts_.hosts.own;
   guarded([&] {
     in_pieces(elements, 1, [&](std::size_t start, std::size_t length, bool first) {
@@ -221,15 +221,15 @@ void Hierarchy::broadcast(void* data, Elements elements, int root) {
       std::byte* const place = at(data, start * size);
       std::byte* const working = visible(place, piece.bytes());
       if (parts_.rank == root) copy_bytes(working, place, piece.bytes());
-      meet(call, first, lanes_for(piece.bytes()), working);
+      connect_peers(call, first, lanes_for(piece.bytes()), working);
       std::byte* const from = here ? buffers_[static_cast<std::size_t>(source.member)] : working;
       carry(piece, [&](Slice own) {
         parts_.lane->broadcast(from + own.start * size, own.length * size, source.host);
       });
-      exchange().step();
+      step_sync().step();
       if (!here) fetch(place, piece, {0, length});
       if (here && parts_.rank != root) copy_bytes(place, from, piece.bytes());
-      exchange().step();
+      step_sync().step();
     });
   });
 }
@@ -274,32 +274,32 @@ void Hierarchy::all_gather(const void* input, Buffers outputs, Elements elements
       const std::size_t bytes = length * size;
       std::byte* const working = workspace(bytes * copies);
       copy_bytes(working, at(input, start * size), bytes);
-      meet(call, first, parts_.lanes, working);
+      connect_peers(call, first, parts_.lanes, working);
       agree_between_hosts();
       carry_pieces(working, bytes);
-      exchange().step();
+      step_sync().step();
       collect(outputs, start * size, bytes);
-      exchange().step();
+      step_sync().step();
     });
   });
 }
 
 void Hierarchy::barrier() {
   guarded([&] {
-    meet({.operation = Operation::barrier}, true, 1, nullptr);
+    connect_peers({.operation = Operation::barrier}, true, 1, nullptr);
     agree_between_hosts();
     std::int32_t token = 0;
     if (carries(1)) parts_.lane->all_reduce(&token, {1, Dtype::i32}, Reduction::sum);
-    exchange().step();
+    step_sync().step();
   });
 }
 
 /// By all lanes, each of which may have to tell of a failure.
 void Hierarchy::elsewhere(const Call& call, const std::function<void()>& body) {
   guarded([&] {
-    meet(call, true, parts_.lanes, nullptr);
+    connect_peers(call, true, parts_.lanes, nullptr);
     agree_between_hosts();
-    exchange().step();
+    step_sync().step();
     if (parts_.lane) return parts_.lane->beside(body);
     body();
   });

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "shm/carrier.hpp"
-#include "shm/hosts.hpp"
-#include "shm/lane.hpp"
+#include "shm/host_topology.hpp"
+#include "shm/inter_host_transport.hpp"
+#include "shm/transport.hpp"
 
 namespace lockstep::shm {
 
@@ -21,17 +21,17 @@ namespace lockstep::shm {
 ///
 /// Values are combined in the order of ranks within a host and in the lane's fixed order between the hosts,
 /// so that all ranks get the same bits, and the same in every run.
-class Hierarchy final : public Carrier {
+class Hierarchy final : public Transport {
  public:
   struct Parts {
     std::shared_ptr<Group> group;  // Of this rank's host.
-    Hosts hosts;
+    HostTopology hosts;
     int rank = 0;  // In the whole group.
-    /// Lane number l joins the ranks that are number l on their hosts. At most as many as the smallest host
-    /// has ranks.
+    /// Transport number l joins the ranks that are number l on their hosts. At most as many as the smallest
+    /// host has ranks.
     int lanes = 1;
-    std::unique_ptr<Lane> lane = nullptr;  // Null on a rank that carries nothing.
-    std::size_t piece_bytes = 8U << 20;    // Of a message on its way.
+    std::unique_ptr<InterHostTransport> lane = nullptr;  // Null on a rank that carries nothing.
+    std::size_t piece_bytes = 8U << 20;                  // Of a message on its way.
   };
   explicit Hierarchy(Parts parts);
   ~Hierarchy() override;
@@ -55,7 +55,7 @@ class Hierarchy final : public Carrier {
   /// Calls `body(start, length, first)` for the pieces of a message of which `copies` lie in a workspace.
   template <class Body>
   void in_pieces(Elements elements, std::size_t copies, const Body& body);
-  void meet(const Call& call, bool first, int lanes, const std::byte* working);
+  void connect_peers(const Call& call, bool first, int lanes, const std::byte* working);
   void agree_between_hosts();
   template <class Across>
   void carry(Elements piece, const Across& across);
@@ -69,15 +69,15 @@ class Hierarchy final : public Carrier {
   std::byte* workspace(std::size_t bytes);
   std::byte* visible(std::byte* data, std::size_t bytes);
 
-  Exchange& exchange() const { return parts_.group->exchange(); }
-  std::size_t member() const { return static_cast<std::size_t>(exchange().rank()); }
-  bool carries(int lanes) const { return exchange().rank() < lanes; }
+  StepSync& step_sync() const { return parts_.group->step_sync(); }
+  std::size_t member() const { return static_cast<std::size_t>(step_sync().rank()); }
+  bool carries(int lanes) const { return step_sync().rank() < lanes; }
   std::size_t hosts() const { return static_cast<std::size_t>(parts_.hosts.count()); }
   /// How many pieces a lane carries from each host when all ranks give one.
   std::size_t rounds() const;
 
   Parts parts_;
-  std::vector<Hosts::Place> places_;  // Of all ranks.
+  std::vector<HostTopology::HostRank> places_;  // Of all ranks.
   std::byte* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
   std::vector<std::byte*> buffers_;  // What the ranks of this host work on, as this rank sees it.

@@ -29,7 +29,7 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-struct alignas(kLine) Slot {
+struct alignas(kLine) StepSlot {
   Call call;
   std::int64_t heap_offset;  // Of the buffer; -1: it lies elsewhere.
 };
@@ -37,19 +37,19 @@ struct alignas(kLine) Slot {
 enum class Presence : std::uint32_t { here, left, failed };
 
 /// A word to sleep on, and how many do.
-struct alignas(kLine) Bell {
+struct alignas(kLine) FutexEvent {
   std::atomic<std::uint32_t> word;
   std::atomic<std::uint32_t> sleepers;
 };
 
 struct Control {
   alignas(kLine) std::atomic<std::uint64_t> step;  // The last step that this rank has finished its part of.
-  Bell steps;                                      // Rank 0's is everybody's.
-  Bell mail;                                       // For messages to this rank.
+  FutexEvent steps;                                // Rank 0's is everybody's.
+  FutexEvent messages;                             // For messages to this rank.
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<std::uint64_t> begun;  // Operations.
-  char last_words[512];              // Valid when presence is `failed`.
-  Slot slots[2];                     // By the parity of the step that they were written for.
+  char failure_text[512];            // Valid when presence is `failed`.
+  StepSlot step_slots[2];            // By the parity of the step that they were written for.
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes share them");
@@ -57,7 +57,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes 
 enum class Delivery : std::uint32_t { free, posted };
 
 /// A message that waits for its receiver.
-struct Letter {
+struct P2PSlot {
   std::atomic<Delivery> state;
   std::int32_t tag;
   std::uint64_t number;  // Counts the messages of the channel; gives their order.
@@ -66,10 +66,10 @@ struct Letter {
   Dtype dtype;
 };
 
-inline constexpr int kLetters = 64;
+inline constexpr int kP2PSlots = 64;
 
 struct alignas(kLine) Channel {
-  Letter letters[kLetters];
+  P2PSlot slots[kP2PSlots];
 };
 
 struct Layout {

@@ -32,7 +32,7 @@ struct Greeting {
   std::int32_t pid;
   std::uint64_t size;
   std::uint64_t token;
-  char proof[32];  // The secret that the receiver left on the board.
+  char proof[32];  // The secret that the receiver left on the store.
 };
 
 void send_greeting(int socket, const Greeting& greeting, int descriptor);

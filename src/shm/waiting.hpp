@@ -14,14 +14,14 @@ namespace lockstep::shm {
 /// help, because ranks, or threads beside them, outnumber the CPUs, it stops, and tries anew now and then.
 class Spinner {
  public:
-  explicit Spinner(bool a_cpu_each)
-      : a_cpu_each_(a_cpu_each), budget_(a_cpu_each ? kMostLooks : kMostYields) {}
+  explicit Spinner(bool has_cpu_per_rank)
+      : has_cpu_per_rank_(has_cpu_per_rank), budget_(has_cpu_per_rank ? kMaxSpins : kMaxYields) {}
 
   template <class Done>
   bool spin(Done&& done) {
     if (done()) return true;
-    if (++waits_ % kRetry == 0) budget_ = a_cpu_each_ ? kMostLooks : kMostYields;
-    return a_cpu_each_ ? look(done) : yield(done);
+    if (++waits_ % kRetry == 0) budget_ = has_cpu_per_rank_ ? kMaxSpins : kMaxYields;
+    return has_cpu_per_rank_ ? look(done) : yield(done);
   }
 
  private:
@@ -30,7 +30,7 @@ class Spinner {
     for (int i = 0; i < budget_; ++i) {
       pause_cpu();
       if (!done()) continue;
-      budget_ = std::min(kMostLooks, budget_ + kMostLooks / 8);
+      budget_ = std::min(kMaxSpins, budget_ + kMaxSpins / 8);
       return true;
     }
     budget_ /= 2;
@@ -41,7 +41,7 @@ class Spinner {
   /// is better to sleep, for who is woken is let through.
   template <class Done>
   bool yield(Done&& done) {
-    const auto end = std::chrono::steady_clock::now() + kLongestYield;
+    const auto end = std::chrono::steady_clock::now() + kMaxYieldTime;
     for (int i = 0; i < budget_; ++i) {
       ::sched_yield();
       const bool in_time = std::chrono::steady_clock::now() < end;
@@ -54,12 +54,12 @@ class Spinner {
   }
 
   // Each about the cost of sleeping and being woken.
-  static constexpr int kMostLooks = 2000;
-  static constexpr int kMostYields = 32;
-  static constexpr std::chrono::microseconds kLongestYield{200};
+  static constexpr int kMaxSpins = 2000;
+  static constexpr int kMaxYields = 32;
+  static constexpr std::chrono::microseconds kMaxYieldTime{200};
   static constexpr unsigned kRetry = 16;
 
-  bool a_cpu_each_;
+  bool has_cpu_per_rank_;
   int budget_;
   unsigned waits_ = 0;
 };
@@ -68,25 +68,25 @@ inline constexpr net::Milliseconds kSlice{50};  // How long a sleeper does not l
 
 /// Returns when done(). `check` is called about every kSlice, and throws when there is nothing to wait for.
 template <class Done, class Check>
-void wait_on(Bell& bell, Spinner& spinner, Done&& done, Check&& check) {
+void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
   if (spinner.spin(done)) return;
   for (;;) {
-    // The order of these (sequentially consistent) steps is what lets a ringer look at `sleepers` only.
-    bell.sleepers.fetch_add(1);
-    const std::uint32_t seen = bell.word.load();
+    // The order of these (sequentially consistent) steps is what lets a notifier look at `sleepers` only.
+    event.sleepers.fetch_add(1);
+    const std::uint32_t seen = event.word.load();
     const bool over = done();
-    if (!over) futex_wait(bell.word, seen, kSlice);
-    bell.sleepers.fetch_sub(1);
+    if (!over) futex_wait(event.word, seen, kSlice);
+    event.sleepers.fetch_sub(1);
     if (over || done()) return;
     check();
   }
 }
 
 /// To be called after the store that others may wait for.
-inline void ring(Bell& bell) {
-  if (bell.sleepers.load() == 0) return;
-  bell.word.fetch_add(1);
-  futex_wake_all(bell.word);
+inline void notify(FutexEvent& event) {
+  if (event.sleepers.load() == 0) return;
+  event.word.fetch_add(1);
+  futex_wake_all(event.word);
 }
 
 }  // namespace lockstep::shm

@@ -19,8 +19,8 @@ bool has_ended(const Peer& peer) {
 
 std::string number(std::uint64_t operation) { return "#" + std::to_string(operation); }
 
-std::string last_words_of(const Control& control) {
-  return {control.last_words, strnlen(control.last_words, sizeof(control.last_words))};
+std::string failure_text_of(const Control& control) {
+  return {control.failure_text, strnlen(control.failure_text, sizeof(control.failure_text))};
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ std::optional<std::string> loss_of(const Members& members, const std::vector<Pee
 std::optional<std::string> Watch::fate_of(int rank) const {
   const Control& control = control_of(*peers_[static_cast<std::size_t>(rank)].segment);
   if (control.presence.load() == Presence::failed)
-    return members_.called(rank) + " gave up: " + last_words_of(control);
+    return members_.called(rank) + " gave up: " + failure_text_of(control);
   return loss_of(members_, peers_, rank);
 }
 
@@ -52,7 +52,7 @@ void Watch::check(const std::vector<int>& missing, const std::function<std::stri
   for (const int rank : missing) {
     const auto fate = fate_of(rank);
     if (!fate) continue;
-    if (grace_is_over()) throw LostRank(members_.who + ": " + what() + " failed: " + *fate);
+    if (grace_is_over()) throw PeerLost(members_.who + ": " + what() + " failed: " + *fate);
     return;
   }
   check_time(missing, what);
@@ -65,7 +65,7 @@ void Watch::check_any(const std::vector<int>& missing, const std::function<std::
     if (!fate) return check_time(missing, what);
     fates += (fates.empty() ? "" : "; ") + *fate;
   }
-  if (grace_is_over()) throw LostRank(members_.who + ": " + what() + " failed: " + fates);
+  if (grace_is_over()) throw PeerLost(members_.who + ": " + what() + " failed: " + fates);
 }
 
 void Watch::check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const {

@@ -7,13 +7,13 @@
 
 #include "lockstep/core/error.hpp"
 #include "net/deadline.hpp"
-#include "shm/meeting.hpp"
 #include "shm/members.hpp"
+#include "shm/peer_connections.hpp"
 
 namespace lockstep::shm {
 
 /// A rank that is waited for cannot come. The text says which one, and why.
-class LostRank : public CommunicationError {
+class PeerLost : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
@@ -27,7 +27,7 @@ class Watch {
   Watch(const Members& members, const std::vector<Peer>& peers, net::Milliseconds timeout)
       : members_(members), peers_(peers), timeout_(timeout), begun_(net::Clock::now()) {}
 
-  /// Throws when one of `missing` left the group, gave up or died: LostRank naming it; TimeoutError
+  /// Throws when one of `missing` left the group, gave up or died: PeerLost naming it; TimeoutError
   /// when the time is up. `what` is what this rank does: "all_reduce #3 (...)". Whoever left or died has a
   /// moment to report why, before others report that it is gone.
   void check(const std::vector<int>& missing, const std::function<std::string()>& what);

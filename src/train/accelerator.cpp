@@ -35,7 +35,7 @@ int device_number(const World& world, const std::string& device) {
 
 /// Before the first large tensors are made.
 const World& with_process_tuned(const World& world, const AcceleratorOptions& options) {
-  if (options.keep_memory) keep_memory(process_environment());
+  if (options.tune_malloc) tune_malloc(process_environment());
   const at::Device device = choose_device(options.device, device_number(world, options.device));
   if (options.onednn_matmul && device.is_cpu()) use_onednn_matmul(process_environment());
   return world;

@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "../core/host_name.hpp"
-#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/atomic_directory.hpp"
+#include "lockstep/core/directory_lock.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/folder_lock.hpp"
 #include "lockstep/core/stop_signals.hpp"
 
 namespace lockstep {
@@ -68,7 +68,7 @@ struct Checkpoints::State {
 
   Accelerator accelerator;
   CheckpointOptions options;
-  std::shared_ptr<FolderLock> lock;
+  std::shared_ptr<DirectoryLock> lock;
   std::optional<StopSignals> signals;
   std::vector<BadCheckpoint> bad;
   std::string started_from;
@@ -91,7 +91,7 @@ Checkpoints::State::State(const Accelerator& the_accelerator, CheckpointOptions 
 }
 
 void Checkpoints::State::take_folder() {
-  lock = std::make_shared<FolderLock>(options.folder, owner_text(accelerator.world()));
+  lock = std::make_shared<DirectoryLock>(options.folder, owner_text(accelerator.world()));
   remove_leftovers(options.folder);
 }
 

@@ -13,7 +13,7 @@
 
 #include "pin.hpp"
 #include "shm/groups.hpp"
-#include "support/folder_board.hpp"
+#include "support/folder_bootstrap_store.hpp"
 
 namespace {
 
@@ -25,14 +25,14 @@ int repeats(std::size_t bytes) { return bytes >= (16U << 20) ? 9 : bytes >= (1U 
 double time_all_reduce(Group& group, float* data, std::size_t count) {
   std::vector<double> times;
   for (int i = 0; i < repeats(count * sizeof(float)) + 3; ++i) {
-    std::fill_n(data, count, static_cast<float>(group.exchange().rank() + 1));
-    barrier(group.exchange());
-    barrier(group.exchange());
+    std::fill_n(data, count, static_cast<float>(group.step_sync().rank() + 1));
+    barrier(group.step_sync());
+    barrier(group.step_sync());
     const auto begun = Clock::now();
-    all_reduce(group.exchange(), *group.heap(), data, {count, Dtype::f32}, Reduction::sum);
+    all_reduce(group.step_sync(), *group.heap(), data, {count, Dtype::f32}, Reduction::sum);
     if (i >= 3) times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begun).count());
   }
-  const int ranks = group.exchange().size();
+  const int ranks = group.step_sync().size();
   const float right = static_cast<float>(ranks * (ranks + 1)) / 2;
   if (!std::all_of(data, data + count, [&](float value) { return value == right; })) {
     throw lockstep::Error("an all_reduce gave a wrong sum");
@@ -57,7 +57,7 @@ void measure(int rank, int ranks, const std::filesystem::path& folder) {
       std::cout << "core_staged " << bytes << ' ' << staged << "\ncore_direct " << bytes << ' ' << direct
                 << std::endl;
   }
-  barrier(group.exchange());
+  barrier(group.step_sync());
 }
 
 }  // namespace

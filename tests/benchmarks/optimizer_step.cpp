@@ -52,7 +52,7 @@ void compare(const char* name, torch::optim::Optimizer& ours, torch::optim::Opti
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
   at::set_num_threads(1);
-  lockstep::keep_memory(lockstep::process_environment());
+  lockstep::tune_malloc(lockstep::process_environment());
   lockstep::benchmarks::Gpt model;
   const Tensors all = model->parameters();
   for (const auto& parameter : all) parameter.mutable_grad() = torch::randn_like(parameter).mul_(0.01);

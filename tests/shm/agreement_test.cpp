@@ -13,34 +13,34 @@ using lockstep::testing::contains_all;
 using lockstep::testing::message_of;
 
 /// Three ranks, of which rank 2 does something else; every rank must get the error, and get it again.
-void expect_disagreement(const std::function<void(Exchange&, const Heap&)>& call,
-                         const std::function<void(Exchange&, const Heap&)>& odd_call,
+void expect_disagreement(const std::function<void(StepSync&, const Heap&)>& call,
+                         const std::function<void(StepSync&, const Heap&)>& odd_call,
                          std::initializer_list<std::string_view> words) {
   run_group(3, [&](Group& group) {
     float own[64] = {};
-    broadcast(group.exchange(), own, {64, Dtype::f32}, 0);
-    const bool odd = group.exchange().rank() == 2;
+    broadcast(group.step_sync(), own, {64, Dtype::f32}, 0);
+    const bool odd = group.step_sync().rank() == 2;
     const auto begun = net::Clock::now();
     const auto text =
-        message_of<CommunicationError>([&] { (odd ? odd_call : call)(group.exchange(), *group.heap()); });
+        message_of<CommunicationError>([&] { (odd ? odd_call : call)(group.step_sync(), *group.heap()); });
     EXPECT_LT(net::Clock::now() - begun, std::chrono::seconds(30));
     EXPECT_TRUE(contains_all(text, words));
-    EXPECT_TRUE(contains_all(text, {"rank " + std::to_string(group.exchange().rank()) + " of 3"}));
-    EXPECT_EQ(message_of<CommunicationError>([&] { barrier(group.exchange()); }), text);
+    EXPECT_TRUE(contains_all(text, {"rank " + std::to_string(group.step_sync().rank()) + " of 3"}));
+    EXPECT_EQ(message_of<CommunicationError>([&] { barrier(group.step_sync()); }), text);
   });
 }
 
 auto reduces(std::size_t count, Dtype dtype, Reduction reduction) {
-  return [=](Exchange& exchange, const Heap& heap) {
+  return [=](StepSync& sync, const Heap& heap) {
     double own[64] = {};
-    all_reduce(exchange, heap, own, {count, dtype}, reduction);
+    all_reduce(sync, heap, own, {count, dtype}, reduction);
   };
 }
 
 auto sends_from(int root) {
-  return [=](Exchange& exchange, const Heap&) {
+  return [=](StepSync& sync, const Heap&) {
     float own[64] = {};
-    broadcast(exchange, own, {10, Dtype::f32}, root);
+    broadcast(sync, own, {10, Dtype::f32}, root);
   };
 }
 
@@ -70,10 +70,10 @@ TEST(Agreement, OnTheRoot) { expect_disagreement(sends_from(0), sends_from(1), {
 
 TEST(Agreement, OnWhatIsGathered) {
   const auto gathers = [](std::size_t count) {
-    return [=](Exchange& exchange, const Heap&) {
+    return [=](StepSync& sync, const Heap&) {
       float own[64] = {}, places[3][64];
       void* outputs[] = {places[0], places[1], places[2]};
-      all_gather(exchange, own, outputs, {count, Dtype::f32});
+      all_gather(sync, own, outputs, {count, Dtype::f32});
     };
   };
   expect_disagreement(gathers(5), gathers(6), {"all_gather #2 (float32, 5 elements)", "6 elements"});
@@ -81,11 +81,11 @@ TEST(Agreement, OnWhatIsGathered) {
 
 TEST(Agreement, OnEveryPairOfAnAllToAll) {
   const auto exchanges = [](std::size_t expected_from_two) {
-    return [=](Exchange& exchange, const Heap&) {
+    return [=](StepSync& sync, const Heap&) {
       float own[64] = {}, places[64];
       const Part parts[] = {{own, 4}, {own, 4}, {own, 4}};
       const Part outputs[] = {{places, 4}, {places, 4}, {places, expected_from_two}};
-      all_to_all(exchange, parts, outputs, Dtype::f32);
+      all_to_all(sync, parts, outputs, Dtype::f32);
     };
   };
   expect_disagreement(exchanges(4), exchanges(5), {"rank 2 sends 4 elements to rank 2, which expects 5"});
@@ -93,9 +93,9 @@ TEST(Agreement, OnEveryPairOfAnAllToAll) {
 
 TEST(Leaving, IsNoticedByThoseWhoWait) {
   run_group(3, [&](Group& group) {
-    barrier(group.exchange());
-    if (group.exchange().rank() == 1) return;
-    const auto text = message_of<CommunicationError>([&] { barrier(group.exchange()); });
+    barrier(group.step_sync());
+    if (group.step_sync().rank() == 1) return;
+    const auto text = message_of<CommunicationError>([&] { barrier(group.step_sync()); });
     EXPECT_TRUE(contains_all(text, {"barrier #2 failed: rank 1 "}));
   });
 }
@@ -104,8 +104,8 @@ TEST(Leaving, IsNoticedByThoseWhoWait) {
 TEST(Leaving, BringsNoRankToItsTimeout) {
   const auto begun = net::Clock::now();
   run_group(4, [&](Group& group) {
-    if (group.exchange().rank() == 3) return;
-    const auto text = message_of<CommunicationError>([&] { barrier(group.exchange()); });
+    if (group.step_sync().rank() == 3) return;
+    const auto text = message_of<CommunicationError>([&] { barrier(group.step_sync()); });
     EXPECT_TRUE(contains_all(text, {"barrier #1 failed: rank "}));
   });
   EXPECT_LT(net::Clock::now() - begun, std::chrono::seconds(30));
@@ -116,12 +116,12 @@ TEST(Timeouts, NameWhoDidNotCome) {
   run_group(
       2,
       [&](Group& group) {
-        if (group.exchange().rank() == 1) {
+        if (group.step_sync().rank() == 1) {
           while (waiting == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           return;
         }
         try {
-          barrier(group.exchange());
+          barrier(group.step_sync());
           FAIL() << "a barrier of one rank";
         } catch (const TimeoutError& error) {
           EXPECT_EQ(error.missing_ranks(), std::vector<int>{1});
@@ -133,46 +133,46 @@ TEST(Timeouts, NameWhoDidNotCome) {
       [](GroupOptions& options) { options.timeout = std::chrono::milliseconds(300); });
 }
 
-TEST(Meeting, OfRanksThatNeverComeIsATimeout) {
-  MemoryBoard board;
+TEST(PeerConnections, OfRanksThatNeverComeIsATimeout) {
+  MemoryBootstrapStore store;
   auto options = options_for(0, 2);
   options.join_timeout = std::chrono::milliseconds(100);
-  EXPECT_THROW(Group::join(options, board), TimeoutError);
+  EXPECT_THROW(Group::join(options, store), TimeoutError);
 }
 
-TEST(Meeting, WithoutMemoryIsAnErrorOnEveryRank) {
-  MemoryBoard board;
+TEST(PeerConnections, WithoutMemoryIsAnErrorOnEveryRank) {
+  MemoryBootstrapStore store;
   run_threads(2, [&](int rank) {
     auto options = options_for(rank, 2);
     if (rank == 1) options.staging_bytes = std::size_t{1} << 60;
     options.heap_bytes = 4096;
-    const auto text = message_of<CommunicationError>([&] { Group::join(options, board); });
+    const auto text = message_of<CommunicationError>([&] { Group::join(options, store); });
     EXPECT_TRUE(contains_all(text, {"rank 1 cannot share memory: cannot"}));
   });
 }
 
 /// A rank that posts a socket which nobody listens at, as one in another container of the host would.
-class MisleadingBoard final : public Board {
+class MisleadingBootstrapStore final : public BootstrapStore {
  public:
-  explicit MisleadingBoard(MemoryBoard& board) : board_(board) {}
+  explicit MisleadingBootstrapStore(MemoryBootstrapStore& store) : store_(store) {}
   void post(const std::string& key, const std::string& value) override {
     const auto name = value.find("lockstep-");
-    board_.post(key, name == std::string::npos ? value : std::string(value).replace(name, 9, "lockstop-"));
+    store_.post(key, name == std::string::npos ? value : std::string(value).replace(name, 9, "lockstop-"));
   }
   std::string read(const std::string& key, net::Deadline deadline) override {
-    return board_.read(key, deadline);
+    return store_.read(key, deadline);
   }
 
  private:
-  MemoryBoard& board_;
+  MemoryBootstrapStore& store_;
 };
 
-TEST(Meeting, OfRanksThatCannotReachEachOtherIsNoError) {
-  MemoryBoard board;
-  MisleadingBoard misleading(board);
+TEST(PeerConnections, OfRanksThatCannotReachEachOtherIsNoError) {
+  MemoryBootstrapStore store;
+  MisleadingBootstrapStore misleading(store);
   run_threads(2, [&](int rank) {
     const auto joined =
-        Group::join(options_for(rank, 2), rank == 0 ? static_cast<Board&>(misleading) : board);
+        Group::join(options_for(rank, 2), rank == 0 ? static_cast<BootstrapStore&>(misleading) : store);
     EXPECT_EQ(joined.group, nullptr);
     EXPECT_TRUE(contains_all(joined.obstacle, {"rank 0 cannot share memory: "}));
   });

@@ -53,16 +53,16 @@ TEST_P(EveryWorld, ReducesEverything) {
   run_group(
       size(),
       [&](Group& group) {
-        const int rank = group.exchange().rank();
+        const int rank = group.step_sync().rank();
         const int root = size() - 1;
         for_every_reduction([&](Dtype dtype, Reduction reduction) {
           for (const std::size_t count : kSizes) {
             Values all = input_of(dtype, reduction, count, rank);
-            all_reduce(group.exchange(), *group.heap(), all.data(), {count, dtype}, reduction);
+            all_reduce(group.step_sync(), *group.heap(), all.data(), {count, dtype}, reduction);
             EXPECT_TRUE(all == result_of(dtype, reduction, count, size()))
                 << "all_reduce " << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
             Values one = input_of(dtype, reduction, count, rank);
-            reduce(group.exchange(), one.data(), {count, dtype}, reduction, root);
+            reduce(group.step_sync(), one.data(), {count, dtype}, reduction, root);
             EXPECT_TRUE(one == (rank == root ? result_of(dtype, reduction, count, size())
                                              : input_of(dtype, reduction, count, rank)))
                 << "reduce " << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
@@ -76,13 +76,13 @@ TEST_P(EveryWorld, ReducesAndScatters) {
   run_group(
       size(),
       [&](Group& group) {
-        const int rank = group.exchange().rank();
+        const int rank = group.step_sync().rank();
         for_every_reduction([&](Dtype dtype, Reduction reduction) {
           for (const std::size_t count : {0, 1, 1000, 4097}) {
             auto inputs = inputs_for_all(dtype, reduction, count, rank, size());
             auto buffers = pointers(inputs);
             Values& own = inputs[static_cast<std::size_t>(rank)];
-            reduce_scatter(group.exchange(), constant(buffers), own.data(), {count, dtype}, reduction);
+            reduce_scatter(group.step_sync(), constant(buffers), own.data(), {count, dtype}, reduction);
             EXPECT_TRUE(own == result_of(dtype, reduction, count, size(), static_cast<std::size_t>(rank)))
                 << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
           }
@@ -97,8 +97,8 @@ TEST_P(EveryWorld, Broadcasts) {
       [&](Group& group) {
         for (const std::size_t count : kSizes) {
           for (int root = 0; root < size(); ++root) {
-            Values values = input_of(Dtype::i16, Reduction::sum, count, group.exchange().rank());
-            broadcast(group.exchange(), values.data(), {count, Dtype::i16}, root);
+            Values values = input_of(Dtype::i16, Reduction::sum, count, group.step_sync().rank());
+            broadcast(group.step_sync(), values.data(), {count, Dtype::i16}, root);
             EXPECT_TRUE(values == input_of(Dtype::i16, Reduction::sum, count, root)) << count;
           }
         }
@@ -110,24 +110,24 @@ TEST_P(EveryWorld, GathersAndScatters) {
   run_group(
       size(),
       [&](Group& group) {
-        const int rank = group.exchange().rank();
+        const int rank = group.step_sync().rank();
         for (const std::size_t count : kSizes) {
           const auto mine = [&](int r) { return input_of(Dtype::f64, Reduction::sum, count, r); };
           std::vector<Values> all(static_cast<std::size_t>(size()), Values(Dtype::f64, count));
           auto buffers = pointers(all);
           Values input = mine(rank);
-          all_gather(group.exchange(), input.data(), buffers, {count, Dtype::f64});
+          all_gather(group.step_sync(), input.data(), buffers, {count, Dtype::f64});
           for (int r = 0; r < size(); ++r) EXPECT_TRUE(all[static_cast<std::size_t>(r)] == mine(r));
           for (int root = 0; root < size(); ++root) {
             std::vector<Values> gathered(static_cast<std::size_t>(size()), Values(Dtype::f64, count));
             auto places = pointers(gathered);
-            gather(group.exchange(), input.data(), places, {count, Dtype::f64}, root);
+            gather(group.step_sync(), input.data(), places, {count, Dtype::f64}, root);
             for (int r = 0; r < size(); ++r) {
               EXPECT_TRUE(gathered[static_cast<std::size_t>(r)] ==
                           (rank == root ? mine(r) : Values(Dtype::f64, count)));
             }
             Values part(Dtype::f64, count);
-            scatter(group.exchange(), constant(rank == root ? buffers : std::vector<void*>()), part.data(),
+            scatter(group.step_sync(), constant(rank == root ? buffers : std::vector<void*>()), part.data(),
                     {count, Dtype::f64}, root);
             EXPECT_TRUE(part == mine(rank));
           }
@@ -141,7 +141,7 @@ TEST_P(EveryWorld, ExchangesUnequalParts) {
   run_group(
       size(),
       [&](Group& group) {
-        const int rank = group.exchange().rank();
+        const int rank = group.step_sync().rank();
         const auto values = [](int from, int to) {
           const auto count = static_cast<std::size_t>((from + 2 * to) % 5 * 700);
           return input_of(Dtype::i32, Reduction::sum, count, from, static_cast<std::size_t>(to));
@@ -152,7 +152,7 @@ TEST_P(EveryWorld, ExchangesUnequalParts) {
         for (int r = 0; r < size(); ++r) received.emplace_back(Dtype::i32, values(r, rank).count());
         for (auto& part : sent) inputs.push_back({part.data(), part.count()});
         for (auto& part : received) outputs.push_back({part.data(), part.count()});
-        all_to_all(group.exchange(), inputs, outputs, Dtype::i32);
+        all_to_all(group.step_sync(), inputs, outputs, Dtype::i32);
         for (int r = 0; r < size(); ++r)
           EXPECT_TRUE(received[static_cast<std::size_t>(r)] == values(r, rank));
       },
@@ -162,7 +162,7 @@ TEST_P(EveryWorld, ExchangesUnequalParts) {
 /// In the heap of all ranks, of none, and of some: the same bits.
 TEST_P(EveryWorld, ReducesInPlaceWhereBuffersAreShared) {
   run_group(size(), [&](Group& group) {
-    const int rank = group.exchange().rank();
+    const int rank = group.step_sync().rank();
     for (int shared = 0; shared <= size(); ++shared) {
       for (const std::size_t count : {20'000, 300'001}) {
         Values own = input_of(Dtype::f32, Reduction::sum, count, rank);
@@ -171,7 +171,7 @@ TEST_P(EveryWorld, ReducesInPlaceWhereBuffersAreShared) {
           data = group.heap()->allocate(count * sizeof(float));
           std::memcpy(data, own.data(), count * sizeof(float));
         }
-        all_reduce(group.exchange(), *group.heap(), data, {count, Dtype::f32}, Reduction::sum);
+        all_reduce(group.step_sync(), *group.heap(), data, {count, Dtype::f32}, Reduction::sum);
         Values right = result_of(Dtype::f32, Reduction::sum, count, size());
         EXPECT_EQ(std::memcmp(data, right.data(), count * sizeof(float)), 0) << shared << ' ' << count;
         if (rank < shared) group.heap()->free(data);
@@ -191,11 +191,11 @@ TEST_P(EveryWorld, GivesTheSameBitsByEveryWay) {
     for (const std::size_t count : {100, 5000, 500'000}) {
       std::vector<float> values(count), right(count);
       for (std::size_t i = 0; i < count; ++i) {
-        values[i] = right[i] = value(i, group.exchange().rank());
+        values[i] = right[i] = value(i, group.step_sync().rank());
         right[i] = value(i, 0);
         for (int r = 1; r < size(); ++r) right[i] += value(i, r);
       }
-      all_reduce(group.exchange(), *group.heap(), values.data(), {count, Dtype::f32}, Reduction::sum);
+      all_reduce(group.step_sync(), *group.heap(), values.data(), {count, Dtype::f32}, Reduction::sum);
       EXPECT_EQ(std::memcmp(values.data(), right.data(), count * sizeof(float)), 0) << count;
     }
   });
@@ -204,11 +204,11 @@ TEST_P(EveryWorld, GivesTheSameBitsByEveryWay) {
 TEST(Collectives, LargeMessages) {
   constexpr std::size_t kCount = 16U << 20;
   run_group(2, [&](Group& group) {
-    std::vector<float> values(kCount, static_cast<float>(group.exchange().rank() + 1));
-    all_reduce(group.exchange(), *group.heap(), values.data(), {kCount, Dtype::f32}, Reduction::sum);
+    std::vector<float> values(kCount, static_cast<float>(group.step_sync().rank() + 1));
+    all_reduce(group.step_sync(), *group.heap(), values.data(), {kCount, Dtype::f32}, Reduction::sum);
     EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return v == 3.0F; }));
-    values.assign(kCount, static_cast<float>(group.exchange().rank()));
-    broadcast(group.exchange(), values.data(), {kCount, Dtype::f32}, 1);
+    values.assign(kCount, static_cast<float>(group.step_sync().rank()));
+    broadcast(group.step_sync(), values.data(), {kCount, Dtype::f32}, 1);
     EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return v == 1.0F; }));
   });
 }
@@ -217,8 +217,8 @@ TEST(Collectives, AHundredThousandSmallOnes) {
   run_group(2, [&](Group& group) {
     double value[8];
     for (int i = 0; i < 100'000; ++i) {
-      for (int k = 0; k < 8; ++k) value[k] = group.exchange().rank() + i + k;
-      all_reduce(group.exchange(), *group.heap(), value, {8, Dtype::f64}, Reduction::sum);
+      for (int k = 0; k < 8; ++k) value[k] = group.step_sync().rank() + i + k;
+      all_reduce(group.step_sync(), *group.heap(), value, {8, Dtype::f64}, Reduction::sum);
       for (int k = 0; k < 8; ++k) ASSERT_EQ(value[k], 2.0 * (i + k) + 1);
     }
   });
@@ -229,7 +229,7 @@ TEST(Collectives, InRandomOrder) {
   run_group(
       4,
       [&](Group& group) {
-        const int rank = group.exchange().rank();
+        const int rank = group.step_sync().rank();
         std::mt19937 shared(7), own(static_cast<unsigned>(rank));
         for (int i = 0; i < 400; ++i) {
           const std::size_t count = shared() % 3 == 0 ? shared() % 9000 : shared() % 40;
@@ -238,15 +238,16 @@ TEST(Collectives, InRandomOrder) {
           if (own() % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(own() % 3));
           switch (shared() % 3) {
             case 0:
-              all_reduce(group.exchange(), *group.heap(), values.data(), {count, Dtype::i64}, Reduction::sum);
+              all_reduce(group.step_sync(), *group.heap(), values.data(), {count, Dtype::i64},
+                         Reduction::sum);
               ASSERT_TRUE(values == result_of(Dtype::i64, Reduction::sum, count, 4));
               break;
             case 1:
-              broadcast(group.exchange(), values.data(), {count, Dtype::i64}, root);
+              broadcast(group.step_sync(), values.data(), {count, Dtype::i64}, root);
               ASSERT_TRUE(values == input_of(Dtype::i64, Reduction::sum, count, root));
               break;
             default:
-              barrier(group.exchange());
+              barrier(group.step_sync());
           }
         }
       },
@@ -254,13 +255,13 @@ TEST(Collectives, InRandomOrder) {
 }
 
 TEST(Collectives, InSeveralGroupsAtOnce) {
-  MemoryBoard boards[3];
+  MemoryBootstrapStore boards[3];
   run_threads(6, [&](int thread) {
     const int rank = thread / 3;
     const auto joined = Group::join(options_for(rank, 2), boards[thread % 3]);
     for (int i = 0; i < 2000; ++i) {
       std::int32_t value = rank + i * (thread % 3);
-      all_reduce(joined.group->exchange(), *joined.group->heap(), &value, {1, Dtype::i32}, Reduction::sum);
+      all_reduce(joined.group->step_sync(), *joined.group->heap(), &value, {1, Dtype::i32}, Reduction::sum);
       ASSERT_EQ(value, 1 + 2 * i * (thread % 3));
     }
   });

@@ -68,7 +68,7 @@ Values wanted(Kind kind, int ranks) {
 
 /// A rank's view of its world.
 struct Rank {
-  Carrier& carrier;
+  Transport& transport;
   int rank;
   int size;
   Group* group = nullptr;  // Null in a world of several hosts, whose other operations are not carried here.
@@ -78,15 +78,15 @@ void reduces(const Rank& self, Kind kind, std::size_t count, int root) {
   const Elements elements{count, kind.dtype};
   const Values own = given(kind, self.rank), result = wanted(kind, self.size);
   Message all(elements, own), at_root(elements, own);
-  self.carrier.all_reduce(all.data(), elements, kind.reduction);
+  self.transport.all_reduce(all.data(), elements, kind.reduction);
   EXPECT_TRUE(all.holds(result)) << "all_reduce";
-  self.carrier.reduce(at_root.data(), elements, kind.reduction, root);
+  self.transport.reduce(at_root.data(), elements, kind.reduction, root);
   EXPECT_TRUE(at_root.holds(self.rank == root ? result : own)) << "reduce";
   auto inputs = messages(self.size, elements, own);
   std::vector<const void*> places;
   for (auto& input : inputs) places.push_back(input.data());
   Message part(elements, own);
-  self.carrier.reduce_scatter(places, part.data(), elements, kind.reduction);
+  self.transport.reduce_scatter(places, part.data(), elements, kind.reduction);
   EXPECT_TRUE(part.holds(result)) << "reduce_scatter";
 }
 
@@ -97,10 +97,10 @@ void moves(const Rank& self, Dtype dtype, std::size_t count, int root) {
   auto all = messages(self.size, elements, given(kind, 0));
   std::vector<void*> places;
   for (auto& message : all) places.push_back(message.data());
-  self.carrier.all_gather(sent.data(), places, elements);
+  self.transport.all_gather(sent.data(), places, elements);
   for (int r = 0; r < self.size; ++r)
     EXPECT_TRUE(all[static_cast<std::size_t>(r)].holds(given(kind, r))) << "all_gather";
-  self.carrier.broadcast(sent.data(), elements, root);
+  self.transport.broadcast(sent.data(), elements, root);
   EXPECT_TRUE(sent.holds(given(kind, root))) << "broadcast";
 }
 
@@ -115,16 +115,16 @@ Values addressed(Dtype dtype, int from, int to) { return given({dtype, Reduction
 
 void gathers_and_scatters(const Rank& self, Dtype dtype, std::size_t count, int root) {
   const Elements elements{count, dtype};
-  Exchange& exchange = self.group->exchange();
+  StepSync& sync = self.group->step_sync();
   Message own(elements, addressed(dtype, self.rank, root));
   auto all = messages(self.rank == root ? self.size : 0, elements, addressed(dtype, 0, 1));
   std::vector<void*> places;
   for (auto& message : all) places.push_back(message.data());
-  gather(exchange, own.data(), places, elements, root);
+  gather(sync, own.data(), places, elements, root);
   for (int r = 0; r < static_cast<int>(all.size()); ++r)
     EXPECT_TRUE(all[static_cast<std::size_t>(r)].holds(addressed(dtype, r, root))) << "gather";
   Message back(elements, addressed(dtype, 0, 1));
-  scatter(exchange, {places.data(), places.size()}, back.data(), elements, root);
+  scatter(sync, {places.data(), places.size()}, back.data(), elements, root);
   EXPECT_TRUE(back.bytes() == own.bytes()) << "scatter";
 }
 
@@ -132,7 +132,7 @@ void exchanges(const Rank& self, Dtype dtype, std::size_t count) {
   const Elements elements{count, dtype};
   std::vector<Message> sent, received = messages(self.size, elements, addressed(dtype, 0, 1));
   for (int r = 0; r < self.size; ++r) sent.emplace_back(elements, addressed(dtype, self.rank, r));
-  all_to_all(self.group->exchange(), parts_of(sent, count), parts_of(received, count), dtype);
+  all_to_all(self.group->step_sync(), parts_of(sent, count), parts_of(received, count), dtype);
   for (int r = 0; r < self.size; ++r)
     EXPECT_TRUE(received[static_cast<std::size_t>(r)].holds(addressed(dtype, r, self.rank))) << "all_to_all";
 }
@@ -140,22 +140,22 @@ void exchanges(const Rank& self, Dtype dtype, std::size_t count) {
 /// To everybody, and from everybody in the order in which it comes.
 void messages_to_all(const Rank& self, Dtype dtype, std::size_t count) {
   const Elements elements{count, dtype};
-  Mailbox& mailbox = self.group->mailbox();
+  P2PQueue& p2p_queue = self.group->p2p_queue();
   for (int r = 0; r < self.size; ++r) {
     Message message(elements, addressed(dtype, self.rank, r));
-    if (r != self.rank) mailbox.send(r, 7, message.data(), elements);
+    if (r != self.rank) p2p_queue.send(r, 7, message.data(), elements);
   }
   for (int i = 1; i < self.size; ++i) {
     Message message(elements, addressed(dtype, 0, 1));
     std::optional<int> from;
     const auto came = [&] {
-      from = mailbox.try_receive(Mailbox::kAnySource, 7, message.data(), elements);
+      from = p2p_queue.try_receive(P2PQueue::kAnySource, 7, message.data(), elements);
       return from.has_value();
     };
-    if (!came()) mailbox.wait_for_mail(Mailbox::kAnySource, came, [] { return "a message"; });
+    if (!came()) p2p_queue.wait_for_message(P2PQueue::kAnySource, came, [] { return "a message"; });
     EXPECT_TRUE(message.holds(addressed(dtype, *from, self.rank))) << "recv";
   }
-  barrier(self.group->exchange());  // Nobody's next messages come before these have been received.
+  barrier(self.group->step_sync());  // Nobody's next messages come before these have been received.
 }
 
 void passes_on(const Rank& self, Dtype dtype, std::size_t count, int root) {
@@ -173,8 +173,8 @@ void in_world(const Shape& shape, const std::function<void(const Rank&)>& body) 
     });
   } else {
     run_group(shape.size(), [&](Group& group) {
-      MemoryCarrier carrier(group);
-      body({carrier, group.exchange().rank(), shape.size(), &group});
+      ShmTransport transport(group);
+      body({transport, group.step_sync().rank(), shape.size(), &group});
     });
   }
 }
@@ -245,7 +245,7 @@ TEST_P(Conformance, OfRandomSequences) {
           passes_on(self, dtype, count, root % self.size);
           break;
         default:
-          self.carrier.barrier();
+          self.transport.barrier();
       }
     }
   });

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "shm/groups.hpp"
-#include "support/folder_board.hpp"
+#include "support/folder_bootstrap_store.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::shm {
@@ -17,7 +17,7 @@ namespace {
 
 using namespace testing;
 using lockstep::testing::contains_all;
-using lockstep::testing::FolderBoard;
+using lockstep::testing::FolderBootstrapStore;
 namespace fs = std::filesystem;
 
 constexpr int kKilled = 1;
@@ -27,22 +27,19 @@ constexpr std::size_t kCount = 3'000'000;
 /// each rank. The root is the last rank: in a group of two the one that is killed, in larger ones another.
 struct Rank {
   explicit Rank(Group& joined)
-      : group(joined),
-        exchange(joined.exchange()),
-        data(kCount, 1.0F),
-        part{kCount / 2 / ranks(), Dtype::f32} {
+      : group(joined), sync(joined.step_sync()), data(kCount, 1.0F), part{kCount / 2 / ranks(), Dtype::f32} {
     for (std::size_t r = 0; r < ranks(); ++r) {
       inputs.push_back(data.data() + r * part.count);
       outputs.push_back(data.data() + kCount / 2 + r * part.count);
     }
   }
 
-  std::size_t ranks() const { return static_cast<std::size_t>(exchange.size()); }
-  int root() const { return exchange.size() - 1; }
+  std::size_t ranks() const { return static_cast<std::size_t>(sync.size()); }
+  int root() const { return sync.size() - 1; }
   Elements whole() const { return {data.size(), Dtype::f32}; }
 
   Group& group;
-  Exchange& exchange;
+  StepSync& sync;
   std::vector<float> data;
   Elements part;
   std::vector<const void*> inputs;
@@ -61,49 +58,45 @@ void all_to_all_of(Rank& rank) {
   std::vector<Part> inputs, outputs;
   for (const void* input : rank.inputs) inputs.push_back({const_cast<void*>(input), rank.part.count});
   for (void* output : rank.outputs) outputs.push_back({output, rank.part.count});
-  all_to_all(rank.exchange, inputs, outputs, Dtype::f32);
+  all_to_all(rank.sync, inputs, outputs, Dtype::f32);
 }
 
 void all_reduce_in_the_heap(Rank& rank) {
   if (rank.shared == nullptr) rank.shared = rank.group.heap()->allocate(rank.whole().bytes());
-  all_reduce(rank.exchange, *rank.group.heap(), rank.shared, rank.whole(), Reduction::max);
+  all_reduce(rank.sync, *rank.group.heap(), rank.shared, rank.whole(), Reduction::max);
 }
 
 /// With the one that is killed, which exchanges them with everybody, so that nobody waits for anybody else.
 void messages(Rank& rank) {
-  Mailbox& mailbox = rank.group.mailbox();
-  for (int other = 0; other < rank.exchange.size(); ++other) {
-    if ((rank.exchange.rank() == kKilled) == (other == kKilled)) continue;
-    mailbox.send(other, 0, rank.inputs[0], rank.part);
-    const auto came = [&] { return mailbox.try_receive(other, 0, rank.outputs[0], rank.part).has_value(); };
-    if (!came()) mailbox.wait_for_mail(other, came, [] { return "recv"; });
+  P2PQueue& p2p_queue = rank.group.p2p_queue();
+  for (int other = 0; other < rank.sync.size(); ++other) {
+    if ((rank.sync.rank() == kKilled) == (other == kKilled)) continue;
+    p2p_queue.send(other, 0, rank.inputs[0], rank.part);
+    const auto came = [&] { return p2p_queue.try_receive(other, 0, rank.outputs[0], rank.part).has_value(); };
+    if (!came()) p2p_queue.wait_for_message(other, came, [] { return "recv"; });
   }
 }
 
 const Case kCases[] = {
     {"all_reduce",
      [](Rank& rank) {
-       all_reduce(rank.exchange, *rank.group.heap(), rank.data.data(), rank.whole(), Reduction::max);
+       all_reduce(rank.sync, *rank.group.heap(), rank.data.data(), rank.whole(), Reduction::max);
      }},
     {"all_reduce_in_the_heap", all_reduce_in_the_heap},
     {"small_all_reduce",
      [](Rank& rank) {
-       all_reduce(rank.exchange, *rank.group.heap(), rank.data.data(), {100, Dtype::f32}, Reduction::max);
+       all_reduce(rank.sync, *rank.group.heap(), rank.data.data(), {100, Dtype::f32}, Reduction::max);
      }},
-    {"broadcast", [](Rank& rank) { broadcast(rank.exchange, rank.data.data(), rank.whole(), rank.root()); }},
+    {"broadcast", [](Rank& rank) { broadcast(rank.sync, rank.data.data(), rank.whole(), rank.root()); }},
     {"reduce",
-     [](Rank& rank) { reduce(rank.exchange, rank.data.data(), rank.whole(), Reduction::max, rank.root()); }},
-    {"all_gather", [](Rank& rank) { all_gather(rank.exchange, rank.inputs[0], rank.outputs, rank.part); }},
-    {"gather",
-     [](Rank& rank) { gather(rank.exchange, rank.inputs[0], rank.outputs, rank.part, rank.root()); }},
-    {"scatter",
-     [](Rank& rank) { scatter(rank.exchange, rank.inputs, rank.outputs[0], rank.part, rank.root()); }},
+     [](Rank& rank) { reduce(rank.sync, rank.data.data(), rank.whole(), Reduction::max, rank.root()); }},
+    {"all_gather", [](Rank& rank) { all_gather(rank.sync, rank.inputs[0], rank.outputs, rank.part); }},
+    {"gather", [](Rank& rank) { gather(rank.sync, rank.inputs[0], rank.outputs, rank.part, rank.root()); }},
+    {"scatter", [](Rank& rank) { scatter(rank.sync, rank.inputs, rank.outputs[0], rank.part, rank.root()); }},
     {"reduce_scatter",
-     [](Rank& rank) {
-       reduce_scatter(rank.exchange, rank.inputs, rank.outputs[0], rank.part, Reduction::max);
-     }},
+     [](Rank& rank) { reduce_scatter(rank.sync, rank.inputs, rank.outputs[0], rank.part, Reduction::max); }},
     {"all_to_all", all_to_all_of},
-    {"barrier", [](Rank& rank) { barrier(rank.exchange); }},
+    {"barrier", [](Rank& rank) { barrier(rank.sync); }},
     {"messages", messages},
 };
 
@@ -111,8 +104,8 @@ const Case kCases[] = {
 [[noreturn]] void run_rank(int number, int ranks, const fs::path& folder, const Operation& operation) {
   alarm(60);  // The end of a rank that hangs.
   try {
-    FolderBoard board(folder);
-    const auto joined = Group::join(options_for(number, ranks), board);
+    FolderBootstrapStore store(folder);
+    const auto joined = Group::join(options_for(number, ranks), store);
     Rank rank(*joined.group);
     for (int i = 0; i < 100'000'000; ++i) {
       if (i == 5) std::ofstream(folder / ("busy" + std::to_string(number))).flush();

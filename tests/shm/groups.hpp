@@ -15,8 +15,8 @@
 
 namespace lockstep::shm::testing {
 
-/// A board for ranks that are threads.
-class MemoryBoard final : public Board {
+/// A store for ranks that are threads.
+class MemoryBootstrapStore final : public BootstrapStore {
  public:
   void post(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
@@ -69,11 +69,11 @@ inline void run_threads(int size, const std::function<void(int rank)>& body) {
 /// The same with a group. `change` may alter the options.
 inline void run_group(int size, const std::function<void(Group& group)>& body,
                       const std::function<void(GroupOptions&)>& change = nullptr) {
-  MemoryBoard board;
+  MemoryBootstrapStore store;
   run_threads(size, [&](int rank) {
     GroupOptions options = options_for(rank, size);
     if (change) change(options);
-    const auto joined = Group::join(options, board);
+    const auto joined = Group::join(options, store);
     if (!joined.group) throw Error("the ranks do not share memory: " + joined.obstacle);
     body(*joined.group);
   });

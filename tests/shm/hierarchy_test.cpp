@@ -24,7 +24,7 @@ class EveryShape : public ::testing::TestWithParam<Shape> {
     Job(GetParam(), 128U << 10).run(body);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Hosts, EveryShape,
+INSTANTIATE_TEST_SUITE_P(HostTopology, EveryShape,
                          ::testing::Values(Shape{"abb", 1}, Shape{"aab", 1}, Shape{"aabb", 1},
                                            Shape{"aabb", 2}, Shape{"abab", 2}, Shape{"abbaa", 2},
                                            Shape{"aaabc", 1}, Shape{"aabbcc", 2}),
@@ -186,18 +186,18 @@ TEST(Hierarchy, ComparesWhatItDoesNotCarry) {
   });
 }
 
-TEST(Hosts, AreRanksThatAllReachEachOther) {
+TEST(HostTopology, AreRanksThatAllReachEachOther) {
   // Ranks 0 and 1 reach each other, 2 and 3 too; 4 was reached by 0 alone, and 1 by 2 alone.
   const std::vector<std::vector<bool>> reached{{true, true, false, false, true},
                                                {true, true, false, false, false},
                                                {false, true, true, true, false},
                                                {false, false, true, true, false},
                                                {false, false, false, false, true}};
-  const Hosts hosts = hosts_of(reached, 3);
+  const HostTopology hosts = host_topology_of(reached, 3);
   EXPECT_EQ(hosts.ranks, (std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}}));
   EXPECT_EQ(hosts.own, 1);
   EXPECT_EQ(hosts.least(), 1);
-  EXPECT_EQ(hosts.place_of(3).member, 1);
+  EXPECT_EQ(hosts.host_rank_of(3).member, 1);
 }
 
 }  // namespace

@@ -8,9 +8,10 @@
 namespace lockstep::shm::testing {
 
 /// A lane whose hosts share memory after all.
-class MemoryLane final : public Lane {
+class MemoryInterHostTransport final : public InterHostTransport {
  public:
-  explicit MemoryLane(std::unique_ptr<Group> group) : group_(std::move(group)), carrier_(*group_) {}
+  explicit MemoryInterHostTransport(std::unique_ptr<Group> group)
+      : group_(std::move(group)), carrier_(*group_) {}
 
   void announce(const Call& call) override { announced_ = call; }
   void agree() override {
@@ -27,22 +28,22 @@ class MemoryLane final : public Lane {
   }
   void all_gather(const void* input, void* output, std::size_t bytes) override {
     std::vector<void*> pieces;
-    for (int r = 0; r < group_->exchange().size(); ++r)
+    for (int r = 0; r < group_->step_sync().size(); ++r)
       pieces.push_back(static_cast<std::byte*>(output) + static_cast<std::size_t>(r) * bytes);
     carrier_.all_gather(input, pieces, {bytes, Dtype::bytes});
   }
   void beside(const std::function<void()>& body) override { body(); }
-  void abandon(const char* last_words) noexcept override {
-    group_->exchange().give_up(std::make_exception_ptr(CommunicationError(last_words)), last_words);
+  void abandon(const char* failure_text) noexcept override {
+    group_->step_sync().give_up(std::make_exception_ptr(CommunicationError(failure_text)), failure_text);
   }
 
  private:
   std::unique_ptr<Group> group_;
-  MemoryCarrier carrier_;
+  ShmTransport carrier_;
   Call announced_;
 };
 
-/// One letter a rank, saying on which host it is: "aab" are two ranks of host a and one of host b.
+/// One slot a rank, saying on which host it is: "aab" are two ranks of host a and one of host b.
 struct Shape {
   std::string hosts;
   int lanes;
@@ -58,8 +59,8 @@ class Job {
     run_threads(shape_.size(), [&](int rank) {
       auto options = options_for(rank, shape_.size());
       options.host = shape_.hosts[static_cast<std::size_t>(rank)];
-      Group::Joined joined = Group::join(options, board_);
-      const int member = joined.hosts.place_of(rank).member;
+      Group::Joined joined = Group::join(options, store_);
+      const int member = joined.hosts.host_rank_of(rank).member;
       Hierarchy::Parts parts{.group = std::move(joined.group),
                              .hosts = joined.hosts,
                              .rank = rank,
@@ -73,15 +74,15 @@ class Job {
   }
 
  private:
-  std::unique_ptr<Lane> lane(const Hosts& hosts, int number) {
+  std::unique_ptr<InterHostTransport> lane(const HostTopology& hosts, int number) {
     auto joined = Group::join(options_for(hosts.own, hosts.count()), lanes_[number]);
-    return std::make_unique<MemoryLane>(std::move(joined.group));
+    return std::make_unique<MemoryInterHostTransport>(std::move(joined.group));
   }
 
   Shape shape_;
   std::size_t piece_bytes_;
-  MemoryBoard board_;
-  MemoryBoard lanes_[8];
+  MemoryBootstrapStore store_;
+  MemoryBootstrapStore lanes_[8];
 };
 
 }  // namespace lockstep::shm::testing

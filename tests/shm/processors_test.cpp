@@ -97,12 +97,12 @@ TEST(CommunicationAffinity, IsReadFromTheEnvironment) {
 TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
   const int cpu = last_cpu();
   testing::run_group(2, [&](Group& group) {
-    const Exchange& exchange = group.exchange();
-    const std::vector<int> setting = exchange.rank() == 0 ? std::vector{cpu, 65535} : std::vector{65535, cpu};
-    EXPECT_EQ(comm::communication_cpu(setting, exchange), cpu);
-    EXPECT_EQ(comm::communication_cpu(std::vector<int>{}, exchange), -1);
-    EXPECT_EQ(comm::communication_cpu(std::nullopt, exchange), exchange.communication_cpu());
-    EXPECT_THROW(comm::communication_cpu(std::vector{cpu}, exchange), UsageError);
+    const StepSync& sync = group.step_sync();
+    const std::vector<int> setting = sync.rank() == 0 ? std::vector{cpu, 65535} : std::vector{65535, cpu};
+    EXPECT_EQ(comm::communication_cpu(setting, sync), cpu);
+    EXPECT_EQ(comm::communication_cpu(std::vector<int>{}, sync), -1);
+    EXPECT_EQ(comm::communication_cpu(std::nullopt, sync), sync.communication_cpu());
+    EXPECT_THROW(comm::communication_cpu(std::vector{cpu}, sync), UsageError);
   });
 }
 
@@ -110,7 +110,7 @@ TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
 TEST(CommunicationAffinity, SaysWhichCpuTheSystemRefuses) {
   testing::run_group(1, [](Group& group) {
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(comm::communication_cpu(std::vector{65535}, group.exchange()), -1);
+    EXPECT_EQ(comm::communication_cpu(std::vector{65535}, group.step_sync()), -1);
     EXPECT_EQ(
         ::testing::internal::GetCapturedStderr(),
         "lockstep: warning: rank 0 of 1: LOCKSTEP_COMM_AFFINITY names CPU 65535 for this rank, which may "

@@ -48,7 +48,7 @@ std::string checkpoint_name(std::int64_t step);
 using FileDigests = std::map<std::string, FileDigest>;
 
 /// Writes a checkpoint: `write` fills the folder that it is given, then the manifest is added, and all of it
-/// appears as `path` at once (see AtomicFolder). `write` returns what it knows of its files, as
+/// appears as `path` at once (see AtomicDirectory). `write` returns what it knows of its files, as
 /// AtomicFile::commit() tells it; files that it leaves out are read for the manifest. An older checkpoint of
 /// that name is replaced. `info.sequence` is set to the next number of the folder that `path` is in. *Local*:
 /// one rank calls it. Throws what `write` throws, UsageError when `path` is something else than a checkpoint,

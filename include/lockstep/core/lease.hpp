@@ -51,7 +51,7 @@ class Lease {
   bool held() const noexcept { return held_.load(); }
 
  private:
-  friend class LeaseSeeker;
+  friend class LeaseAcquirer;
   Lease(std::filesystem::path folder, std::uint64_t number, std::string token,
         std::chrono::milliseconds beat);
   void beat_until_end(std::chrono::milliseconds beat);
@@ -69,9 +69,9 @@ class Lease {
 /// Tries for the lease of a folder, and watches who has it meanwhile. A holder is dead when it is gone from
 /// this host, or when its file has not changed between tries for `stale_after` by this process's own clock:
 /// clocks of other hosts do not matter. *Local*; one thread at a time.
-class LeaseSeeker {
+class LeaseAcquirer {
  public:
-  explicit LeaseSeeker(std::filesystem::path folder, LeaseOptions options = {});
+  explicit LeaseAcquirer(std::filesystem::path folder, LeaseOptions options = {});
 
   /// The lease, or null while somebody has it who is not known to be dead. To be called about once a second.
   /// Throws Error, naming the folder and the system's reason, when nothing can be written there.

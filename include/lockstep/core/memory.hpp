@@ -11,6 +11,6 @@ namespace lockstep {
 /// otherwise. Does nothing where LOCKSTEP_KEEP_MEMORY is 0, where another allocator or the C library's own
 /// variables (MALLOC_*_, glibc.malloc tunables) decide, and where the C library is not glibc. Returns
 /// whether it has done something. *Local*.
-bool keep_memory(const Environment& environment);
+bool tune_malloc(const Environment& environment);
 
 }  // namespace lockstep

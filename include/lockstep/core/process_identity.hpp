@@ -28,10 +28,10 @@ struct ProcessIdentity {
 ProcessIdentity this_process();
 
 /// `unknown`: it counts where this process cannot see, on another machine or in another container.
-enum class Life { alive, dead, unknown };
+enum class Liveness { alive, dead, unknown };
 
 /// A zombie is dead. *Local*.
-Life life_of(const ProcessIdentity& process);
+Liveness liveness_of(const ProcessIdentity& process);
 
 /// "host node1, pid 4711".
 std::string process_text(const ProcessIdentity& process);

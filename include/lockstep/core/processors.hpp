@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// Where processor_share() looks; others only in tests.
+/// Where available_cpus() looks; others only in tests.
 struct ProcessorFiles {
   /// Names the cgroups of this process, one a line: "number:controllers:path".
   std::filesystem::path membership = "/proc/self/cgroup";
@@ -26,6 +26,6 @@ struct ProcessorFiles {
 /// 3. Else, where the system tells neither, the machine's processors.
 ///
 /// *Local*, any thread. Source: docs.kernel.org, "Control Group v2" (cpu.max) and "CFS Bandwidth Control".
-int processor_share(const Environment& environment, const ProcessorFiles& files = {});
+int available_cpus(const Environment& environment, const ProcessorFiles& files = {});
 
 }  // namespace lockstep

@@ -48,7 +48,7 @@ struct StagingPlan {
 StagingPlan plan_staging(const std::filesystem::path& source, bool all = false);
 
 struct StagingOptions {
-  /// Files that are copied at once; 0: processor_share(), at least 4 and at most 16, for most of the time is
+  /// Files that are copied at once; 0: available_cpus(), at least 4 and at most 16, for most of the time is
   /// spent waiting for the source.
   int threads = 0;
   /// Reads each copy again and compares it with the source's checksum.

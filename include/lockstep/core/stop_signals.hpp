@@ -8,14 +8,14 @@ namespace lockstep {
 
 /// The value with which a launcher sends SIGTERM (by sigqueue) when a rank has failed and the others cannot
 /// go on: there is nothing to save then, and a StopSignals lets the signal end the process.
-constexpr int kEndAtOnce = 0x4c6f636b;
+constexpr int kTerminateNow = 0x4c6f636b;
 
 /// Turns signals into a flag that a training loop looks at, for as long as it lives.
 ///
 ///     const StopSignals signals({SIGUSR1, SIGTERM});
 ///     while (!done && signals.received() == 0) step();
 ///
-/// The handler does nothing but set the flag (but for kEndAtOnce, see there), system calls go on after it
+/// The handler does nothing but set the flag (but for kTerminateNow, see there), system calls go on after it
 /// (SA_RESTART), and whatever the process did on these signals before comes back with the destructor. The
 /// flag is the process's: it stays set until a StopSignals is made where there is no other. Making and
 /// destroying them is for one thread at a time; received() is for any. *Local*. Not copied and not moved.

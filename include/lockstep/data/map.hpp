@@ -63,7 +63,7 @@ struct MapOptions {
 
   /// Who shares the work: job_ranks() for all ranks of the job. All must call with the same data and options.
   JobRanks ranks = {};
-  /// Workers (threads) of this process. 0: processor_share() where it is alone, else 1 on each rank.
+  /// Workers (threads) of this process. 0: available_cpus() where it is alone, else 1 on each rank.
   int num_proc = 0;
   /// Devices of this process's workers, dealt out in turn: {"cuda:0", "cuda:1"}. Empty: that of `ranks`.
   std::vector<std::string> devices = {};

@@ -14,7 +14,7 @@ struct StageOptions {
   JobRanks ranks = {};
   /// Every file of a folder that has no list of its files.
   bool all = false;
-  /// Files that are copied at once; 0: processor_share(), at least 4 and at most 16.
+  /// Files that are copied at once; 0: available_cpus(), at least 4 and at most 16.
   int threads = 0;
   /// Reads each copy again and compares checksums.
   bool verify = true;

@@ -51,8 +51,8 @@ struct AcceleratorOptions {
   /// How long the processes may take to find each other at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
 
-  /// Keep large blocks of memory for the next step: see keep_memory().
-  bool keep_memory = true;
+  /// Keep large blocks of memory for the next step: see tune_malloc().
+  bool tune_malloc = true;
 
   /// On a CPU where oneDNN is the faster one, large products of matrices go there: see use_onednn_matmul().
   bool onednn_matmul = true;

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "data/readers/json_file.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "save_folder.hpp"
 
@@ -62,7 +62,7 @@ DatasetDict DatasetDict::load(const std::filesystem::path& folder, const LoadOpt
 
 void DatasetDict::save_to_disk(const std::filesystem::path& folder, const SaveOptions& options) const {
   for (const auto& [name, dataset] : splits_) require_foreign(dataset, folder);
-  AtomicFolder target(folder);
+  AtomicDirectory target(folder);
   for (const auto& [name, dataset] : splits_) {
     std::filesystem::create_directory(target.path() / name);
     write_folder(dataset.with_split(name), target.path() / name, options);

@@ -7,8 +7,8 @@
 
 #include "data/arrow/stream_writer.hpp"
 #include "data/table/take.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/atomic_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "save_folder.hpp"
 #include "state.hpp"
@@ -144,7 +144,7 @@ void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOpt
 
 void ArrowDataset::save_to_disk(const Path& folder, const SaveOptions& options) const {
   require_foreign(*this, folder);
-  AtomicFolder target(folder);
+  AtomicDirectory target(folder);
   write_folder(*this, target.path(), options);
   target.commit();
 }

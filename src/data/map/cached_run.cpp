@@ -106,17 +106,17 @@ class CachedRun {
   }
 
   std::unique_ptr<Lease> take_lease() {
-    LeaseSeeker seeker(entry_, options_.lease);
+    LeaseAcquirer acquirer(entry_, options_.lease);
     std::unique_ptr<Lease> lease;
     auto try_at = Clock::now();
     meeting_.wait_until(
         [&] {
           if (Clock::now() < try_at) return false;
           try_at = Clock::now() + kLeaseInterval;
-          lease = seeker.try_take();
+          lease = acquirer.try_take();
           return lease != nullptr;
         },
-        [&] { return "for " + process_text(seeker.holder().process) + ": " + progress_text(); },
+        [&] { return "for " + process_text(acquirer.holder().process) + ": " + progress_text(); },
         [] { return std::vector<int>{}; });
     return lease;
   }

@@ -61,7 +61,7 @@ void check(const ArrowDataset& dataset, const MapOptions& options) {
 
 int threads_of(const MapOptions& options, std::size_t tasks) {
   int threads = options.num_proc;
-  if (threads == 0) threads = options.ranks.alone() ? processor_share(process_environment()) : 1;
+  if (threads == 0) threads = options.ranks.alone() ? available_cpus(process_environment()) : 1;
   return std::clamp(threads, 1, static_cast<int>(std::max<std::size_t>(tasks, 1)));
 }
 

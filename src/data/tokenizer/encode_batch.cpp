@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "../../core/ranges.hpp"
+#include "../../core/parallel_for.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::tokenizer {
@@ -21,12 +21,12 @@ std::size_t threads_for(std::size_t count, int threads) {
 
 }  // namespace
 
-void for_each_range(std::size_t count, int threads,
-                    const std::function<void(std::size_t begin, std::size_t end)>& work) {
+void parallel_for(std::size_t count, int threads,
+                  const std::function<void(std::size_t begin, std::size_t end)>& work) {
   if (threads < 0) {
     throw UsageError("EncodeOptions::threads must be 0 or more, not " + std::to_string(threads) + ".");
   }
-  lockstep::for_each_range(count, kRange, threads_for(count, threads), work);
+  lockstep::parallel_for(count, kRange, threads_for(count, threads), work);
 }
 
 void at_input(std::size_t number, const std::function<void()>& work) {

@@ -80,7 +80,7 @@ Encoding Tokenizer::encode(std::string_view text, std::string_view pair, const E
 std::vector<Encoding> Tokenizer::encode_batch(const std::vector<TextInput>& inputs,
                                               const EncodeOptions& options) const {
   std::vector<Encoding> encodings(inputs.size());
-  tokenizer::for_each_range(inputs.size(), options.threads, [&](std::size_t begin, std::size_t end) {
+  tokenizer::parallel_for(inputs.size(), options.threads, [&](std::size_t begin, std::size_t end) {
     const tokenizer::WorkspacePool::Lease workspace(*parts_->workspaces);
     for (auto place = begin; place < end; ++place) {
       tokenizer::at_input(place,

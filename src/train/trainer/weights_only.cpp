@@ -5,7 +5,7 @@
 
 #include "../../checkpoint/checkpoint_name.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
-#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/train/model_files.hpp"
 
 namespace lockstep::train {
@@ -47,7 +47,7 @@ void rotate_weights(const fs::path& folder, const WeightsRotation& rotation) {
 void save_weights_only(const fs::path& folder, std::int64_t step, const std::vector<NamedTensor>& tensors,
                        const std::function<void(const fs::path&)>& add, const WeightsRotation& rotation) {
   const fs::path path = folder / checkpoint_name(step);
-  AtomicFolder written(path);
+  AtomicDirectory written(path);
   write_model(written.path(), tensors);
   add(written.path());
   written.commit();

@@ -106,7 +106,7 @@ TEST(CacheFolder, EvictsWhatWasNotUsedForLongest) {
                                    std::filesystem::file_time_type::clock::now() - 9h);
   // The mark takes some bytes too.
   EXPECT_EQ(evict(cache.path(), 4 * one + one / 2, one, "k3"), std::vector<std::string>{"k2"});
-  const auto lease = LeaseSeeker(cache / "k1").try_take();
+  const auto lease = LeaseAcquirer(cache / "k1").try_take();
   EXPECT_TRUE(evict(cache.path(), 1, one, "k3").empty()) << "k1 is written, k3 kept, k4 read";
   EXPECT_EQ(keys_of(cache).size(), 3U);
 }
@@ -119,7 +119,7 @@ TEST(CacheFolder, WhatIsInUseIsNotRemoved) {
     EXPECT_THROWS(remove_entry(list_cache(cache.path()).front()), UsageError, "a process reads it");
   }
   {
-    const auto lease = LeaseSeeker(cache / "k1").try_take();
+    const auto lease = LeaseAcquirer(cache / "k1").try_take();
     EXPECT_THROWS(remove_entry(list_cache(cache.path()).front()), UsageError,
                   std::to_string(getpid()) + " writes it");
   }

@@ -34,7 +34,7 @@ void leave_lease_of_dead_process(const std::filesystem::path& folder) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const auto lease = LeaseSeeker(folder, kQuick).try_take();
+    const auto lease = LeaseAcquirer(folder, kQuick).try_take();
     const char answer = lease ? 'y' : 'n';
     [[maybe_unused]] const auto told = write(ready[1], &answer, 1);
     pause();
@@ -51,7 +51,7 @@ void leave_lease_of_dead_process(const std::filesystem::path& folder) {
 
 TEST(Lease, OneHolderAtATime) {
   const TemporaryFolder folder;
-  LeaseSeeker first(folder.path(), kQuick), second(folder.path(), kQuick);
+  LeaseAcquirer first(folder.path(), kQuick), second(folder.path(), kQuick);
   auto lease = first.try_take();
   ASSERT_TRUE(lease);
   EXPECT_FALSE(second.try_take());
@@ -68,8 +68,8 @@ TEST(Lease, OfADeadProcessIsTakenAtOnce) {
   leave_lease_of_dead_process(folder.path());
   EXPECT_EQ(folder.files(), std::vector<std::string>{"lease.1"});
   EXPECT_FALSE(live_lease(folder.path()));
-  LeaseSeeker seeker(folder.path(), {.beat = 1h, .stale_after = 1h});
-  const auto lease = seeker.try_take();
+  LeaseAcquirer acquirer(folder.path(), {.beat = 1h, .stale_after = 1h});
+  const auto lease = acquirer.try_take();
   ASSERT_TRUE(lease);
   EXPECT_EQ(folder.files(), std::vector<std::string>{"lease.2"});
 }
@@ -78,17 +78,17 @@ TEST(Lease, OfAnotherHostIsTakenWhenItHasNotChangedForAWhile) {
   const TemporaryFolder folder;
   write_foreign_lease(folder / "lease.4");
   EXPECT_EQ(live_lease(folder.path())->process.host, "elsewhere");
-  LeaseSeeker seeker(folder.path(), kQuick);
+  LeaseAcquirer acquirer(folder.path(), kQuick);
   // While it beats it is alive, however long that goes on.
   for (int beats = 0; beats < 5; ++beats) {
-    EXPECT_FALSE(seeker.try_take());
+    EXPECT_FALSE(acquirer.try_take());
     std::this_thread::sleep_for(100ms);
     utimensat(AT_FDCWD, (folder / "lease.4").c_str(), nullptr, 0);
   }
-  EXPECT_FALSE(seeker.try_take());
-  EXPECT_EQ(seeker.holder().process.host, "elsewhere");
+  EXPECT_FALSE(acquirer.try_take());
+  EXPECT_EQ(acquirer.holder().process.host, "elsewhere");
   std::this_thread::sleep_for(400ms);
-  const auto lease = seeker.try_take();
+  const auto lease = acquirer.try_take();
   ASSERT_TRUE(lease);
   EXPECT_TRUE(lease->held());
   EXPECT_EQ(folder.files(), std::vector<std::string>{"lease.5"});
@@ -96,8 +96,8 @@ TEST(Lease, OfAnotherHostIsTakenWhenItHasNotChangedForAWhile) {
 
 TEST(Lease, AHolderThatLostItFindsOut) {
   const TemporaryFolder folder;
-  LeaseSeeker seeker(folder.path(), kQuick);
-  auto lease = seeker.try_take();
+  LeaseAcquirer acquirer(folder.path(), kQuick);
+  auto lease = acquirer.try_take();
   ASSERT_TRUE(lease);
   write_foreign_lease(folder / "lease.2");
   for (int tries = 0; tries < 500 && lease->held(); ++tries) std::this_thread::sleep_for(20ms);
@@ -113,9 +113,9 @@ TEST(Lease, OfManySeekersOneTakesADeadOnesPlace) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      LeaseSeeker seeker(folder.path(), kQuick);
+      LeaseAcquirer acquirer(folder.path(), kQuick);
       for (int tries = 0; tries < 200; ++tries) {
-        const auto lease = seeker.try_take();
+        const auto lease = acquirer.try_take();
         if (!lease) continue;
         ++taken;
         most = std::max(most.load(), ++together);
@@ -132,17 +132,17 @@ TEST(Lease, OfManySeekersOneTakesADeadOnesPlace) {
 TEST(Lease, AFolderThatCannotBeWrittenIsNamed) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "file", "");
-  LeaseSeeker seeker(folder / "file" / "entry", kQuick);
-  EXPECT_THROWS(seeker.try_take(), Error, (folder / "file").string());
+  LeaseAcquirer acquirer(folder / "file" / "entry", kQuick);
+  EXPECT_THROWS(acquirer.try_take(), Error, (folder / "file").string());
 }
 
 TEST(ProcessIdentity, TellsTheLivingFromTheDead) {
   ProcessIdentity process = this_process();
-  EXPECT_EQ(life_of(process), Life::alive);
+  EXPECT_EQ(liveness_of(process), Liveness::alive);
   ++process.start;
-  EXPECT_EQ(life_of(process), Life::dead) << "another process has the number now";
+  EXPECT_EQ(liveness_of(process), Liveness::dead) << "another process has the number now";
   process.boot = "another boot";
-  EXPECT_EQ(life_of(process), Life::unknown);
+  EXPECT_EQ(liveness_of(process), Liveness::unknown);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ long faults_of_ten_blocks() {
 bool keeps_memory(const Environment& environment, bool expected) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool done = keep_memory(environment);
+    const bool done = tune_malloc(environment);
     const bool kept = faults_of_ten_blocks() < 1000;  // Of 10 * 8192 pages.
     ::_exit(done == expected && (!expected || kept) ? 0 : 1);
   }

@@ -27,7 +27,7 @@ class Cgroups {
     write_bytes(path, text);
   }
   int share(const Environment& environment = {}) const {
-    return processor_share(environment, {.membership = folder_ / "membership", .mount = folder_ / "mount"});
+    return available_cpus(environment, {.membership = folder_ / "membership", .mount = folder_ / "mount"});
   }
 
  private:

@@ -66,7 +66,7 @@ TEST(StopSignals, EndTheProcessWhenThereIsNothingToSave) {
   if (child == 0) {
     const StopSignals signals({SIGTERM});
     ::sigqueue(::getpid(), SIGTERM, {.sival_int = 1});  // Another value is like none.
-    if (StopSignals::received() == SIGTERM) ::sigqueue(::getpid(), SIGTERM, {.sival_int = kEndAtOnce});
+    if (StopSignals::received() == SIGTERM) ::sigqueue(::getpid(), SIGTERM, {.sival_int = kTerminateNow});
     ::_exit(0);
   }
   int status = 0;

@@ -53,7 +53,7 @@ TEST(CacheCommand, ListsExplainsAndClears) {
 TEST(CacheCommand, LeavesWhatIsInUse) {
   const TemporaryFolder cache;
   make_entry(cache.path(), "aaaaaaaa11", "1");
-  const auto lease = LeaseSeeker(cache / "aaaaaaaa11").try_take();
+  const auto lease = LeaseAcquirer(cache / "aaaaaaaa11").try_take();
   const auto cleared = launch({"cache", "clear", "--all", "--dir", cache.path().string()});
   EXPECT_EQ(cleared.status, 1);
   EXPECT_TRUE(contains_all(cleared.err, {"aaaaaaaa11", "pid " + std::to_string(getpid()) + " writes it"}));

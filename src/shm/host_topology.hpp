@@ -9,7 +9,7 @@ namespace lockstep::shm {
 
 /// Which ranks of a group share memory with which: a group falls into parts of ranks that all share memory
 /// with each other. A part is called a host here, although a host may have several (containers, users).
-struct Hosts {
+struct HostTopology {
   std::vector<std::vector<int>>
       ranks;    // Of the group, ascending; the parts in the order of their first ranks.
   int own = 0;  // This rank's part.
@@ -28,11 +28,11 @@ struct Hosts {
   }
 
   /// Where a rank of the group is: its part, and its place there.
-  struct Place {
+  struct HostRank {
     int host;
     int member;
   };
-  Place place_of(int rank) const {
+  HostRank host_rank_of(int rank) const {
     for (int host = 0; host < count(); ++host) {
       const auto& part = ranks[static_cast<std::size_t>(host)];
       const auto found = std::find(part.begin(), part.end(), rank);
@@ -44,8 +44,8 @@ struct Hosts {
 
 /// The parts that a group falls into. `reached[a][b]`: rank a has reached rank b; what counts is that both
 /// did. The same on every rank, because all compute it from the same notes.
-inline Hosts hosts_of(const std::vector<std::vector<bool>>& reached, int own_rank) {
-  Hosts hosts;
+inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reached, int own_rank) {
+  HostTopology hosts;
   const auto both = [&](std::size_t a, std::size_t b) { return reached[a][b] && reached[b][a]; };
   for (std::size_t rank = 0; rank < reached.size(); ++rank) {
     const auto fits = [&](const std::vector<int>& part) {
@@ -56,7 +56,7 @@ inline Hosts hosts_of(const std::vector<std::vector<bool>>& reached, int own_ran
     if (part == hosts.ranks.end()) part = hosts.ranks.insert(part, std::vector<int>());
     part->push_back(static_cast<int>(rank));
   }
-  hosts.own = hosts.place_of(own_rank).host;
+  hosts.own = hosts.host_rank_of(own_rank).host;
   return hosts;
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 /// What a scheduler or an MPI launcher says about this process, in the words of torchrun's contract.
-struct ClusterFacts {
+struct SchedulerInfo {
   /// Who says it, for messages: "Slurm step 12.0", "Open MPI".
   std::string source;
   /// RANK, WORLD_SIZE and so on, as far as the source gives them.
@@ -24,11 +24,11 @@ struct ClusterFacts {
 /// Nothing when this process was started alone. Where several sources speak, the innermost launcher is
 /// believed: mpirun runs inside a step of Slurm, not the other way round. Throws UsageError when a source
 /// contradicts itself, or leaves out what cannot be derived; the text names the variable to set.
-std::optional<ClusterFacts> cluster_facts(const Environment& environment);
+std::optional<SchedulerInfo> scheduler_info(const Environment& environment);
 
 /// The two sources. Neither fills MASTER_ADDR and MASTER_PORT when they are set or the world has one process.
-ClusterFacts slurm_facts(const Environment& environment, const struct SlurmStep& step);
-std::optional<ClusterFacts> mpi_facts(const Environment& environment);
+SchedulerInfo slurm_info(const Environment& environment, const struct SlurmStep& step);
+std::optional<SchedulerInfo> mpi_info(const Environment& environment);
 
 /// The hosts of the job as LSF, PBS or Slurm list them, in the order in which MPI launchers fill them, each
 /// once. Empty: no scheduler, or a file that is not on this host.

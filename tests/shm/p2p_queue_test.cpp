@@ -1,4 +1,4 @@
-#include "shm/mailbox.hpp"
+#include "shm/p2p_queue.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,20 +17,20 @@ using lockstep::testing::message_of;
 int receive(Group& group, int source, int tag, void* to, Elements elements) {
   std::optional<int> from;
   const auto done = [&] {
-    from = group.mailbox().try_receive(source, tag, to, elements);
+    from = group.p2p_queue().try_receive(source, tag, to, elements);
     return from.has_value();
   };
-  if (!done()) group.mailbox().wait_for_mail(source, done, [] { return "a test's recv"; });
+  if (!done()) group.p2p_queue().wait_for_message(source, done, [] { return "a test's recv"; });
   return *from;
 }
 
-TEST(Mailbox, FindsTagsInAnyOrderAndKeepsTheOrderOfEach) {
+TEST(P2PQueue, FindsTagsInAnyOrderAndKeepsTheOrderOfEach) {
   run_group(2, [&](Group& group) {
     std::int32_t value = 0;
-    if (group.exchange().rank() == 0) {
+    if (group.step_sync().rank() == 0) {
       for (int i = 0; i < 10; ++i) {
         value = 100 * (i % 2) + i;
-        group.mailbox().send(1, i % 2, &value, {1, Dtype::i32});
+        group.p2p_queue().send(1, i % 2, &value, {1, Dtype::i32});
       }
       return;
     }
@@ -41,32 +41,32 @@ TEST(Mailbox, FindsTagsInAnyOrderAndKeepsTheOrderOfEach) {
   });
 }
 
-TEST(Mailbox, ReceivesFromWhoeverSends) {
+TEST(P2PQueue, ReceivesFromWhoeverSends) {
   run_group(4, [&](Group& group) {
-    const int rank = group.exchange().rank();
-    if (rank != 0) return group.mailbox().send(0, 5, &rank, {1, Dtype::i32});
+    const int rank = group.step_sync().rank();
+    if (rank != 0) return group.p2p_queue().send(0, 5, &rank, {1, Dtype::i32});
     int sum = 0;
     for (int i = 0; i < 3; ++i) {
       int value = 0;
-      EXPECT_EQ(receive(group, Mailbox::kAnySource, 5, &value, {1, Dtype::i32}), value);
+      EXPECT_EQ(receive(group, P2PQueue::kAnySource, 5, &value, {1, Dtype::i32}), value);
       sum += value;
     }
     EXPECT_EQ(sum, 6);
   });
 }
 
-/// More messages than letters, and megabytes of them, both ways at once.
-TEST(Mailbox, HoldsBackASenderThatIsFarAhead) {
+/// More messages than slots, and megabytes of them, both ways at once.
+TEST(P2PQueue, HoldsBackASenderThatIsFarAhead) {
   run_group(2, [&](Group& group) {
-    const int other = 1 - group.exchange().rank();
+    const int other = 1 - group.step_sync().rank();
     std::vector<std::int64_t> values(9000);
     std::thread sender([&] {
-      for (int i = 0; i < 3 * kLetters; ++i) {
+      for (int i = 0; i < 3 * kP2PSlots; ++i) {
         const std::vector<std::int64_t> sent(9000, i);
-        group.mailbox().send(other, 0, sent.data(), {sent.size(), Dtype::i64});
+        group.p2p_queue().send(other, 0, sent.data(), {sent.size(), Dtype::i64});
       }
     });
-    for (int i = 0; i < 3 * kLetters; ++i) {
+    for (int i = 0; i < 3 * kP2PSlots; ++i) {
       receive(group, other, 0, values.data(), {values.size(), Dtype::i64});
       EXPECT_EQ(values.front(), i);
       EXPECT_EQ(values.back(), i);
@@ -75,10 +75,10 @@ TEST(Mailbox, HoldsBackASenderThatIsFarAhead) {
   });
 }
 
-TEST(Mailbox, RefusesAMessageOfAnotherSize) {
+TEST(P2PQueue, RefusesAMessageOfAnotherSize) {
   run_group(2, [&](Group& group) {
     double value[4] = {};
-    if (group.exchange().rank() == 0) return group.mailbox().send(1, 0, value, {4, Dtype::f64});
+    if (group.step_sync().rank() == 0) return group.p2p_queue().send(1, 0, value, {4, Dtype::f64});
     const auto text = message_of<CommunicationError>([&] { receive(group, 0, 0, value, {3, Dtype::f32}); });
     EXPECT_TRUE(contains_all(
         text, {"rank 1 of 2: recv from rank 0, tag 0: expected 3 elements of float32, but it sent 4 "
@@ -86,10 +86,10 @@ TEST(Mailbox, RefusesAMessageOfAnotherSize) {
   });
 }
 
-TEST(Mailbox, DeliversWhatARankSentBeforeItLeftAndNothingMore) {
+TEST(P2PQueue, DeliversWhatARankSentBeforeItLeftAndNothingMore) {
   run_group(2, [&](Group& group) {
     std::int32_t value = 7;
-    if (group.exchange().rank() == 0) return group.mailbox().send(1, 0, &value, {1, Dtype::i32});
+    if (group.step_sync().rank() == 0) return group.p2p_queue().send(1, 0, &value, {1, Dtype::i32});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     value = 0;
     receive(group, 0, 0, &value, {1, Dtype::i32});

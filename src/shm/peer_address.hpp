@@ -6,8 +6,8 @@
 
 namespace lockstep::shm {
 
-/// What a rank says of itself on the board.
-struct Card {
+/// What a rank says of itself on the store.
+struct PeerAddress {
   std::string host;       // Who might share memory.
   std::string host_name;  // For messages.
   std::string socket;     // Where it can be reached by those who might.
@@ -16,18 +16,18 @@ struct Card {
 
   /// This rank's own, with new random words. `host`: where it says it is; empty: where it is. `threads`: how
   /// many compute.
-  static Card make(const std::string& host, int threads);
-  static Card read(const std::string& text);
+  static PeerAddress make(const std::string& host, int threads);
+  static PeerAddress read(const std::string& text);
   std::string text() const;
 };
 
 /// How a rank got on with the others.
-struct Verdict {
+struct ConnectReport {
   std::string reached;  // A digit for each rank of the group: 1, this rank has reached it.
   std::string trouble;  // Why it has no memory to share; empty: it has.
   std::string failure;  // Why it did not reach the first one that it did not.
 
-  static Verdict read(const std::string& text);
+  static ConnectReport read(const std::string& text);
   std::string text() const;
 };
 

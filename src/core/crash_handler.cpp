@@ -1,4 +1,4 @@
-#include "last_words.hpp"
+#include "crash_handler.hpp"
 
 #include <cxxabi.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ using namespace signal_safe;
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 /// All that the handler needs, made beforehand.
-struct LastWords {
+struct CrashReport {
   char error_file[PATH_MAX] = {};
   /// Where the text is put together: lines of backtrace_symbols_fd can only be had in a file.
   int scratch = -1;
@@ -38,7 +38,7 @@ struct LastWords {
   std::terminate_handler next_terminate = nullptr;
   alignas(16) std::array<char, 1 << 16> stack;
 };
-LastWords last_words;
+CrashReport crash_report;
 
 void put_headline(int file, int number, const siginfo_t& info) noexcept {
   const char* name = sigabbrev_np(number);
@@ -54,9 +54,9 @@ void put_headline(int file, int number, const siginfo_t& info) noexcept {
   put(file, " in thread ");
   const auto thread = static_cast<pid_t>(syscall(SYS_gettid));
   put(file, thread_name(thread).view());
-  if (last_words.exception.view().empty()) return;
+  if (crash_report.exception.view().empty()) return;
   put(file, ": ");
-  put(file, last_words.exception.view());
+  put(file, crash_report.exception.view());
 }
 
 void put_escaped(int file, std::string_view text) noexcept {
@@ -79,7 +79,7 @@ void put_scratch(int file, off_t from, off_t to) noexcept {
   char part[512];
   while (from < to) {
     const auto most = static_cast<std::size_t>(to - from);
-    const ssize_t count = pread(last_words.scratch, part, most < sizeof part ? most : sizeof part, from);
+    const ssize_t count = pread(crash_report.scratch, part, most < sizeof part ? most : sizeof part, from);
     if (count <= 0) return;
     put_escaped(file, {part, static_cast<std::size_t>(count)});
     from += count;
@@ -88,13 +88,13 @@ void put_scratch(int file, off_t from, off_t to) noexcept {
 
 /// torchrun shows py_callstack instead of the message where there is one: it holds the message too.
 void write_error_file(int number, const siginfo_t& info, const void* context) noexcept {
-  const int file = open(last_words.error_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int file = open(crash_report.error_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return;
-  put_headline(last_words.scratch, number, info);
-  const off_t headline = lseek(last_words.scratch, 0, SEEK_CUR);
-  put(last_words.scratch, "\n");
-  write_interrupted_stack(last_words.scratch, context);
-  const off_t end = lseek(last_words.scratch, 0, SEEK_CUR);
+  put_headline(crash_report.scratch, number, info);
+  const off_t headline = lseek(crash_report.scratch, 0, SEEK_CUR);
+  put(crash_report.scratch, "\n");
+  write_interrupted_stack(crash_report.scratch, context);
+  const off_t end = lseek(crash_report.scratch, 0, SEEK_CUR);
   put(file, R"({"message": {"message": ")");
   put_scratch(file, 0, headline);
   put(file, R"(", "extraInfo": {"py_callstack": ")");
@@ -107,7 +107,7 @@ void write_error_file(int number, const siginfo_t& info, const void* context) no
 
 void on_fault(int number, siginfo_t* info, void* context) {
   std::signal(number, SIG_DFL);
-  if (!last_words.begun.exchange(true)) {
+  if (!crash_report.begun.exchange(true)) {
     write_error_file(number, *info, context);
   } else {
     // Another thread writes: it is given the time, as this one's death is the process's.
@@ -130,7 +130,7 @@ std::string_view text_of_exception(char* demangled) {
 /// Takes down what flies; the handler of SIGABRT passes it on.
 void note_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
-  Text& text = last_words.exception;
+  Text& text = crash_report.exception;
   text.add("std::terminate was called");
   if (type != nullptr) {
     const std::unique_ptr<char, void (*)(void*)> name(
@@ -144,7 +144,7 @@ void note_exception() {
 
 [[noreturn]] void on_terminate() {
   note_exception();
-  if (last_words.next_terminate != nullptr) last_words.next_terminate();
+  if (crash_report.next_terminate != nullptr) crash_report.next_terminate();
   std::abort();
 }
 
@@ -158,22 +158,22 @@ void handle(int number) noexcept {
 }
 
 void install() noexcept {
-  last_words.scratch = memfd_create("lockstep-last-words", MFD_CLOEXEC);
-  if (last_words.scratch < 0) return;
+  crash_report.scratch = memfd_create("lockstep-crash-report", MFD_CLOEXEC);
+  if (crash_report.scratch < 0) return;
   prepare_backtraces();
   stack_t stack{};
-  stack.ss_sp = last_words.stack.data();
-  stack.ss_size = last_words.stack.size();
+  stack.ss_sp = crash_report.stack.data();
+  stack.ss_size = crash_report.stack.size();
   sigaltstack(&stack, nullptr);
-  last_words.next_terminate = std::set_terminate(on_terminate);
+  crash_report.next_terminate = std::set_terminate(on_terminate);
   for (const int number : kFaults) handle(number);
 }
 
 }  // namespace
 
-void leave_last_words(const std::string& error_file) noexcept {
-  if (error_file.size() >= sizeof last_words.error_file) return;
-  std::memcpy(last_words.error_file, error_file.c_str(), error_file.size() + 1);
+void install_crash_handler(const std::string& error_file) noexcept {
+  if (error_file.size() >= sizeof crash_report.error_file) return;
+  std::memcpy(crash_report.error_file, error_file.c_str(), error_file.size() + 1);
   static const bool installed = (install(), true);
   static_cast<void>(installed);
 }

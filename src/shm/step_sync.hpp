@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "shm/layout.hpp"
-#include "shm/meeting.hpp"
 #include "shm/members.hpp"
+#include "shm/peer_connections.hpp"
 #include "shm/waiting.hpp"
 
 namespace lockstep::shm {
@@ -21,20 +21,20 @@ namespace lockstep::shm {
 /// In the first step of an operation the ranks compare what they were called with. Every rank compares all
 /// calls, so that all get the same error when they differ, before any result has been written. After an error
 /// the group is unusable: each later operation throws the same again. One thread at a time.
-class Exchange {
+class StepSync {
  public:
-  Exchange(const Members& members, Meeting meeting, net::Milliseconds timeout);
+  StepSync(const Members& members, PeerConnections connections, net::Milliseconds timeout);
 
   int rank() const noexcept { return members_.rank; }
   int size() const noexcept { return members_.size(); }
   const Members& members() const noexcept { return members_; }
-  const Layout& layout() const noexcept { return meeting_.layout; }
-  const std::vector<Peer>& peers() const noexcept { return meeting_.peers; }
+  const Layout& layout() const noexcept { return connections_.layout; }
+  const std::vector<Peer>& peers() const noexcept { return connections_.peers; }
   net::Milliseconds timeout() const noexcept { return timeout_; }
   std::size_t staging_bytes() const noexcept { return layout().staging_bytes; }
-  bool a_cpu_each() const noexcept { return meeting_.a_cpu_each; }
+  bool has_cpu_per_rank() const noexcept { return connections_.has_cpu_per_rank; }
   /// Where this rank's communication thread is to run; -1: anywhere.
-  int communication_cpu() const noexcept { return meeting_.communication_cpu; }
+  int communication_cpu() const noexcept { return connections_.communication_cpu; }
 
   /// Begins the next operation; its sequence number is filled in. `heap_offset`: where in this rank's heap
   /// the buffer lies, else -1.
@@ -50,8 +50,8 @@ class Exchange {
   /// What `member` wrote in the step before.
   const std::byte* of(int member) const noexcept { return area(member, step_); }
   /// What `member` called, after the first step; and where its buffer lies.
-  const Call& call_of(int member) const noexcept { return slot(member, step_).call; }
-  std::int64_t heap_offset_of(int member) const noexcept { return slot(member, step_).heap_offset; }
+  const Call& call_of(int member) const noexcept { return step_slot(member, step_).call; }
+  std::int64_t heap_offset_of(int member) const noexcept { return step_slot(member, step_).heap_offset; }
 
   /// Makes the group unusable here and tells the others; throws CommunicationError(text).
   [[noreturn]] void fail(const std::string& text);
@@ -77,17 +77,17 @@ class Exchange {
 
  private:
   std::byte* area(int member, std::uint64_t step) const noexcept;
-  Slot& slot(int member, std::uint64_t step) const noexcept;
+  StepSlot& step_slot(int member, std::uint64_t step) const noexcept;
   Control& control(int member) const noexcept { return *controls_[static_cast<std::size_t>(member)]; }
   bool all_have_come();
   std::vector<int> missing() const;
   void wait_for_all();
   void compare_calls();
   void show(std::int64_t heap_offset);
-  void break_group(const char* last_words) noexcept;
+  void break_group(const char* failure_text) noexcept;
 
   Members members_;
-  Meeting meeting_;
+  PeerConnections connections_;
   net::Milliseconds timeout_;
   Spinner spinner_;
   std::vector<Control*> controls_;

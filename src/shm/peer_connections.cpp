@@ -1,4 +1,4 @@
-#include "shm/meeting.hpp"
+#include "shm/peer_connections.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/card.hpp"
 #include "shm/host.hpp"
 #include "shm/layout.hpp"
 #include "shm/local_socket.hpp"
+#include "shm/peer_address.hpp"
 
 namespace lockstep::shm {
 namespace {
@@ -24,12 +24,12 @@ constexpr net::Milliseconds kReach{5000};  // Processes of one host answer at on
 /// This process's own notes and sockets while the ranks look for each other.
 class Introduction {
  public:
-  Introduction(const Guest& self, Board& board) : self_(self), board_(board) {}
+  Introduction(const JoinOptions& self, BootstrapStore& store) : self_(self), store_(store) {}
 
-  Meeting run();
+  PeerConnections run();
 
  private:
-  void exchange_cards();
+  void exchange_addresses();
   std::vector<std::string> exchange_notes(const std::string& topic, const std::string& note,
                                           const std::vector<int>& readers);
   void make_segment();
@@ -44,46 +44,46 @@ class Introduction {
   void accept_segment(Received received, int socket);
   template <class Step>
   void note_failure(const Step& step);
-  Meeting conclude(const std::vector<Verdict>& verdicts);
-  std::string obstacle(const std::vector<Verdict>& verdicts) const;
-  void share_out_cpus(Meeting& meeting) const;
-  const Card& card(int rank) const { return cards_[static_cast<std::size_t>(rank)]; }
+  PeerConnections conclude(const std::vector<ConnectReport>& reports);
+  std::string obstacle(const std::vector<ConnectReport>& reports) const;
+  void share_out_cpus(PeerConnections& connections) const;
+  const PeerAddress& address_of(int rank) const { return addresses_[static_cast<std::size_t>(rank)]; }
 
-  const Guest& self_;
-  Board& board_;
+  const JoinOptions& self_;
+  BootstrapStore& store_;
   net::Deadline reach_deadline_{};
   net::FileDescriptor listener_;
   Layout layout_{};
   std::shared_ptr<Segment> own_;
-  std::vector<Card> cards_;
+  std::vector<PeerAddress> addresses_;
   std::vector<int> everybody_;
   std::vector<int> neighbours_;  // Who might share memory with this rank, itself among them.
   bool anybody_has_neighbours_ = false;
   std::map<int, net::FileDescriptor> sockets_;  // To the lower ranks.
   std::vector<Peer> peers_;                     // A place for each rank of the group.
-  Verdict verdict_;
+  ConnectReport report_;
 };
 
 /// The listener is there before anybody can read of it.
-void Introduction::exchange_cards() {
-  const Card own = Card::make(self_.host, self_.threads);
+void Introduction::exchange_addresses() {
+  const PeerAddress own = PeerAddress::make(self_.host, self_.threads);
   note_failure([&] { listener_ = listen_locally(own.socket); });
   everybody_.resize(static_cast<std::size_t>(self_.size));
   std::iota(everybody_.begin(), everybody_.end(), 0);
   std::set<std::string> hosts;
-  for (const auto& note : exchange_notes("card", own.text(), everybody_)) {
-    cards_.push_back(Card::read(note));
-    if (cards_.back().host == own.host) neighbours_.push_back(static_cast<int>(cards_.size()) - 1);
-    if (!hosts.insert(cards_.back().host).second) anybody_has_neighbours_ = true;
+  for (const auto& note : exchange_notes("address", own.text(), everybody_)) {
+    addresses_.push_back(PeerAddress::read(note));
+    if (addresses_.back().host == own.host) neighbours_.push_back(static_cast<int>(addresses_.size()) - 1);
+    if (!hosts.insert(addresses_.back().host).second) anybody_has_neighbours_ = true;
   }
 }
 
 std::vector<std::string> Introduction::exchange_notes(const std::string& topic, const std::string& note,
                                                       const std::vector<int>& readers) {
-  board_.post(topic + "/" + std::to_string(self_.rank), note);
+  store_.post(topic + "/" + std::to_string(self_.rank), note);
   std::vector<std::string> notes;
   for (const int r : readers) {
-    notes.push_back(r == self_.rank ? note : board_.read(topic + "/" + std::to_string(r), self_.deadline));
+    notes.push_back(r == self_.rank ? note : store_.read(topic + "/" + std::to_string(r), self_.deadline));
   }
   return notes;
 }
@@ -94,7 +94,7 @@ void Introduction::note_failure(const Step& step) {
   try {
     step();
   } catch (const Error& error) {
-    if (verdict_.failure.empty()) verdict_.failure = error.what();
+    if (report_.failure.empty()) report_.failure = error.what();
   }
 }
 
@@ -104,20 +104,20 @@ void Introduction::make_segment() {
     own_ = Segment::create(layout_.size);
     own_->reserve(0, layout_.heap);
   } catch (const Error& error) {
-    verdict_.trouble = error.what();
+    report_.trouble = error.what();
   }
 }
 
 /// Else there is no point in waiting for those who cannot come.
 bool Introduction::all_have_segments() {
-  const std::string own = verdict_.trouble.empty() ? "made" : "none";
+  const std::string own = report_.trouble.empty() ? "made" : "none";
   const auto notes = exchange_notes("segment", own, neighbours_);
   return std::all_of(notes.begin(), notes.end(), [](const std::string& note) { return note == "made"; });
 }
 
 Greeting Introduction::greeting_for(int rank) const {
   Greeting greeting{kMagic, self_.rank, getpid(), own_->size(), own_->token(), {}};
-  std::memcpy(greeting.proof, card(rank).secret.data(), sizeof(greeting.proof));
+  std::memcpy(greeting.proof, address_of(rank).secret.data(), sizeof(greeting.proof));
   return greeting;
 }
 
@@ -125,7 +125,7 @@ void Introduction::greet_lower_ranks() {
   for (const int r : neighbours_) {
     if (r >= self_.rank) break;
     note_failure([&] {
-      auto socket = connect_locally(card(r).socket, reach_deadline_);
+      auto socket = connect_locally(address_of(r).socket, reach_deadline_);
       send_greeting(socket.get(), greeting_for(r), own_->descriptor());
       sockets_[r] = std::move(socket);
     });
@@ -165,7 +165,7 @@ void Introduction::read_answers() {
 
 void Introduction::check(const Received& received, int socket, int rank) const {
   const auto& greeting = received.greeting;
-  const std::string& secret = card(self_.rank).secret;
+  const std::string& secret = address_of(self_.rank).secret;
   const bool known = greeting.magic == kMagic && greeting.rank == rank &&
                      std::memcmp(greeting.proof, secret.data(), sizeof(greeting.proof)) == 0;
   if (!known || process_at(socket).uid != geteuid() || greeting.size != own_->size()) {
@@ -188,7 +188,7 @@ void Introduction::accept_segment(Received received, int socket) {
   peer.lifeline = lifeline_of(process.pid);
   if (process.pid == getpid()) peer.segment = Segment::of_this_process(received.greeting.token);
   if (!peer.segment) peer.segment = Segment::open(std::move(received.descriptor), received.greeting.size);
-  verdict_.reached[static_cast<std::size_t>(received.greeting.rank)] = '1';
+  report_.reached[static_cast<std::size_t>(received.greeting.rank)] = '1';
 }
 
 /// No step waits for a rank that waits for this one: connecting and greeting need nobody's answer.
@@ -202,72 +202,74 @@ void Introduction::reach_all() {
   read_answers();
 }
 
-void Introduction::share_out_cpus(Meeting& meeting) const {
-  const std::vector<int>& ranks = meeting.hosts.mine();
+void Introduction::share_out_cpus(PeerConnections& connections) const {
+  const std::vector<int>& ranks = connections.hosts.mine();
   std::vector<Processors> processors;
-  for (const int rank : ranks) processors.push_back(card(rank).processors);
-  meeting.a_cpu_each = count_cpus(processors) >= static_cast<int>(ranks.size());
+  for (const int rank : ranks) processors.push_back(address_of(rank).processors);
+  connections.has_cpu_per_rank = count_cpus(processors) >= static_cast<int>(ranks.size());
   const auto cpus = communication_cpus(processors);
   const auto own = std::find(ranks.begin(), ranks.end(), self_.rank) - ranks.begin();
-  if (!cpus.empty()) meeting.communication_cpu = cpus[static_cast<std::size_t>(own)];
+  if (!cpus.empty()) connections.communication_cpu = cpus[static_cast<std::size_t>(own)];
 }
 
 /// The first reason, in the order of ranks.
-std::string Introduction::obstacle(const std::vector<Verdict>& verdicts) const {
+std::string Introduction::obstacle(const std::vector<ConnectReport>& reports) const {
   for (const int r : everybody_) {
-    if (card(r).host == card(0).host) continue;
+    if (address_of(r).host == address_of(0).host) continue;
     return "ranks 0 and " + std::to_string(r) +
            " are on different hosts, in different containers, or of "
            "different users";
   }
   for (const int r : everybody_) {
-    const auto& failure = verdicts[static_cast<std::size_t>(r)].failure;
+    const auto& failure = reports[static_cast<std::size_t>(r)].failure;
     if (!failure.empty()) return "rank " + std::to_string(r) + " cannot share memory: " + failure;
   }
   return "";
 }
 
-Meeting Introduction::conclude(const std::vector<Verdict>& verdicts) {
+PeerConnections Introduction::conclude(const std::vector<ConnectReport>& reports) {
   std::vector<std::vector<bool>> reached;
-  for (const auto& verdict : verdicts) {
+  for (const auto& report : reports) {
     auto& row = reached.emplace_back();
-    for (const char digit : verdict.reached) row.push_back(digit == '1');
-    row.resize(cards_.size());
+    for (const char digit : report.reached) row.push_back(digit == '1');
+    row.resize(addresses_.size());
   }
-  Meeting meeting;
-  meeting.layout = layout_;
-  meeting.hosts = hosts_of(reached, self_.rank);
-  for (const auto& card : cards_) meeting.host_names.push_back(card.host_name);
-  if (meeting.hosts.count() > 1) meeting.obstacle = obstacle(verdicts);
-  if (!meeting.hosts.anybody_shares() && self_.size > 1) return meeting;
-  for (const int rank : meeting.hosts.mine()) {
-    meeting.peers.push_back(std::move(peers_[static_cast<std::size_t>(rank)]));
+  PeerConnections connections;
+  connections.layout = layout_;
+  connections.hosts = host_topology_of(reached, self_.rank);
+  for (const auto& address : addresses_) connections.host_names.push_back(address.host_name);
+  if (connections.hosts.count() > 1) connections.obstacle = obstacle(reports);
+  if (!connections.hosts.anybody_shares() && self_.size > 1) return connections;
+  for (const int rank : connections.hosts.mine()) {
+    connections.peers.push_back(std::move(peers_[static_cast<std::size_t>(rank)]));
   }
-  share_out_cpus(meeting);
-  return meeting;
+  share_out_cpus(connections);
+  return connections;
 }
 
-Meeting Introduction::run() {
+PeerConnections Introduction::run() {
   peers_.resize(static_cast<std::size_t>(self_.size));
-  verdict_.reached.assign(static_cast<std::size_t>(self_.size), '0');
-  verdict_.reached[static_cast<std::size_t>(self_.rank)] = '1';
-  exchange_cards();
-  std::vector<Verdict> verdicts(cards_.size());
-  if (!anybody_has_neighbours_ && self_.size > 1) return conclude(verdicts);
+  report_.reached.assign(static_cast<std::size_t>(self_.size), '0');
+  report_.reached[static_cast<std::size_t>(self_.rank)] = '1';
+  exchange_addresses();
+  std::vector<ConnectReport> reports(addresses_.size());
+  if (!anybody_has_neighbours_ && self_.size > 1) return conclude(reports);
   make_segment();
   if (all_have_segments()) reach_all();
-  verdicts.clear();
-  for (const auto& note : exchange_notes("verdict", verdict_.text(), everybody_)) {
-    verdicts.push_back(Verdict::read(note));
-    if (verdicts.back().trouble.empty()) continue;
-    throw CommunicationError("rank " + std::to_string(verdicts.size() - 1) +
-                             " cannot share memory: " + verdicts.back().trouble);
+  reports.clear();
+  for (const auto& note : exchange_notes("report", report_.text(), everybody_)) {
+    reports.push_back(ConnectReport::read(note));
+    if (reports.back().trouble.empty()) continue;
+    throw CommunicationError("rank " + std::to_string(reports.size() - 1) +
+                             " cannot share memory: " + reports.back().trouble);
   }
-  return conclude(verdicts);
+  return conclude(reports);
 }
 
 }  // namespace
 
-Meeting meet(const Guest& self, Board& board) { return Introduction(self, board).run(); }
+PeerConnections connect_peers(const JoinOptions& self, BootstrapStore& store) {
+  return Introduction(self, store).run();
+}
 
 }  // namespace lockstep::shm

@@ -1,4 +1,4 @@
-#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ void remove_quietly(const fs::path& path) noexcept {
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(fs::path path) : path_(std::move(path)) {
+AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename())
     throw UsageError("cannot make a folder named '" + path_.string() + "': the name ends in a slash.");
   std::error_code failure;
@@ -55,9 +55,9 @@ AtomicFolder::AtomicFolder(fs::path path) : path_(std::move(path)) {
   fail("cannot make a temporary folder beside it", error);
 }
 
-AtomicFolder::~AtomicFolder() { discard(); }
+AtomicDirectory::~AtomicDirectory() { discard(); }
 
-void AtomicFolder::commit() {
+void AtomicDirectory::commit() {
   if (temporary_.empty()) throw UsageError("the folder '" + path_.string() + "' was committed already.");
   int error = file_system::sync_folder(temporary_);
   if (error != 0) fail("bringing it to the disk failed", error);
@@ -69,7 +69,7 @@ void AtomicFolder::commit() {
 }
 
 /// errno, or 0. Afterwards `temporary_` is the name of what had the name before, or empty.
-int AtomicFolder::take_name() {
+int AtomicDirectory::take_name() {
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return 0;
   fs::path before;
   int error = 0;
@@ -80,13 +80,13 @@ int AtomicFolder::take_name() {
   return 0;
 }
 
-void AtomicFolder::fail(const char* what, int error) {
+void AtomicDirectory::fail(const char* what, int error) {
   discard();
   throw Error("cannot write the folder '" + path_.string() + "': " + what + ": " + reason(error) +
               ". Check the folder above it, the free space and the permissions.");
 }
 
-void AtomicFolder::discard() noexcept {
+void AtomicDirectory::discard() noexcept {
   if (!temporary_.empty()) remove_quietly(temporary_);
   temporary_.clear();
 }

@@ -10,9 +10,9 @@ namespace lockstep::shm {
 /// A way between the hosts: joins one rank of each, which carries values for the others of its host.
 /// Implemented outside, so that this folder needs no network. Every host calls the same, in the same order;
 /// failures throw Error.
-class Lane {
+class InterHostTransport {
  public:
-  virtual ~Lane() = default;
+  virtual ~InterHostTransport() = default;
 
   /// Tells the other hosts what the ranks of this one call. Does not wait.
   virtual void announce(const Call& call) = 0;
@@ -33,7 +33,7 @@ class Lane {
   virtual void beside(const std::function<void()>& body) = 0;
 
   /// This rank has failed with these words and will call nothing more: the other hosts shall not wait.
-  virtual void abandon(const char* last_words) noexcept = 0;
+  virtual void abandon(const char* failure_text) noexcept = 0;
 };
 
 }  // namespace lockstep::shm

@@ -7,8 +7,8 @@
 
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
-#include "shm/board.hpp"
-#include "shm/hosts.hpp"
+#include "shm/bootstrap_store.hpp"
+#include "shm/host_topology.hpp"
 #include "shm/layout.hpp"
 #include "shm/segment.hpp"
 
@@ -21,18 +21,18 @@ struct Peer {
 };
 
 /// How the ranks of a group found each other.
-struct Meeting {
+struct PeerConnections {
   std::vector<Peer> peers;              // Those who share memory with this rank, in rank order, itself among
                                         // them. None: nobody shares memory with anybody.
-  bool a_cpu_each = false;              // All CPUs that they may use are at least as many as they are.
+  bool has_cpu_per_rank = false;        // All CPUs that they may use are at least as many as they are.
   int communication_cpu = -1;           // Where this rank's communication thread is to run; -1: anywhere.
   Layout layout = {};                   // Of each one's segment.
-  Hosts hosts = {};                     // Who shares memory with whom.
+  HostTopology hosts = {};              // Who shares memory with whom.
   std::vector<std::string> host_names;  // Of all ranks of the group.
   std::string obstacle = "";            // Why not all share memory. Empty: they do.
 };
 
-struct Guest {
+struct JoinOptions {
   int rank;
   int size;
   std::string host;  // See GroupOptions.
@@ -46,6 +46,6 @@ struct Guest {
 /// several hosts or cannot reach each other (containers, users), is a result and not an error, and all ranks
 /// get the same `hosts` and `obstacle`. Throws, on every rank, when a rank could not make its segment;
 /// TimeoutError when a rank does not come before the deadline.
-Meeting meet(const Guest& self, Board& board);
+PeerConnections connect_peers(const JoinOptions& self, BootstrapStore& store);
 
 }  // namespace lockstep::shm

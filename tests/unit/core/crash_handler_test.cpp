@@ -72,9 +72,9 @@ struct Death {
   const char* frame;
 };
 
-class LastWords : public ::testing::TestWithParam<Death> {};
+class CrashHandler : public ::testing::TestWithParam<Death> {};
 INSTANTIATE_TEST_SUITE_P(
-    Of, LastWords,
+    Of, CrashHandler,
     ::testing::Values(
         Death{"segv", SIGSEGV, "SIGSEGV (Segmentation fault) at address 0x0 in thread crash",
               "write_to_nowhere"},
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         Death{"raise_fpe", SIGFPE, "SIGFPE", "run"}),
     [](const auto& test) { return std::string(test.param.how); });
 
-TEST_P(LastWords, AreWrittenBeforeTheProcessDiesByItsSignal) {
+TEST_P(CrashHandler, AreWrittenBeforeTheProcessDiesByItsSignal) {
   CrashProgram program(GetParam().how);
   const int status = program.wait();
   ASSERT_TRUE(WIFSIGNALED(status));

@@ -1,4 +1,4 @@
-#include "ranges.hpp"
+#include "parallel_for.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -49,7 +49,7 @@ class Ranges {
 
 }  // namespace
 
-void for_each_range(std::size_t count, std::size_t length, std::size_t threads, const Ranges::Work& work) {
+void parallel_for(std::size_t count, std::size_t length, std::size_t threads, const Ranges::Work& work) {
   Ranges ranges(count, length, work);
   {
     std::vector<std::jthread> others;

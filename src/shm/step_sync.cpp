@@ -1,4 +1,4 @@
-#include "shm/exchange.hpp"
+#include "shm/step_sync.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -26,23 +26,26 @@ std::string disagreement(const std::string& who, const Caller& one, const Caller
          " calls " + other.call + ". Every rank must make the same calls in the same order";
 }
 
-Exchange::Exchange(const Members& members, Meeting meeting, net::Milliseconds timeout)
-    : members_(members), meeting_(std::move(meeting)), timeout_(timeout), spinner_(meeting_.a_cpu_each) {
-  for (const auto& peer : meeting_.peers) controls_.push_back(&control_of(*peer.segment));
+StepSync::StepSync(const Members& members, PeerConnections connections, net::Milliseconds timeout)
+    : members_(members),
+      connections_(std::move(connections)),
+      timeout_(timeout),
+      spinner_(connections_.has_cpu_per_rank) {
+  for (const auto& peer : connections_.peers) controls_.push_back(&control_of(*peer.segment));
 }
 
-std::byte* Exchange::area(int member, std::uint64_t step) const noexcept {
-  const auto& peer = meeting_.peers[static_cast<std::size_t>(member)];
+std::byte* StepSync::area(int member, std::uint64_t step) const noexcept {
+  const auto& peer = connections_.peers[static_cast<std::size_t>(member)];
   return peer.segment->base() + layout().staging + (step % 2) * layout().staging_bytes;
 }
 
-Slot& Exchange::slot(int member, std::uint64_t step) const noexcept {
-  return control(member).slots[step % 2];
+StepSlot& StepSync::step_slot(int member, std::uint64_t step) const noexcept {
+  return control(member).step_slots[step % 2];
 }
 
-std::string Exchange::describe_own_call() const { return describe(call_); }
+std::string StepSync::describe_own_call() const { return describe(call_); }
 
-void Exchange::begin(Call call, std::int64_t heap_offset) {
+void StepSync::begin(Call call, std::int64_t heap_offset) {
   if (broken_) std::rethrow_exception(broken_);
   call.sequence = ++sequence_;
   call_ = call;
@@ -50,25 +53,25 @@ void Exchange::begin(Call call, std::int64_t heap_offset) {
   show(heap_offset);
 }
 
-void Exchange::begin_part(std::int64_t heap_offset) {
+void StepSync::begin_part(std::int64_t heap_offset) {
   if (broken_) std::rethrow_exception(broken_);
   show(heap_offset);
 }
 
-void Exchange::show(std::int64_t heap_offset) {
-  slot(rank(), step_ + 1) = {call_, heap_offset};
+void StepSync::show(std::int64_t heap_offset) {
+  step_slot(rank(), step_ + 1) = {call_, heap_offset};
   compared_ = false;
 }
 
 /// Ranks only come, so that those found once are not looked at again.
-bool Exchange::all_have_come() {
+bool StepSync::all_have_come() {
   for (; first_missing_ < size(); ++first_missing_) {
     if (control(first_missing_).step.load() < step_ + 1) return false;
   }
   return true;
 }
 
-std::vector<int> Exchange::missing() const {
+std::vector<int> StepSync::missing() const {
   std::vector<int> ranks;
   for (int r = 0; r < size(); ++r) {
     if (control(r).step.load() < step_ + 1) ranks.push_back(r);
@@ -76,14 +79,14 @@ std::vector<int> Exchange::missing() const {
   return ranks;
 }
 
-void Exchange::wait_for_all() {
-  Bell& bell = control(0).steps;
+void StepSync::wait_for_all() {
+  FutexEvent& event = control(0).steps;
   first_missing_ = 0;
   // Only who finds everybody there has anybody to wake: in the order of all stores somebody is the last.
-  if (all_have_come()) return ring(bell);
-  Watch watch(members_, meeting_.peers, timeout_);
+  if (all_have_come()) return notify(event);
+  Watch watch(members_, connections_.peers, timeout_);
   wait_on(
-      bell, spinner_, [&] { return all_have_come(); },
+      event, spinner_, [&] { return all_have_come(); },
       [&] {
         // Who came in the meantime, perhaps with its last breath, is missed no more.
         if (const auto ranks = missing(); !ranks.empty()) {
@@ -92,7 +95,7 @@ void Exchange::wait_for_all() {
       });
 }
 
-void Exchange::step() {
+void StepSync::step() {
   try {
     control(rank()).step.store(step_ + 1);
     wait_for_all();
@@ -105,7 +108,7 @@ void Exchange::step() {
   }
 }
 
-void Exchange::compare_calls() {
+void StepSync::compare_calls() {
   const Call& first = call_of(0);
   for (int r = 1; r < size(); ++r) {
     const Call& other = call_of(r);
@@ -115,46 +118,46 @@ void Exchange::compare_calls() {
   }
 }
 
-void Exchange::fail(const std::string& text) {
+void StepSync::fail(const std::string& text) {
   give_up(std::make_exception_ptr(CommunicationError(members_.who + ": " + describe(call_) + ": " + text)),
           text.c_str());
   std::rethrow_exception(broken_);
 }
 
-void Exchange::give_up(const std::exception_ptr& reason, const char* text) noexcept {
+void StepSync::give_up(const std::exception_ptr& reason, const char* text) noexcept {
   if (broken_) return;
   broken_ = reason;
   break_group(text);
 }
 
-void Exchange::break_group(const char* last_words) noexcept {
+void StepSync::break_group(const char* failure_text) noexcept {
   Control& own = control(rank());
-  std::strncpy(own.last_words, last_words, sizeof(own.last_words) - 1);
+  std::strncpy(own.failure_text, failure_text, sizeof(own.failure_text) - 1);
   own.presence.store(Presence::failed);
-  ring(control(0).steps);
+  notify(control(0).steps);
 }
 
-void Exchange::announce_failure(const char* words) noexcept {
+void StepSync::announce_failure(const char* words) noexcept {
   if (control(rank()).presence.load() != Presence::here) return;
   break_group(words);
-  for (int r = 0; r < size(); ++r) ring(control(r).mail);
+  for (int r = 0; r < size(); ++r) notify(control(r).messages);
 }
 
-std::string Exchange::loss_among(const std::vector<int>& names) const {
+std::string StepSync::loss_among(const std::vector<int>& names) const {
   for (int member = 0; member < size(); ++member) {
     if (member == rank() || std::find(names.begin(), names.end(), members_.name(member)) == names.end())
       continue;
-    if (const auto loss = loss_of(members_, meeting_.peers, member)) return *loss;
+    if (const auto loss = loss_of(members_, connections_.peers, member)) return *loss;
   }
   return "";
 }
 
-void Exchange::leave(bool quietly) noexcept {
+void StepSync::leave(bool quietly) noexcept {
   auto here = Presence::here;
   control(rank()).presence.compare_exchange_strong(here, Presence::left);
   if (quietly) return;
-  ring(control(0).steps);
-  for (int r = 0; r < size(); ++r) ring(control(r).mail);
+  notify(control(0).steps);
+  for (int r = 0; r < size(); ++r) notify(control(r).messages);
 }
 
 }  // namespace lockstep::shm

@@ -1,6 +1,6 @@
-#include "cluster_facts.hpp"
 #include "host_name.hpp"
 #include "lockstep/core/error.hpp"
+#include "scheduler_info.hpp"
 #include "variables.hpp"
 
 namespace lockstep {
@@ -106,7 +106,7 @@ void read_master(const Family& family, const Environment& environment, Environme
 
 }  // namespace
 
-std::optional<ClusterFacts> mpi_facts(const Environment& environment) {
+std::optional<SchedulerInfo> mpi_info(const Environment& environment) {
   const Family* family = family_of(environment);
   if (family == nullptr && has(environment, "PMIX_RANK") && !has(environment, "SLURM_STEP_ID")) {
     throw UsageError("this is rank " + scheduler_text(environment, "PMIX_RANK") +
@@ -115,7 +115,7 @@ std::optional<ClusterFacts> mpi_facts(const Environment& environment) {
                      "one process alone.");
   }
   if (family == nullptr) return std::nullopt;
-  ClusterFacts facts{.source = family->name, .contract = {}, .local_ranks = {}};
+  SchedulerInfo facts{.source = family->name, .contract = {}, .local_ranks = {}};
   const int size = scheduler_integer(environment, family->size, 1);
   const int rank = scheduler_integer(environment, family->rank, 0, size - 1);
   facts.contract = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}};

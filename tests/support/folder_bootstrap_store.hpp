@@ -10,15 +10,15 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/board.hpp"
+#include "shm/bootstrap_store.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {
 
-/// A board for ranks that are processes: a folder.
-class FolderBoard final : public shm::Board {
+/// A store for ranks that are processes: a folder.
+class FolderBootstrapStore final : public shm::BootstrapStore {
  public:
-  explicit FolderBoard(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  explicit FolderBootstrapStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
   void post(const std::string& key, const std::string& value) override {
     const std::filesystem::path path = file_of(key);
     std::ofstream(path.string() + ".new") << value;

@@ -6,7 +6,7 @@ namespace lockstep {
 
 /// A folder that appears under its name with everything in it, or not at all.
 ///
-///     AtomicFolder folder("run/checkpoint-120");
+///     AtomicDirectory folder("run/checkpoint-120");
 ///     write_file(folder.path() / "model.safetensors");
 ///     folder.commit();
 ///
@@ -17,14 +17,14 @@ namespace lockstep {
 /// killed between the two leaves neither under the name. A destructor without commit(), as an exception
 /// causes it, removes everything. A process that is killed leaves the hidden folder behind: see
 /// remove_leftovers. Everything is *Local*; one thread at a time; not copied and not moved.
-class AtomicFolder {
+class AtomicDirectory {
  public:
   /// Makes the hidden folder, and the folders above it where needed. Throws Error, naming the path and the
   /// system's reason; UsageError when `path` has no file name.
-  explicit AtomicFolder(std::filesystem::path path);
-  ~AtomicFolder();
-  AtomicFolder(const AtomicFolder&) = delete;
-  AtomicFolder& operator=(const AtomicFolder&) = delete;
+  explicit AtomicDirectory(std::filesystem::path path);
+  ~AtomicDirectory();
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
   /// Where its files are written to until the commit.
   const std::filesystem::path& path() const noexcept { return temporary_; }
@@ -46,7 +46,7 @@ class AtomicFolder {
 void remove_folder(const std::filesystem::path& path);
 
 /// Removes what killed processes left in `folder`: hidden files and folders `.lockstep-*.tmp`. Only for a
-/// folder in which nobody else writes now, see FolderLock. What cannot be removed stays. *Local*.
+/// folder in which nobody else writes now, see DirectoryLock. What cannot be removed stays. *Local*.
 void remove_leftovers(const std::filesystem::path& folder) noexcept;
 
 }  // namespace lockstep

@@ -15,11 +15,11 @@ namespace lockstep::shm {
 /// Messages from rank to rank. The sender puts a copy into its own heap and goes on; the receiver takes the
 /// oldest one with the tag, whatever else waits before it. Both survive the end of the sender. Any thread may
 /// call any method.
-class Mailbox {
+class P2PQueue {
  public:
-  Mailbox(const Exchange& exchange, Heap& heap);
+  P2PQueue(const StepSync& sync, Heap& heap);
 
-  /// Waits only while kLetters messages to that rank wait already, or memory is short; throws as the
+  /// Waits only while kP2PSlots messages to that rank wait already, or memory is short; throws as the
   /// collectives do.
   void send(int destination, int tag, const void* data, Elements elements);
 
@@ -31,22 +31,23 @@ class Mailbox {
 
   /// Returns when done(), which is asked again whenever a message may have come. Throws, as the collectives
   /// do, when nothing can come from `source` any more. `what` names the operation then.
-  void wait_for_mail(int source, const std::function<bool()>& done, const std::function<std::string()>& what);
+  void wait_for_message(int source, const std::function<bool()>& done,
+                        const std::function<std::string()>& what);
 
  private:
   std::vector<int> others(int source) const;
   void reclaim(int destination);
   bool post(int destination, int tag, const void* data, Elements elements);
-  Letter* find(int source, int tag) const;
-  Letter* oldest(int source, int tag) const;
+  P2PSlot* find(int source, int tag) const;
+  P2PSlot* oldest(int source, int tag) const;
   Control& control(int member) const;
   Channel& channel(int from, int to) const;
 
-  const Exchange& exchange_;
+  const StepSync& sync_;
   Heap& heap_;
   std::mutex send_mutex_;
   std::mutex receive_mutex_;
-  std::vector<std::array<void*, kLetters>> sent_;  // For each rank, the memory behind its letters.
+  std::vector<std::array<void*, kP2PSlots>> sent_;  // For each rank, the memory behind its slots.
   std::vector<std::uint64_t> numbers_;
 };
 

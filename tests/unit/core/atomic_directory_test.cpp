@@ -1,4 +1,4 @@
-#include "lockstep/core/atomic_folder.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include <csignal>
 #include <thread>
 
+#include "lockstep/core/directory_lock.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/folder_lock.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -24,9 +24,9 @@ using testing::write_bytes;
 using Files = std::vector<std::string>;
 namespace fs = std::filesystem;
 
-TEST(AtomicFolder, AppearsAtTheCommitAndNotBefore) {
+TEST(AtomicDirectory, AppearsAtTheCommitAndNotBefore) {
   const TemporaryFolder place;
-  AtomicFolder folder(place / "above/new");
+  AtomicDirectory folder(place / "above/new");
   write_bytes(folder.path() / "x", "text");
   EXPECT_FALSE(fs::exists(place / "above/new"));
   folder.commit();
@@ -35,20 +35,20 @@ TEST(AtomicFolder, AppearsAtTheCommitAndNotBefore) {
   EXPECT_THROWS(folder.commit(), UsageError, "committed already");
 }
 
-TEST(AtomicFolder, LeavesNothingBehindWithoutACommit) {
+TEST(AtomicDirectory, LeavesNothingBehindWithoutACommit) {
   const TemporaryFolder place;
   {
-    AtomicFolder folder(place / "new");
+    AtomicDirectory folder(place / "new");
     write_bytes(folder.path() / "x", "text");
   }
   EXPECT_TRUE(place.files().empty());
 }
 
-TEST(AtomicFolder, TakesThePlaceOfAnOlderOne) {
+TEST(AtomicDirectory, TakesThePlaceOfAnOlderOne) {
   const TemporaryFolder place;
   fs::create_directory(place / "it");
   write_bytes(place / "it/old", "old");
-  AtomicFolder folder(place / "it");
+  AtomicDirectory folder(place / "it");
   write_bytes(folder.path() / "new", "new");
   EXPECT_EQ(read_bytes(place / "it/old"), "old");
   folder.commit();
@@ -58,12 +58,12 @@ TEST(AtomicFolder, TakesThePlaceOfAnOlderOne) {
 }
 
 /// Whoever looks while folders are exchanged sees one or the other, whole, at every moment.
-TEST(AtomicFolder, IsThereAtEveryMomentWhileItIsReplaced) {
+TEST(AtomicDirectory, IsThereAtEveryMomentWhileItIsReplaced) {
   const TemporaryFolder place;
   std::atomic<bool> done{false};
-  { AtomicFolder(place / "it").commit(); }
+  { AtomicDirectory(place / "it").commit(); }
   std::thread writer([&] {
-    for (int i = 0; i < 200; ++i) AtomicFolder(place / "it").commit();
+    for (int i = 0; i < 200; ++i) AtomicDirectory(place / "it").commit();
     done = true;
   });
   int looks = 0;
@@ -75,12 +75,12 @@ TEST(AtomicFolder, IsThereAtEveryMomentWhileItIsReplaced) {
   EXPECT_EQ(missing, 0);
 }
 
-TEST(AtomicFolder, WhatKilledProcessesLeaveIsCleared) {
+TEST(AtomicDirectory, WhatKilledProcessesLeaveIsCleared) {
   const TemporaryFolder place;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    AtomicFolder folder(place / "new");
+    AtomicDirectory folder(place / "new");
     write_bytes(folder.path() / "x", "text");
     ::raise(SIGKILL);
   }
@@ -93,40 +93,40 @@ TEST(AtomicFolder, WhatKilledProcessesLeaveIsCleared) {
   remove_leftovers(place / "none");
 }
 
-TEST(AtomicFolder, SaysWhatIsWrongWithItsPlace) {
+TEST(AtomicDirectory, SaysWhatIsWrongWithItsPlace) {
   const TemporaryFolder place;
   write_bytes(place / "file", "");
-  EXPECT_THROWS(AtomicFolder(place / "file/new"), Error, "/file/new'", "cannot be made");
-  EXPECT_THROWS(AtomicFolder((place / "new/").string()), UsageError, "slash");
+  EXPECT_THROWS(AtomicDirectory(place / "file/new"), Error, "/file/new'", "cannot be made");
+  EXPECT_THROWS(AtomicDirectory((place / "new/").string()), UsageError, "slash");
   EXPECT_THROWS(remove_folder(place / "none"), Error, "/none'", "No such file");
 }
 
-TEST(FolderLock, KeepsASecondWriterOutAndNamesTheFirst) {
+TEST(DirectoryLock, KeepsASecondWriterOutAndNamesTheFirst) {
   const TemporaryFolder place;
   {
-    const FolderLock lock(place / "shared", "process 17 on node3");
-    EXPECT_THROWS(FolderLock(place / "shared", "me", milliseconds(10)), UsageError, "/shared'",
+    const DirectoryLock lock(place / "shared", "process 17 on node3");
+    EXPECT_THROWS(DirectoryLock(place / "shared", "me", milliseconds(10)), UsageError, "/shared'",
                   "in use by process 17 on node3");
   }
-  const FolderLock again(place / "shared", "me", milliseconds(0));
+  const DirectoryLock again(place / "shared", "me", milliseconds(0));
 }
 
-TEST(FolderLock, EndsWithAProcessThatIsKilled) {
+TEST(DirectoryLock, EndsWithAProcessThatIsKilled) {
   const TemporaryFolder place;
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const FolderLock lock(place.path(), "the child");
+    const DirectoryLock lock(place.path(), "the child");
     [[maybe_unused]] const auto written = ::write(ready[1], "x", 1);
     ::pause();
   }
   char letter = 0;
   ASSERT_EQ(::read(ready[0], &letter, 1), 1);
-  EXPECT_THROWS(FolderLock(place.path(), "me", milliseconds(10)), UsageError, "the child");
+  EXPECT_THROWS(DirectoryLock(place.path(), "me", milliseconds(10)), UsageError, "the child");
   ::kill(child, SIGKILL);
-  const FolderLock lock(place.path(), "me");  // Waits for the end of a process that is ending.
+  const DirectoryLock lock(place.path(), "me");  // Waits for the end of a process that is ending.
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ::close(ready[0]);

@@ -1,4 +1,4 @@
-#include "lockstep/core/folder_lock.hpp"
+#include "lockstep/core/directory_lock.hpp"
 
 #include <sys/file.h>
 
@@ -45,7 +45,8 @@ void write_owner(int descriptor, const std::string& owner) {
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder, const std::string& owner, std::chrono::milliseconds patience) {
+DirectoryLock::DirectoryLock(const fs::path& folder, const std::string& owner,
+                             std::chrono::milliseconds patience) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
@@ -62,6 +63,6 @@ FolderLock::FolderLock(const fs::path& folder, const std::string& owner, std::ch
                    ". Two jobs must not write into one folder: end that job, or name another folder.");
 }
 
-FolderLock::~FolderLock() { ::close(descriptor_); }
+DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
 
 }  // namespace lockstep

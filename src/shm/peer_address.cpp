@@ -1,4 +1,4 @@
-#include "shm/card.hpp"
+#include "shm/peer_address.hpp"
 
 #include <algorithm>
 #include <array>
@@ -38,7 +38,7 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-Card Card::make(const std::string& host, int threads) {
+PeerAddress PeerAddress::make(const std::string& host, int threads) {
   return {host.empty() ? host_identity() : host,
           lockstep::host_name(),
           "lockstep-" + random_word(),
@@ -46,26 +46,28 @@ Card Card::make(const std::string& host, int threads) {
           {own_cpus(), threads}};
 }
 
-Card Card::read(const std::string& text) {
-  Card card;
+PeerAddress PeerAddress::read(const std::string& text) {
+  PeerAddress address;
   std::string threads;
-  read_lines(text,
-             {&card.host, &card.host_name, &card.socket, &card.secret, &card.processors.cpus, &threads});
-  card.processors.threads = std::clamp(std::atoi(threads.c_str()), 1, kMostThreads);
-  return card;
+  read_lines(text, {&address.host, &address.host_name, &address.socket, &address.secret,
+                    &address.processors.cpus, &threads});
+  address.processors.threads = std::clamp(std::atoi(threads.c_str()), 1, kMostThreads);
+  return address;
 }
 
-std::string Card::text() const {
+std::string PeerAddress::text() const {
   return host + '\n' + host_name + '\n' + socket + '\n' + secret + '\n' + processors.cpus + '\n' +
          std::to_string(processors.threads);
 }
 
-Verdict Verdict::read(const std::string& text) {
-  Verdict verdict;
-  read_lines(text, {&verdict.reached, &verdict.trouble, &verdict.failure});
-  return verdict;
+ConnectReport ConnectReport::read(const std::string& text) {
+  ConnectReport report;
+  read_lines(text, {&report.reached, &report.trouble, &report.failure});
+  return report;
 }
 
-std::string Verdict::text() const { return reached + '\n' + one_line(trouble) + '\n' + one_line(failure); }
+std::string ConnectReport::text() const {
+  return reached + '\n' + one_line(trouble) + '\n' + one_line(failure);
+}
 
 }  // namespace lockstep::shm

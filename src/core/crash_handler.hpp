@@ -9,6 +9,6 @@ namespace lockstep {
 /// dies by that signal as it would have. Signals that somebody else handles are left alone. Once a process:
 /// later calls only change the file. A thread that overflows its stack is heard only if it is the one that
 /// called this.
-void leave_last_words(const std::string& error_file) noexcept;
+void install_crash_handler(const std::string& error_file) noexcept;
 
 }  // namespace lockstep

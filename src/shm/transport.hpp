@@ -9,9 +9,9 @@ namespace lockstep::shm {
 
 /// The collectives of a group, whatever its ranks have between them. They work as the functions of the same
 /// names in collectives.hpp, and fail as Group says.
-class Carrier {
+class Transport {
  public:
-  virtual ~Carrier() = default;
+  virtual ~Transport() = default;
 
   virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
   virtual void reduce(void* data, Elements elements, Reduction reduction, int root) = 0;
@@ -24,34 +24,34 @@ class Carrier {
 };
 
 /// Where all ranks share memory.
-class MemoryCarrier final : public Carrier {
+class ShmTransport final : public Transport {
  public:
-  explicit MemoryCarrier(Group& group) : exchange_(group.exchange()), heap_(*group.heap()) {}
+  explicit ShmTransport(Group& group) : sync_(group.step_sync()), heap_(*group.heap()) {}
 
   void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    shm::all_reduce(exchange_, heap_, data, elements, reduction);
+    shm::all_reduce(sync_, heap_, data, elements, reduction);
   }
   void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    shm::reduce(exchange_, data, elements, reduction, root);
+    shm::reduce(sync_, data, elements, reduction, root);
   }
   void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    shm::reduce_scatter(exchange_, inputs, output, elements, reduction);
+    shm::reduce_scatter(sync_, inputs, output, elements, reduction);
   }
   void broadcast(void* data, Elements elements, int root) override {
-    shm::broadcast(exchange_, data, elements, root);
+    shm::broadcast(sync_, data, elements, root);
   }
   void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    shm::all_gather(exchange_, input, outputs, elements);
+    shm::all_gather(sync_, input, outputs, elements);
   }
-  void barrier() override { shm::barrier(exchange_); }
+  void barrier() override { shm::barrier(sync_); }
   void elsewhere(const Call& call, const std::function<void()>& body) override {
-    exchange_.begin(call);
-    exchange_.step();
+    sync_.begin(call);
+    sync_.step();
     body();
   }
 
  private:
-  Exchange& exchange_;
+  StepSync& sync_;
   const Heap& heap_;
 };
 

@@ -1,0 +1,126 @@
+#include "shm/p2p_queue.hpp"
+
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "shm/chunks.hpp"
+#include "shm/watch.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+std::string describe(Elements elements) {
+  return std::to_string(elements.count) + " elements of " + name_of(elements.dtype);
+}
+
+}  // namespace
+
+P2PQueue::P2PQueue(const StepSync& sync, Heap& heap)
+    : sync_(sync),
+      heap_(heap),
+      sent_(static_cast<std::size_t>(sync.size())),
+      numbers_(static_cast<std::size_t>(sync.size())) {}
+
+Control& P2PQueue::control(int member) const {
+  return control_of(*sync_.peers()[static_cast<std::size_t>(member)].segment);
+}
+
+Channel& P2PQueue::channel(int from, int to) const {
+  return channel_of(*sync_.peers()[static_cast<std::size_t>(from)].segment, sync_.layout(), to);
+}
+
+std::vector<int> P2PQueue::others(int source) const {
+  if (source != kAnySource) return {source};
+  std::vector<int> ranks;
+  for (int r = 0; r < sync_.size(); ++r) {
+    if (r != sync_.rank()) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+/// Frees the memory of the slots that were taken.
+void P2PQueue::reclaim(int destination) {
+  Channel& slots = channel(sync_.rank(), destination);
+  auto& sent = sent_[static_cast<std::size_t>(destination)];
+  for (std::size_t i = 0; i < kP2PSlots; ++i) {
+    if (sent[i] == nullptr || slots.slots[i].state.load() != Delivery::free) continue;
+    heap_.free(std::exchange(sent[i], nullptr));
+  }
+}
+
+/// False when there is no free slot, or no room for the message, until others are taken.
+bool P2PQueue::post(int destination, int tag, const void* data, Elements elements) {
+  const std::lock_guard lock(send_mutex_);
+  reclaim(destination);
+  auto& sent = sent_[static_cast<std::size_t>(destination)];
+  std::size_t place = 0;
+  while (place < kP2PSlots && sent[place] != nullptr) ++place;
+  if (place == kP2PSlots) return false;
+  void* const memory = heap_.allocate(elements.bytes());
+  if (memory == nullptr) return false;
+  copy_bytes(memory, data, elements.bytes());
+  P2PSlot& slot = channel(sync_.rank(), destination).slots[place];
+  slot.tag = tag;
+  slot.number = ++numbers_[static_cast<std::size_t>(destination)];
+  slot.count = elements.count;
+  slot.dtype = elements.dtype;
+  slot.offset = static_cast<std::uint64_t>(heap_.offset_of(memory, elements.bytes()));
+  sent[place] = memory;
+  slot.state.store(Delivery::posted);
+  return true;
+}
+
+void P2PQueue::send(int destination, int tag, const void* data, Elements elements) {
+  const auto posted = [&] { return post(destination, tag, data, elements); };
+  if (!posted()) {
+    wait_for_message(destination, posted, [&] {
+      return "send to " + sync_.members().called(destination) + ", tag " + std::to_string(tag) + " (" +
+             describe(elements) + "), which must first receive what was sent before,";
+    });
+  }
+  notify(control(destination).messages);
+}
+
+P2PSlot* P2PQueue::find(int source, int tag) const {
+  P2PSlot* found = nullptr;
+  for (P2PSlot& slot : channel(source, sync_.rank()).slots) {
+    if (slot.state.load() != Delivery::posted || slot.tag != tag) continue;
+    if (found == nullptr || slot.number < found->number) found = &slot;
+  }
+  return found;
+}
+
+/// Looks twice: while the first look goes on, an older slot may be posted behind it and a younger one
+/// before it. Of a slot that was seen, all older ones are seen by the next look.
+P2PSlot* P2PQueue::oldest(int source, int tag) const {
+  return find(source, tag) == nullptr ? nullptr : find(source, tag);
+}
+
+std::optional<int> P2PQueue::try_receive(int source, int tag, void* data, Elements elements) {
+  const std::lock_guard lock(receive_mutex_);
+  for (const int from : others(source)) {
+    P2PSlot* const slot = oldest(from, tag);
+    if (slot == nullptr) continue;
+    const Elements came{slot->count, slot->dtype};
+    const bool expected = came.count == elements.count && came.dtype == elements.dtype;
+    const std::byte* base = sync_.peers()[static_cast<std::size_t>(from)].segment->base();
+    if (expected) copy_bytes(data, base + slot->offset, elements.bytes());
+    slot->state.store(Delivery::free);
+    notify(control(from).messages);
+    if (expected) return from;
+    throw CommunicationError(sync_.members().who + ": recv from " + sync_.members().called(from) + ", tag " +
+                             std::to_string(tag) + ": expected " + describe(elements) + ", but it sent " +
+                             describe(came));
+  }
+  return std::nullopt;
+}
+
+void P2PQueue::wait_for_message(int source, const std::function<bool()>& done,
+                                const std::function<std::string()>& what) {
+  const std::vector<int> ranks = others(source);
+  Watch watch(sync_.members(), sync_.peers(), sync_.timeout());
+  Spinner spinner(sync_.has_cpu_per_rank());
+  wait_on(control(sync_.rank()).messages, spinner, done, [&] { watch.check_any(ranks, what); });
+}
+
+}  // namespace lockstep::shm
