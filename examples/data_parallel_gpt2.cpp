@@ -6,7 +6,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/tokenizer.hpp"
 #include "lockstep/models/gpt2.hpp"

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/map.hpp"
 #include "lockstep/train/accelerator.hpp"
 

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/parallel/data_parallel.hpp"
 

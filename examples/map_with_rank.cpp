@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/map.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/train/accelerator.hpp"

@@ -9,7 +9,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/arrow_dataset.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/tokenizer.hpp"

@@ -6,7 +6,7 @@
 
 #include "agent/round.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "report/failure_record.hpp"
 #include "report/failure_report.hpp"
 

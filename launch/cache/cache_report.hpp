@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep::launch {
 

@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "process/time_text.hpp"
 
 namespace lockstep::launch {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {

@@ -8,7 +8,7 @@
 #include <ostream>
 
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/prepare.hpp"
+#include "lockstep/datasets/prepare.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
-#include "lockstep/core/program.hpp"
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/runtime/program.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 #include "output/worker_output.hpp"
 #include "process/guardian.hpp"
 #include "process/signal_queue.hpp"

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::launch {
 namespace {

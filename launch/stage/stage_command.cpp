@@ -4,12 +4,12 @@
 #include <ostream>
 
 #include "core/host_name.hpp"
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/prepare.hpp"
-#include "lockstep/core/staging.hpp"
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/datasets/staging.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep::launch {
 namespace {

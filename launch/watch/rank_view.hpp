@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep::launch {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "process/worker_process.hpp"
 #include "watch/demangle.hpp"
 #include "watch/process_facts.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "../core/variables.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/quiet_thread.hpp"
 #include "shm/processors.hpp"

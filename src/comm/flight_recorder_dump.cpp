@@ -3,7 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "../core/host_name.hpp"
+#include "core/host_name.hpp"
 #include "flight_recorder.hpp"
 
 namespace lockstep::comm {

@@ -7,7 +7,7 @@
 #include "call_exchange.hpp"
 #include "compares_calls.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "tensor_facts.hpp"
 
 namespace lockstep::comm {

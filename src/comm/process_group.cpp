@@ -17,7 +17,7 @@
 #include "errors.hpp"
 #include "library_log.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "observed_backend.hpp"
 #include "process_group_impl.hpp"
 #include "shm_backend.hpp"

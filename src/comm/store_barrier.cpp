@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep::comm {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/stack_trace.hpp"
+#include "core/runtime/stack_trace.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/quiet_thread.hpp"

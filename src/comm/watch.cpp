@@ -10,7 +10,7 @@
 
 #include "impatient_store.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "net/quiet_thread.hpp"
 #include "watch_board.hpp"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "errors.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "work_impl.hpp"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "file_system.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "file_system.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "checksum_tables.hpp"
+#include "core/checksum_tables.hpp"
 #include "lockstep/core/input_file.hpp"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <array>
 #include <thread>
 
-#include "file_system.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

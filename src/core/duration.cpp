@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/option_values.hpp"
 #include "lockstep/core/error.hpp"
-#include "option_values.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string>
 
-#include "file_system.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "file_system.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/option_values.hpp"
 #include "lockstep/core/options.hpp"
-#include "option_values.hpp"
 
 namespace lockstep {
 namespace {

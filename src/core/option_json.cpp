@@ -1,10 +1,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/option_values.hpp"
+#include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "option_values.hpp"
-#include "suggestion.hpp"
 
 namespace lockstep {
 namespace {

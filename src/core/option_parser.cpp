@@ -3,10 +3,10 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/option_values.hpp"
+#include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "option_values.hpp"
-#include "suggestion.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/option_values.hpp"
 #include "lockstep/core/option_spec.hpp"
-#include "option_values.hpp"
 
 namespace lockstep {
 namespace {

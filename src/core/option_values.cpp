@@ -1,4 +1,4 @@
-#include "option_values.hpp"
+#include "core/option_values.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
-#include "suggestion.hpp"
 
 namespace lockstep {
 namespace {

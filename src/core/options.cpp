@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "option_values.hpp"
+#include "core/option_values.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "host_name.hpp"
+#include "core/host_name.hpp"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "variables.hpp"
+#include "core/variables.hpp"
 
 namespace lockstep {
 namespace {

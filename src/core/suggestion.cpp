@@ -1,4 +1,4 @@
-#include "suggestion.hpp"
+#include "core/suggestion.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "variables.hpp"
+#include "core/variables.hpp"
 
 #include <algorithm>
 #include <charconv>

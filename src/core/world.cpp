@@ -6,8 +6,8 @@
 #include <iterator>
 #include <limits>
 
+#include "core/cluster/scheduler_info.hpp"
 #include "lockstep/core/error.hpp"
-#include "scheduler_info.hpp"
 
 namespace lockstep {
 namespace {

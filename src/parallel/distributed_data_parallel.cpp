@@ -15,7 +15,7 @@
 #include "ddp_state.hpp"
 #include "join.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "module_agreement.hpp"
 #include "output_node.hpp"
 

@@ -8,9 +8,9 @@
 #include "broadcast_tensors.hpp"
 #include "gradients.hpp"
 #include "lockstep/comm/cuda.hpp"
-#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/memory.hpp"
+#include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
 
 namespace lockstep {

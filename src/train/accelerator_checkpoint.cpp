@@ -3,8 +3,8 @@
 #include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
 #include "gradients.hpp"
-#include "lockstep/core/heartbeat.hpp"
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep {
 namespace {

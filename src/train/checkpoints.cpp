@@ -7,11 +7,11 @@
 #include <iostream>
 #include <optional>
 
-#include "../core/host_name.hpp"
+#include "core/host_name.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/directory_lock.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 #include "file_jobs.hpp"
 
-#include "../core/parallel_for.hpp"
+#include "core/parallel_for.hpp"
 
 namespace lockstep::train {
 

@@ -9,7 +9,7 @@
 #include "comm_hook_by_name.hpp"
 #include "gradients.hpp"
 #include "lockstep/comm/trace.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 #include "lockstep/train/accelerated_optimizer.hpp"
 #include "lockstep/train/accelerated_scheduler.hpp"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep::train {
 namespace {

@@ -15,7 +15,7 @@
 #include "comm/shared_allocation.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "pin.hpp"
 
 namespace {

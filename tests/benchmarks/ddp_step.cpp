@@ -10,7 +10,7 @@
 #include "ddp_models.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"
 #include "lockstep/train/accelerator.hpp"

@@ -15,7 +15,7 @@
 
 #include "ddp_models.hpp"
 #include "lockstep/core/environment.hpp"
-#include "lockstep/core/memory.hpp"
+#include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "lockstep/checkpoint/optimizer_state.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "job.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::testing {
 namespace {

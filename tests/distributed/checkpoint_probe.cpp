@@ -17,7 +17,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/train/checkpoints.hpp"
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "job.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::testing {
 namespace {

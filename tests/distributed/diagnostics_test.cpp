@@ -5,7 +5,7 @@
 #include <set>
 
 #include "job.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::testing {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/prepare.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/world.hpp"
 #include "lockstep/data/map.hpp"
 #include "lockstep/data/tokenizer.hpp"

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "job.hpp"
-#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/core/lease.hpp"
 #include "support/temporary_folder.hpp"
 

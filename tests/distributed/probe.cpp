@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace probe {
 

@@ -7,7 +7,7 @@
 
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/trace.hpp"
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "probe.hpp"
 #include "support/disagreements.hpp"
 #include "support/every_collective.hpp"

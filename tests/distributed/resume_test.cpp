@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "lockstep/core/environment.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "resume_job.hpp"
 
 namespace lockstep::testing {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "support/tiny_models.hpp"
 #include "text_trainer.hpp"
 

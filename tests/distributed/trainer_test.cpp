@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "job.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::testing {
 namespace {

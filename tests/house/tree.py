@@ -3,12 +3,12 @@ import os
 import re
 import sys
 
-FOLDERS = ["core", "net", "shm", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
-# The launcher may use core and net, and of the others what is free of LibTorch: it reads checkpoints, and starts in
-# milliseconds all the same.
+FOLDERS = ["core", "datasets", "net", "shm", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
+# The launcher may use core and net, and of the others what is free of LibTorch: it reads checkpoints, keeps the cache
+# and stages data, and starts in milliseconds all the same.
 LAUNCHER_FOLDERS = ["core", "net"]
 LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file", "checkpoint/safetensors_header",
-                  "checkpoint/shards"]
+                  "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder", "datasets/prepare", "datasets/staging"]
 OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(

@@ -9,7 +9,7 @@
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/models/small_conv_net.hpp"
 #include "lockstep/train/accelerator.hpp"
 

@@ -10,8 +10,8 @@
 
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "comm/shm_backend.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "support/disagreements.hpp"
 #include "support/every_collective.hpp"

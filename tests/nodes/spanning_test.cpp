@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "hosts_test.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "hosts_test.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/hostlist.hpp"
+#include "lockstep/core/cluster/hostlist.hpp"
 
 namespace {
 

@@ -3,9 +3,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/process_identity.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/world.hpp"
 
 namespace {

@@ -4,7 +4,7 @@
 
 #include "checks.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "measurement.hpp"
 #include "report.hpp"

@@ -7,7 +7,7 @@
 #include "links.hpp"
 #include "lockstep/comm/store.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "reach.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "checks.hpp"
 #include "inference.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "options.hpp"
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "blocks.hpp"
-#include "lockstep/core/prepare.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/tokenize.hpp"
 #include "model.hpp"
 #include "options.hpp"

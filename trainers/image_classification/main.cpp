@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "images.hpp"
-#include "lockstep/core/prepare.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "models.hpp"
 #include "options.hpp"
 #include "training.hpp"

@@ -9,7 +9,7 @@
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/checkpoints.hpp"

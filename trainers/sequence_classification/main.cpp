@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "lockstep/core/prepare.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/tokenize.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/train/metrics.hpp"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "lockstep/core/prepare.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/tokenize.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/trainer.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/core/lease.hpp"
 #include "lockstep/data/workers.hpp"
 #include "meeting.hpp"

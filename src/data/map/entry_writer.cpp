@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "core/file_system.hpp"
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"

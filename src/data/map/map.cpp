@@ -6,9 +6,9 @@
 
 #include "cached_run.hpp"
 #include "data/dataset/save_folder.hpp"
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/prepare.hpp"
+#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/processors.hpp"
 #include "map_key.hpp"
 #include "merge.hpp"

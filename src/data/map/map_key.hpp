@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/data/map.hpp"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 
 #include "data/dataset/state.hpp"
 #include "data/table/origin.hpp"
-#include "lockstep/core/staging.hpp"
+#include "lockstep/datasets/staging.hpp"
 #include "node_work.hpp"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 
 #include "content_hash.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"

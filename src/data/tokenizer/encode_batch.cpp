@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "../../core/parallel_for.hpp"
+#include "core/parallel_for.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::tokenizer {

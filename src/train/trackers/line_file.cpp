@@ -6,7 +6,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "../../core/option_values.hpp"
+#include "core/option_values.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdio>
 
-#include "../../core/host_name.hpp"
+#include "core/host_name.hpp"
 #include "appended_file.hpp"
 #include "events.hpp"
 #include "line_file.hpp"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 // Not in an anonymous namespace, and not inlined: their names are what the tests look for.
 namespace crash {

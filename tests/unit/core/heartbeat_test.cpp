@@ -1,4 +1,4 @@
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

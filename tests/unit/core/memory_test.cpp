@@ -1,4 +1,4 @@
-#include "lockstep/core/memory.hpp"
+#include "lockstep/core/runtime/memory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

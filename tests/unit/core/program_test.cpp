@@ -1,4 +1,4 @@
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "lockstep/core/cache_entry.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
-#include "lockstep/core/staging.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
+#include "lockstep/datasets/staging.hpp"
 
 namespace lockstep {
 namespace {

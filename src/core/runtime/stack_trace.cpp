@@ -1,4 +1,4 @@
-#include "stack_trace.hpp"
+#include "core/runtime/stack_trace.hpp"
 
 #include <dirent.h>
 #include <execinfo.h>
@@ -15,8 +15,8 @@
 #include <csignal>
 #include <cstring>
 
-#include "lockstep/core/heartbeat.hpp"
-#include "signal_safe.hpp"
+#include "core/runtime/signal_safe.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "signal_safe.hpp"
+#include "core/runtime/signal_safe.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "lockstep/core/staging.hpp"
+#include "lockstep/datasets/staging.hpp"
 
 #include <sys/statvfs.h>
 
@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
-#include "file_copy.hpp"
-#include "file_system.hpp"
+#include "core/file_system.hpp"
+#include "datasets/file_copy.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"

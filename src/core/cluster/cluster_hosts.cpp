@@ -2,9 +2,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "lockstep/core/hostlist.hpp"
-#include "scheduler_info.hpp"
-#include "variables.hpp"
+#include "core/cluster/scheduler_info.hpp"
+#include "core/variables.hpp"
+#include "lockstep/core/cluster/hostlist.hpp"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
 

@@ -1,9 +1,9 @@
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 #include <algorithm>
 #include <charconv>
 
-#include "cache_use.hpp"
+#include "datasets/cache_use.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
 

@@ -1,8 +1,8 @@
-#include "lockstep/core/cluster_environment.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 
+#include "core/cluster/scheduler_info.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "scheduler_info.hpp"
-#include "variables.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/core/hostlist.hpp"
+#include "lockstep/core/cluster/hostlist.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "crash_handler.hpp"
+#include "core/runtime/crash_handler.hpp"
 
 #include <cxxabi.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 #include <memory>
 #include <typeinfo>
 
-#include "signal_safe.hpp"
-#include "stack_trace.hpp"
+#include "core/runtime/signal_safe.hpp"
+#include "core/runtime/stack_trace.hpp"
 
 namespace lockstep {
 namespace {

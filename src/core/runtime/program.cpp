@@ -1,4 +1,4 @@
-#include "lockstep/core/program.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 #include <cctype>
 #include <chrono>
@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "crash_handler.hpp"
+#include "core/runtime/crash_handler.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/heartbeat.hpp"
-#include "lockstep/core/stop_signals.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/core/world.hpp"
 
 namespace lockstep {

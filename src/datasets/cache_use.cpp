@@ -1,4 +1,4 @@
-#include "cache_use.hpp"
+#include "datasets/cache_use.hpp"
 
 #include <sys/stat.h>
 
@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "file_system.hpp"
-#include "lockstep/core/cache_folder.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/process_identity.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep {
 namespace {

@@ -2,10 +2,10 @@
 #include <charconv>
 #include <numeric>
 
-#include "lockstep/core/cluster_environment.hpp"
+#include "core/variables.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
+#include "lockstep/core/cluster/hostlist.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/hostlist.hpp"
-#include "variables.hpp"
 
 namespace lockstep {
 namespace {

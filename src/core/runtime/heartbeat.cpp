@@ -1,4 +1,4 @@
-#include "lockstep/core/heartbeat.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,9 +12,9 @@
 #include <ctime>
 #include <exception>
 
-#include "heartbeat_page.hpp"
+#include "core/runtime/heartbeat_page.hpp"
+#include "core/runtime/stack_trace.hpp"
 #include "lockstep/core/environment.hpp"
-#include "stack_trace.hpp"
 
 namespace lockstep {
 namespace {

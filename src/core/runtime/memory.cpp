@@ -1,10 +1,10 @@
-#include "lockstep/core/memory.hpp"
+#include "lockstep/core/runtime/memory.hpp"
 
 #include <malloc.h>
 
 #include <limits>
 
-#include "variables.hpp"
+#include "core/variables.hpp"
 
 namespace lockstep {
 namespace {

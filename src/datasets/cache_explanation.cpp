@@ -2,7 +2,7 @@
 #include <set>
 #include <sstream>
 
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep {
 namespace {

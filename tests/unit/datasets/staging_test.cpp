@@ -1,4 +1,4 @@
-#include "lockstep/core/staging.hpp"
+#include "lockstep/datasets/staging.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,10 +8,10 @@
 
 #include <thread>
 
-#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/prepare.hpp"
+#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/world.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "heartbeat_page.hpp"
+#include "core/runtime/heartbeat_page.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "lockstep/core/prepare.hpp"
+#include "lockstep/datasets/prepare.hpp"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "lockstep/core/cache_folder.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
-#include "host_name.hpp"
+#include "core/cluster/scheduler_info.hpp"
+#include "core/host_name.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "scheduler_info.hpp"
-#include "variables.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "file_copy.hpp"
+#include "datasets/file_copy.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <vector>
 
-#include "file_system.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 

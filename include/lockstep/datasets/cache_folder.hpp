@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/cache_entry.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/lease.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/core/cache_entry.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 
 #include <charconv>
 #include <cstdio>
