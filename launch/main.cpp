@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "agent/agent.hpp"
+#include "agent/dry_run.hpp"
 #include "bench/bench_command.hpp"
 #include "cache/cache_command.hpp"
 #include "checkpoint/checkpoint_command.hpp"
+#include "config/launch_config.hpp"
+#include "config/slurm_config.hpp"
 #include "coordination/open_leader.hpp"
 #include "environment/env_command.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 #include "new/new_command.hpp"
-#include "plan/dry_run.hpp"
-#include "plan/launch_plan.hpp"
-#include "plan/slurm_plan.hpp"
 #include "prepare/prepare_command.hpp"
-#include "process/supervision.hpp"
+#include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"
 #include "slurm/command.hpp"
 #include "stage/stage_command.hpp"
@@ -50,15 +50,15 @@ constexpr const char* kUsage =
     "  --version   Shows the version and ends.\n";
 
 /// The ranks' own code, or 1 for whoever expects what torchrun gives.
-int exit_status(const LaunchPlan& plan, int status) {
+int exit_status(const LaunchConfig& plan, int status) {
   return plan.torchrun_exit_codes && status != 0 ? 1 : status;
 }
 
-int launch(const LaunchPlan& plan, Environment environment) {
+int launch(const LaunchConfig& plan, Environment environment) {
   // Goes last: while it waits for a reader, signals act as on any program.
   Console console(environment);
   // Before the first line, and so before any thread: the guardian is forked by it.
-  Supervision supervision(environment, plan.end_signals, plan.keep_daemons);
+  ProcessSupervisor supervision(environment, plan.end_signals, plan.keep_daemons);
   if (plan.log_level <= LogLevel::warning) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }
@@ -68,7 +68,7 @@ int launch(const LaunchPlan& plan, Environment environment) {
   supervision.mark.add_to(environment);
   try {
     return exit_status(plan, Agent(plan, environment, supervision, *leader, console).run());
-  } catch (const StartError& error) {
+  } catch (const SpawnError& error) {
     console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
     return exit_status(plan, error.exit_code());
   }
@@ -81,10 +81,10 @@ int run(const std::vector<std::string>& words) {
     std::cout << run_option_table().help();
     return 0;
   }
-  LaunchPlan plan = make_plan(parsed, environment);
+  LaunchConfig plan = make_config(parsed, environment);
   complete_from_slurm(parsed, environment, plan);
   if (parsed.options.dry_run) {
-    print_plan(plan, environment, std::cout);
+    print_config(plan, environment, std::cout);
     return 0;
   }
   return launch(plan, environment);

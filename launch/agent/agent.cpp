@@ -10,10 +10,10 @@
 #include "coordination/channel.hpp"
 #include "coordination/rank_messages.hpp"
 #include "core/host_name.hpp"
+#include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/time_text.hpp"
 #include "process/worker_process.hpp"
-#include "report/error_file.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -46,36 +46,36 @@ void fit_into_message(Json& message) {
   while (records.size() > 1 && too_long()) records.erase(records.size() - 1);
 }
 
-NodeInfo this_node(const LaunchPlan& plan) {
+NodeInfo this_node(const LaunchConfig& config) {
   NodeInfo node;
-  node.run_id = plan.run_id;
+  node.run_id = config.run_id;
   node.host = host_name();
   node.pid = getpid();
-  node.node_rank = plan.node_rank;
-  node.min_nodes = plan.min_nodes;
-  node.max_nodes = plan.max_nodes;
-  node.local_world_size = plan.local_world_size;
-  node.role = plan.role;
+  node.node_rank = config.node_rank;
+  node.min_nodes = config.min_nodes;
+  node.max_nodes = config.max_nodes;
+  node.local_world_size = config.local_world_size;
+  node.role = config.role;
   return node;
 }
 
 }  // namespace
 
-Agent::Agent(const LaunchPlan& plan, const Environment& environment, Supervision& supervision,
+Agent::Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
              LeaderLink& leader, Console& console)
-    : plan_(plan),
+    : config_(config),
       environment_(environment),
-      supervision_(supervision),
+      supervisor_(supervisor),
       leader_(leader),
       log_(console.log()),
-      relay_(console),
-      events_(plan, log_) {}
+      forwarder_(console),
+      events_(config, log_) {}
 
 int Agent::run() {
-  const std::string notice = thread_notice(plan_, environment_);
+  const std::string notice = thread_notice(config_, environment_);
   if (!notice.empty()) say(notice);
-  if (!plan_.log_dir.empty()) say("log files are in " + plan_.log_dir);
-  leader_.send(to_message(this_node(plan_)), SignalQueue::Clock::now());
+  if (!config_.log_dir.empty()) say("log files are in " + config_.log_dir);
+  leader_.send(to_message(this_node(config_)), SignalFd::Clock::now());
   while (const auto place = await_round()) run_round(*place);
   await_others();
   events_.finished(end_signal_);
@@ -91,25 +91,25 @@ std::optional<Assignment> Agent::await_round() {
 void Agent::run_round(const Assignment& place) {
   events_.met();
   patience_.reset();
-  attempt_ = attempt_for(place);
-  round_.emplace(plan_, environment_, attempt_, supervision_.signals, supervision_.guardian, relay_, log_,
+  spec_ = spec_for(place);
+  round_.emplace(config_, environment_, spec_, supervisor_.signals, supervisor_.reaper, forwarder_, log_,
                  leader_.judges_standstills());
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
   // The ranks' last words come before whatever is said of their end.
-  relay_.flush();
+  forwarder_.flush();
   held_stop_.reset();
   stacks_first_ = false;
   if (const auto stacks = stacks_.finish()) pass_on_stacks(*stacks);
-  while (round_->end_leftovers()) wait_for_event();
-  relay_.finish();
-  events_.ended(attempt_, round_->workers());
+  while (round_->end_orphans()) wait_for_event();
+  forwarder_.finish();
+  events_.ended(spec_, round_->workers());
   tell_ended();
   round_.reset();
   events_.waiting();
   if (hurry_ && !exit_code_) exit_code_ = 128 + end_signal_;
-  if (end_signal_ != 0) patience_ = SignalQueue::Clock::now() + plan_.shutdown_timeout + kFarewellTime;
+  if (end_signal_ != 0) patience_ = SignalFd::Clock::now() + config_.shutdown_timeout + kFarewellTime;
 }
 
 bool Agent::start_ranks() {
@@ -117,31 +117,31 @@ bool Agent::start_ranks() {
     round_->prepare();
     // The leader's lease does not wait until all of many ranks have started. Signals do: a rank that fails
     // finds all others begun, and so does one that is told to end.
-    while (round_->start_next()) hear_leader(SignalQueue::Clock::now());
-    events_.started(attempt_, round_->workers());
+    while (round_->start_next()) hear_leader(SignalFd::Clock::now());
+    events_.started(spec_, round_->workers());
     return true;
   } catch (const std::exception& error) {
-    if (plan_.max_nodes == 1) throw;
-    const FailureRecord record = round_->not_started(error);
+    if (config_.max_nodes == 1) throw;
+    const ProcessFailure record = round_->not_started(error);
     round_.reset();
-    relay_.finish();
+    forwarder_.finish();
     leader_.send(
-        {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
-        SignalQueue::Clock::now());
+        {{"type", "ended"}, {"round", spec_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
+        SignalFd::Clock::now());
     return false;
   }
 }
 
-Attempt Agent::attempt_for(const Assignment& place) {
-  Attempt attempt;
-  const bool again = attempt_.place.round > 0 && attempt_.place.restart_count == place.restart_count;
-  attempt.place = place;
-  attempt.repeat = again ? attempt_.repeat + 1 : 0;
-  attempt.host = host_name();
-  attempt.master = leader_.master();
-  attempt.folder = plan_.log_dir.empty() ? supervision_.folder.path() : plan_.log_dir;
-  attempt.scratch = supervision_.folder.path();
-  return attempt;
+WorkerSpec Agent::spec_for(const Assignment& place) {
+  WorkerSpec spec;
+  const bool again = spec_.place.round > 0 && spec_.place.restart_count == place.restart_count;
+  spec.place = place;
+  spec.repeat = again ? spec_.repeat + 1 : 0;
+  spec.host = host_name();
+  spec.master = leader_.master();
+  spec.folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir;
+  spec.scratch = supervisor_.folder.path();
+  return spec;
 }
 
 void Agent::await_others() {
@@ -157,10 +157,10 @@ Agent::TimePoint Agent::next_deadline() const {
 void Agent::wait_for_event() {
   const TimePoint next = next_deadline();
   const auto limit = next == TimePoint::max() ? std::nullopt : std::optional(next);
-  const auto event = supervision_.signals.wait(limit, {relay_.descriptor(), leader_.descriptor()});
-  if (event.wakeup == SignalQueue::Wakeup::signal) on_signal(event.signal_number);
-  if (event.wakeup == SignalQueue::Wakeup::input) relay_.pump();
-  const TimePoint now = SignalQueue::Clock::now();
+  const auto event = supervisor_.signals.wait(limit, {forwarder_.descriptor(), leader_.descriptor()});
+  if (event.wakeup == SignalFd::Wakeup::signal) on_signal(event.signal_number);
+  if (event.wakeup == SignalFd::Wakeup::input) forwarder_.pump();
+  const TimePoint now = SignalFd::Clock::now();
   on_deadlines(now);
   hear_leader(now);
 }
@@ -171,9 +171,8 @@ void Agent::hear_leader(TimePoint now) {
 
 void Agent::on_deadlines(TimePoint now) {
   if (round_ && round_->deadline() && now >= *round_->deadline()) {
-    if (round_->on_deadline()) end_standstill(plan_.heartbeat_timeout);
-    if (const auto news = round_->news_of_ranks())
-      leader_.send(still_message(attempt_.place.round, *news), now);
+    if (round_->on_deadline()) end_hang(config_.heartbeat_timeout);
+    if (const auto news = round_->news_of_ranks()) leader_.send(still_message(spec_.place.round, *news), now);
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (!patience_ || now < *patience_) return;
@@ -184,11 +183,11 @@ void Agent::on_deadlines(TimePoint now) {
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) {
     on_child_ended();
-  } else if (supervision_.signals.ends_job(number)) {
+  } else if (supervisor_.signals.ends_job(number)) {
     on_end_signal(number);
   } else if (number == stacks_request()) {
     ask_for_stacks(std::nullopt);
-    leader_.send({{"type", "stacks"}}, SignalQueue::Clock::now());
+    leader_.send({{"type", "stacks"}}, SignalFd::Clock::now());
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -208,17 +207,17 @@ void Agent::on_end_signal(int number) {
   end_signal_ = number;
   if (round_) {
     say(signal_name(number) + " came and was passed on; the ranks have " +
-        seconds_text(plan_.shutdown_timeout) + " to end");
+        seconds_text(config_.shutdown_timeout) + " to end");
     round_->stop(number);
   } else {
-    patience_ = SignalQueue::Clock::now() + kFarewellTime;
+    patience_ = SignalFd::Clock::now() + kFarewellTime;
   }
-  leader_.send({{"type", "leaving"}, {"signal", number}}, SignalQueue::Clock::now());
+  leader_.send({{"type", "leaving"}, {"signal", number}}, SignalFd::Clock::now());
 }
 
 void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
-  const FailureRecord failure = round_->first_failure();
+  const ProcessFailure failure = round_->first_failure();
   tell_failed(failure);
   if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
   stop_after_stacks();  // Those that it has waited for still run.
@@ -231,7 +230,7 @@ void Agent::on_message(const Json& message) {
   } else if (type == "stop") {
     on_stop(message);
   } else if (type == "standstill") {
-    on_standstill(message);
+    on_hang(message);
   } else if (type == "stacks") {
     ask_for_stacks(message.value("for", NodeId{0}));
   } else if (type == "text") {
@@ -251,9 +250,9 @@ void Agent::on_stop(const Json& message) {
     // Start and stop came together: there is nothing to stop yet.
     next_.reset();
     const bool ok = true;
-    return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalQueue::Clock::now());
+    return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalFd::Clock::now());
   }
-  if (!round_ || round != attempt_.place.round) return;
+  if (!round_ || round != spec_.place.round) return;
   if (message.value("stacks", Json()) == true && !stacks_first_ && !round_->is_stopping())
     show_stacks_first();
   if (stacks_first_) {
@@ -272,22 +271,22 @@ void Agent::obey_stop(const Json& message) {
   }
 }
 
-void Agent::on_standstill(const Json& message) {
-  if (!round_ || number_of(message, "round", 0) != attempt_.place.round || !round_->stands_still()) return;
+void Agent::on_hang(const Json& message) {
+  if (!round_ || number_of(message, "round", 0) != spec_.place.round || !round_->stands_still()) return;
   if (message.value("ends", Json()) != true) {
-    log_ << standstill_notice(text_of(message)) << std::flush;
+    log_ << hang_notice(text_of(message)) << std::flush;
     return;
   }
   const int rank = number_of(message, "rank", -1);
   if (round_->has_rank(rank) && round_->blame(rank, text_of(message)))
-    return end_standstill(std::chrono::milliseconds(number_of(message, "limit", 0)));
+    return end_hang(std::chrono::milliseconds(number_of(message, "limit", 0)));
   const auto stuck = message.value("stuck", std::vector<int>());
   const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
   // Whether the job ends is for the others to say; but these ranks are looked at before they are stopped.
   if (stuck.empty() || std::any_of(stuck.begin(), stuck.end(), is_here)) show_stacks_first();
 }
 
-void Agent::end_standstill(std::chrono::milliseconds limit) {
+void Agent::end_hang(std::chrono::milliseconds limit) {
   tell_failed(round_->first_failure());
   say("the job stands still for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
   stop_after_stacks();
@@ -304,7 +303,7 @@ void Agent::show_stacks_first() {
 }
 
 void Agent::ask_for_stacks(std::optional<NodeId> node) {
-  if (round_) stacks_.ask(round_->stack_targets(), environment_, node, SignalQueue::Clock::now());
+  if (round_) stacks_.ask(round_->stack_targets(), environment_, node, SignalFd::Clock::now());
 }
 
 void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
@@ -312,7 +311,7 @@ void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
   const std::string text = "lockstep run: host " + host_name() + ":\n" + stacks.text;
   for (const auto node : stacks.nodes) {
     leader_.send({{"type", "stacks_of"}, {"for", node}, {"text", text.substr(0, kMostStacks)}},
-                 SignalQueue::Clock::now());
+                 SignalFd::Clock::now());
   }
   stacks_first_ = false;
   if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
@@ -331,24 +330,24 @@ void Agent::on_lost(const Json& message) {
   if (round_) round_->stop_at_once();
 }
 
-void Agent::tell_failed(const FailureRecord& failure) {
-  leader_.send({{"type", "failed"}, {"round", attempt_.place.round}, {"record", to_json(failure)}},
-               SignalQueue::Clock::now());
+void Agent::tell_failed(const ProcessFailure& failure) {
+  leader_.send({{"type", "failed"}, {"round", spec_.place.round}, {"record", to_json(failure)}},
+               SignalFd::Clock::now());
 }
 
 void Agent::tell_ended() {
   // Ranks that are gone may be those that others wait for.
   const auto views = round_->views();
   if (round_->succeeded() && !views.empty())
-    leader_.send(still_message(attempt_.place.round, views), SignalQueue::Clock::now());
-  Json message = {{"type", "ended"}, {"round", attempt_.place.round}, {"ok", round_->succeeded()}};
+    leader_.send(still_message(spec_.place.round, views), SignalFd::Clock::now());
+  Json message = {{"type", "ended"}, {"round", spec_.place.round}, {"ok", round_->succeeded()}};
   if (round_->preempted()) message["preempted"] = true;
   if (const auto step = round_->best_step()) message["step"] = *step;
   if (!round_->succeeded()) {
     for (const auto& record : round_->records()) message["records"].push_back(to_json(record));
   }
   fit_into_message(message);
-  leader_.send(message, SignalQueue::Clock::now());
+  leader_.send(message, SignalFd::Clock::now());
 }
 
 void Agent::pass_on_error(const Json& error) {

@@ -4,15 +4,15 @@
 #include <optional>
 #include <string>
 
+#include "agent/event_log.hpp"
 #include "agent/round.hpp"
 #include "agent/stack_requests.hpp"
+#include "config/launch_config.hpp"
 #include "coordination/leader_link.hpp"
 #include "coordination/roster.hpp"
 #include "lockstep/core/environment.hpp"
-#include "output/output_relay.hpp"
-#include "plan/launch_plan.hpp"
-#include "process/supervision.hpp"
-#include "report/event_log.hpp"
+#include "logs/log_forwarder.hpp"
+#include "process/process_supervisor.hpp"
 
 namespace lockstep::launch {
 
@@ -30,15 +30,15 @@ namespace lockstep::launch {
 class Agent {
  public:
   /// All must outlive the agent.
-  Agent(const LaunchPlan& plan, const Environment& environment, Supervision& supervision, LeaderLink& leader,
-        Console& console);
+  Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
+        LeaderLink& leader, Console& console);
 
   /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
-  /// Throws StartError when the program cannot be started in a job of one node; nothing runs then.
+  /// Throws SpawnError when the program cannot be started in a job of one node; nothing runs then.
   int run();
 
  private:
-  using TimePoint = SignalQueue::Clock::time_point;
+  using TimePoint = SignalFd::Clock::time_point;
 
   /// Waits until the leader starts a round; nothing when the job is over instead.
   std::optional<Assignment> await_round();
@@ -46,7 +46,7 @@ class Agent {
   /// False when the ranks cannot be started here, for whatever reason, which the leader is told; a job of one
   /// node throws instead.
   bool start_ranks();
-  Attempt attempt_for(const Assignment& place);
+  WorkerSpec spec_for(const Assignment& place);
   /// The leader's own node stays until all others have gone.
   void await_others();
 
@@ -60,10 +60,10 @@ class Agent {
   void on_message(const Json& message);
   void on_stop(const Json& message);
   void obey_stop(const Json& message);
-  void on_standstill(const Json& message);
+  void on_hang(const Json& message);
   /// A rank of this node has been blamed for a standstill: the job is ended when it is known where its ranks
   /// are.
-  void end_standstill(std::chrono::milliseconds limit);
+  void end_hang(std::chrono::milliseconds limit);
   void stop_after_stacks();
   void show_stacks_first();
   /// `node`: who wants them; nothing: this one.
@@ -71,17 +71,17 @@ class Agent {
   void pass_on_stacks(const StackRequests::Answer& stacks);
   void on_finish(const Json& message);
   void on_lost(const Json& message);
-  void tell_failed(const FailureRecord& failure);
+  void tell_failed(const ProcessFailure& failure);
   void tell_ended();
   void pass_on_error(const Json& error);
   void say(const std::string& text);
 
-  const LaunchPlan& plan_;
+  const LaunchConfig& config_;
   const Environment& environment_;
-  Supervision& supervision_;
+  ProcessSupervisor& supervisor_;
   LeaderLink& leader_;
   std::ostream& log_;
-  OutputRelay relay_;
+  LogForwarder forwarder_;
   EventLog events_;
   std::optional<Round> round_;
   StackRequests stacks_;
@@ -89,7 +89,7 @@ class Agent {
   /// where they are. The word to stop waits meanwhile.
   bool stacks_first_ = false;
   std::optional<Json> held_stop_;
-  Attempt attempt_;
+  WorkerSpec spec_;
   /// The leader's word that was not acted upon yet.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.

@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <ostream>
 
+#include "agent/worker_output.hpp"
+#include "failure/error_file.hpp"
+#include "failure/failure_report.hpp"
+#include "failure/readable_stack.hpp"
 #include "lockstep/core/error.hpp"
-#include "output/worker_output.hpp"
 #include "process/memory_events.hpp"
 #include "process/scoped_binding.hpp"
 #include "process/time_text.hpp"
-#include "report/error_file.hpp"
-#include "report/failure_report.hpp"
-#include "watch/demangle.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -45,33 +45,35 @@ void make_stack_readable(Json& error) {
 
 }  // namespace
 
-Round::Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt,
-             const SignalQueue& signals, const Guardian& guardian, OutputRelay& relay, std::ostream& log,
+Round::Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
+             const SignalFd& signals, const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log,
              bool leader_judges)
-    : plan_(plan),
+    : config_(config),
       environment_(environment),
-      attempt_(std::move(attempt)),
-      leader_judges_(leader_judges && attempt_.place.group_world_size > 1),
-      relay_(relay),
+      spec_(std::move(spec)),
+      leader_judges_(leader_judges && spec_.place.group_world_size > 1),
+      forwarder_(forwarder),
       log_(log),
-      group_(signals, guardian, plan.keep_daemons) {}
+      group_(signals, reaper, config.keep_daemons) {}
 
 void Round::prepare() {
   memory_kills_before_ = out_of_memory_kills();
-  const bool alone = attempt_.place.group_world_size == 1;
-  watch_.emplace(attempt_.scratch, attempt_.place, plan_.local_world_size, alone ? "" : attempt_.host,
-                 JudgeOptions{.timeout = plan_.heartbeat_timeout, .sees_all_ranks = alone}, leader_judges_);
+  const bool alone = spec_.place.group_world_size == 1;
+  monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host,
+                   HangOptions{.timeout = config_.heartbeat_timeout, .sees_all_ranks = alone},
+                   leader_judges_);
 }
 
 bool Round::start_next() {
   const int rank = static_cast<int>(group_.workers().size());
-  if (rank == plan_.local_world_size || stage_ != Stage::running) return false;
-  make_folder(std::filesystem::path(error_file(attempt_, rank)).parent_path());
-  const ScopedBinding bound(plan_.bindings.empty() ? CpuBinding{}
-                                                   : plan_.bindings[static_cast<std::size_t>(rank)]);
-  Environment environment = worker_environment(plan_, attempt_, rank, environment_);
-  watch_->add_to(environment, rank);
-  group_.start(rank, worker_command(plan_, rank), environment, open_output(plan_, attempt_, rank, relay_));
+  if (rank == config_.local_world_size || stage_ != Stage::running) return false;
+  make_folder(std::filesystem::path(error_file(spec_, rank)).parent_path());
+  const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
+                                                     : config_.bindings[static_cast<std::size_t>(rank)]);
+  Environment environment = worker_environment(config_, spec_, rank, environment_);
+  monitor_->add_to(environment, rank);
+  group_.start(rank, worker_command(config_, rank), environment,
+               open_output(config_, spec_, rank, forwarder_));
   return true;
 }
 
@@ -98,58 +100,58 @@ void Round::stop(int signal_number) {
 void Round::begin_stopping() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::stopping;
-  deadline_ = SignalQueue::Clock::now() + plan_.shutdown_timeout;
+  deadline_ = SignalFd::Clock::now() + config_.shutdown_timeout;
 }
 
 void Round::kill() {
-  if (stage_ != Stage::killing) deadline_ = SignalQueue::Clock::now() + kKillTime;
+  if (stage_ != Stage::killing) deadline_ = SignalFd::Clock::now() + kKillTime;
   stage_ = Stage::killing;
   group_.kill();
 }
 
 std::optional<Round::TimePoint> Round::deadline() const {
-  if (!watch_) return deadline_;
-  return deadline_ ? std::min(*deadline_, watch_->next_look()) : watch_->next_look();
+  if (!monitor_) return deadline_;
+  return deadline_ ? std::min(*deadline_, monitor_->next_look()) : monitor_->next_look();
 }
 
 bool Round::on_deadline() {
-  if (!deadline_ || SignalQueue::Clock::now() < *deadline_) return look_at_ranks();
+  if (!deadline_ || SignalFd::Clock::now() < *deadline_) return look_at_ranks();
   on_end_of_patience();
   return false;
 }
 
 bool Round::look_at_ranks() {
-  const auto standstill = watch_->look(group_.workers(), log_);
+  const auto standstill = monitor_->look(group_.workers(), log_);
   if (!standstill) return false;
-  return blame(standstill->stuck.empty() ? attempt_.place.first_rank : standstill->stuck.front(),
+  return blame(standstill->stuck.empty() ? spec_.place.first_rank : standstill->stuck.front(),
                standstill->text);
 }
 
 bool Round::blame(int rank, const std::string& text) {
   if (stage_ != Stage::running || first_failure_) return false;
-  standstill_ = text;
-  first_failure_ = static_cast<std::size_t>(rank - attempt_.place.first_rank);
+  hang_text_ = text;
+  first_failure_ = static_cast<std::size_t>(rank - spec_.place.first_rank);
   return true;
 }
 
 bool Round::has_rank(int rank) const {
-  return rank >= attempt_.place.first_rank &&
-         static_cast<std::size_t>(rank - attempt_.place.first_rank) < group_.workers().size();
+  return rank >= spec_.place.first_rank &&
+         static_cast<std::size_t>(rank - spec_.place.first_rank) < group_.workers().size();
 }
 
 bool Round::stands_still() const {
-  return leader_judges_ && stage_ == Stage::running && !watch_->told_is_outdated(group_.workers());
+  return leader_judges_ && stage_ == Stage::running && !monitor_->told_is_outdated(group_.workers());
 }
 
-std::vector<RankView> Round::views() const {
-  return leader_judges_ ? watch_->views(group_.workers()) : std::vector<RankView>();
+std::vector<RankStatus> Round::views() const {
+  return leader_judges_ ? monitor_->views(group_.workers()) : std::vector<RankStatus>();
 }
 
-std::optional<std::uint64_t> Round::best_step() const { return watch_->best_step(); }
+std::optional<std::uint64_t> Round::best_step() const { return monitor_->best_step(); }
 
 /// The words behind the message of a rank that lost another one.
 std::string Round::departures() const {
-  const std::string text = early_leavers(watch_->views(group_.workers()));
+  const std::string text = early_leavers(monitor_->views(group_.workers()));
   return text.empty() ? "" : "\n" + text;
 }
 
@@ -160,20 +162,20 @@ void Round::on_end_of_patience() {
     log_ << "lockstep run: processes do not end even after SIGKILL; they are left to the system\n"
          << std::flush;
   } else {
-    log_ << "lockstep run: processes still run " + seconds_text(plan_.shutdown_timeout) +
+    log_ << "lockstep run: processes still run " + seconds_text(config_.shutdown_timeout) +
                 " after they were told to stop: they are killed (--shutdown-timeout)\n"
          << std::flush;
     kill();
   }
 }
 
-bool Round::end_leftovers() {
+bool Round::end_orphans() {
   group_.reap();
   if (abandoned_ || !group_.has_children()) return false;
   if (stage_ == Stage::killing) {
     group_.kill();
   } else {
-    group_.terminate_leftovers();
+    group_.terminate_orphans();
   }
   if (stage_ == Stage::running) stop(SIGTERM);
   return true;
@@ -196,28 +198,28 @@ std::int64_t Round::memory_kills() const {
   return kills && memory_kills_before_ ? *kills - *memory_kills_before_ : 0;
 }
 
-FailureRecord Round::record_for(int local_rank) const {
-  FailureRecord result;
-  result.rank = attempt_.place.first_rank + local_rank;
+ProcessFailure Round::record_for(int local_rank) const {
+  ProcessFailure result;
+  result.rank = spec_.place.first_rank + local_rank;
   result.local_rank = local_rank;
-  if (attempt_.place.group_world_size > 1)
-    result.node = "node " + std::to_string(attempt_.place.group_rank) + ", host " + attempt_.host;
-  result.host = attempt_.host;
-  result.program = plan_.program;
+  if (spec_.place.group_world_size > 1)
+    result.node = "node " + std::to_string(spec_.place.group_rank) + ", host " + spec_.host;
+  result.host = spec_.host;
+  result.program = config_.program;
   return result;
 }
 
-FailureRecord Round::not_started(const std::exception& error) const {
-  FailureRecord result = record_for(static_cast<int>(group_.workers().size()));
-  const auto* of_program = dynamic_cast<const StartError*>(&error);
+ProcessFailure Round::not_started(const std::exception& error) const {
+  ProcessFailure result = record_for(static_cast<int>(group_.workers().size()));
+  const auto* of_program = dynamic_cast<const SpawnError*>(&error);
   result.message = error.what();
   result.status = (of_program == nullptr ? 1 : of_program->exit_code()) << 8;
   return result;
 }
 
-FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
-  const std::string file = error_file(attempt_, worker.local_rank);
-  FailureRecord result = record_for(worker.local_rank);
+ProcessFailure Round::record(const Worker& worker, std::int64_t kills) const {
+  const std::string file = error_file(spec_, worker.local_rank);
+  ProcessFailure result = record_for(worker.local_rank);
   result.pid = worker.pid;
   result.status = worker.status;
   result.stopped = worker.stopped;
@@ -225,26 +227,26 @@ FailureRecord Round::record(const Worker& worker, std::int64_t kills) const {
   result.error = error_content(file);
   make_stack_readable(result.error);
   result.message = message_of(result.error);
-  result.error_file = named_error_file(file, !plan_.log_dir.empty());
+  result.error_file = named_error_file(file, !config_.log_dir.empty());
   result.out_of_memory_kills = kills;
   result.peak_memory = worker.peak_memory;
-  if (result.blames_another()) result.message += departures();
-  if (!standstill_.empty() && &worker == &group_.workers()[*first_failure_]) {
-    result.stood_still = true;
-    result.message = standstill_;
+  if (result.is_secondary()) result.message += departures();
+  if (!hang_text_.empty() && &worker == &group_.workers()[*first_failure_]) {
+    result.hung = true;
+    result.message = hang_text_;
   }
-  const LastWords words = last_words(plan_, attempt_, worker.local_rank, relay_);
+  const StderrTail words = stderr_tail(config_, spec_, worker.local_rank, forwarder_);
   result.log_file = words.file;
   result.last_lines = words.lines;
   return result;
 }
 
-FailureRecord Round::first_failure() const {
+ProcessFailure Round::first_failure() const {
   return record(group_.workers()[*first_failure_], memory_kills());
 }
 
-std::vector<FailureRecord> Round::records() const {
-  std::vector<FailureRecord> result;
+std::vector<ProcessFailure> Round::records() const {
+  std::vector<ProcessFailure> result;
   const auto kills = memory_kills();
   for (const auto& worker : group_.workers()) result.push_back(record(worker, kills));
   return result;

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "agent/heartbeat_monitor.hpp"
+#include "agent/worker_spec.hpp"
+#include "config/launch_config.hpp"
+#include "failure/process_failure.hpp"
 #include "lockstep/core/environment.hpp"
-#include "output/output_relay.hpp"
-#include "plan/launch_plan.hpp"
-#include "plan/worker_environment.hpp"
-#include "process/guardian.hpp"
-#include "process/signal_queue.hpp"
+#include "logs/log_forwarder.hpp"
+#include "process/orphan_reaper.hpp"
+#include "process/signal_fd.hpp"
 #include "process/worker_group.hpp"
 #include "process/worker_process.hpp"
-#include "report/failure_record.hpp"
-#include "watch/rank_watch.hpp"
 
 namespace lockstep::launch {
 
@@ -25,16 +25,16 @@ namespace lockstep::launch {
 /// to stop by a signal, and are killed when the shutdown timeout is over.
 class Round {
  public:
-  using TimePoint = SignalQueue::Clock::time_point;
+  using TimePoint = SignalFd::Clock::time_point;
 
   /// The references must outlive the round. `leader_judges`: of ranks that stand still, where there are
   /// several nodes.
-  Round(const LaunchPlan& plan, const Environment& environment, Attempt attempt, const SignalQueue& signals,
-        const Guardian& guardian, OutputRelay& relay, std::ostream& log, bool leader_judges);
+  Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
+        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log, bool leader_judges);
 
   /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk).
   void prepare();
-  /// Starts the next rank; false when there is none, or the ranks are being stopped. Throws StartError when
+  /// Starts the next rank; false when there is none, or the ranks are being stopped. Throws SpawnError when
   /// the program cannot be started, and other exceptions when this host cannot (too many open files); what
   /// was started ends with this object.
   bool start_next();
@@ -56,9 +56,9 @@ class Round {
   bool on_deadline();
   std::optional<TimePoint> deadline() const;
   /// What the leader is to be told of the ranks after `on_deadline`; nothing: no news.
-  std::optional<std::vector<RankView>> news_of_ranks() { return watch_->take_news(); }
+  std::optional<std::vector<RankStatus>> news_of_ranks() { return monitor_->take_news(); }
   /// The ranks as they are now; none where the leader does not want to know.
-  std::vector<RankView> views() const;
+  std::vector<RankStatus> views() const;
   /// The leader says that no rank of the job moves. Whether that is still so, as far as this node sees.
   bool stands_still() const;
   /// Whether the rank, by its number in the world, is one of this node's.
@@ -68,23 +68,23 @@ class Round {
   bool blame(int rank, const std::string& text);
 
   /// The ranks that run, for whoever wants their stacks.
-  std::vector<StackTarget> stack_targets() const { return watch_->stack_targets(group_.workers()); }
+  std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(group_.workers()); }
   /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
   std::optional<std::uint64_t> best_step() const;
 
   bool ranks_run() const { return group_.running() > 0 && !abandoned_; }
   /// Asks what ranks left behind to end; false when nothing is left, or what is left cannot be ended.
-  bool end_leftovers();
+  bool end_orphans();
 
   bool succeeded() const;
   /// Every rank that did not succeed saved its state and ended.
   bool preempted() const;
   /// The record of the rank that failed first. There must be one.
-  FailureRecord first_failure() const;
-  std::vector<FailureRecord> records() const;
+  ProcessFailure first_failure() const;
+  std::vector<ProcessFailure> records() const;
   /// After one of those has thrown: the record of the rank that could not be started.
-  FailureRecord not_started(const std::exception& error) const;
-  const Attempt& attempt() const noexcept { return attempt_; }
+  ProcessFailure not_started(const std::exception& error) const;
+  const WorkerSpec& spec() const noexcept { return spec_; }
   const std::vector<Worker>& workers() const noexcept { return group_.workers(); }
 
  private:
@@ -94,22 +94,22 @@ class Round {
   bool look_at_ranks();
   std::string departures() const;
   void begin_stopping();
-  FailureRecord record_for(int local_rank) const;
-  FailureRecord record(const Worker& worker, std::int64_t memory_kills) const;
+  ProcessFailure record_for(int local_rank) const;
+  ProcessFailure record(const Worker& worker, std::int64_t memory_kills) const;
   std::int64_t memory_kills() const;
 
-  const LaunchPlan& plan_;
+  const LaunchConfig& config_;
   const Environment& environment_;
-  const Attempt attempt_;
+  const WorkerSpec spec_;
   const bool leader_judges_;
-  OutputRelay& relay_;
+  LogForwarder& forwarder_;
   std::ostream& log_;
   WorkerGroup group_;
   Stage stage_ = Stage::running;
   std::optional<TimePoint> deadline_;
-  std::optional<RankWatch> watch_;
+  std::optional<HeartbeatMonitor> monitor_;
   /// Why the round was ended though no rank had failed.
-  std::string standstill_;
+  std::string hang_text_;
   /// The rank that failed first.
   std::optional<std::size_t> first_failure_;
   /// The kernel's count when the round began.

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/stack_dump.hpp"
 #include "lockstep/core/environment.hpp"
-#include "watch/stack_dump.hpp"
 
 namespace lockstep::launch {
 

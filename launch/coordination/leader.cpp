@@ -48,7 +48,7 @@ Leader::Leader(LeaderOptions options, LeaderOutbox& outbox, Time now)
       outbox_(outbox),
       restarts_(options_.max_restarts, options_.restart_backoff),
       round_started_(now),
-      judge_(JudgeOptions()),
+      judge_(HangOptions()),
       next_look_(now),
       gathering_since_(now),
       next_notice_(now + options_.notice_interval) {}
@@ -294,7 +294,7 @@ void Leader::after_preemption(Time now) {
 }
 
 void Leader::after_failure(Time now) {
-  const Verdict verdict = options_.judge(records_);
+  const FailureSummary verdict = options_.judge(records_);
   report(verdict.report);
   const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
   const auto decision = restarts_.after({lived, best_step_});
@@ -306,7 +306,7 @@ void Leader::after_failure(Time now) {
 }
 
 void Leader::after_loss(Time now) {
-  Verdict verdict;
+  FailureSummary verdict;
   if (!records_.empty()) verdict = options_.judge(records_);
   // A rank that died of itself is the cause, even where its node went down after it.
   if (verdict.has_own_cause) return after_failure(now);

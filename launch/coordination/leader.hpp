@@ -10,25 +10,13 @@
 #include "coordination/rank_board.hpp"
 #include "coordination/restart_policy.hpp"
 #include "coordination/roster.hpp"
-#include "watch/standstill_judge.hpp"
+#include "failure/failure_analysis.hpp"
+#include "failure/hang_detector.hpp"
 
 namespace lockstep::launch {
 
-/// What a failed round comes to.
-struct Verdict {
-  /// What every node prints.
-  std::string report;
-  int exit_code = 1;
-  /// Every rank that did not succeed asked for this end itself, after saving its state: no restart follows.
-  bool preempted = false;
-  /// Some rank failed for a reason of its own, not because another one was gone.
-  bool has_own_cause = false;
-  /// The content of the cause's error file; null: it left none.
-  Json error = nullptr;
-};
-
 /// Judges the records of ranks, in the order in which they were told of; the first is the first that failed.
-using Judge = std::function<Verdict(const std::vector<Json>& records)>;
+using Judge = std::function<FailureSummary(const std::vector<Json>& records)>;
 
 /// What the leader is told about the job when it begins.
 struct LeaderOptions {
@@ -118,7 +106,7 @@ class Leader {
   /// Whether no rank of the job moves, as far as nodes tell.
   bool watches() const;
   void look_at_ranks(Time now);
-  int rank_to_blame(const Standstill& standstill, const std::vector<RankView>& views) const;
+  int rank_to_blame(const Hang& standstill, const std::vector<RankStatus>& views) const;
   void ask_for_stacks(Node& asking);
   void pass_on_stacks(const Node& from, const Json& message);
 
@@ -160,7 +148,7 @@ class Leader {
   /// No round begins before it.
   std::optional<Time> pause_end_;
   RankBoard board_;
-  StandstillJudge judge_;
+  HangDetector judge_;
   Time next_look_;
   /// What told the job to end.
   int end_signal_ = 0;

@@ -18,7 +18,7 @@ constexpr std::size_t kMostStacks = 2 << 20;
 
 void Leader::begin_watch(Time now) {
   board_.clear();
-  judge_ = StandstillJudge({.timeout = options_.heartbeat_timeout, .sees_all_ranks = !has_mute_nodes()});
+  judge_ = HangDetector({.timeout = options_.heartbeat_timeout, .sees_all_ranks = !has_mute_nodes()});
   next_look_ = now + kLookInterval;
 }
 
@@ -45,14 +45,14 @@ void Leader::look_at_ranks(Time now) {
 
 /// The rank in whose name the job fails: a stuck one where its node is still there to say so, else one that
 /// waits.
-int Leader::rank_to_blame(const Standstill& standstill, const std::vector<RankView>& views) const {
+int Leader::rank_to_blame(const Hang& standstill, const std::vector<RankStatus>& views) const {
   for (const int rank : standstill.stuck) {
     for (const auto& node : nodes_) {
       if (node.active && !node.ended && board_.has(node.id, rank)) return rank;
     }
   }
   const auto running =
-      std::find_if(views.begin(), views.end(), [](const RankView& view) { return !view.status; });
+      std::find_if(views.begin(), views.end(), [](const RankStatus& view) { return !view.status; });
   return running == views.end() ? -1 : running->rank;
 }
 

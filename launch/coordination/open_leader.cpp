@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "agent/judge.hpp"
 #include "coordination/hosted_leader.hpp"
 #include "coordination/joining_leader.hpp"
 #include "coordination/python_leader.hpp"
 #include "core/host_name.hpp"
+#include "failure/failure_analysis.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/resolve.hpp"
 #include "net/server.hpp"
@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kResolveTime{20};
 
 /// Where the ranks of the node that hosts the leader find the store. Port 0: a free one.
-MasterAddress own_address(const LaunchPlan& plan) {
+MasterAddress own_address(const LaunchConfig& plan) {
   if (plan.backend == Backend::alone) return {plan.master_addr, plan.master_port.value_or(0)};
   // A static job's ranks get what was typed, on all nodes alike.
   const bool typed = plan.backend == Backend::static_;
@@ -40,7 +40,7 @@ bool is_loopback_name(const std::string& host) {
 /// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A
 /// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
 /// others.
-net::FileDescriptor listen_for(const LaunchPlan& plan) {
+net::FileDescriptor listen_for(const LaunchConfig& plan) {
   const std::string& host = plan.backend == Backend::alone ? plan.master_addr : plan.endpoint_host;
   const std::uint16_t port = own_address(plan).port;
   // The others come to the endpoint, this node's ranks to another address of this host.
@@ -70,7 +70,7 @@ bool is_this_host(const std::string& host) {
                      [](const net::Address& a) { return net::is_local(a); });
 }
 
-bool hosts_leader(const LaunchPlan& plan) {
+bool hosts_leader(const LaunchConfig& plan) {
   switch (plan.backend) {
     case Backend::alone:
       return true;
@@ -84,7 +84,7 @@ bool hosts_leader(const LaunchPlan& plan) {
 }
 
 /// How long a silent launcher is waited for: two signs of life at least.
-std::chrono::milliseconds lease_of(const LaunchPlan& plan) {
+std::chrono::milliseconds lease_of(const LaunchConfig& plan) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
   const auto attempts = std::max<std::int64_t>(2, plan.times.keep_alive_max_attempt);
   const auto interval = std::min(plan.times.keep_alive_interval, kLongest);
@@ -92,7 +92,7 @@ std::chrono::milliseconds lease_of(const LaunchPlan& plan) {
                                                std::chrono::seconds(1), kLongest);
 }
 
-LeaderOptions leader_options(const LaunchPlan& plan) {
+LeaderOptions leader_options(const LaunchConfig& plan) {
   LeaderOptions options;
   options.run_id = plan.run_id;
   options.min_nodes = plan.min_nodes;
@@ -104,11 +104,11 @@ LeaderOptions leader_options(const LaunchPlan& plan) {
   options.lease = lease_of(plan);
   options.close_timeout = plan.times.close_timeout;
   options.heartbeat_timeout = plan.heartbeat_timeout;
-  options.judge = judge_records;
+  options.judge = analyze_failures;
   return options;
 }
 
-std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescriptor listener,
+std::unique_ptr<LeaderLink> host_leader(const LaunchConfig& plan, net::FileDescriptor listener,
                                         const JobSecret& secret) {
   net::ServerOptions options;
   options.secret = secret.value();
@@ -121,7 +121,7 @@ std::unique_ptr<LeaderLink> host_leader(const LaunchPlan& plan, net::FileDescrip
   return leader;
 }
 
-PythonLeader::Options python_options(const LaunchPlan& plan) {
+PythonLeader::Options python_options(const LaunchConfig& plan) {
   PythonLeader::Options options;
   options.run_id = plan.run_id;
   options.node_rank = plan.node_rank.value_or(0);
@@ -133,7 +133,7 @@ PythonLeader::Options python_options(const LaunchPlan& plan) {
   return options;
 }
 
-std::unique_ptr<LeaderLink> join_leader(const LaunchPlan& plan, const JobSecret& secret) {
+std::unique_ptr<LeaderLink> join_leader(const LaunchConfig& plan, const JobSecret& secret) {
   JoiningLeader::Options options;
   options.endpoint = {plan.endpoint_host, plan.endpoint_port.value_or(0)};
   options.secret = secret.value();
@@ -151,11 +151,11 @@ std::unique_ptr<LeaderLink> join_leader(const LaunchPlan& plan, const JobSecret&
 
 }  // namespace
 
-JobSecret secret_for(const LaunchPlan& plan, const Environment& environment) {
+JobSecret secret_for(const LaunchConfig& plan, const Environment& environment) {
   return plan.backend == Backend::alone ? JobSecret::made_up() : JobSecret::shared(plan.run_id, environment);
 }
 
-std::unique_ptr<LeaderLink> open_leader(const LaunchPlan& plan, const JobSecret& secret) {
+std::unique_ptr<LeaderLink> open_leader(const LaunchConfig& plan, const JobSecret& secret) {
   if (!hosts_leader(plan)) return join_leader(plan, secret);
   net::FileDescriptor listener;
   try {

@@ -3,10 +3,10 @@
 #include <iosfwd>
 #include <memory>
 
+#include "config/launch_config.hpp"
 #include "coordination/job_secret.hpp"
 #include "coordination/leader_link.hpp"
 #include "lockstep/core/environment.hpp"
-#include "plan/launch_plan.hpp"
 
 namespace lockstep::launch {
 
@@ -19,10 +19,11 @@ namespace lockstep::launch {
 /// is the whole job.
 ///
 /// Throws UsageError and CommunicationError that say what to change: a port in use and by whom, a name that
-/// does not resolve, another job's launcher at the same place. Starts threads: a Supervision must be there.
-std::unique_ptr<LeaderLink> open_leader(const LaunchPlan& plan, const JobSecret& secret);
+/// does not resolve, another job's launcher at the same place. Starts threads: a ProcessSupervisor must be
+/// there.
+std::unique_ptr<LeaderLink> open_leader(const LaunchConfig& plan, const JobSecret& secret);
 
 /// The secret of the plan's job. Throws UsageError.
-JobSecret secret_for(const LaunchPlan& plan, const Environment& environment);
+JobSecret secret_for(const LaunchConfig& plan, const Environment& environment);
 
 }  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "agent/judge.hpp"
+#include "failure/failure_analysis.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/control.hpp"
 #include "net/quiet_thread.hpp"
@@ -110,7 +110,7 @@ void PythonLeader::hear_ended(const Json& message, Time now) {
     changed_.notify_all();
     return;
   }
-  const Verdict verdict = judge_records(message.value("records", std::vector<Json>()));
+  const FailureSummary verdict = analyze_failures(message.value("records", std::vector<Json>()));
   tell({{"type", "report"}, {"text", verdict.report}});
   FailedAttempt attempt{std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_), {}};
   if (message.contains("step")) attempt.step = message["step"].get<std::uint64_t>();

@@ -13,7 +13,7 @@ bool tells(const Node& node) { return node.active && !node.info.mute; }
 
 }  // namespace
 
-void RankBoard::put(NodeId node, std::vector<RankView> views, Time now) {
+void RankBoard::put(NodeId node, std::vector<RankStatus> views, Time now) {
   if (views.empty()) {
     nodes_.erase(node);
   } else {
@@ -27,13 +27,13 @@ bool RankBoard::is_complete(const std::vector<Node>& nodes) const {
   });
 }
 
-std::vector<RankView> RankBoard::views(const std::vector<Node>& nodes, Time now) const {
-  std::vector<RankView> all;
+std::vector<RankStatus> RankBoard::views(const std::vector<Node>& nodes, Time now) const {
+  std::vector<RankStatus> all;
   for (const auto& node : nodes) {
     const auto told = nodes_.find(node.id);
     if (!tells(node) || told == nodes_.end()) continue;
     const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - told->second.when);
-    for (RankView view : told->second.views) {
+    for (RankStatus view : told->second.views) {
       view.still = std::max(view.still + passed - kDelay, std::chrono::milliseconds(0));
       all.push_back(std::move(view));
     }
@@ -44,7 +44,7 @@ std::vector<RankView> RankBoard::views(const std::vector<Node>& nodes, Time now)
 bool RankBoard::has(NodeId node, int rank) const {
   const auto told = nodes_.find(node);
   return told != nodes_.end() && std::any_of(told->second.views.begin(), told->second.views.end(),
-                                             [&](const RankView& view) { return view.rank == rank; });
+                                             [&](const RankStatus& view) { return view.rank == rank; });
 }
 
 }  // namespace lockstep::launch

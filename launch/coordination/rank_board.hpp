@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "coordination/roster.hpp"
-#include "watch/rank_view.hpp"
+#include "failure/rank_status.hpp"
 
 namespace lockstep::launch {
 
@@ -18,19 +18,19 @@ class RankBoard {
   using Time = std::chrono::steady_clock::time_point;
 
   /// No views: the node's ranks move.
-  void put(NodeId node, std::vector<RankView> views, Time now);
+  void put(NodeId node, std::vector<RankStatus> views, Time now);
   void clear() { nodes_.clear(); }
 
   /// Whether every node whose ranks run, and that can tell, has told that they are still.
   bool is_complete(const std::vector<Node>& nodes) const;
   /// The ranks of those nodes.
-  std::vector<RankView> views(const std::vector<Node>& nodes, Time now) const;
+  std::vector<RankStatus> views(const std::vector<Node>& nodes, Time now) const;
   /// Whether it is one of that node's.
   bool has(NodeId node, int rank) const;
 
  private:
   struct Told {
-    std::vector<RankView> views;
+    std::vector<RankStatus> views;
     Time when;
   };
   std::map<NodeId, Told> nodes_;

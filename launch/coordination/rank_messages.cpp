@@ -19,7 +19,7 @@ constexpr std::int64_t kLongestStill = 31LL * 24 * 3600 * 1000;
 }
 
 /// [rank, place, still, status, activity, what, number, step]; without the last four: it never beat.
-Json to_values(const RankView& view) {
+Json to_values(const RankStatus& view) {
   Json values = {view.rank, view.place, view.still.count(), nullptr};
   if (view.status) values[3] = *view.status;
   if (!view.beat) return values;
@@ -52,9 +52,9 @@ HeartbeatRecord read_beat(const Json& values) {
   return beat;
 }
 
-RankView read_view(const Json& values) {
+RankStatus read_view(const Json& values) {
   if (!values.is_array() || (values.size() != 4 && values.size() != 8)) refuse();
-  RankView view;
+  RankStatus view;
   view.rank = static_cast<int>(number_at(values, 0, 0, 1 << 24));
   view.place = text_at(values, 1);
   view.still = std::chrono::milliseconds(number_at(values, 2, 0, kLongestStill));
@@ -65,16 +65,16 @@ RankView read_view(const Json& values) {
 
 }  // namespace
 
-Json still_message(int round, const std::vector<RankView>& views) {
+Json still_message(int round, const std::vector<RankStatus>& views) {
   Json ranks = Json::array();
   for (const auto& view : views) ranks.push_back(to_values(view));
   return {{"type", "still"}, {"round", round}, {"ranks", ranks}};
 }
 
-std::vector<RankView> read_still(const Json& message) {
+std::vector<RankStatus> read_still(const Json& message) {
   const auto ranks = message.find("ranks");
   if (ranks == message.end() || !ranks->is_array() || ranks->size() > kMostRanks) refuse();
-  std::vector<RankView> views;
+  std::vector<RankStatus> views;
   std::transform(ranks->begin(), ranks->end(), std::back_inserter(views), read_view);
   return views;
 }

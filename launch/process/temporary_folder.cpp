@@ -4,10 +4,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {
+
+std::string random_id(int length) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < length; ++i) id += kDigits[random() % 16];
+  return id;
+}
 
 TemporaryFolder::TemporaryFolder(const Environment& environment) {
   std::string parent = find_variable(environment, "TMPDIR").value_or("");

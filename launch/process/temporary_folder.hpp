@@ -6,6 +6,9 @@
 
 namespace lockstep::launch {
 
+/// As many random hexadecimal digits.
+std::string random_id(int length);
+
 /// A folder of this user's own below TMPDIR (else /tmp), removed with all that is in it when the object goes.
 class TemporaryFolder {
  public:

@@ -14,22 +14,27 @@
 
 namespace lockstep::launch {
 
-WorkerGroup::WorkerGroup(const SignalQueue& signals, const Guardian& guardian, bool keep_daemons)
-    : signals_(signals), guardian_(guardian), keep_daemons_(keep_daemons) {
+void WorkerOutput::apply() const noexcept {
+  if (out) dup2(out.get(), STDOUT_FILENO);
+  if (err) dup2(err.get(), STDERR_FILENO);
+}
+
+WorkerGroup::WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bool keep_daemons)
+    : signals_(signals), reaper_(reaper), keep_daemons_(keep_daemons) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
 WorkerGroup::~WorkerGroup() {
   // Reached with running processes only when an exception flies: bounded, so that a process that cannot be
   // killed (stuck in a driver) does not hold the launcher.
-  SignalQueue::Clock::time_point deadline = SignalQueue::Clock::now() + std::chrono::seconds(5);
-  while (has_children() && SignalQueue::Clock::now() < deadline) {
+  SignalFd::Clock::time_point deadline = SignalFd::Clock::now() + std::chrono::seconds(5);
+  while (has_children() && SignalFd::Clock::now() < deadline) {
     kill();
     timespec pause{0, 1'000'000};
     nanosleep(&pause, nullptr);
     reap();
   }
-  for (const auto& worker : workers_) guardian_.release(worker.pid);
+  for (const auto& worker : workers_) reaper_.release(worker.pid);
 }
 
 void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
@@ -41,7 +46,7 @@ void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
     signals_.restore_in_child();
   });
   workers_.push_back(worker);
-  guardian_.watch(worker.pid);
+  reaper_.watch(worker.pid);
 }
 
 void WorkerGroup::signal(int number, bool stopping) {
@@ -77,7 +82,7 @@ std::vector<std::size_t> WorkerGroup::reap() {
     found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
     // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
     // free.
-    if (killpg(pid, 0) != 0) guardian_.release(pid);
+    if (killpg(pid, 0) != 0) reaper_.release(pid);
     ended.push_back(static_cast<std::size_t>(found - workers_.begin()));
   }
   return ended;
@@ -89,15 +94,15 @@ int WorkerGroup::running() const {
 }
 
 bool WorkerGroup::has_children() const {
-  if (keep_daemons_) return running() > 0 || !leftovers().empty();
+  if (keep_daemons_) return running() > 0 || !orphans().empty();
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
-std::vector<pid_t> WorkerGroup::leftovers() const {
+std::vector<pid_t> WorkerGroup::orphans() const {
   std::vector<pid_t> result = child_processes();
   std::erase_if(result, [this](pid_t pid) {
-    return pid == guardian_.pid() || is_running_rank(pid) || (keep_daemons_ && is_daemon(pid));
+    return pid == reaper_.pid() || is_running_rank(pid) || (keep_daemons_ && is_daemon(pid));
   });
   return result;
 }
@@ -114,8 +119,8 @@ bool WorkerGroup::is_daemon(pid_t process) const {
                       [&](const Worker& worker) { return worker.pid == session; });
 }
 
-void WorkerGroup::terminate_leftovers() {
-  for (const pid_t pid : leftovers()) {
+void WorkerGroup::terminate_orphans() {
+  for (const pid_t pid : orphans()) {
     if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
   }
 }
@@ -123,7 +128,7 @@ void WorkerGroup::terminate_leftovers() {
 void WorkerGroup::kill() {
   signal(SIGKILL, true);
   if (!has_children()) return;
-  for (const pid_t pid : leftovers()) ::kill(pid, SIGKILL);
+  for (const pid_t pid : orphans()) ::kill(pid, SIGKILL);
 }
 
 }  // namespace lockstep::launch

@@ -12,9 +12,9 @@
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
-#include "output/worker_output.hpp"
-#include "process/guardian.hpp"
-#include "process/signal_queue.hpp"
+#include "net/file_descriptor.hpp"
+#include "process/orphan_reaper.hpp"
+#include "process/signal_fd.hpp"
 
 namespace lockstep::launch {
 
@@ -39,25 +39,34 @@ struct Worker {
   bool failed() const noexcept { return status && *status != 0 && !stopped && !preempted(); }
 };
 
+/// What a rank's standard output and standard error are to be; empty: the launcher's own.
+struct WorkerOutput {
+  net::FileDescriptor out;
+  net::FileDescriptor err;
+
+  /// In the child, before exec: puts them in place. Async-signal-safe.
+  void apply() const noexcept;
+};
+
 /// The processes of one attempt, and whatever they leave behind. The launcher is made the "subreaper", so
 /// every descendant whose parent is gone becomes its child, and none can hide.
 class WorkerGroup {
  public:
   /// Both must outlive the group. `keep_daemons`: what is in a session that is no rank's belongs to nobody.
-  WorkerGroup(const SignalQueue& signals, const Guardian& guardian, bool keep_daemons);
+  WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bool keep_daemons);
   /// Kills what still runs.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  /// Throws StartError.
+  /// Throws SpawnError.
   void start(int local_rank, const std::vector<std::string>& command, const Environment& environment,
              const WorkerOutput& output);
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
-  /// SIGTERM to every rank that runs, because another has failed: with kTerminateNow, so that those that
-  /// would save their state at a SIGTERM do not try.
+  /// SIGTERM to every rank that runs, because another has failed: with kTerminateNow, so that those that would
+  /// save their state at a SIGTERM do not try.
   void end_after_failure();
 
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
@@ -66,11 +75,11 @@ class WorkerGroup {
   /// Ranks that run.
   int running() const;
   /// Processes that ranks left behind and that still run. Costs a look at every process of the host.
-  std::vector<pid_t> leftovers() const;
+  std::vector<pid_t> orphans() const;
   /// Whether any child is left: without that cost, but where daemons are kept.
   bool has_children() const;
   /// Sends SIGTERM to the leftovers that have not had it yet.
-  void terminate_leftovers();
+  void terminate_orphans();
   /// SIGKILL to everything: ranks, their groups, leftovers.
   void kill();
 
@@ -80,8 +89,8 @@ class WorkerGroup {
   bool is_running_rank(pid_t process) const;
   bool is_daemon(pid_t process) const;
 
-  const SignalQueue& signals_;
-  const Guardian& guardian_;
+  const SignalFd& signals_;
+  const OrphanReaper& reaper_;
   const bool keep_daemons_;
   std::vector<Worker> workers_;
   std::set<pid_t> asked_;

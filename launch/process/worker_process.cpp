@@ -54,7 +54,7 @@ std::optional<int> reported_error(int descriptor) {
   _exit(written < 0 ? 1 : 127);
 }
 
-StartError start_error(const std::string& program, int error) {
+SpawnError start_error(const std::string& program, int error) {
   const std::string head = "cannot start '" + program + "': ";
   if (error == ENOENT && program.find('/') != std::string::npos && access(program.c_str(), F_OK) == 0) {
     return {
@@ -113,7 +113,7 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   const pid_t launcher = getpid();
   const pid_t child = fork();
   if (child < 0) {
-    throw StartError(
+    throw SpawnError(
         "cannot start '" + command.front() + "': fork: " + std::strerror(errno) +
             ". Look at the limits on processes (ulimit -u, pids.max of the job's cgroup) and memory.",
         126);

@@ -12,9 +12,9 @@
 namespace lockstep::launch {
 
 /// The program could not be started. `exit_code()` is a shell's: 127 not found, 126 found and not executable.
-class StartError : public Error {
+class SpawnError : public Error {
  public:
-  StartError(const std::string& text, int exit_code) : Error(text), exit_code_(exit_code) {}
+  SpawnError(const std::string& text, int exit_code) : Error(text), exit_code_(exit_code) {}
 
   int exit_code() const noexcept { return exit_code_; }
 
@@ -25,7 +25,7 @@ class StartError : public Error {
 /// Starts `command` (searched in PATH) with `environment` and the launcher's standard streams, as the leader
 /// of a session and process group of its own, so that it and its children can be signalled together. It is
 /// killed by the kernel when the launcher dies. `in_child` runs between fork and exec: only async-signal-safe
-/// calls. Returns its process id once the program has begun; throws StartError when it has not. *Local*.
+/// calls. Returns its process id once the program has begun; throws SpawnError when it has not. *Local*.
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
                     const std::function<void()>& in_child);
 

@@ -63,7 +63,7 @@ int slurm_command(const std::vector<std::string>& words, std::ostream& out, std:
   } catch (const UsageError& error) {
     err << "lockstep slurm: " << error.what() << '\n';
     return kUsageStatus;
-  } catch (const StartError& error) {
+  } catch (const SpawnError& error) {
     err << "lockstep slurm: " << error.what() << '\n';
     return error.exit_code();
   }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "config/shell_word.hpp"
 #include "lockstep/core/error.hpp"
-#include "plan/shell_word.hpp"
 #include "slurm/templates.hpp"
 
 namespace lockstep::launch {

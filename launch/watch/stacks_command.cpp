@@ -10,8 +10,8 @@
 
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
-#include "process/signal_queue.hpp"
-#include "watch/process_facts.hpp"
+#include "process/process_facts.hpp"
+#include "process/signal_fd.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -76,7 +76,7 @@ class LeaderHarness : public LeaderOutbox {
       const auto own =
           std::find_if(records.begin(), records.end(), [](const Json& r) { return r.value("own", true); });
       const Json& cause = own == records.end() ? records.front() : *own;
-      Verdict verdict;
+      FailureSummary verdict;
       verdict.report = "FAILED: rank " + cause["rank"].dump();
       verdict.exit_code = cause["exit_code"].get<int>();
       verdict.has_own_cause = own != records.end();

@@ -11,18 +11,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-RankView rank_view(int rank, Activity activity, const std::string& what, std::chrono::milliseconds still) {
-  RankView view;
+RankStatus rank_view(int rank, Activity activity, const std::string& what, std::chrono::milliseconds still) {
+  RankStatus view;
   view.rank = rank;
   view.place = "node" + std::to_string(rank) + ", pid 7";
   view.beat = HeartbeatRecord{.activity = activity, .what = what, .number = 0, .step = 5};
   view.still = still;
   return view;
 }
-RankView waits(int rank, std::chrono::milliseconds still = 15s) {
+RankStatus waits(int rank, std::chrono::milliseconds still = 15s) {
   return rank_view(rank, Activity::waiting, "all_reduce", still);
 }
-RankView works(int rank, std::chrono::milliseconds still = 15s) {
+RankStatus works(int rank, std::chrono::milliseconds still = 15s) {
   return rank_view(rank, Activity::working, "forward", still);
 }
 
@@ -39,7 +39,7 @@ struct StillJob : LeaderHarness {
     options.lease = 24h;
     return options;
   }
-  void tell(NodeId node, const std::vector<RankView>& views, int round = 1) {
+  void tell(NodeId node, const std::vector<RankStatus>& views, int round = 1) {
     hear(node, still_message(round, views));
   }
   std::vector<Json> standstills(NodeId node) const { return got(node, "standstill"); }
@@ -110,7 +110,7 @@ TEST(LeaderWatch, EndsTheJobInTheNameOfTheStuckRank) {
 
 TEST(LeaderWatch, RanksOfANodeThatHasEndedAreNamedInTheNameOfOneThatWaits) {
   StillJob job(20s);
-  RankView gone = works(1, 0s);
+  RankStatus gone = works(1, 0s);
   gone.status = 0;
   job.tell(1, {gone});
   job.ended(1, 1, true);
@@ -136,10 +136,10 @@ TEST(LeaderWatch, MessagesWithoutFormAreErrorsOfTheirSender) {
 }
 
 TEST(LeaderWatch, RanksSurviveTheWayThroughAMessage) {
-  RankView view = works(3, 1234ms);
+  RankStatus view = works(3, 1234ms);
   view.beat->number = 77;
   view.status = 256;
-  RankView silent;
+  RankStatus silent;
   silent.rank = 4;
   const auto read = read_still(Json::parse(still_message(1, {view, silent}).dump()));
   ASSERT_EQ(read.size(), 2U);

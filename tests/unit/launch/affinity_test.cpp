@@ -7,10 +7,10 @@
 #include <map>
 #include <optional>
 
+#include "config/binding_config.hpp"
 #include "host_tree.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "plan/binding_plan.hpp"
 #include "process/gpu_nodes.hpp"
 
 namespace lockstep::launch {

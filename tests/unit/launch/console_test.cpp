@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "launcher_process.hpp"
-#include "output/console_writer.hpp"
-#include "output/last_lines.hpp"
-#include "output/line_prefix.hpp"
-#include "output/line_splitter.hpp"
-#include "output/log_file.hpp"
+#include "logs/async_writer.hpp"
+#include "logs/line_prefix.hpp"
+#include "logs/line_splitter.hpp"
+#include "logs/log_file.hpp"
+#include "logs/stderr_tail.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -92,11 +92,11 @@ TEST(LogFile, EndsOnAFullDiskAndSaysSoOnce) {
   EXPECT_TRUE(log.write("text"));
 }
 
-TEST(ConsoleWriter, WritesAllInOrder) {
+TEST(AsyncWriter, WritesAllInOrder) {
   Pipe pipe;
   std::thread writer_thread([&] {
     {
-      ConsoleWriter writer(pipe.ends[1]);
+      AsyncWriter writer(pipe.ends[1]);
       for (int i = 0; i < 1000; ++i) writer.write(std::to_string(i) + "\n");
     }
     pipe.close_end(1);
@@ -107,12 +107,12 @@ TEST(ConsoleWriter, WritesAllInOrder) {
   writer_thread.join();
 }
 
-TEST(ConsoleWriter, DropsLinesWhenNobodyReadsAndSaysHowMany) {
+TEST(AsyncWriter, DropsLinesWhenNobodyReadsAndSaysHowMany) {
   Pipe pipe;
   const std::string line(1023, 'x');
   std::string text;
   {
-    ConsoleWriter writer(pipe.ends[1], 200 * 1024);
+    AsyncWriter writer(pipe.ends[1], 200 * 1024);
     // The pipe takes 64 of them, and the queue 200.
     for (int i = 0; i < 1000; ++i) writer.write(line + "\n");
     writer.write_always("the launcher's own word\n");
@@ -134,22 +134,22 @@ TEST(ConsoleWriter, DropsLinesWhenNobodyReadsAndSaysHowMany) {
   EXPECT_TRUE(text.ends_with("\nthe launcher's own word\n"));
 }
 
-TEST(ConsoleWriter, GoesOnWithoutAReader) {
+TEST(AsyncWriter, GoesOnWithoutAReader) {
   Pipe pipe;
   pipe.close_end(0);
   std::signal(SIGPIPE, SIG_IGN);
-  ConsoleWriter writer(pipe.ends[1]);
+  AsyncWriter writer(pipe.ends[1]);
   for (int i = 0; i < 1000; ++i) writer.write("text\n");
   writer.drain();
 }
 
-TEST(ConsoleWriter, WaitsForANonBlockingTerminal) {
+TEST(AsyncWriter, WaitsForANonBlockingTerminal) {
   Pipe pipe;
   fcntl(pipe.ends[1], F_SETFL, O_NONBLOCK);
   std::string text;
   std::thread reader([&] { text = read_all(pipe.ends[0]); });
   {
-    ConsoleWriter writer(pipe.ends[1]);
+    AsyncWriter writer(pipe.ends[1]);
     for (int i = 0; i < 300; ++i) writer.write(std::string(1023, 'x') + "\n");
   }
   pipe.close_end(1);

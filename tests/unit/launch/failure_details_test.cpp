@@ -5,7 +5,7 @@
 
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "output/last_lines.hpp"
+#include "logs/stderr_tail.hpp"
 #include "process/memory_events.hpp"
 
 namespace lockstep::launch {

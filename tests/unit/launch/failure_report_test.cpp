@@ -3,19 +3,19 @@
 
 #include <csignal>
 
+#include "failure/error_file.hpp"
+#include "failure/failure_report.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "report/error_file.hpp"
-#include "report/failure_report.hpp"
 
 namespace lockstep::launch {
 namespace {
 
 /// Ranks that exited with 1.
-std::vector<FailureRecord> failed_ranks(int count) {
-  std::vector<FailureRecord> records(static_cast<std::size_t>(count));
+std::vector<ProcessFailure> failed_ranks(int count) {
+  std::vector<ProcessFailure> records(static_cast<std::size_t>(count));
   for (int rank = 0; rank < count; ++rank) {
-    FailureRecord& record = records[static_cast<std::size_t>(rank)];
+    ProcessFailure& record = records[static_cast<std::size_t>(rank)];
     record.rank = record.local_rank = rank;
     record.pid = 100 + rank;
     record.program = "prog";
@@ -158,7 +158,7 @@ TEST(FailureReport, BlamesTheRankThatBlamesNobody) {
       << report;
 }
 
-TEST(FailureRecord, TravelsAsJson) {
+TEST(ProcessFailure, TravelsAsJson) {
   auto record = failed_ranks(1).front();
   record.host = "b";
   record.time = 77;
@@ -166,7 +166,7 @@ TEST(FailureRecord, TravelsAsJson) {
   record.message = "\xff not UTF-8";
   record.error = {{"message", "text"}};
   const auto text = to_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const FailureRecord copy = read_failure_record(nlohmann::json::parse(text));
+  const ProcessFailure copy = read_process_failure(nlohmann::json::parse(text));
   EXPECT_EQ(copy.host, "b");
   EXPECT_EQ(copy.time, 77);
   EXPECT_EQ(copy.error_file, "/x");
@@ -178,7 +178,7 @@ TEST(FailureRecord, TravelsAsJson) {
     if (item.key() == "error" || item.key() == "status" || item.key() == "timed_out") continue;
     auto without = whole;
     without[item.key()] = nullptr;
-    EXPECT_THROW(read_failure_record(without), DataError) << item.key();
+    EXPECT_THROW(read_process_failure(without), DataError) << item.key();
   }
 }
 

@@ -11,8 +11,8 @@
 #include <set>
 #include <tuple>
 
+#include "config/devices.hpp"
 #include "net/socket.hpp"
-#include "plan/devices.hpp"
 #include "unit/launch/launcher_process.hpp"
 
 namespace lockstep::launch {

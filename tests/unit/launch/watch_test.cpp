@@ -6,16 +6,16 @@
 #include <filesystem>
 #include <sstream>
 
+#include "agent/heartbeat_monitor.hpp"
+#include "agent/stack_tool.hpp"
+#include "agent/still_report.hpp"
 #include "coordination/restart_policy.hpp"
+#include "failure/hang.hpp"
+#include "failure/hang_detector.hpp"
+#include "failure/readable_stack.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "watch/demangle.hpp"
-#include "watch/process_facts.hpp"
-#include "watch/rank_watch.hpp"
-#include "watch/stack_tool.hpp"
-#include "watch/standstill.hpp"
-#include "watch/standstill_judge.hpp"
-#include "watch/still_report.hpp"
+#include "process/process_facts.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -23,9 +23,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-RankView view(int rank, Activity activity, const std::string& what, std::uint64_t number, int still,
-              std::uint64_t step = 57) {
-  RankView result;
+RankStatus view(int rank, Activity activity, const std::string& what, std::uint64_t number, int still,
+                std::uint64_t step = 57) {
+  RankStatus result;
   result.rank = rank;
   result.place = "node1, pid " + std::to_string(70 + rank);
   result.beat = HeartbeatRecord{.activity = activity, .what = what, .number = number, .step = step};
@@ -33,56 +33,55 @@ RankView view(int rank, Activity activity, const std::string& what, std::uint64_
   return result;
 }
 
-RankView working(int rank, const std::string& what, int still) {
+RankStatus working(int rank, const std::string& what, int still) {
   return view(rank, Activity::working, what, 0, still);
 }
-RankView waiting(int rank, const std::string& what, std::uint64_t number, int still) {
+RankStatus waiting(int rank, const std::string& what, std::uint64_t number, int still) {
   return view(rank, Activity::waiting, what, number, still);
 }
 
-RankView ended(RankView rank, int status) {
+RankStatus ended(RankStatus rank, int status) {
   rank.status = status;
   return rank;
 }
 
-std::string text_of(const std::vector<RankView>& views, int limit = 30) {
-  const auto found = find_standstill(views, seconds(limit));
+std::string text_of(const std::vector<RankStatus>& views, int limit = 30) {
+  const auto found = find_hang(views, seconds(limit));
   return found ? found->text : "";
 }
 
-TEST(Standstill, NamesTheRankThatWorksWhileOthersWait) {
-  const std::vector<RankView> views{waiting(0, "all_reduce", 412, 30), waiting(1, "all_reduce", 412, 31),
-                                    waiting(2, "all_reduce", 412, 30), working(3, "forward", 31)};
+TEST(Hang, NamesTheRankThatWorksWhileOthersWait) {
+  const std::vector<RankStatus> views{waiting(0, "all_reduce", 412, 30), waiting(1, "all_reduce", 412, 31),
+                                      waiting(2, "all_reduce", 412, 30), working(3, "forward", 31)};
   EXPECT_EQ(
       text_of(views),
       "rank 3 (node1, pid 73) has not moved for 31 s: last seen in forward, step 57; ranks 0, 1, 2 wait in "
       "all_reduce #412 for 30 s");
-  EXPECT_EQ(find_standstill(views, seconds(30))->stuck, std::vector<int>{3});
-  EXPECT_TRUE(find_standstill(views, seconds(30))->somebody_waits);
+  EXPECT_EQ(find_hang(views, seconds(30))->stuck, std::vector<int>{3});
+  EXPECT_TRUE(find_hang(views, seconds(30))->somebody_waits);
 }
 
-TEST(Standstill, IsNoneWhereAnybodyMovesOrIsUnknown) {
+TEST(Hang, IsNoneWhereAnybodyMovesOrIsUnknown) {
   EXPECT_EQ(text_of({waiting(0, "barrier", 1, 99), working(1, "forward", 2)}), "");
-  RankView silent;
+  RankStatus silent;
   silent.rank = 1;
   EXPECT_EQ(text_of({waiting(0, "barrier", 1, 99), silent}), "") << "a rank that never beat";
   EXPECT_EQ(text_of({}), "");
   EXPECT_EQ(text_of({ended(waiting(0, "barrier", 1, 99), 0)}), "") << "all have ended";
 }
 
-TEST(Standstill, OfRanksThatAllWorkIsTold) {
-  const auto found =
-      find_standstill({working(0, "evaluation", 40), working(1, "evaluation", 41)}, seconds(30));
+TEST(Hang, OfRanksThatAllWorkIsTold) {
+  const auto found = find_hang({working(0, "evaluation", 40), working(1, "evaluation", 41)}, seconds(30));
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->somebody_waits);
 }
 
-TEST(Standstill, NamesRanksThatLeft) {
+TEST(Hang, NamesRanksThatLeft) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 61, 31), ended(working(1, "forward", 90), 0)}),
             "rank 1 (node1, pid 71) left at step 57 (exit code 0); rank 0 waits in all_reduce #61 for 31 s");
 }
 
-TEST(Standstill, NamesTheOneBehindWhereAllMayWait) {
+TEST(Hang, NamesTheOneBehindWhereAllMayWait) {
   EXPECT_EQ(text_of({view(0, Activity::either, "backward", 0, 40, 8),
                      view(1, Activity::either, "backward", 0, 44, 7)}),
             "rank 1 (node1, pid 71) has not moved for 44 s: last seen in backward, step 7; rank 0 waits in "
@@ -90,7 +89,7 @@ TEST(Standstill, NamesTheOneBehindWhereAllMayWait) {
             "step 8 for 40 s");
 }
 
-TEST(Standstill, NamesTheOneElsewhere) {
+TEST(Hang, NamesTheOneElsewhere) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33),
                      waiting(2, "barrier", 2, 33)}),
             "rank 2 (node1, pid 72) has not moved for 33 s: last seen in barrier #2; ranks 0, 1 wait in "
@@ -98,16 +97,16 @@ TEST(Standstill, NamesTheOneElsewhere) {
             "for 33 s");
 }
 
-TEST(Standstill, BlamesNobodyWhereAllWaitTogether) {
+TEST(Hang, BlamesNobodyWhereAllWaitTogether) {
   const auto found =
-      find_standstill({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33)}, seconds(30));
+      find_hang({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33)}, seconds(30));
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->stuck.empty());
   EXPECT_NE(found->text.find("look at the network"), std::string::npos);
 }
 
-TEST(Standstill, LongListsAreCut) {
-  std::vector<RankView> views{working(0, "forward", 31)};
+TEST(Hang, LongListsAreCut) {
+  std::vector<RankStatus> views{working(0, "forward", 31)};
   for (int rank = 1; rank < 1000; ++rank) views.push_back(waiting(rank, "barrier", 1, 31));
   EXPECT_NE(text_of(views).find("15, 16 and 983 more wait in barrier #1"), std::string::npos)
       << text_of(views);
@@ -121,8 +120,8 @@ TEST(EarlyLeavers, AreNamedWithWhatTheOthersDid) {
   EXPECT_EQ(early_leavers({ended(working(0, "forward", 1), 256), ended(working(1, "x", 1), 0)}), "");
 }
 
-TEST(StandstillJudge, EndsTheJobOnceUnlessSomebodyMoves) {
-  StandstillJudge judge({.timeout = seconds(20)});
+TEST(HangDetector, EndsTheJobOnceUnlessSomebodyMoves) {
+  HangDetector judge({.timeout = seconds(20)});
   const auto look = [&](int still) {
     const auto found = judge.look({waiting(0, "barrier", 1, still), working(1, "forward", still)});
     return !found ? "" : found->ends_job ? "end" : "notice";
@@ -136,21 +135,21 @@ TEST(StandstillJudge, EndsTheJobOnceUnlessSomebodyMoves) {
   EXPECT_STREQ(look(20), "end") << "they had moved";
 }
 
-TEST(StandstillJudge, WhereOtherRanksAreNotSeenActsOnlyOnWhatIsCertain) {
-  StandstillJudge judge({.timeout = seconds(20), .sees_all_ranks = false});
+TEST(HangDetector, WhereOtherRanksAreNotSeenActsOnlyOnWhatIsCertain) {
+  HangDetector judge({.timeout = seconds(20), .sees_all_ranks = false});
   EXPECT_FALSE(judge.look({waiting(0, "barrier", 1, 99), waiting(1, "barrier", 1, 99)}));
   EXPECT_TRUE(judge.look({waiting(0, "barrier", 1, 99), working(1, "forward", 99)}));
 }
 
 /// How many ranks the leader is told of; -1: nothing is told.
-int told(StillReport& report, const std::vector<RankView>& now) {
+int told(StillReport& report, const std::vector<RankStatus>& now) {
   const auto news = report.news(now);
   return news ? static_cast<int>(news->size()) : -1;
 }
 
 TEST(StillReport, TellsWhatIsNewOnce) {
   StillReport report(seconds(15));
-  std::vector<RankView> ranks{waiting(0, "barrier", 1, 14), working(1, "forward", 20)};
+  std::vector<RankStatus> ranks{waiting(0, "barrier", 1, 14), working(1, "forward", 20)};
   EXPECT_EQ(told(report, ranks), -1) << "one has moved lately";
   ranks[0].still = seconds(15);
   EXPECT_EQ(told(report, ranks), 2);
@@ -168,7 +167,7 @@ TEST(StillReport, TellsWhatIsNewOnce) {
 
 TEST(StillReport, NeverOfRanksThatDoNotBeat) {
   StillReport report(seconds(15));
-  RankView silent;
+  RankStatus silent;
   EXPECT_EQ(told(report, {silent, waiting(1, "barrier", 1, 99)}), -1);
 }
 
@@ -331,11 +330,11 @@ Assignment place_with_first_rank(int rank) {
   return place;
 }
 
-TEST(RankWatch, MakesAndRemovesItsFiles) {
+TEST(HeartbeatMonitor, MakesAndRemovesItsFiles) {
   const ScratchFolder folder;
   std::string file;
   {
-    const RankWatch watch(folder.path(), place_with_first_rank(4), 2, "", {});
+    const HeartbeatMonitor watch(folder.path(), place_with_first_rank(4), 2, "", {});
     file = watch.file(1);
     EXPECT_TRUE(std::filesystem::exists(file));
     Worker worker;
@@ -348,22 +347,22 @@ TEST(RankWatch, MakesAndRemovesItsFiles) {
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 
-TEST(RankWatch, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
+TEST(HeartbeatMonitor, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
   const ScratchFolder folder;
-  RankWatch watch(folder.path(), place_with_first_rank(0), 1, "",
-                  {.notice_after = milliseconds(50), .timeout = milliseconds(400)});
+  HeartbeatMonitor watch(folder.path(), place_with_first_rank(0), 1, "",
+                         {.notice_after = milliseconds(50), .timeout = milliseconds(400)});
   Heartbeat heartbeat(watch.file(0));
   const Heartbeat::Waiting wait(heartbeat, "barrier", 3);
   Worker worker;
   worker.pid = getpid();
   std::ostringstream log;
   int ends = 0;
-  const auto start = RankWatch::Clock::now();
+  const auto start = HeartbeatMonitor::Clock::now();
   for (int i = 0; i < 60; ++i) {
     ends += watch.look({worker}, log) ? 1 : 0;
     usleep(10'000);
   }
-  const auto lasted = RankWatch::Clock::now() - start + milliseconds(50);
+  const auto lasted = HeartbeatMonitor::Clock::now() - start + milliseconds(50);
   EXPECT_EQ(ends, 1);
   int notices = 0;
   for (auto at = log.str().find("stands still"); at != std::string::npos;

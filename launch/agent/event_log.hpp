@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/worker_spec.hpp"
+#include "config/launch_config.hpp"
+#include "process/worker_group.hpp"
+
+namespace lockstep::launch {
+
+/// The events of a job on this node, for `--event-log-handler console`: a line of JSON each, with the names
+/// and fields of torchrun's. As there, the ends of ranks are told once, of the last round, and the agent
+/// "succeeds" when it has seen to its ranks to their end, whatever that was. Does nothing where nobody asked.
+/// For one thread.
+class EventLog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Both must outlive it. Times run from here.
+  EventLog(const LaunchConfig& config, std::ostream& out);
+
+  /// The agent begins to wait for a round.
+  void waiting() { waiting_since_ = Clock::now(); }
+  /// The nodes have met, and a round begins.
+  void met() { met_ = Clock::now(); }
+  /// The ranks have numbers and were started.
+  void started(const WorkerSpec& spec, const std::vector<Worker>& workers);
+  /// No rank of the round is left.
+  void ended(const WorkerSpec& spec, const std::vector<Worker>& workers);
+  /// The job is over; `signal_number` ended it, or 0.
+  void finished(int signal_number);
+
+ private:
+  using Ordered = nlohmann::ordered_json;
+  struct WorkerEnd {
+    int local_rank = 0;
+    std::int64_t pid = 0;
+    int status = 0;
+    std::string error;
+  };
+
+  Ordered agent_event(const std::string& state) const;
+  Ordered timed_event(const std::string& state, Clock::duration time) const;
+  Ordered worker_event(const std::string& state, int local_rank, std::int64_t pid) const;
+  void say_end(const WorkerEnd& worker, bool all_succeeded);
+  void say(Ordered event);
+  std::int64_t run_time() const;
+
+  const LaunchConfig& config_;
+  std::ostream& out_;
+  const Clock::time_point begin_ = Clock::now();
+  Clock::time_point waiting_since_ = begin_;
+  Clock::time_point met_ = begin_;
+  Assignment place_;
+  std::string host_;
+  std::vector<WorkerEnd> ends_;
+};
+
+}  // namespace lockstep::launch

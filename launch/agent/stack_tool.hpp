@@ -1,0 +1,40 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+
+namespace lockstep::launch {
+
+/// A debugger that prints the stacks of another process: py-spy for Python, else eu-stack or gdb, whichever
+/// is found in PATH first.
+class StackTool {
+ public:
+  /// The words to run for a process; nothing where no tool is installed. *Local*.
+  static std::optional<std::vector<std::string>> command_for(pid_t process, const std::string& search_path);
+
+  /// Starts the tool with its output in `file`. Throws SpawnError.
+  StackTool(const std::vector<std::string>& command, const Environment& environment, const std::string& file);
+  /// Ends it. Waits for a second where it was not asked to end, and for another one where it has to be
+  /// killed.
+  ~StackTool();
+  StackTool(const StackTool&) = delete;
+  StackTool& operator=(const StackTool&) = delete;
+
+  bool has_ended();
+  /// SIGTERM: a debugger leaves the process that it has stopped.
+  void ask_to_end();
+
+ private:
+  void await_end();
+
+  pid_t pid_ = 0;
+  bool asked_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/launch_config.hpp"
+#include "coordination/leader_link.hpp"
+#include "lockstep/core/environment.hpp"
+
+namespace lockstep::launch {
+
+/// One start of the ranks of this node.
+struct WorkerSpec {
+  /// Round 0: nothing was started yet.
+  Assignment place{.round = 0};
+  /// Counts the starts with the same restart count: 0 is the first.
+  int repeat = 0;
+  MasterAddress master;
+  /// The name of this host.
+  std::string host;
+  /// A private folder for the ranks' error files.
+  std::string folder;
+  /// The launcher's own folder on this host, for heartbeats; never a log folder.
+  std::string scratch;
+};
+
+/// Where a rank writes why it failed (torchrun's JSON): `<folder>/spec_<n>/<local rank>/error.json`, where
+/// n is the restart count, with a dot and a number behind it for each further start with that count.
+std::string error_file(const WorkerSpec& spec, int local_rank);
+
+/// The environment of one rank: `parent` and torchrun's contract over it
+/// (docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"). TORCHELASTIC_USE_AGENT_STORE is
+/// True: the leader's launcher hosts the store. *Local*.
+Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
+                               const Environment& parent);
+
+/// The words to execute for one rank. `${local_rank}` and `$local_rank` in the program's arguments become the
+/// number. Unlike torchrun, `$$` stays two signs: `sh -c 'echo $$'` means what it says.
+std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank);
+
+/// One line for the person who left OMP_NUM_THREADS unset, or an empty text.
+std::string thread_notice(const LaunchConfig& config, const Environment& parent);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,87 @@
+#include "config/binding_config.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "config/devices.hpp"
+#include "lockstep/core/error.hpp"
+#include "process/affinity.hpp"
+#include "process/gpu_nodes.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
+  static const std::map<std::string, BindingMode> kNumaModes{{"node", BindingMode::node},
+                                                             {"socket", BindingMode::socket},
+                                                             {"exclusive", BindingMode::exclusive},
+                                                             {"core-complex", BindingMode::core_complex}};
+  if (options.numa_binding) return kNumaModes.at(*options.numa_binding);
+  if (options.cpu_binding == "none") return BindingMode::none;
+  if (options.cpu_binding == "block") return BindingMode::block;
+  // A single rank has all CPUs anyway, and one with a GPU wants those near it, which --numa-binding finds.
+  return ranks > 1 && gpus == 0 ? BindingMode::block : BindingMode::none;
+}
+
+std::vector<CpuSet> blocks(const RunOptions& options, const Topology& topology, const CpuSet& allowed,
+                           int ranks) {
+  auto result = cpu_blocks(topology, allowed, ranks);
+  if (!result.empty() || options.cpu_binding != "block") return result;
+  throw UsageError("--cpu-binding block: " + std::to_string(ranks) + " ranks, but only " +
+                   std::to_string(allowed.size()) + " CPUs that this job may use (" + cpu_list_text(allowed) +
+                   "). Start fewer ranks, or use --cpu-binding none.");
+}
+
+std::vector<CpuSet> by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed, int ranks,
+                              const std::vector<int>& nodes) {
+  auto result = cpus_by_device(mode, topology, allowed, nodes);
+  if (result.size() < static_cast<std::size_t>(ranks)) {
+    throw UsageError(
+        "--numa-binding: " + std::to_string(ranks) + " ranks, but only " + std::to_string(result.size()) +
+        " GPUs are visible; the rank with number n uses GPU n. Start fewer ranks, or use --cpu-binding "
+        "block.");
+  }
+  result.resize(static_cast<std::size_t>(ranks));
+  return result;
+}
+
+CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
+  const CpuSet nodes = nodes_of(topology, cpus);
+  CpuBinding binding{.cpus = cpus};
+  if (nodes.size() == 1 && topology.nodes.size() > 1) binding.memory_node = *nodes.begin();
+  return binding;
+}
+
+}  // namespace
+
+std::vector<CpuBinding> plan_binding(const RunOptions& options, int ranks, const Environment& environment,
+                                     const std::string& sys, const std::string& proc,
+                                     const std::string& dev) {
+  if (options.numa_binding && options.cpu_binding != "auto") {
+    throw UsageError("--cpu-binding " + options.cpu_binding + " and --numa-binding " + *options.numa_binding +
+                     " contradict each other. Drop one.");
+  }
+  const int gpus = visible_gpus(environment, dev);
+  const BindingMode mode = mode_of(options, ranks, gpus);
+  if (mode == BindingMode::none) return {};
+  const Topology topology = read_topology(sys);
+  const CpuSet allowed = allowed_cpus();
+  std::vector<CpuSet> cpus;
+  if (mode == BindingMode::block) {
+    cpus = blocks(options, topology, allowed, ranks);
+  } else {
+    const auto nodes = gpus > 0 ? gpu_nodes(environment, sys, proc) : nodes_in_turn(topology, allowed, ranks);
+    cpus = by_device(mode, topology, allowed, ranks, nodes);
+  }
+  std::vector<CpuBinding> result;
+  for (const auto& set : cpus) result.push_back(binding_of(topology, set));
+  return result;
+}
+
+std::string binding_text(const CpuBinding& binding) {
+  std::string text = (binding.cpus.size() == 1 ? "CPU " : "CPUs ") + cpu_list_text(binding.cpus);
+  if (binding.memory_node) text += " (memory of NUMA node " + std::to_string(*binding.memory_node) + ")";
+  return text;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/log_level.hpp"
+#include "config/output_config.hpp"
+#include "config/rendezvous_config.hpp"
+#include "config/run_options.hpp"
+#include "lockstep/core/environment.hpp"
+#include "process/scoped_binding.hpp"
+
+namespace lockstep::launch {
+
+/// What is to be started, worked out from the command line: every default is filled in.
+struct LaunchConfig : RendezvousConfig, OutputConfig {
+  /// The words to execute, the interpreter included.
+  std::vector<std::string> command;
+  /// Where the program's own arguments begin in `command`: `${local_rank}` is replaced from here on.
+  std::size_t first_argument = 1;
+  /// How the program is called in messages.
+  std::string program;
+  int local_world_size = 1;
+  std::string role = "default";
+  std::string run_id = "none";
+  std::string master_addr = "127.0.0.1";
+  /// Nothing: a free port, a fresh one for every attempt.
+  std::optional<std::uint16_t> master_port;
+  int max_restarts = 0;
+  std::chrono::milliseconds shutdown_timeout{30'000};
+  /// One for each rank of this node, or none: they are not bound.
+  std::vector<CpuBinding> bindings;
+  /// 0: ranks that make no progress are only named.
+  std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds restart_backoff{1'000};
+  /// The signals that end the job, and how they were written (TORCHELASTIC_SIGNALS_TO_HANDLE).
+  std::vector<int> end_signals;
+  std::string signals_to_handle;
+  /// Every failure gives exit status 1.
+  bool torchrun_exit_codes = false;
+  /// What ranks put into a session of its own outlives them.
+  bool keep_daemons = false;
+  /// Each rank finds LOCAL_RANK=0 and one GPU.
+  bool virtual_local_rank = false;
+  /// Events go to standard error, as lines of JSON.
+  bool events = false;
+  /// The name of the backend as the user knows it, for events.
+  std::string backend_name = "static";
+  LogLevel log_level = LogLevel::warning;
+  /// What the user should know before the ranks start, a line each.
+  std::vector<std::string> notices;
+};
+
+/// Throws UsageError when the options contradict each other or ask for what is not there.
+LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment);
+
+}  // namespace lockstep::launch

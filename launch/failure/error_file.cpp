@@ -1,0 +1,125 @@
+#include "failure/error_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+
+#include "lockstep/core/atomic_file.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Json = nlohmann::json;
+
+/// A file that is longer holds something else.
+constexpr std::size_t kLongestFile = 4 << 20;
+/// Contents are sent to other nodes: what is longer or deeper is cut.
+constexpr std::size_t kLongestContent = 32 * 1024;
+constexpr std::size_t kLongestText = 8 * 1024;
+constexpr int kDeepest = 8;
+
+/// The text of a regular file. Others, as a pipe, might make us wait.
+std::optional<std::string> read_regular(const std::string& path) {
+  const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  std::string text(kLongestFile, '\0');
+  std::size_t length = 0;
+  while (length < text.size()) {
+    const ssize_t count = read(file.get(), text.data() + length, text.size() - length);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    length += static_cast<std::size_t>(count);
+  }
+  text.resize(length);
+  return text;
+}
+
+/// Deep nests are left out while they are read: to copy or to write them would need a deep stack.
+Json parsed(const std::string& text) {
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) { return depth < kDeepest; };
+  Json json = Json::parse(text, shallow, false);
+  const bool in_form = json.is_object() && json.contains("message");
+  return in_form ? json : Json(nullptr);
+}
+
+/// The member, where `json` is an object that has it.
+const Json* member(const Json* json, const char* name) {
+  if (json == nullptr || !json->is_object()) return nullptr;
+  const auto found = json->find(name);
+  return found == json->end() ? nullptr : &*found;
+}
+
+std::string text_in(const Json* json) {
+  if (json == nullptr || !json->is_string()) return "";
+  const auto& text = json->get_ref<const std::string&>();
+  return text.size() <= kLongestText ? text : text.substr(0, kLongestText) + " ...";
+}
+
+Json cut_down(const Json& content) {
+  Json extra = {{"timestamp", std::to_string(time_of(content))}};
+  if (const std::string traceback = traceback_of(content); !traceback.empty())
+    extra["py_callstack"] = traceback;
+  return {{"message", {{"message", message_of(content)}, {"extraInfo", extra}}}};
+}
+
+/// What is wrong with an error file that is there; empty: nothing.
+std::string fault_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return "";
+  if (!S_ISREG(status.st_mode)) return "not read, as it is no regular file";
+  if (static_cast<std::size_t>(status.st_size) > kLongestFile) return "not read, as it is too long";
+  if (status.st_size == 0) return "empty";
+  return parsed(read_regular(path).value_or("")).is_null() ? "broken: no JSON in torchrun's form" : "";
+}
+
+}  // namespace
+
+nlohmann::json error_content(const std::string& path) {
+  const auto text = read_regular(path);
+  if (!text) return nullptr;
+  Json content = parsed(*text);
+  return content.is_null() || text->size() <= kLongestContent ? content : cut_down(content);
+}
+
+std::string named_error_file(const std::string& path, bool kept) {
+  const std::string fault = fault_of(path);
+  if (!fault.empty()) return path + " (" + fault + ")";
+  return kept && access(path.c_str(), F_OK) == 0 ? path : "";
+}
+
+std::string message_of(const nlohmann::json& content) {
+  const Json* message = member(&content, "message");
+  const Json* inner = member(message, "message");
+  return text_in(inner != nullptr ? inner : message);
+}
+
+std::string traceback_of(const nlohmann::json& content) {
+  return text_in(member(member(member(&content, "message"), "extraInfo"), "py_callstack"));
+}
+
+std::int64_t time_of(const nlohmann::json& content) {
+  const Json* time = member(member(member(&content, "message"), "extraInfo"), "timestamp");
+  if (time == nullptr) time = member(&content, "timestamp");
+  if (time != nullptr && time->is_number_integer()) return time->get<std::int64_t>();
+  const std::string text = text_in(time);
+  std::int64_t seconds = 0;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return failure == std::errc() && stop == text.data() + text.size() ? seconds : 0;
+}
+
+void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code) {
+  if (to.empty() || !content.is_object()) return;
+  Json& message = content["message"];
+  // The older form, a text alone, has no place for the code.
+  if (message.is_object()) message["errorCode"] = exit_code;
+  write_atomically(to, content.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,138 @@
+#include "failure/hang.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace lockstep::launch {
+namespace {
+
+using Views = std::vector<const RankStatus*>;
+using std::chrono::milliseconds;
+
+template <class Condition>
+Views those(const Views& views, const Condition& condition) {
+  Views result;
+  std::copy_if(views.begin(), views.end(), std::back_inserter(result),
+               [&](const RankStatus* view) { return condition(*view); });
+  return result;
+}
+
+Views pointers(const std::vector<RankStatus>& views) {
+  Views result;
+  for (const auto& view : views) result.push_back(&view);
+  return result;
+}
+
+bool left(const RankStatus& view) { return view.beat && view.status == 0; }
+bool works(const RankStatus& view) { return view.beat->activity == Activity::working; }
+
+std::string rank_list(const Views& views) {
+  constexpr std::size_t kShown = 16;
+  std::string text = views.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(views.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(views[i]->rank);
+  }
+  return views.size() > kShown ? text + " and " + std::to_string(views.size() - kShown) + " more" : text;
+}
+
+std::string seconds(milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
+
+std::string stuck_text(const RankStatus& view) {
+  const std::string head = "rank " + std::to_string(view.rank) + " (" + view.place + ") ";
+  if (left(view)) return head + "left at step " + std::to_string(view.beat->step) + " (exit code 0)";
+  return head + "has not moved for " + seconds(view.still) + ": last seen in " + view.beat->text();
+}
+
+/// "ranks 0, 1 wait in all_reduce #412 for 30 s": a part for each place.
+std::vector<std::string> waiting_texts(const Views& views) {
+  std::map<std::string, Views> places;
+  for (const auto* view : views) places[view->beat->text()].push_back(view);
+  std::vector<std::string> texts;
+  for (const auto& [place, ranks] : places) {
+    milliseconds shortest = ranks.front()->still;
+    for (const auto* view : ranks) shortest = std::min(shortest, view->still);
+    texts.push_back(rank_list(ranks) + (ranks.size() == 1 ? " waits in " : " wait in ") + place + " for " +
+                    seconds(shortest));
+  }
+  return texts;
+}
+
+/// The ranks of the fewest steps, where steps differ.
+Views behind(const Views& views) {
+  const auto by_step = [](const RankStatus* one, const RankStatus* other) {
+    return one->beat->step < other->beat->step;
+  };
+  const auto [least, most] = std::minmax_element(views.begin(), views.end(), by_step);
+  const auto step = (*least)->beat->step;
+  if (step == (*most)->beat->step) return {};
+  return those(views, [&](const RankStatus& view) { return view.beat->step == step; });
+}
+
+/// The ranks that are not where most are.
+Views elsewhere(const Views& views) {
+  std::map<std::string, int> places;
+  for (const auto* view : views) ++places[view->beat->text()];
+  const auto most = std::max_element(places.begin(), places.end(), [](const auto& one, const auto& other) {
+    return one.second < other.second;
+  });
+  return those(views, [&](const RankStatus& view) { return view.beat->text() != most->first; });
+}
+
+Views blamed(const Views& all, const Views& running) {
+  for (auto found : {those(running, works), those(all, left), behind(running), elsewhere(running)}) {
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text;
+}
+
+}  // namespace
+
+std::optional<Hang> find_hang(const std::vector<RankStatus>& views, milliseconds limit) {
+  const Views all = pointers(views);
+  const Views running = those(all, [](const RankStatus& view) { return !view.status; });
+  const auto stands = [&](const RankStatus* view) { return view->beat && view->still >= limit; };
+  if (running.empty() || !std::all_of(running.begin(), running.end(), stands)) return std::nullopt;
+  const Views stuck = blamed(all, running);
+  const auto is_stuck = [&](const RankStatus& view) {
+    return std::count(stuck.begin(), stuck.end(), &view) > 0;
+  };
+  const Views others = those(running, [&](const RankStatus& view) { return !is_stuck(view); });
+  Hang found;
+  std::vector<std::string> parts;
+  for (const auto* view : stuck) {
+    found.stuck.push_back(view->rank);
+    parts.push_back(stuck_text(*view));
+  }
+  const auto waits = [](const RankStatus* view) { return !works(*view); };
+  found.is_certain = std::any_of(stuck.begin(), stuck.end(),
+                                 [](const RankStatus* view) { return left(*view) || works(*view); });
+  found.somebody_waits = std::any_of(running.begin(), running.end(), waits);
+  for (auto& part : waiting_texts(others)) parts.push_back(std::move(part));
+  found.text = joined(parts);
+  if (stuck.empty()) found.text += "; no rank is behind: look at the network and at the host of rank 0";
+  return found;
+}
+
+std::string early_leavers(const std::vector<RankStatus>& views) {
+  const Views all = pointers(views);
+  const Views gone = those(all, left);
+  const Views waited = those(all, [](const RankStatus& view) {
+    return view.beat && view.status && *view.status != 0 && view.beat->activity != Activity::working;
+  });
+  if (gone.empty() || waited.empty()) return "";
+  std::vector<std::string> parts;
+  for (const auto* view : gone) {
+    parts.push_back("rank " + std::to_string(view->rank) + " left at step " +
+                    std::to_string(view->beat->step) + " (exit code 0)");
+  }
+  return joined(parts) + " while rank " + std::to_string(waited.front()->rank) + " was in " +
+         waited.front()->beat->text();
+}
+
+}  // namespace lockstep::launch

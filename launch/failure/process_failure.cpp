@@ -1,0 +1,92 @@
+#include "failure/process_failure.hpp"
+
+#include <sys/wait.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/program.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLongestText = 16 * 1024;
+
+const Json& field(const Json& json, const char* key, bool right_type(const Json&)) {
+  const auto found = json.find(key);
+  if (found == json.end() || !right_type(*found))
+    throw DataError(std::string("the record of a failed rank has no valid '") + key + "'.");
+  return *found;
+}
+
+std::string text(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_string(); })
+      .get<std::string>()
+      .substr(0, kLongestText);
+}
+
+std::int64_t number(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_number_integer(); }).get<std::int64_t>();
+}
+
+bool flag(const Json& json, const char* key) {
+  return field(json, key, [](const Json& value) { return value.is_boolean(); }).get<bool>();
+}
+
+}  // namespace
+
+bool ProcessFailure::timed_out() const noexcept {
+  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kTimeoutExitCode;
+}
+
+bool ProcessFailure::is_secondary() const {
+  // The words are those of run_program.
+  return message.starts_with("RemoteError: ") || message.starts_with("CommunicationError: ") ||
+         message.starts_with("TimeoutError: ");
+}
+
+Json to_json(const ProcessFailure& record) {
+  Json json = {{"rank", record.rank},
+               {"local_rank", record.local_rank},
+               {"pid", record.pid},
+               {"node", record.node},
+               {"host", record.host},
+               {"time", record.time},
+               {"program", record.program},
+               {"stopped", record.stopped},
+               {"message", record.message},
+               {"error", record.error},
+               {"error_file", record.error_file},
+               {"out_of_memory_kills", record.out_of_memory_kills},
+               {"peak_memory", record.peak_memory},
+               {"stood_still", record.hung},
+               {"timed_out", record.timed_out()},
+               {"log_file", record.log_file},
+               {"last_lines", record.last_lines}};
+  if (record.status) json["status"] = *record.status;
+  return json;
+}
+
+ProcessFailure read_process_failure(const Json& json) {
+  ProcessFailure record;
+  record.rank = static_cast<int>(number(json, "rank"));
+  record.local_rank = static_cast<int>(number(json, "local_rank"));
+  record.pid = static_cast<pid_t>(number(json, "pid"));
+  record.node = text(json, "node");
+  record.host = text(json, "host");
+  record.time = number(json, "time");
+  record.program = text(json, "program");
+  record.stopped = flag(json, "stopped");
+  record.message = text(json, "message");
+  record.error = json.value("error", Json());
+  record.error_file = text(json, "error_file");
+  record.out_of_memory_kills = number(json, "out_of_memory_kills");
+  record.peak_memory = number(json, "peak_memory");
+  record.hung = flag(json, "stood_still");
+  record.log_file = text(json, "log_file");
+  record.last_lines = text(json, "last_lines");
+  if (json.contains("status")) record.status = static_cast<int>(number(json, "status"));
+  return record;
+}
+
+}  // namespace lockstep::launch

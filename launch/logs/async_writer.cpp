@@ -1,0 +1,111 @@
+#include "logs/async_writer.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <string_view>
+
+namespace lockstep::launch {
+namespace {
+
+/// False when nobody reads any more.
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(descriptor, text.data(), text.size());
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    if (count >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return false;
+    // Somebody has made the terminal non-blocking for all who share it.
+    pollfd entry{descriptor, POLLOUT, 0};
+    poll(&entry, 1, -1);
+  }
+  return true;
+}
+
+/// A thread without signals: they are all for the launcher's own.
+template <class Body>
+std::thread quiet_thread(Body body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+AsyncWriter::AsyncWriter(int descriptor, std::size_t most_waiting)
+    : descriptor_(descriptor), most_waiting_(most_waiting) {}
+
+AsyncWriter::~AsyncWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    note_dropped();
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void AsyncWriter::write(std::string lines) {
+  const std::lock_guard lock(mutex_);
+  if (broken_ || lines.empty()) return;
+  if (bytes_ + lines.size() > most_waiting_) {
+    dropped_ += static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
+    return;
+  }
+  note_dropped();
+  push(std::move(lines));
+}
+
+void AsyncWriter::write_always(std::string lines) {
+  const std::lock_guard lock(mutex_);
+  if (broken_ || lines.empty()) return;
+  note_dropped();
+  push(std::move(lines));
+}
+
+void AsyncWriter::note_dropped() {
+  if (dropped_ == 0) return;
+  const std::string count = std::to_string(dropped_);
+  dropped_ = 0;
+  push("lockstep run: " + count +
+       " lines of the ranks were dropped here, as nobody read them fast enough (--log-dir keeps all)\n");
+}
+
+void AsyncWriter::push(std::string lines) {
+  bytes_ += lines.size();
+  waiting_.push_back(std::move(lines));
+  if (!thread_.joinable()) thread_ = quiet_thread([this] { run(); });
+  changed_.notify_all();
+}
+
+void AsyncWriter::drain() {
+  std::unique_lock lock(mutex_);
+  note_dropped();
+  changed_.wait(lock, [this] { return bytes_ == 0; });
+}
+
+void AsyncWriter::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const std::string lines = std::move(waiting_.front());
+    waiting_.pop_front();
+    const bool discard = broken_;
+    lock.unlock();
+    const bool written = discard || write_all(descriptor_, lines);
+    lock.lock();
+    broken_ = broken_ || !written;
+    bytes_ -= lines.size();
+    if (bytes_ == 0) changed_.notify_all();
+  }
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,120 @@
+#include "logs/log_forwarder.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/core/error.hpp"
+#include "process/substitution.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(std::string("cannot relay the output of ranks: ") + what + ": " + std::strerror(errno) + ".");
+}
+
+bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return line.find(text) != std::string_view::npos; });
+}
+
+}  // namespace
+
+std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank) {
+  if (pattern.empty()) return "[" + role + std::to_string(local_rank) + "]: ";
+  return substituted(
+      pattern,
+      {{"role_name", role}, {"rank", std::to_string(rank)}, {"local_rank", std::to_string(local_rank)}});
+}
+
+net::FileDescriptor LogForwarder::open(ForwardedStream to) {
+  if (!poll_) poll_ = net::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (!poll_) fail("epoll_create1");
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
+  Stream stream{net::FileDescriptor(ends[0]), std::move(to)};
+  net::FileDescriptor sink(ends[1]);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  if (stream.to.number == STDERR_FILENO) tails_.erase(stream.to.local_rank);
+  streams_.push_back(std::move(stream));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = &streams_.back();
+  if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, ends[0], &event) != 0) fail("epoll_ctl");
+  return sink;
+}
+
+bool LogForwarder::pass_on(Stream& stream) {
+  std::array<char, 16 * 1024> buffer;
+  const ssize_t count = read(stream.source.get(), buffer.data(), buffer.size());
+  if (count < 0 && errno == EINTR) return true;
+  if (count < 0) return false;
+  if (count == 0) {
+    end_stream(stream);
+    // Closing takes it out of the poll.
+    stream.source.reset();
+    return false;
+  }
+  take_text(stream, {buffer.data(), static_cast<std::size_t>(count)});
+  return true;
+}
+
+void LogForwarder::take_text(Stream& stream, std::string_view text) {
+  if (stream.to.copy) keep(*stream.to.copy, text);
+  if (stream.to.number == STDERR_FILENO) tails_[stream.to.local_rank].add(text);
+  std::string shown;
+  stream.splitter.add(text, [&](std::string_view line) { take_line(stream, line, shown); });
+  console_.stream(stream.to.number).write(std::move(shown));
+}
+
+void LogForwarder::end_stream(Stream& stream) {
+  std::string shown;
+  stream.splitter.finish([&](std::string_view line) { take_line(stream, line, shown); });
+  console_.stream(stream.to.number).write(std::move(shown));
+}
+
+void LogForwarder::take_line(Stream& stream, std::string_view line, std::string& shown) {
+  if (stream.to.shown) shown.append(stream.to.painted_prefix).append(line) += '\n';
+  if (!stream.to.filtered || !holds_any(line, stream.to.filters)) return;
+  keep(*stream.to.filtered, stream.to.prefix + std::string(line) + "\n");
+}
+
+void LogForwarder::keep(LogFile& file, std::string_view text) {
+  if (file.write(text)) return;
+  console_.log() << "lockstep run: the log file " + file.path() +
+                        " ends here, it cannot be written: " + std::strerror(errno) + "\n"
+                 << std::flush;
+}
+
+void LogForwarder::pump() {
+  if (!poll_) return;
+  std::array<epoll_event, 16> events;
+  const int count = epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i)
+    pass_on(*static_cast<Stream*>(events[static_cast<std::size_t>(i)].data.ptr));
+}
+
+void LogForwarder::flush() {
+  for (auto& stream : streams_) {
+    // Bounded: somebody who writes without end does not hold the launcher.
+    for (int i = 0; i < 1000 && stream.source && pass_on(stream); ++i) continue;
+  }
+}
+
+void LogForwarder::finish() {
+  flush();
+  for (auto& stream : streams_) end_stream(stream);
+  streams_.clear();
+}
+
+std::string LogForwarder::last_lines(int local_rank, int count) const {
+  const auto found = tails_.find(local_rank);
+  return found == tails_.end() ? "" : found->second.last_lines(count);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "logs/console.hpp"
+#include "logs/line_splitter.hpp"
+#include "logs/log_file.hpp"
+#include "logs/stderr_tail.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace lockstep::launch {
+
+/// What is done with one stream of a rank that passes through the launcher.
+struct ForwardedStream {
+  int local_rank = 0;
+  /// 1: standard output, 2: standard error.
+  int number = 1;
+  /// Whether its lines go to the console.
+  bool shown = true;
+  /// What stands in front of each line, and the same for a terminal.
+  std::string prefix = {};
+  std::string painted_prefix = {};
+  /// Gets an untouched copy.
+  std::optional<LogFile> copy = {};
+  /// Gets, with the prefix, the lines that hold any of the texts.
+  std::optional<LogFile> filtered = {};
+  std::vector<std::string> filters = {};
+};
+
+/// What stands in front of a rank's lines: `pattern` with ${role_name}, ${rank} and ${local_rank} (or $rank)
+/// replaced, or "[role0]: " when it is empty.
+std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank);
+
+/// Passes on what ranks write, in whole lines with the rank in front, so that lines of several ranks never
+/// mix; and keeps an untouched copy in a file where one is asked for. It never waits for the console. For one
+/// thread.
+class LogForwarder {
+ public:
+  /// The console must outlive the relay.
+  explicit LogForwarder(Console& console) : console_(console) {}
+
+  Console& console() const noexcept { return console_; }
+
+  /// Becomes readable when there is something to pass on; -1 as long as `open` was not called.
+  int descriptor() const noexcept { return poll_.get(); }
+
+  /// A new stream: returns the end for the rank to write to. Throws lockstep::Error.
+  net::FileDescriptor open(ForwardedStream stream);
+
+  /// Passes on a part of what is there, without waiting.
+  void pump();
+
+  /// Passes on all that is there, without waiting.
+  void flush();
+
+  /// Passes on all that is there and ends, also where some process still holds the other end.
+  void finish();
+
+  /// The last lines that the rank wrote to standard error since that was opened, as far as they passed here.
+  std::string last_lines(int local_rank, int count) const;
+
+ private:
+  struct Stream {
+    net::FileDescriptor source;
+    ForwardedStream to;
+    LineSplitter splitter = {};
+  };
+
+  /// False at the end of the stream, or when nothing is there for now.
+  bool pass_on(Stream& stream);
+  void take_text(Stream& stream, std::string_view text);
+  void end_stream(Stream& stream);
+  void keep(LogFile& file, std::string_view text);
+  void take_line(Stream& stream, std::string_view line, std::string& shown);
+
+  Console& console_;
+  net::FileDescriptor poll_;
+  std::list<Stream> streams_;
+  /// The ends of standard error, by local rank.
+  std::map<int, Tail> tails_;
+};
+
+}  // namespace lockstep::launch
