@@ -36,7 +36,7 @@ class Opening {
     ForwardedStream stream;
     stream.local_rank = local_rank_;
     stream.number = number;
-    stream.shown = sink == Sink::forwarder;
+    stream.shown = sink == Sink::forward;
     stream.prefix =
         line_prefix(config_.line_prefix, config_.role, spec_.place.first_rank + local_rank_, local_rank_);
     stream.painted_prefix = forwarder_.console().painted(stream.prefix, local_rank_, number);

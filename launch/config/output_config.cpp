@@ -72,7 +72,7 @@ std::vector<bool> shown_ranks(const std::string& text, int ranks) {
 }
 
 Sink sink_of(bool redirected, bool teed, bool shown, bool logged) {
-  if (teed && shown) return Sink::forwarder;
+  if (teed && shown) return Sink::forward;
   if (redirected || (teed && logged)) return Sink::file;
   return shown ? Sink::console : Sink::nothing;
 }

@@ -18,7 +18,7 @@ enum class Sink {
   /// Nowhere.
   nothing,
   /// The console, line by line with the rank in front, and a file where there is a log folder.
-  forwarder,
+  forward,
 };
 
 /// Standard output and standard error of one rank.

@@ -53,7 +53,7 @@ TEST(LaunchConfig, WithoutUseEnvTheLocalRankIsAnArgument) {
 }
 
 TEST(LaunchConfig, OwnFlagsMakeNoPrefixAmbiguous) {
-  EXPECT_EQ(plan({"--log-d=x", "--red=1", "--te=1", "--ro=a", "p"}).outputs.front().out, Sink::relay);
+  EXPECT_EQ(plan({"--log-d=x", "--red=1", "--te=1", "--ro=a", "p"}).outputs.front().out, Sink::forward);
   EXPECT_NE(refusal({"--torchrun-exit", "p"}).find("unknown flag"), std::string::npos);
 }
 
