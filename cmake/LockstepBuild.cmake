@@ -9,7 +9,7 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(LOCKSTEP_CCACHE ccache NO_CACHE)
-if(LOCKSTEP_CCACHE)
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The two settings let ccache serve files that use the precompiled header.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${LOCKSTEP_CCACHE}")
@@ -33,23 +33,29 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
-# lockstep_uses_libtorch(target): its sources share the precompiled header, and those of one folder are compiled six at a
-# time, because most of a LibTorch file's time goes into what all of them include. Call it after the last source is added.
-function(lockstep_uses_libtorch target)
-  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+# lockstep_unity(target size): compiles the sources of one folder `size` at a time, because most of a file's time goes
+# into the headers that all of them include. Call it after the last source is added.
+function(lockstep_unity target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources EXCLUDE REGEX "^\\$<")
   foreach(source IN LISTS sources)
     get_filename_component(folder "${source}" DIRECTORY)
     string(MAKE_C_IDENTIFIER "${target}_${folder}" group)
-    math(EXPR part "0${count_${group}} / 6")
+    math(EXPR part "0${count_${group}} / ${size}")
     math(EXPR count_${group} "0${count_${group}} + 1")
     set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}_${part}")
   endforeach()
 endfunction()
 
-# lockstep_program(name SOURCES a.cpp ... [LIBRARIES x ...]): a program in build/bin, installed, that uses the library.
+# lockstep_uses_libtorch(target): its sources include LibTorch, and share one precompiled header.
+function(lockstep_uses_libtorch target)
+  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  lockstep_unity(${target} 12)
+endfunction()
+
+# lockstep_program(name SOURCES a.cpp ... [LIBRARIES x ...]): a program in build/bin, installed, that uses liblockstep and
+# the LIBRARIES.
 function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 set(LOCKSTEP_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
-install(TARGETS lockstep EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS lockstep lockstep_datasets lockstep_models lockstep_all EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${LOCKSTEP_PACKAGE_DIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.hpp")

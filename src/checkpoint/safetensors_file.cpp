@@ -5,16 +5,16 @@
 namespace lockstep::safetensors {
 namespace {
 
-constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kHeaderLengthBytes = 8;
 
 }  // namespace
 
 Header read_header(InputFile& file, const std::string& name) {
-  std::string first(std::min<std::uint64_t>(kLengthBytes, file.size()), '\0');
+  std::string first(std::min<std::uint64_t>(kHeaderLengthBytes, file.size()), '\0');
   file.read(first.data(), first.size());
   std::string json(checked_header_length(first, file.size(), name), '\0');
   file.read(json.data(), json.size());
-  return parse_header(json, file.size() - kLengthBytes - json.size(), name);
+  return parse_header(json, file.size() - kHeaderLengthBytes - json.size(), name);
 }
 
 File::File(const std::filesystem::path& path)

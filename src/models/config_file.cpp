@@ -1,6 +1,6 @@
 #include "config_file.hpp"
 
-#include "data/readers/json_file.hpp"
+#include "core/json_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
 
@@ -14,7 +14,7 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
 }  // namespace
 
 ConfigFile::ConfigFile(const std::filesystem::path& path)
-    : file_(file_in(path).string()), json_(readers::read_json_document(file_)) {
+    : file_(file_in(path).string()), json_(read_json_document(file_)) {
   if (!json_.is_object()) throw DataError(file_ + " is no model configuration: expected a JSON object");
 }
 

@@ -1,5 +1,7 @@
 #include <filesystem>
+#include <cstdio>
 #include <fstream>
+#include <vector>
 
 #include "job.hpp"
 
@@ -104,6 +106,48 @@ TEST(Examples, TextClassificationLoop) {
   EXPECT_TRUE(
       contains_all(out, {"epoch 5 accuracy 1\n", "trained on 540 reviews with ", "accuracy on 60: 1\n"}));
   EXPECT_TRUE(fs::exists(folder.file("out/model.safetensors")));
+}
+
+/// An example that writes into the folder in which it is started.
+std::string output_in(const ScratchFolder& folder, const std::string& name, int ranks) {
+  return output_of({"/bin/sh", "-c", "cd '" + folder.path() + "' && exec '" + example(name) + "'"}, ranks);
+}
+
+TEST(Examples, Ddp) {
+  for (const int ranks : {1, 2}) {
+    const ScratchFolder folder;
+    const auto out = output_in(folder, "ddp", ranks);
+    std::vector<double> losses;
+    for (const auto& line : lines_of(out)) {
+      int epoch = 0;
+      double loss = 0;
+      ASSERT_EQ(std::sscanf(line.c_str(), "epoch %d: loss %lf", &epoch, &loss), 2) << out;
+      losses.push_back(loss);
+      EXPECT_EQ(epoch, static_cast<int>(losses.size())) << "rank 0 alone prints";
+    }
+    ASSERT_EQ(losses.size(), 3U) << out;
+    EXPECT_LT(losses[2], losses[0] / 2);
+    const auto weights = read_file(folder.file("ddp.safetensors"));
+    EXPECT_TRUE(contains_all(weights, {"\"0.weight\"", "\"0.bias\"", "\"2.weight\"", "\"2.bias\""}));
+  }
+}
+
+TEST(Examples, AccelerateGoesOnWithTheSameBits) {
+  const ScratchFolder folder;
+  const auto lines = lines_of(output_in(folder, "accelerate", 2));
+  ASSERT_EQ(lines.size(), 3U);
+  int right = 0;
+  ASSERT_EQ(std::sscanf(lines[2].c_str(), "epoch 3: %d of 1000 right", &right), 1) << lines[2];
+  EXPECT_GT(right, 950);
+  const auto weights = read_file(folder.file("accelerate_run/model/model.safetensors"));
+  ASSERT_FALSE(weights.empty());
+
+  fs::remove_all(folder.file("accelerate_run/checkpoint-3"));
+  fs::remove_all(folder.file("accelerate_run/model"));
+  const auto resumed = lines_of(output_in(folder, "accelerate", 2));
+  ASSERT_EQ(resumed.size(), 1U) << "two of three epochs were done";
+  EXPECT_EQ(resumed[0], lines[2]);
+  EXPECT_TRUE(read_file(folder.file("accelerate_run/model/model.safetensors")) == weights);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #include "lockstep/data/dataset_dict.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
-#include "data/readers/json_file.hpp"
+#include "core/json_file.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -21,7 +22,7 @@ bool is_split_name(const std::string& name) {
 
 std::vector<std::string> split_names(const std::filesystem::path& folder) {
   const auto path = folder / "dataset_dict.json";
-  const auto json = readers::read_json_document(path);
+  const auto json = read_json_document(path);
   std::vector<std::string> names;
   const bool listed = json.is_object() && json.contains("splits") && json["splits"].is_array();
   if (!listed) throw DataError("'" + path.string() + "' has no list of splits.");

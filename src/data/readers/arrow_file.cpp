@@ -3,9 +3,9 @@
 #include "data/arrow/mapped_file.hpp"
 #include "data/arrow/stream_reader.hpp"
 #include "data/dataset/state.hpp"
-#include "data/table/json_tree.hpp"
+#include "core/json_tree.hpp"
 #include "data/table/origin.hpp"
-#include "json_file.hpp"
+#include "core/json_file.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::readers {

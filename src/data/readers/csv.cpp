@@ -3,7 +3,7 @@
 #include "csv_parser.hpp"
 #include "data/arrow/mapped_file.hpp"
 #include "data/table/convert.hpp"
-#include "data/table/utf8_check.hpp"
+#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "readers.hpp"

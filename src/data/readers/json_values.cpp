@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "data/table/utf8_check.hpp"
+#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::readers {

@@ -1,5 +1,5 @@
 #include "data/arrow/mapped_file.hpp"
-#include "data/table/utf8_check.hpp"
+#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "readers.hpp"

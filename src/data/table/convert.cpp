@@ -7,7 +7,7 @@
 #include "json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
-#include "utf8_check.hpp"
+#include "core/utf8_check.hpp"
 
 namespace lockstep::table {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "utf8_check.hpp"
+#include "core/utf8_check.hpp"
 
 namespace lockstep::json_text {
 namespace {

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/dataset/state.hpp"
-#include "data/readers/json_file.hpp"
+#include "core/json_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "lockstep/data/text_files.hpp"
@@ -102,7 +102,7 @@ void add_article(Questions& questions, const Place& article) {
 }  // namespace
 
 ArrowDataset load_squad(const std::filesystem::path& path) {
-  const Json document = readers::read_json_document(path);
+  const Json document = read_json_document(path);
   Questions questions;
   try {
     for (const auto& article : Place(document, "")["data"].elements()) add_article(questions, article);

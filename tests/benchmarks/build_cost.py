@@ -1,0 +1,70 @@
+"""What a build from nothing costs, without a compiler cache: build_cost.py [--target demo] [--source CHECKOUT]
+
+Configures a build folder of its own, builds the target, and prints the wall time, the CPU seconds of all compilers, and
+the files that cost most. CPU seconds are what can be compared: beside other work the wall time says little. --source
+names another checkout, so that two states of the tree are measured on one machine. --limit S fails when one file costs
+more than S CPU seconds.
+"""
+import argparse
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LOG = "LOCKSTEP_BUILD_COST_LOG"
+
+
+def compile_one(command):
+    """Runs one compiler, as CMake's compiler launcher, and notes what it cost."""
+    status = subprocess.run(command).returncode
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    output = command[command.index("-o") + 1] if "-o" in command else "?"
+    with open(os.environ[LOG], "a") as log:  # One short line: appended whole.
+        log.write(f"{usage.ru_utime + usage.ru_stime:.2f} {usage.ru_maxrss} {output}\n")
+    return status
+
+
+def build(source, folder, target, jobs):
+    log = folder / "costs.txt"
+    environment = dict(os.environ, **{LOG: str(log)}, CCACHE_DISABLE="1")
+    launcher = f"{sys.executable};{pathlib.Path(__file__).resolve()};--compile"
+    subprocess.run(["cmake", "--preset", "tests" if target != "demo" else "default", "-B", folder / "build",
+                    f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}"],
+                   cwd=source, env=environment, check=True, stdout=subprocess.DEVNULL)
+    start = time.monotonic()
+    subprocess.run(["cmake", "--build", folder / "build", "--target", target, "-j", str(jobs)], env=environment,
+                   check=True)
+    rows = [line.split(" ", 2) for line in log.read_text().splitlines()]
+    return time.monotonic() - start, [(float(cpu), int(memory), name) for cpu, memory, name in rows]
+
+
+def short(name):
+    return name.replace("CMakeFiles/", "").removesuffix(".o")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--target", default="demo", help="what to build: demo, or all")
+    parser.add_argument("--source", type=pathlib.Path, default=ROOT, help="the checkout to build")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--limit", type=float, help="fail when one file costs more CPU seconds than this")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="lockstep-build-") as folder:
+        wall, files = build(arguments.source.resolve(), pathlib.Path(folder), arguments.target, arguments.jobs)
+    files.sort(reverse=True)
+    print(f"{arguments.target}: {sum(cpu for cpu, _, _ in files):.0f} CPU s in {len(files)} compilers, "
+          f"{wall:.0f} s of wall time with {arguments.jobs} jobs")
+    for cpu, memory, name in files[:20]:
+        print(f"{cpu:7.1f} CPU s {memory // 1024:6d} MiB  {short(name)}")
+    if arguments.limit and files[0][0] > arguments.limit:
+        sys.exit(f"{short(files[0][2])} costs more than {arguments.limit:g} CPU s")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--compile"]:
+        sys.exit(compile_one(sys.argv[2:]))
+    main()
