@@ -11,7 +11,6 @@
 #include "checkpoint/checkpoint_command.hpp"
 #include "config/launch_config.hpp"
 #include "config/slurm_config.hpp"
-#include "coordination/open_leader.hpp"
 #include "environment/env_command.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
@@ -19,6 +18,7 @@
 #include "prepare/prepare_command.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"
+#include "rendezvous/open_coordinator.hpp"
 #include "slurm/command.hpp"
 #include "stage/stage_command.hpp"
 #include "trace/trace_command.hpp"
@@ -63,11 +63,11 @@ int launch(const LaunchConfig& plan, Environment environment) {
     for (const auto& notice : plan.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
   }
   const JobSecret secret = secret_for(plan, environment);
-  const auto leader = open_leader(plan, secret);
+  const auto coordinator = open_coordinator(plan, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
   supervision.mark.add_to(environment);
   try {
-    return exit_status(plan, Agent(plan, environment, supervision, *leader, console).run());
+    return exit_status(plan, Agent(plan, environment, supervision, *coordinator, console).run());
   } catch (const SpawnError& error) {
     console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
     return exit_status(plan, error.exit_code());

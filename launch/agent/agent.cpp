@@ -7,19 +7,20 @@
 #include <ostream>
 #include <utility>
 
-#include "coordination/channel.hpp"
-#include "coordination/rank_messages.hpp"
 #include "core/host_name.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/time_text.hpp"
 #include "process/worker_process.hpp"
+#include "rendezvous/message_connection.hpp"
+#include "rendezvous/rank_messages.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-/// How long a node that was told to end, and has ended its ranks, waits for the leader's farewell.
-constexpr std::chrono::seconds kFarewellTime{5};
+/// How long a node that was told to end, and has ended its ranks, waits for the coordinator's answer to its
+/// end.
+constexpr std::chrono::seconds kFinishAckTime{5};
 /// What other nodes get of the stacks of this one, in bytes.
 constexpr std::size_t kMostStacks = 256 << 10;
 
@@ -36,7 +37,7 @@ int number_of(const Json& message, const char* key, int otherwise) {
 /// Takes from the records of many ranks what makes them too long for a message: their details first, those of
 /// the last ranks first, and then whole records. The first is of the rank that failed first.
 void fit_into_message(Json& message) {
-  const auto too_long = [&] { return message.dump().size() > Channel::kLongestMessage / 2; };
+  const auto too_long = [&] { return message.dump().size() > MessageConnection::kLongestMessage / 2; };
   if (!message.contains("records")) return;
   Json& records = message["records"];
   for (auto record = records.rbegin(); record != records.rend() && too_long(); ++record) {
@@ -62,11 +63,11 @@ NodeInfo this_node(const LaunchConfig& config) {
 }  // namespace
 
 Agent::Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
-             LeaderLink& leader, Console& console)
+             CoordinatorClient& coordinator, Console& console)
     : config_(config),
       environment_(environment),
       supervisor_(supervisor),
-      leader_(leader),
+      coordinator_(coordinator),
       log_(console.log()),
       forwarder_(console),
       events_(config, log_) {}
@@ -75,7 +76,7 @@ int Agent::run() {
   const std::string notice = thread_notice(config_, environment_);
   if (!notice.empty()) say(notice);
   if (!config_.log_dir.empty()) say("log files are in " + config_.log_dir);
-  leader_.send(to_message(this_node(config_)), SignalFd::Clock::now());
+  coordinator_.send(to_message(this_node(config_)), SignalFd::Clock::now());
   while (const auto place = await_round()) run_round(*place);
   await_others();
   events_.finished(end_signal_);
@@ -90,10 +91,10 @@ std::optional<Assignment> Agent::await_round() {
 
 void Agent::run_round(const Assignment& place) {
   events_.met();
-  patience_.reset();
+  shutdown_deadline_.reset();
   spec_ = spec_for(place);
   round_.emplace(config_, environment_, spec_, supervisor_.signals, supervisor_.reaper, forwarder_, log_,
-                 leader_.judges_standstills());
+                 coordinator_.judges_standstills());
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
@@ -108,16 +109,17 @@ void Agent::run_round(const Assignment& place) {
   tell_ended();
   round_.reset();
   events_.waiting();
-  if (hurry_ && !exit_code_) exit_code_ = 128 + end_signal_;
-  if (end_signal_ != 0) patience_ = SignalFd::Clock::now() + config_.shutdown_timeout + kFarewellTime;
+  if (force_kill_ && !exit_code_) exit_code_ = 128 + end_signal_;
+  if (end_signal_ != 0)
+    shutdown_deadline_ = SignalFd::Clock::now() + config_.shutdown_timeout + kFinishAckTime;
 }
 
 bool Agent::start_ranks() {
   try {
     round_->prepare();
-    // The leader's lease does not wait until all of many ranks have started. Signals do: a rank that fails
-    // finds all others begun, and so does one that is told to end.
-    while (round_->start_next()) hear_leader(SignalFd::Clock::now());
+    // The coordinator's lease does not wait until all of many ranks have started. Signals do: a rank that
+    // fails finds all others begun, and so does one that is told to end.
+    while (round_->start_next()) hear_coordinator(SignalFd::Clock::now());
     events_.started(spec_, round_->workers());
     return true;
   } catch (const std::exception& error) {
@@ -125,7 +127,7 @@ bool Agent::start_ranks() {
     const ProcessFailure record = round_->not_started(error);
     round_.reset();
     forwarder_.finish();
-    leader_.send(
+    coordinator_.send(
         {{"type", "ended"}, {"round", spec_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
         SignalFd::Clock::now());
     return false;
@@ -138,45 +140,46 @@ WorkerSpec Agent::spec_for(const Assignment& place) {
   spec.place = place;
   spec.repeat = again ? spec_.repeat + 1 : 0;
   spec.host = host_name();
-  spec.master = leader_.master();
+  spec.master = coordinator_.master();
   spec.folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir;
   spec.scratch = supervisor_.folder.path();
   return spec;
 }
 
 void Agent::await_others() {
-  while (leader_.hosts_leader() && !leader_.finished() && !hurry_) wait_for_event();
+  while (coordinator_.hosts_coordinator() && !coordinator_.finished() && !force_kill_) wait_for_event();
 }
 
 Agent::TimePoint Agent::next_deadline() const {
-  TimePoint next = std::min(leader_.deadline(), stacks_.deadline());
+  TimePoint next = std::min(coordinator_.deadline(), stacks_.deadline());
   if (round_ && round_->deadline()) next = std::min(next, *round_->deadline());
-  return patience_ ? std::min(next, *patience_) : next;
+  return shutdown_deadline_ ? std::min(next, *shutdown_deadline_) : next;
 }
 
 void Agent::wait_for_event() {
   const TimePoint next = next_deadline();
   const auto limit = next == TimePoint::max() ? std::nullopt : std::optional(next);
-  const auto event = supervisor_.signals.wait(limit, {forwarder_.descriptor(), leader_.descriptor()});
+  const auto event = supervisor_.signals.wait(limit, {forwarder_.descriptor(), coordinator_.descriptor()});
   if (event.wakeup == SignalFd::Wakeup::signal) on_signal(event.signal_number);
   if (event.wakeup == SignalFd::Wakeup::input) forwarder_.pump();
   const TimePoint now = SignalFd::Clock::now();
   on_deadlines(now);
-  hear_leader(now);
+  hear_coordinator(now);
 }
 
-void Agent::hear_leader(TimePoint now) {
-  for (const auto& message : leader_.work(now)) on_message(message);
+void Agent::hear_coordinator(TimePoint now) {
+  for (const auto& message : coordinator_.work(now)) on_message(message);
 }
 
 void Agent::on_deadlines(TimePoint now) {
   if (round_ && round_->deadline() && now >= *round_->deadline()) {
     if (round_->on_deadline()) end_hang(config_.heartbeat_timeout);
-    if (const auto news = round_->news_of_ranks()) leader_.send(still_message(spec_.place.round, *news), now);
+    if (const auto news = round_->news_of_ranks())
+      coordinator_.send(still_message(spec_.place.round, *news), now);
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
-  if (!patience_ || now < *patience_) return;
-  patience_.reset();
+  if (!shutdown_deadline_ || now < *shutdown_deadline_) return;
+  shutdown_deadline_.reset();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
 }
 
@@ -187,7 +190,7 @@ void Agent::on_signal(int number) {
     on_end_signal(number);
   } else if (number == stacks_request()) {
     ask_for_stacks(std::nullopt);
-    leader_.send({{"type", "stacks"}}, SignalFd::Clock::now());
+    coordinator_.send({{"type", "stacks"}}, SignalFd::Clock::now());
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -196,7 +199,7 @@ void Agent::on_signal(int number) {
 void Agent::on_end_signal(int number) {
   if (end_signal_ != 0) {
     say(signal_name(number) + " came again: " + (round_ ? "the ranks are killed" : "nothing is waited for"));
-    hurry_ = true;
+    force_kill_ = true;
     if (round_) {
       round_->kill();
     } else if (!exit_code_) {
@@ -210,9 +213,9 @@ void Agent::on_end_signal(int number) {
         seconds_text(config_.shutdown_timeout) + " to end");
     round_->stop(number);
   } else {
-    patience_ = SignalFd::Clock::now() + kFarewellTime;
+    shutdown_deadline_ = SignalFd::Clock::now() + kFinishAckTime;
   }
-  leader_.send({{"type", "leaving"}, {"signal", number}}, SignalFd::Clock::now());
+  coordinator_.send({{"type", "draining"}, {"signal", number}}, SignalFd::Clock::now());
 }
 
 void Agent::on_child_ended() {
@@ -239,7 +242,7 @@ void Agent::on_message(const Json& message) {
     log_ << text_of(message) << std::flush;
   } else if (type == "finish") {
     on_finish(message);
-  } else if (type == "refuse" || type == "lost") {
+  } else if (type == "reject" || type == "lost") {
     on_lost(message);
   }
 }
@@ -250,7 +253,7 @@ void Agent::on_stop(const Json& message) {
     // Start and stop came together: there is nothing to stop yet.
     next_.reset();
     const bool ok = true;
-    return leader_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalFd::Clock::now());
+    return coordinator_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalFd::Clock::now());
   }
   if (!round_ || round != spec_.place.round) return;
   if (message.value("stacks", Json()) == true && !stacks_first_ && !round_->is_stopping())
@@ -266,7 +269,8 @@ void Agent::obey_stop(const Json& message) {
   if (message.value("at_once", Json()) == true) {
     round_->stop_at_once();
   } else if (!round_->is_stopping()) {
-    // Else the ranks have their signal: this is the leader's answer to ours, and a second one means hurry.
+    // Else the ranks have their signal: this is the coordinator's answer to ours, and a second one means
+    // hurry.
     round_->stop(number_of(message, "signal", SIGTERM));
   }
 }
@@ -310,8 +314,8 @@ void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
   if (stacks.here) log_ << stacks.text << std::flush;
   const std::string text = "lockstep run: host " + host_name() + ":\n" + stacks.text;
   for (const auto node : stacks.nodes) {
-    leader_.send({{"type", "stacks_of"}, {"for", node}, {"text", text.substr(0, kMostStacks)}},
-                 SignalFd::Clock::now());
+    coordinator_.send({{"type", "stacks_of"}, {"for", node}, {"text", text.substr(0, kMostStacks)}},
+                      SignalFd::Clock::now());
   }
   stacks_first_ = false;
   if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
@@ -331,15 +335,15 @@ void Agent::on_lost(const Json& message) {
 }
 
 void Agent::tell_failed(const ProcessFailure& failure) {
-  leader_.send({{"type", "failed"}, {"round", spec_.place.round}, {"record", to_json(failure)}},
-               SignalFd::Clock::now());
+  coordinator_.send({{"type", "failed"}, {"round", spec_.place.round}, {"record", to_json(failure)}},
+                    SignalFd::Clock::now());
 }
 
 void Agent::tell_ended() {
   // Ranks that are gone may be those that others wait for.
   const auto views = round_->views();
   if (round_->succeeded() && !views.empty())
-    leader_.send(still_message(spec_.place.round, views), SignalFd::Clock::now());
+    coordinator_.send(still_message(spec_.place.round, views), SignalFd::Clock::now());
   Json message = {{"type", "ended"}, {"round", spec_.place.round}, {"ok", round_->succeeded()}};
   if (round_->preempted()) message["preempted"] = true;
   if (const auto step = round_->best_step()) message["step"] = *step;
@@ -347,7 +351,7 @@ void Agent::tell_ended() {
     for (const auto& record : round_->records()) message["records"].push_back(to_json(record));
   }
   fit_into_message(message);
-  leader_.send(message, SignalFd::Clock::now());
+  coordinator_.send(message, SignalFd::Clock::now());
 }
 
 void Agent::pass_on_error(const Json& error) {

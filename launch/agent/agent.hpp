@@ -8,30 +8,30 @@
 #include "agent/round.hpp"
 #include "agent/stack_requests.hpp"
 #include "config/launch_config.hpp"
-#include "coordination/leader_link.hpp"
-#include "coordination/roster.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
 #include "process/process_supervisor.hpp"
+#include "rendezvous/coordinator_client.hpp"
+#include "rendezvous/rank_assignment.hpp"
 
 namespace lockstep::launch {
 
-/// Runs the ranks of one node, round after round, as the job's leader says, and answers with an exit status.
-/// It sleeps until something happens: a rank ends, a signal comes, the leader speaks, or a time is over. One
-/// object a process, on its only thread that starts processes.
+/// Runs the ranks of one node, round after round, as the job's coordinator says, and answers with an exit
+/// status. It sleeps until something happens: a rank ends, a signal comes, the coordinator speaks, or a time
+/// is over. One object a process, on its only thread that starts processes.
 ///
-/// - A rank fails: the leader is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout is
-/// over. Whether the ranks are started anew is the leader's decision. Where it had waited for others in vain,
-/// their stacks are shown first, on all nodes.
-/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the leader
-/// is told that this node goes. A second one: SIGKILL at once.
+/// - A rank fails: the coordinator is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout
+/// is over. Whether the ranks are started anew is the coordinator's decision. Where it had waited for others
+/// in vain, their stacks are shown first, on all nodes.
+/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the
+/// coordinator is told that this node goes. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are passed on.
 /// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
 class Agent {
  public:
   /// All must outlive the agent.
   Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
-        LeaderLink& leader, Console& console);
+        CoordinatorClient& coordinator, Console& console);
 
   /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
   /// Throws SpawnError when the program cannot be started in a job of one node; nothing runs then.
@@ -40,18 +40,18 @@ class Agent {
  private:
   using TimePoint = SignalFd::Clock::time_point;
 
-  /// Waits until the leader starts a round; nothing when the job is over instead.
+  /// Waits until the coordinator starts a round; nothing when the job is over instead.
   std::optional<Assignment> await_round();
   void run_round(const Assignment& place);
-  /// False when the ranks cannot be started here, for whatever reason, which the leader is told; a job of one
-  /// node throws instead.
+  /// False when the ranks cannot be started here, for whatever reason, which the coordinator is told; a job
+  /// of one node throws instead.
   bool start_ranks();
   WorkerSpec spec_for(const Assignment& place);
-  /// The leader's own node stays until all others have gone.
+  /// The coordinator's own node stays until all others have gone.
   void await_others();
 
   void wait_for_event();
-  void hear_leader(TimePoint now);
+  void hear_coordinator(TimePoint now);
   TimePoint next_deadline() const;
   void on_signal(int number);
   void on_end_signal(int number);
@@ -79,7 +79,7 @@ class Agent {
   const LaunchConfig& config_;
   const Environment& environment_;
   ProcessSupervisor& supervisor_;
-  LeaderLink& leader_;
+  CoordinatorClient& coordinator_;
   std::ostream& log_;
   LogForwarder forwarder_;
   EventLog events_;
@@ -90,16 +90,16 @@ class Agent {
   bool stacks_first_ = false;
   std::optional<Json> held_stop_;
   WorkerSpec spec_;
-  /// The leader's word that was not acted upon yet.
+  /// The coordinator's word that was not acted upon yet.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.
   std::optional<int> exit_code_;
   /// The first signal that asked the job to end; 0: none did.
   int end_signal_ = 0;
   /// Another one came: nothing is waited for any more.
-  bool hurry_ = false;
-  /// When to go without the leader's farewell.
-  std::optional<TimePoint> patience_;
+  bool force_kill_ = false;
+  /// When to go without the coordinator's answer to its end.
+  std::optional<TimePoint> shutdown_deadline_;
 };
 
 }  // namespace lockstep::launch

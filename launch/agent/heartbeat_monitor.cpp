@@ -22,7 +22,7 @@ milliseconds since(std::int64_t beat_time) {
   return milliseconds(std::max<std::int64_t>(passed, 0) / 1'000'000);
 }
 
-/// In time for the leader to hear of all nodes before a standstill is one.
+/// In time for the coordinator to hear of all nodes before a standstill is one.
 milliseconds told_after(const HangOptions& options) {
   const bool ends = options.timeout.count() > 0;
   return (ends ? std::min(options.timeout, options.notice_after) : options.notice_after) / 2;
@@ -40,10 +40,11 @@ std::string heartbeat_file(const std::string& folder, int round, int local_rank)
 }
 
 HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks,
-                                   const std::string& node, const HangOptions& options, bool leader_judges)
+                                   const std::string& node, const HangOptions& options,
+                                   bool coordinator_judges)
     : first_rank_(place.first_rank),
       node_(node),
-      leader_judges_(leader_judges),
+      leader_judges_(coordinator_judges),
       judge_(options),
       report_(told_after(options)),
       next_look_(Clock::now() + kInterval) {

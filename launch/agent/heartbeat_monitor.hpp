@@ -9,9 +9,9 @@
 
 #include "agent/stack_dump.hpp"
 #include "agent/still_report.hpp"
-#include "coordination/messages.hpp"
 #include "failure/hang_detector.hpp"
 #include "process/worker_group.hpp"
+#include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
 
@@ -28,10 +28,10 @@ class HeartbeatMonitor {
   using Clock = std::chrono::steady_clock;
 
   /// Makes the heartbeat files. `first_rank` is the number in the world of local rank 0, `node` a name for
-  /// messages, empty where there is one node. `leader_judges`: what is seen is for the leader. Throws
-  /// lockstep::Error.
+  /// messages, empty where there is one node. `coordinator_judges`: what is seen is for the coordinator.
+  /// Throws lockstep::Error.
   HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks, const std::string& node,
-                   const HangOptions& options, bool leader_judges = false);
+                   const HangOptions& options, bool coordinator_judges = false);
   /// Removes them.
   ~HeartbeatMonitor();
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;
@@ -45,12 +45,12 @@ class HeartbeatMonitor {
   Clock::time_point next_look() const noexcept { return next_look_; }
 
   /// Looks. Notices go to `log`; returned is a standstill that has lasted for the timeout, once. Nothing of
-  /// that where the leader judges.
+  /// that where the coordinator judges.
   std::optional<Hang> look(const std::vector<Worker>& workers, std::ostream& log);
 
-  /// Where the leader judges: what it is to be told after a look (StillReport::news).
+  /// Where the coordinator judges: what it is to be told after a look (StillReport::news).
   std::optional<std::vector<RankStatus>> take_news() { return std::exchange(news_, std::nullopt); }
-  /// Whether a rank has done something since the leader was told that none does.
+  /// Whether a rank has done something since the coordinator was told that none does.
   bool told_is_outdated(const std::vector<Worker>& workers) const {
     return report_.is_outdated(views(workers));
   }

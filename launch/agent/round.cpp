@@ -47,11 +47,11 @@ void make_stack_readable(Json& error) {
 
 Round::Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
              const SignalFd& signals, const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log,
-             bool leader_judges)
+             bool coordinator_judges)
     : config_(config),
       environment_(environment),
       spec_(std::move(spec)),
-      leader_judges_(leader_judges && spec_.place.group_world_size > 1),
+      leader_judges_(coordinator_judges && spec_.place.group_world_size > 1),
       forwarder_(forwarder),
       log_(log),
       group_(signals, reaper, config.keep_daemons) {}

@@ -27,10 +27,10 @@ class Round {
  public:
   using TimePoint = SignalFd::Clock::time_point;
 
-  /// The references must outlive the round. `leader_judges`: of ranks that stand still, where there are
+  /// The references must outlive the round. `coordinator_judges`: of ranks that stand still, where there are
   /// several nodes.
   Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
-        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log, bool leader_judges);
+        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log, bool coordinator_judges);
 
   /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk).
   void prepare();
@@ -55,11 +55,11 @@ class Round {
   /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
   bool on_deadline();
   std::optional<TimePoint> deadline() const;
-  /// What the leader is to be told of the ranks after `on_deadline`; nothing: no news.
+  /// What the coordinator is to be told of the ranks after `on_deadline`; nothing: no news.
   std::optional<std::vector<RankStatus>> news_of_ranks() { return monitor_->take_news(); }
-  /// The ranks as they are now; none where the leader does not want to know.
+  /// The ranks as they are now; none where the coordinator does not want to know.
   std::vector<RankStatus> views() const;
-  /// The leader says that no rank of the job moves. Whether that is still so, as far as this node sees.
+  /// The coordinator says that no rank of the job moves. Whether that is still so, as far as this node sees.
   bool stands_still() const;
   /// Whether the rank, by its number in the world, is one of this node's.
   bool has_rank(int rank) const;

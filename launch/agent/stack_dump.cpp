@@ -140,7 +140,7 @@ class StackDump::Request {
 };
 
 StackDump::StackDump(const std::vector<StackTarget>& targets, const Environment& environment, Time now)
-    : next_look_(now + kInterval), patience_end_(now + kPatience), grace_end_(patience_end_ + kGrace) {
+    : next_look_(now + kInterval), ask_deadline_(now + kPatience), grace_end_(ask_deadline_ + kGrace) {
   for (const auto& target : targets) requests_.push_back(std::make_unique<Request>(target, environment));
 }
 
@@ -150,7 +150,7 @@ bool StackDump::work(Time now) {
   next_look_ = now + kInterval;
   const auto answered = [](const auto& request) { return request->is_answered(); };
   if (std::all_of(requests_.begin(), requests_.end(), answered) || now >= grace_end_) return true;
-  if (now < patience_end_ || std::exchange(told_to_end_, true)) return false;
+  if (now < ask_deadline_ || std::exchange(told_to_end_, true)) return false;
   for (const auto& request : requests_) request->end_tool();
   // Ranks have no grace: only debuggers are awaited.
   return std::none_of(requests_.begin(), requests_.end(),

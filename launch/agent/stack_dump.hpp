@@ -51,7 +51,7 @@ class StackDump {
 
   std::vector<std::unique_ptr<Request>> requests_;
   Time next_look_;
-  Time patience_end_;
+  Time ask_deadline_;
   /// When debuggers that were told to end must have done so.
   Time grace_end_;
   bool told_to_end_ = false;

@@ -8,8 +8,8 @@
 
 namespace lockstep::launch {
 
-/// What a node tells the leader of its ranks, which judges for all nodes: nothing while any of them moves,
-/// then how they stand, and again when something about them changes.
+/// What a node tells the coordinator of its ranks, which judges for all nodes: nothing while any of them
+/// moves, then how they stand, and again when something about them changes.
 class StillReport {
  public:
   /// `after`: how long they must have been still.

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "config/launch_config.hpp"
-#include "coordination/leader_link.hpp"
 #include "lockstep/core/environment.hpp"
+#include "rendezvous/coordinator_client.hpp"
 
 namespace lockstep::launch {
 
@@ -15,7 +15,7 @@ struct WorkerSpec {
   Assignment place{.round = 0};
   /// Counts the starts with the same restart count: 0 is the first.
   int repeat = 0;
-  MasterAddress master;
+  net::HostPort master;
   /// The name of this host.
   std::string host;
   /// A private folder for the ranks' error files.
@@ -30,7 +30,7 @@ std::string error_file(const WorkerSpec& spec, int local_rank);
 
 /// The environment of one rank: `parent` and torchrun's contract over it
 /// (docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"). TORCHELASTIC_USE_AGENT_STORE is
-/// True: the leader's launcher hosts the store. *Local*.
+/// True: the coordinator's launcher hosts the store. *Local*.
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                const Environment& parent);
 

@@ -22,10 +22,11 @@ class SpawnError : public Error {
   int exit_code_;
 };
 
-/// Starts `command` (searched in PATH) with `environment` and the launcher's standard streams, as the leader
-/// of a session and process group of its own, so that it and its children can be signalled together. It is
-/// killed by the kernel when the launcher dies. `in_child` runs between fork and exec: only async-signal-safe
-/// calls. Returns its process id once the program has begun; throws SpawnError when it has not. *Local*.
+/// Starts `command` (searched in PATH) with `environment` and the launcher's standard streams, as the
+/// coordinator of a session and process group of its own, so that it and its children can be signalled
+/// together. It is killed by the kernel when the launcher dies. `in_child` runs between fork and exec: only
+/// async-signal-safe calls. Returns its process id once the program has begun; throws SpawnError when it has
+/// not. *Local*.
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
                     const std::function<void()>& in_child);
 

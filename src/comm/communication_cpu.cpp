@@ -7,7 +7,7 @@
 
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 #include "shm/processors.hpp"
 
 namespace lockstep::comm {
@@ -26,7 +26,7 @@ int cpu_of(std::string_view digits, const std::string& value) {
 /// may allow more than that set.
 bool may_be_used(int cpu) {
   bool bound = false;
-  net::quiet_thread([&] { bound = shm::bind_thread_to(cpu); }).join();
+  net::signal_free_thread([&] { bound = shm::bind_thread_to(cpu); }).join();
   return bound;
 }
 

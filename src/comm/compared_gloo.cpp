@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -33,7 +33,8 @@ ComparedGloo::ComparedGloo(const c10::intrusive_ptr<c10d::Store>& store, int ran
       exchange_(std::make_unique<CallExchange>(*this, std::move(names))) {
   constexpr std::size_t kWorkers = 2;  // As many as c10d's.
   workInProgress_.resize(kWorkers);
-  for (std::size_t i = 0; i < kWorkers; ++i) workers_.push_back(net::quiet_thread([this, i] { work(i); }));
+  for (std::size_t i = 0; i < kWorkers; ++i)
+    workers_.push_back(net::signal_free_thread([this, i] { work(i); }));
 }
 
 ComparedGloo::~ComparedGloo() {

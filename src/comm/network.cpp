@@ -29,7 +29,7 @@ std::shared_ptr<net::Server> host_store(const World& world, const std::vector<ne
   options.secret = world.job_token;
   options.every_host = world.job_token.empty();
   // A rank has nobody to ask.
-  options.vouching = false;
+  options.verify_peer_uid = false;
   try {
     return std::make_shared<net::Server>(listen(world, addresses), options);
   } catch (const CommunicationError& error) {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -82,7 +82,7 @@ bool ObservedWork::wait_for_inner(std::chrono::milliseconds timeout) {
 /// No backend gives one for what it receives. A thread waits, which the timeout ends at the latest.
 ObservedWork::FuturePointer ObservedWork::future_of_a_message() {
   auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
-  net::quiet_thread([self = Pointer::reclaim_copy(this), future] {
+  net::signal_free_thread([self = Pointer::reclaim_copy(this), future] {
     try {
       self->wait(kNoTimeout);
       future->markCompleted(c10::IValue(self->result()));

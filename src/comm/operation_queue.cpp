@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 #include "shm/processors.hpp"
 
 namespace lockstep::comm {
@@ -39,7 +39,7 @@ void OperationQueue::close() {
 OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urgent) {
   auto entry = std::make_shared<Entry>(std::move(body));
   const Lock lock(mutex_);
-  if (!worker_.joinable()) worker_ = net::quiet_thread([this] { work(); });
+  if (!worker_.joinable()) worker_ = net::signal_free_thread([this] { work(); });
   entries_.push_back(entry);
   if (CallerWaits::now()) return entry;
   last_added_ = Clock::now();

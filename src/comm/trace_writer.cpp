@@ -7,7 +7,7 @@
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -33,7 +33,7 @@ struct Requests {
 
 TraceWriter::TraceWriter(std::shared_ptr<FlightRecorder> recorder, fs::path folder)
     : recorder_(std::move(recorder)), folder_(std::move(folder)) {
-  if (!folder_.empty()) thread_ = net::quiet_thread([this] { serve(); });
+  if (!folder_.empty()) thread_ = net::signal_free_thread([this] { serve(); });
 }
 
 TraceWriter::~TraceWriter() {

@@ -11,7 +11,7 @@
 #include "impatient_store.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 #include "watch_board.hpp"
 
 namespace lockstep::comm {
@@ -217,7 +217,7 @@ Watch::Watch(const Store& store, std::shared_ptr<FlightRecorder> recorder, Milli
         shared->say_departure(farewell(*shared->recorder));
         shared->stop();
       }),
-      thread_(net::quiet_thread([shared = shared_] { shared->run(); })) {
+      thread_(net::signal_free_thread([shared = shared_] { shared->run(); })) {
   LiveWatches::instance().add(&on_exit_);
 }
 

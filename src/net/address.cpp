@@ -45,7 +45,7 @@ int peer_name(int socket, sockaddr* name, socklen_t* size) { return getpeername(
 
 }  // namespace
 
-std::string Endpoint::text() const { return bracketed(without_brackets(host), port); }
+std::string HostPort::text() const { return bracketed(without_brackets(host), port); }
 
 Address::Address(const sockaddr* address, socklen_t size) {
   if (address->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six(address).sin6_addr)) {

@@ -9,7 +9,7 @@
 namespace lockstep::net {
 
 /// What a user types: a name or a numeric address, and a port.
-struct Endpoint {
+struct HostPort {
   std::string host;
   std::uint16_t port = 0;
 

@@ -64,9 +64,9 @@ class Attempt {
   Clock::time_point not_before_{};
 };
 
-class Race {
+class ConnectRace {
  public:
-  Race(const std::vector<Address>& addresses, Deadline deadline)
+  ConnectRace(const std::vector<Address>& addresses, Deadline deadline)
       : attempts_(addresses.begin(), addresses.end()), deadline_(deadline) {}
 
   FileDescriptor run() {
@@ -110,7 +110,7 @@ class Race {
 
 FileDescriptor connect_to(const std::vector<Address>& addresses, Deadline deadline) {
   if (addresses.empty()) throw UsageError("cannot connect: no address was given.");
-  return Race(addresses, deadline).run();
+  return ConnectRace(addresses, deadline).run();
 }
 
 }  // namespace lockstep::net

@@ -14,7 +14,7 @@
 namespace lockstep::net {
 namespace {
 
-constexpr std::size_t kStrangersRead = 64;
+constexpr std::size_t kUnauthenticatedRead = 64;
 constexpr std::size_t kClientsRead = 64 * 1024;
 constexpr Deadline kNone = Deadline::max();
 
@@ -26,41 +26,41 @@ bool send_few(int socket, const std::string& bytes) {
 
 }  // namespace
 
-void Connection::receive(KeyValueTable& table, Budget& budget, Milliseconds request_time) {
+void Connection::receive(KeyValueTable& table, MemoryBudget& budget, Milliseconds request_time) {
   std::array<char, kClientsRead> buffer;
-  const std::size_t most = stage_ == Stage::serving ? kClientsRead : kStrangersRead;
+  const std::size_t most = stage_ == Stage::serving ? kClientsRead : kUnauthenticatedRead;
   const ssize_t got = recv(socket_.get(), buffer.data(), most, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (got < 0) return leave(std::strerror(errno));
   if (got == 0) return leave("");
   const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
-  if (stage_ == Stage::stranger)
+  if (stage_ == Stage::unauthenticated)
     meet(bytes, table, budget);
   else if (stage_ == Stage::serving)
     talk(bytes, request_time);
 }
 
-void Connection::meet(std::string_view bytes, KeyValueTable& table, Budget& budget) {
-  auto verdict = Doorkeeper::Verdict::undecided;
-  while (verdict == Doorkeeper::Verdict::undecided && !bytes.empty()) {
-    verdict = doorkeeper_.receive(bytes);
-    if (verdict == Doorkeeper::Verdict::plain) break;  // Its answer waits for the admission.
-    if (!send_few(socket_.get(), doorkeeper_.take_answer())) return leave("does not take what it asked for");
+void Connection::meet(std::string_view bytes, KeyValueTable& table, MemoryBudget& budget) {
+  auto verdict = ServerHandshake::Verdict::undecided;
+  while (verdict == ServerHandshake::Verdict::undecided && !bytes.empty()) {
+    verdict = handshake_.receive(bytes);
+    if (verdict == ServerHandshake::Verdict::plain) break;  // Its answer waits for the admission.
+    if (!send_few(socket_.get(), handshake_.take_answer())) return leave("does not take what it asked for");
   }
   unread_ = bytes;
-  if (verdict == Doorkeeper::Verdict::refused) return leave("is no client of this job");
-  if (verdict == Doorkeeper::Verdict::plain) stage_ = Stage::vouching;
-  if (verdict == Doorkeeper::Verdict::control) stage_ = Stage::proven;
-  if (verdict == Doorkeeper::Verdict::store) serve(table, budget);
+  if (verdict == ServerHandshake::Verdict::refused) return leave("is no client of this job");
+  if (verdict == ServerHandshake::Verdict::plain) stage_ = Stage::verifying;
+  if (verdict == ServerHandshake::Verdict::control) stage_ = Stage::proven;
+  if (verdict == ServerHandshake::Verdict::store) serve(table, budget);
 }
 
-void Connection::serve(KeyValueTable& table, Budget& budget) {
+void Connection::serve(KeyValueTable& table, MemoryBudget& budget) {
   stage_ = Stage::serving;
   deadline_ = kNone;
-  unread_charge_ = Charge(budget);
+  unread_reservation_ = Reservation(budget);
   try {
     session_ = std::make_unique<StoreSession>(id_, table, budget);
-    session_->outbox().put(doorkeeper_.take_answer());
+    session_->send_buffer().put(handshake_.take_answer());
   } catch (const std::exception& error) {
     leave(error.what());
   }
@@ -78,19 +78,19 @@ void Connection::talk(std::string_view bytes, Milliseconds request_time) {
 }
 
 void Connection::keep(std::string_view bytes) {
-  unread_charge_.clear();
+  unread_reservation_.clear();
   unread_ = std::string(bytes);
-  if (!unread_charge_.grow(unread_.size()))
+  if (!unread_reservation_.grow(unread_.size()))
     throw StoreFull("no memory for a client that does not read its answers.");
 }
 
 void Connection::flush(Milliseconds request_time) {
   if (stage_ != Stage::serving) return;
   if (!unread_.empty() && !session_->is_congested()) talk(std::string(unread_), request_time);
-  if (stage_ != Stage::serving || session_->outbox().empty()) return;
-  const std::size_t before = session_->outbox().pending();
-  if (!session_->outbox().send(socket_.get())) return leave(std::strerror(errno));
-  set_deadline(session_->outbox().pending() != before, request_time);
+  if (stage_ != Stage::serving || session_->send_buffer().empty()) return;
+  const std::size_t before = session_->send_buffer().pending();
+  if (!session_->send_buffer().send(socket_.get())) return leave(std::strerror(errno));
+  set_deadline(session_->send_buffer().pending() != before, request_time);
 }
 
 void Connection::end_wait() {
@@ -102,10 +102,10 @@ void Connection::end_wait() {
 }
 
 std::uint32_t Connection::interest() const {
-  if (stage_ == Stage::stranger) return EPOLLIN;
+  if (stage_ == Stage::unauthenticated) return EPOLLIN;
   std::uint32_t events = 0;
   if (stage_ != Stage::serving) return events;
-  if (!session_->outbox().empty() || !unread_.empty()) events |= EPOLLOUT;
+  if (!session_->send_buffer().empty() || !unread_.empty()) events |= EPOLLOUT;
   if (!session_->is_congested() && unread_.empty()) events |= EPOLLIN;
   return events;
 }
@@ -116,7 +116,7 @@ void Connection::leave(std::string reason) {
 }
 
 void Connection::set_deadline(bool progress, Milliseconds request_time) {
-  const bool busy = session_->is_inside_request() || !session_->outbox().empty() || !unread_.empty();
+  const bool busy = session_->is_inside_request() || !session_->send_buffer().empty() || !unread_.empty();
   if (!busy) {
     deadline_ = kNone;
   } else if (progress || deadline_ == kNone) {

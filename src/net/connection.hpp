@@ -13,28 +13,29 @@
 
 namespace lockstep::net {
 
-/// One client of the server: a stranger until it is served. Reads and writes its socket, without waiting.
+/// One client of the server: unauthenticated until it is served. Reads and writes its socket, without
+/// waiting.
 class Connection {
  public:
-  enum class Stage { stranger, vouching, proven, serving, gone };
+  enum class Stage { unauthenticated, verifying, proven, serving, gone };
 
   Connection(std::uint64_t id, FileDescriptor socket, Address peer, std::string_view secret,
              Deadline deadline)
       : id_(id),
         socket_(std::move(socket)),
         peer_(std::move(peer)),
-        doorkeeper_(secret),
+        handshake_(secret),
         deadline_(deadline) {}
 
-  /// Reads once, and passes on what came. Afterwards the stage may be: vouching (a plain client asks to be
-  /// let in), proven (a control connection, to be handed over), serving, or gone.
-  void receive(KeyValueTable& table, Budget& budget, Milliseconds request_time);
+  /// Reads once, and passes on what came. Afterwards the stage may be: verify_peer_uid (a plain client asks
+  /// to be let in), proven (a control connection, to be handed over), serving, or gone.
+  void receive(KeyValueTable& table, MemoryBudget& budget, Milliseconds request_time);
   /// Sends what there is to send.
   void flush(Milliseconds request_time);
   /// Lets a plain client in.
-  void serve(KeyValueTable& table, Budget& budget);
+  void serve(KeyValueTable& table, MemoryBudget& budget);
   /// Leaves it to the owner to say serve() or refuse().
-  void wait_for_vouch(Deadline deadline) { deadline_ = deadline; }
+  void wait_for_peer_uid(Deadline deadline) { deadline_ = deadline; }
   void refuse(std::string reason) { leave(std::move(reason)); }
   /// The table says that this client's wait has ended.
   void end_wait();
@@ -53,7 +54,7 @@ class Connection {
   std::string take_read_ahead() { return std::move(unread_); }
 
  private:
-  void meet(std::string_view bytes, KeyValueTable& table, Budget& budget);
+  void meet(std::string_view bytes, KeyValueTable& table, MemoryBudget& budget);
   void talk(std::string_view bytes, Milliseconds request_time);
   void keep(std::string_view bytes);
   void leave(std::string reason);
@@ -62,13 +63,13 @@ class Connection {
   std::uint64_t id_;
   FileDescriptor socket_;
   Address peer_;
-  Doorkeeper doorkeeper_;
+  ServerHandshake handshake_;
   Deadline deadline_;
-  Stage stage_ = Stage::stranger;
+  Stage stage_ = Stage::unauthenticated;
   std::unique_ptr<StoreSession> session_;
   /// Read, and not yet taken by anyone: a few bytes, or those that a congested client sent on top.
   std::string unread_;
-  Charge unread_charge_;
+  Reservation unread_reservation_;
   std::string reason_;
 };
 

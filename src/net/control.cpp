@@ -99,7 +99,7 @@ class Handshake {
 
 }  // namespace
 
-Met shake_hands(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
+Met client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
   Handshake handshake(socket, purpose, secret, earlier(deadline, Clock::now() + kPatience));
   try {
     return handshake.run();
@@ -114,7 +114,7 @@ Met shake_hands(int socket, Purpose purpose, std::string_view secret, Deadline d
     handshake.fail(
         ControlFailure::broken_off,
         std::string("the connection ended before anything was said (") + error.what() +
-            "): another program may hold the port, or the store does not admit this host or user.");
+            "): another program may hold the port, or the store does not allow this host or user.");
   }
 }
 
@@ -126,7 +126,7 @@ FileDescriptor connect_control(const std::vector<Address>& addresses, std::strin
   } catch (const TimeoutError& error) {
     throw ControlError(ControlFailure::nobody_listens, error.what());
   }
-  if (shake_hands(socket.get(), Purpose::control, secret, deadline) == Met::plain_store) {
+  if (client_handshake(socket.get(), Purpose::control, secret, deadline) == Met::plain_store) {
     throw ControlError(ControlFailure::plain_store, "at " + remote_address(socket.get()).text() +
                                                         " a plain store answers: torchrun, or a job without "
                                                         "a secret, has this endpoint. Start every node of "

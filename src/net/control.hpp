@@ -44,6 +44,6 @@ enum class Met { lockstep, plain_store };
 
 /// The client's side of the handshake on a fresh connection. After Met::plain_store the talk may go on with
 /// requests of a store's client. Throws ControlError.
-Met shake_hands(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
+Met client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
 
 }  // namespace lockstep::net

@@ -33,14 +33,14 @@ std::string Challenges::server_proof(std::string_view secret) const {
   return proof_of("lockstep server 1 ", *this, secret);
 }
 
-bool Doorkeeper::fill(std::string_view& bytes, std::size_t count) {
+bool ServerHandshake::fill(std::string_view& bytes, std::size_t count) {
   const std::size_t taken = std::min(count - bytes_.size(), bytes.size());
   bytes_.append(bytes.substr(0, taken));
   bytes.remove_prefix(taken);
   return bytes_.size() == count;
 }
 
-Doorkeeper::Verdict Doorkeeper::receive(std::string_view& bytes) {
+ServerHandshake::Verdict ServerHandshake::receive(std::string_view& bytes) {
   const bool greeted = !challenges_.server.empty();
   if (!fill(bytes, greeted ? kChallengeBytes + kProofBytes : kGreetingBytes)) {
     // What cannot become a greeting need not be waited for.
@@ -50,7 +50,7 @@ Doorkeeper::Verdict Doorkeeper::receive(std::string_view& bytes) {
   return greeted ? judge() : greet();
 }
 
-Doorkeeper::Verdict Doorkeeper::greet() {
+ServerHandshake::Verdict ServerHandshake::greet() {
   const std::string first = std::exchange(bytes_, {});
   const std::uint32_t nonce = nonce_in(first);
   if (first != greeting(nonce)) return Verdict::refused;
@@ -64,7 +64,7 @@ Doorkeeper::Verdict Doorkeeper::greet() {
   return Verdict::plain;
 }
 
-Doorkeeper::Verdict Doorkeeper::judge() {
+ServerHandshake::Verdict ServerHandshake::judge() {
   challenges_.client = bytes_.substr(0, kChallengeBytes);
   if (!equal_in_constant_time(bytes_.substr(kChallengeBytes), challenges_.client_proof(secret_))) {
     answer_ = std::string(1, kRefused) + "the secret is another one\n";
@@ -74,6 +74,6 @@ Doorkeeper::Verdict Doorkeeper::judge() {
   return challenges_.purpose == Purpose::control ? Verdict::control : Verdict::store;
 }
 
-std::string Doorkeeper::take_answer() { return std::exchange(answer_, {}); }
+std::string ServerHandshake::take_answer() { return std::exchange(answer_, {}); }
 
 }  // namespace lockstep::net

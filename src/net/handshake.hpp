@@ -42,10 +42,11 @@ struct Challenges {
   std::string server_proof(std::string_view secret) const;
 };
 
-/// The server's side. Takes a stranger's first bytes, never more than it needs, and never keeps more than 64.
-class Doorkeeper {
+/// The server's side. Takes the first bytes of a connection, never more than it needs, and never keeps more
+/// than 64.
+class ServerHandshake {
  public:
-  explicit Doorkeeper(std::string_view secret) : secret_(secret) {}
+  explicit ServerHandshake(std::string_view secret) : secret_(secret) {}
 
   enum class Verdict {
     undecided,  // more bytes must come

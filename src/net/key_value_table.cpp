@@ -14,10 +14,10 @@ constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 [[noreturn]] void fail_full() { throw StoreFull("the store's memory limit is reached."); }
 
-Charge charged(Budget& budget, std::size_t bytes) {
-  Charge charge(budget);
-  if (!charge.grow(bytes)) fail_full();
-  return charge;
+Reservation charged(MemoryBudget& budget, std::size_t bytes) {
+  Reservation reservation(budget);
+  if (!reservation.grow(bytes)) fail_full();
+  return reservation;
 }
 
 /// The number at the beginning of a text, as c10d reads it.
@@ -42,8 +42,8 @@ void erase_others(Map& map, std::string_view kept_prefix) {
 }  // namespace
 
 KeyValueTable::Stored KeyValueTable::stored(std::string bytes, std::size_t key_bytes) const {
-  Charge charge = charged(budget_, bytes.capacity() + key_bytes + kObjectOverhead);
-  return std::make_shared<StoredBytes>(StoredBytes{std::move(bytes), std::move(charge)});
+  Reservation reservation = charged(budget_, bytes.capacity() + key_bytes + kObjectOverhead);
+  return std::make_shared<StoredBytes>(StoredBytes{std::move(bytes), std::move(reservation)});
 }
 
 /// In place, with some room for the next one; while it grows, both copies are charged.
@@ -53,8 +53,8 @@ void KeyValueTable::extend(StoredBytes& value, std::string_view bytes) const {
   const std::size_t size = value.bytes.size() + bytes.size();
   if (size > before) {
     const std::size_t after = std::max(size, before + std::min(before, kMostRoom));
-    const Charge both = charged(budget_, before);
-    if (!value.charge.grow(after - before)) fail_full();
+    const Reservation both = charged(budget_, before);
+    if (!value.reservation.grow(after - before)) fail_full();
     value.bytes.reserve(after);
   }
   value.bytes += bytes;
@@ -144,10 +144,10 @@ void KeyValueTable::clear(std::string_view kept_prefix) {
 
 bool KeyValueTable::wait(WaiterId waiter, const std::vector<std::string>& keys) {
   cancel(waiter);
-  Wait wait{{}, Charge(budget_)};
+  Wait wait{{}, Reservation(budget_)};
   for (const auto& key : keys) {
     if (contains(key) || wait.missing.count(key) > 0) continue;
-    if (!wait.charge.grow(2 * key.size() + 2 * kObjectOverhead)) fail_full();
+    if (!wait.reservation.grow(2 * key.size() + 2 * kObjectOverhead)) fail_full();
     wait.missing.insert(key);
   }
   if (wait.missing.empty()) return true;

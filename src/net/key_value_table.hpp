@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "net/budget.hpp"
+#include "net/memory_budget.hpp"
 
 namespace lockstep::net {
 
@@ -21,7 +21,7 @@ using WaiterId = std::uint64_t;
 /// not safe for several threads. What does not fit into the budget throws StoreFull and changes nothing.
 class KeyValueTable {
  public:
-  explicit KeyValueTable(Budget& budget) : budget_(budget) {}
+  explicit KeyValueTable(MemoryBudget& budget) : budget_(budget) {}
 
   void set(const std::string& key, std::string bytes);
   /// Null when there is no such key.
@@ -61,7 +61,7 @@ class KeyValueTable {
  private:
   struct Wait {
     std::set<std::string> missing;
-    Charge charge;
+    Reservation reservation;
   };
 
   /// Written to only while nobody else holds it.
@@ -74,7 +74,7 @@ class KeyValueTable {
   bool came(WaiterId waiter, const std::string& key);
   void note_change(const std::string& key);
 
-  Budget& budget_;
+  MemoryBudget& budget_;
   std::unordered_map<std::string, Stored> values_;
   std::unordered_map<std::string, std::deque<Value>> queues_;
   std::unordered_map<WaiterId, Wait> waits_;

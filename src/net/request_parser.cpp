@@ -86,7 +86,7 @@ void RequestParser::begin_list() {
 void RequestParser::begin_text(std::uint64_t limit) {
   const std::uint64_t length = read_number(std::exchange(number_, {}));
   if (length > limit) throw BadRequest("a string of " + std::to_string(length) + " bytes.");
-  charge(kPerText);
+  reservation(kPerText);
   request_.strings.emplace_back();
   if (length == 0) {
     advance();
@@ -103,7 +103,7 @@ void RequestParser::take_text(std::string_view& bytes) {
     const std::size_t wanted = std::max({text.size() + taken, 2 * text.capacity(), kFirstReserve});
     const std::size_t before = text.capacity();
     const std::size_t after = std::min(length, wanted);
-    charge(after - std::min(before, after));
+    reservation(after - std::min(before, after));
     text.reserve(after);
   }
   text.append(bytes.substr(0, taken));
@@ -116,7 +116,7 @@ void RequestParser::advance() {
   if (--elements_left_ > 0) step_ = element_;
 }
 
-void RequestParser::charge(std::size_t bytes) {
+void RequestParser::reservation(std::size_t bytes) {
   if (!charge_.grow(bytes)) throw StoreFull("no memory for the request.");
 }
 

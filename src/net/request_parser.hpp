@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "net/budget.hpp"
+#include "net/memory_budget.hpp"
 #include "net/store_protocol.hpp"
 
 namespace lockstep::net {
@@ -23,7 +23,7 @@ struct Request {
 /// with what has come, not with what a length promises, and is charged to the budget.
 class RequestParser {
  public:
-  explicit RequestParser(Budget& budget) : charge_(budget) {}
+  explicit RequestParser(MemoryBudget& budget) : charge_(budget) {}
 
   /// Takes from the front of `bytes` until a request is complete (which it returns) or all are taken. Throws
   /// BadRequest for what is no request or is beyond the protocol's limits, StoreFull beyond the budget; the
@@ -41,9 +41,9 @@ class RequestParser {
   void begin_list();
   void advance();
   bool step(std::string_view& bytes);
-  void charge(std::size_t bytes);
+  void reservation(std::size_t bytes);
 
-  Charge charge_;
+  Reservation charge_;
   Request request_;
   /// What comes next, as a letter of the request's shape; null between requests.
   const char* step_ = nullptr;

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::net {
 namespace {
@@ -50,7 +50,7 @@ class Lookups {
     if (const auto pending = pending_.find(name); pending != pending_.end()) return pending->second;
     auto task = std::make_shared<std::packaged_task<Lookup()>>([host, port] { return look_up(host, port); });
     const auto result = task->get_future().share();
-    quiet_thread([this, task, name] {
+    signal_free_thread([this, task, name] {
       (*task)();
       const std::lock_guard end(mutex_);
       pending_.erase(name);
@@ -112,7 +112,7 @@ std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadli
   }
 }
 
-std::vector<Address> resolve(const Endpoint& endpoint, Deadline deadline) {
+std::vector<Address> resolve(const HostPort& endpoint, Deadline deadline) {
   return resolve(endpoint.host, endpoint.port, deadline);
 }
 

@@ -15,7 +15,7 @@ namespace lockstep::net {
 /// Answers that may change ("try again") are asked for again until the deadline. Throws CommunicationError
 /// "cannot resolve 'x'" for a name that does not exist, TimeoutError at the deadline. *Local*; any thread.
 std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadline deadline);
-std::vector<Address> resolve(const Endpoint& endpoint, Deadline deadline);
+std::vector<Address> resolve(const HostPort& endpoint, Deadline deadline);
 
 /// Whether the address is one of this host's own, loopback included. *Local*; any thread.
 bool is_local(const Address& address);

@@ -54,9 +54,9 @@ void Server::watch(const std::string& prefix) {
 
 int Server::events_descriptor() const { return loop_->events_descriptor(); }
 ServerEvents Server::take_events() { return loop_->take_events(); }
-void Server::admit(const Address& host) { loop_->admit(host); }
+void Server::allow(const Address& host) { loop_->allow(host); }
 void Server::forget(const Address& host) { loop_->forget(host); }
-void Server::answer(std::uint64_t id, bool vouched) { loop_->answer(id, vouched); }
+void Server::answer(std::uint64_t id, bool verified) { loop_->answer(id, verified); }
 void Server::clear(const std::string& kept_prefix) { loop_->clear(wire_key(kept_prefix)); }
 ServerCounts Server::counts() const { return loop_->counts(); }
 void Server::stop() { loop_->stop(); }

@@ -25,16 +25,16 @@ struct ServerOptions {
   bool every_host = false;
   /// Whether the owner is asked about each plain client of another host. False: that it may be served is
   /// enough, for owners who can ask nobody there.
-  bool vouching = true;
+  bool verify_peer_uid = true;
   /// The most connections, all together and from one host. The process's own limit of open files is kept too.
   std::size_t most_connections = 16384;
   std::size_t most_connections_per_host = 8192;
   /// The most that have not been admitted yet; beyond it the oldest goes.
-  std::size_t most_strangers = 512;
+  std::size_t most_unauthenticated = 512;
   /// The memory for everything that clients send, half-sent requests and unread answers included.
   std::size_t most_bytes = std::size_t{512} << 20;
-  /// How long a stranger may take to say who it is, and the owner to vouch for a client.
-  Milliseconds admission_time{5000};
+  /// How long a connection may take to authenticate, and the owner to verify a client's user.
+  Milliseconds handshake_time{5000};
   /// How long a client may take for one request, and to read an answer.
   Milliseconds request_time{30000};
   /// Tells whether an address is one of this host's: another answer than the system's is for tests.
@@ -45,8 +45,8 @@ struct ServerOptions {
 };
 
 /// A plain client of an admitted host. `peer` is its end of the connection, `local` the server's: the agent
-/// on that host asks owned_by_us(peer, local).
-struct VouchRequest {
+/// on that host asks verify_peer_uid(peer, local).
+struct PeerUidRequest {
   std::uint64_t id = 0;
   Address peer;
   Address local;
@@ -63,7 +63,7 @@ struct AuthenticatedPeer {
 /// What the owner is to hear of.
 struct ServerEvents {
   std::vector<AuthenticatedPeer> peers;
-  std::vector<VouchRequest> vouch_requests;
+  std::vector<PeerUidRequest> peer_uid_requests;
   /// Watched keys that were set, added to or appended to, each once.
   std::vector<std::string> changed_keys;
 };
@@ -114,12 +114,12 @@ class Server {
   /// Everything since the last call.
   ServerEvents take_events();
 
-  /// A host whose plain clients may be vouched for (or are served at once: ServerOptions::vouching); its port
-  /// does not matter. Counted: forget() as often as admit().
-  void admit(const Address& host);
+  /// A host whose plain clients may be served once their user is verified (or are served at once:
+  /// ServerOptions::verify_peer_uid); its port does not matter. Counted: forget() as often as allow().
+  void allow(const Address& host);
   void forget(const Address& host);
-  /// The owner's word on a vouch request. An id that is no longer waited for is passed over.
-  void answer(std::uint64_t id, bool vouched);
+  /// The answer to a PeerUidRequest. An id that is no longer waited for is passed over.
+  void answer(std::uint64_t id, bool verified);
 
   /// Drops every key and queue that does not begin with `kept_prefix`, clients' counts included, and closes
   /// every store connection: nothing of what those clients sent is executed after the call. A new attempt

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "net/quiet_thread.hpp"
+#include "net/signal_free_thread.hpp"
 #include "net/socket.hpp"
 
 namespace lockstep::net {
@@ -66,7 +66,7 @@ Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
       !poll_for(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD)) {
     throw Error(std::string("cannot start a store: epoll_ctl: ") + std::strerror(errno) + ".");
   }
-  thread_ = quiet_thread([this] { run(); });
+  thread_ = signal_free_thread([this] { run(); });
 }
 
 void Server::Loop::stop() {
@@ -130,7 +130,7 @@ void Server::Loop::serve_event(Id id, std::uint32_t events) {
 
 /// What follows from a connection's new stage.
 void Server::Loop::settle(Connection& connection) {
-  if (connection.stage() == Connection::Stage::vouching) admit_plain(connection);
+  if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
   if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
   if (connection.stage() == Connection::Stage::serving) serve(connection);
   if (connection.stage() == Connection::Stage::gone) return close(connection, connection.reason());
@@ -139,33 +139,33 @@ void Server::Loop::settle(Connection& connection) {
 
 void Server::Loop::serve(Connection& connection) {
   Entry& entry = connections_.at(connection.id());
-  if (std::exchange(entry.is_stranger, false)) strangers_.erase(entry.place_among_strangers);
+  if (std::exchange(entry.unauthenticated, false)) unauthenticated_.erase(entry.place_in_queue);
   connection.flush(options_.request_time);
 }
 
-void Server::Loop::admit_plain(Connection& connection) {
+void Server::Loop::check_plain_client(Connection& connection) {
   const Address local = local_address(connection.descriptor());
   switch (admission_.of(connection.peer(), local)) {
-    case Admission::Verdict::serve:
+    case AccessPolicy::Verdict::serve:
       return connection.serve(table_, budget_);
-    case Admission::Verdict::refuse:
+    case AccessPolicy::Verdict::refuse:
       return connection.refuse("is neither of this host and user nor of a host that was admitted");
-    case Admission::Verdict::ask:
-      connection.wait_for_vouch(Clock::now() + options_.admission_time);
-      pending_.vouch_requests.push_back({connection.id(), connection.peer(), local});
+    case AccessPolicy::Verdict::ask:
+      connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
+      pending_.peer_uid_requests.push_back({connection.id(), connection.peer(), local});
       return tell_owner();
   }
 }
 
-void Server::Loop::answer(std::uint64_t id, bool vouched) {
+void Server::Loop::answer(std::uint64_t id, bool verified) {
   const std::lock_guard lock(mutex_);
   const auto found = connections_.find(id);
-  if (found == connections_.end() || found->second.connection.stage() != Connection::Stage::vouching) return;
+  if (found == connections_.end() || found->second.connection.stage() != Connection::Stage::verifying) return;
   Connection& connection = found->second.connection;
-  if (vouched) {
+  if (verified) {
     connection.serve(table_, budget_);
   } else {
-    connection.refuse("is not vouched for by its host");
+    connection.refuse("could not be verified by its host");
   }
   settle(connection);
   wake();
@@ -212,15 +212,15 @@ void Server::Loop::close_late(Clock::time_point now) {
 
 void Server::Loop::close(Connection& connection, std::string_view reason) {
   const auto found = connections_.find(connection.id());
-  if (found->second.is_stranger) {
-    strangers_.erase(found->second.place_among_strangers);
+  if (found->second.unauthenticated) {
+    unauthenticated_.erase(found->second.place_in_queue);
     ++counts_.turned_away;
   } else if (!reason.empty()) {
     ++counts_.cut_off;
   }
   // An owner that is slow to take its events must not collect questions on clients that have gone.
-  std::erase_if(pending_.vouch_requests,
-                [&](const VouchRequest& each) { return each.id == connection.id(); });
+  std::erase_if(pending_.peer_uid_requests,
+                [&](const PeerUidRequest& each) { return each.id == connection.id(); });
   const std::string host = connection.peer().host();
   if (--per_host_[host] == 0) per_host_.erase(host);
   if (!reason.empty()) {
@@ -249,9 +249,9 @@ ServerEvents Server::Loop::take_events() {
   return events;
 }
 
-void Server::Loop::admit(const Address& host) {
+void Server::Loop::allow(const Address& host) {
   const std::lock_guard lock(mutex_);
-  admission_.admit(host);
+  admission_.allow(host);
 }
 
 void Server::Loop::forget(const Address& host) {
@@ -263,7 +263,7 @@ void Server::Loop::clear(const std::string& kept_prefix) {
   const std::lock_guard lock(mutex_);
   std::vector<Id> clients;
   for (const auto& [id, entry] : connections_) {
-    if (!entry.is_stranger) clients.push_back(id);
+    if (!entry.unauthenticated) clients.push_back(id);
   }
   for (const Id id : clients) close(connections_.at(id).connection, "");
   table_.clear(kept_prefix);
@@ -292,28 +292,28 @@ void Server::Loop::accept_some() {
   }
 }
 
-/// Room for one more, at the cost of the oldest stranger; false: there is none.
+/// Room for one more, at the cost of the oldest unauthenticated connection; false: there is none.
 bool Server::Loop::make_room(const Address& peer) {
   const auto of_host = per_host_.find(peer.host());
   if (of_host != per_host_.end() && of_host->second >= options_.most_connections_per_host) return false;
   const bool crowded =
-      strangers_.size() >= options_.most_strangers || connections_.size() >= most_connections_;
-  return !crowded || evict_oldest_stranger();
+      unauthenticated_.size() >= options_.most_unauthenticated || connections_.size() >= most_connections_;
+  return !crowded || evict_oldest_unauthenticated();
 }
 
-/// With no descriptor left, a waiting connection would wake the poll without end: a stranger makes room for
-/// it, or it is taken with the descriptor kept for this, and closed.
+/// With no descriptor left, a waiting connection would wake the poll without end: an unauthenticated one
+/// makes room for it, or it is taken with the descriptor kept for this, and closed.
 bool Server::Loop::accept_despite_shortage() {
-  if (evict_oldest_stranger()) return true;
+  if (evict_oldest_unauthenticated()) return true;
   spare_.reset();
   const bool taken = accept_from(listener_.get()).has_value();
   spare_ = new_spare();
   return taken;
 }
 
-bool Server::Loop::evict_oldest_stranger() {
-  if (strangers_.empty()) return false;
-  close(connections_.at(strangers_.front()).connection, "made room for another connection");
+bool Server::Loop::evict_oldest_unauthenticated() {
+  if (unauthenticated_.empty()) return false;
+  close(connections_.at(unauthenticated_.front()).connection, "made room for another connection");
   return true;
 }
 
@@ -321,9 +321,9 @@ void Server::Loop::add(FileDescriptor socket, const Address& peer) {
   const Id id = next_id_++;
   const int descriptor = socket.get();
   if (!poll_for(descriptor, id, EPOLLIN, EPOLL_CTL_ADD)) return;
-  strangers_.push_back(id);
-  Connection connection(id, std::move(socket), peer, options_.secret, Clock::now() + options_.admission_time);
-  connections_.emplace(id, Entry{std::move(connection), EPOLLIN, std::prev(strangers_.end()), true});
+  unauthenticated_.push_back(id);
+  Connection connection(id, std::move(socket), peer, options_.secret, Clock::now() + options_.handshake_time);
+  connections_.emplace(id, Entry{std::move(connection), EPOLLIN, std::prev(unauthenticated_.end()), true});
   ++per_host_[peer.host()];
   timed_ = true;
 }

@@ -5,7 +5,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "net/admission.hpp"
+#include "net/access_policy.hpp"
 #include "net/connection.hpp"
 #include "net/rate_limited_log.hpp"
 #include "net/server.hpp"
@@ -33,9 +33,9 @@ class Server::Loop {
     return action(table_);
   }
 
-  void admit(const Address& host);
+  void allow(const Address& host);
   void forget(const Address& host);
-  void answer(std::uint64_t id, bool vouched);
+  void answer(std::uint64_t id, bool verified);
   void clear(const std::string& kept_prefix);
   ServerEvents take_events();
   ServerCounts counts();
@@ -55,13 +55,13 @@ class Server::Loop {
   bool accept_despite_shortage();
   void add(FileDescriptor socket, const Address& peer);
   void settle(Connection& connection);
-  void admit_plain(Connection& connection);
+  void check_plain_client(Connection& connection);
   void hand_over(Connection& connection);
   void serve(Connection& connection);
   void answer_ended_waits();
   void watch_for(Connection& connection);
   void close(Connection& connection, std::string_view reason);
-  bool evict_oldest_stranger();
+  bool evict_oldest_unauthenticated();
   void close_late(Clock::time_point now);
   Milliseconds pause();
   bool poll_for(int descriptor, Id id, std::uint32_t events, int operation);
@@ -71,8 +71,8 @@ class Server::Loop {
   struct Entry {
     Connection connection;
     std::uint32_t polled = 0;
-    std::list<Id>::iterator place_among_strangers;
-    bool is_stranger = true;
+    std::list<Id>::iterator place_in_queue;
+    bool unauthenticated = true;
   };
 
   const ServerOptions options_;
@@ -80,11 +80,11 @@ class Server::Loop {
   FileDescriptor listener_, poll_, wake_, events_, spare_;
   const Address address_;
   std::mutex mutex_;
-  Budget budget_;
+  MemoryBudget budget_;
   KeyValueTable table_;
-  Admission admission_;
+  AccessPolicy admission_;
   std::unordered_map<Id, Entry> connections_;
-  std::list<Id> strangers_;
+  std::list<Id> unauthenticated_;
   std::unordered_map<std::string, std::size_t> per_host_;
   Id next_id_;
   Clock::time_point next_check_{};

@@ -77,7 +77,7 @@ bool is_open_and_ours(const inet_diag_msg& socket) {
 
 }  // namespace
 
-bool owned_by_us(const Address& local, const Address& remote) {
+bool verify_peer_uid(const Address& local, const Address& remote) {
   if (local.family() != remote.family()) return false;
   const auto answer = ask(question(local, remote));
   if (answer && answer->header.nlmsg_type == SOCK_DIAG_BY_FAMILY) return is_open_and_ours(answer->message);

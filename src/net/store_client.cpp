@@ -77,7 +77,7 @@ void greet_plainly(int socket, Deadline deadline) {
   } catch (const CommunicationError& error) {
     fail(ControlFailure::not_lockstep, where,
          std::string("the connection ended before anything was said (") + error.what() +
-             "): the store does not admit this host or user, or is none.");
+             "): the store does not allow this host or user, or is none.");
   }
   if (is_store) return;
   fail(ControlFailure::not_lockstep, where,
@@ -85,7 +85,7 @@ void greet_plainly(int socket, Deadline deadline) {
 }
 
 bool prove(int socket, const StoreClientOptions& options, Deadline deadline) {
-  if (shake_hands(socket, Purpose::store, options.secret, deadline) == Met::lockstep) return true;
+  if (client_handshake(socket, Purpose::store, options.secret, deadline) == Met::lockstep) return true;
   if (options.plain_server) return false;
   fail(ControlFailure::plain_store, remote_address(socket).text(),
        "a plain store answers, which does not know the job's secret.");
@@ -118,7 +118,7 @@ void StoreClient::check_open() const {
 /// One request and its answer. Whatever goes wrong in between leaves an unknown part of the answer on the
 /// way: the connection is of no use after that.
 template <class Read>
-auto StoreClient::ask(const Writer& request, Deadline deadline, Read&& read) {
+auto StoreClient::call(const Writer& request, Deadline deadline, Read&& read) {
   check_open();
   try {
     settle(deadline);
@@ -132,12 +132,12 @@ auto StoreClient::ask(const Writer& request, Deadline deadline, Read&& read) {
   }
 }
 
-void StoreClient::tell(const Writer& request, Deadline deadline) {
-  ask(request, deadline, [](ReplyReader&) {});
+void StoreClient::send(const Writer& request, Deadline deadline) {
+  call(request, deadline, [](ReplyReader&) {});
 }
 
 void StoreClient::set(const std::string& key, std::string_view value, Deadline deadline) {
-  tell(about(QueryType::set, key, value), deadline);
+  send(about(QueryType::set, key, value), deadline);
 }
 
 std::string StoreClient::get(const std::string& key, Deadline deadline) {
@@ -146,34 +146,34 @@ std::string StoreClient::get(const std::string& key, Deadline deadline) {
   // near.
   constexpr std::chrono::seconds kForTheAnswer{5};
   const Deadline late = std::max(deadline, Clock::now() + kForTheAnswer);
-  return ask(about(QueryType::get, key), late, [](ReplyReader& reply) { return reply.text(); });
+  return call(about(QueryType::get, key), late, [](ReplyReader& reply) { return reply.text(); });
 }
 
 std::string StoreClient::compare_set(const std::string& key, std::string_view expected,
                                      std::string_view desired, Deadline deadline) {
   Writer request = about(QueryType::compare_set, key, expected);
   put_value(request, desired);
-  return ask(request, deadline, [](ReplyReader& reply) { return reply.text(); });
+  return call(request, deadline, [](ReplyReader& reply) { return reply.text(); });
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t amount, Deadline deadline) {
   Writer request = about(QueryType::add, key);
   request.number(static_cast<std::uint64_t>(amount));
-  return ask(request, deadline, [](ReplyReader& reply) { return reply.number(); });
+  return call(request, deadline, [](ReplyReader& reply) { return reply.number(); });
 }
 
 void StoreClient::append(const std::string& key, std::string_view value, Deadline deadline) {
-  tell(about(QueryType::append, key, value), deadline);
+  send(about(QueryType::append, key, value), deadline);
 }
 
 bool StoreClient::erase(const std::string& key, Deadline deadline) {
-  return ask(about(QueryType::delete_key, key), deadline,
-             [](ReplyReader& reply) { return reply.number() > 0; });
+  return call(about(QueryType::delete_key, key), deadline,
+              [](ReplyReader& reply) { return reply.number() > 0; });
 }
 
 bool StoreClient::contains(const std::vector<std::string>& keys, Deadline deadline) {
-  return ask(about(QueryType::check, keys), deadline,
-             [](ReplyReader& reply) { return reply.byte() == kReady; });
+  return call(about(QueryType::check, keys), deadline,
+              [](ReplyReader& reply) { return reply.byte() == kReady; });
 }
 
 bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) {
@@ -182,7 +182,7 @@ bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) 
   if (wait_is_taken_back_ && !await_ready(socket_.get(), POLLIN, deadline)) return false;
   constexpr std::chrono::seconds kForTheRequest{5};
   const Deadline late = std::max(deadline, Clock::now() + kForTheRequest);
-  return ask(request, late, [&](ReplyReader& reply) {
+  return call(request, late, [&](ReplyReader& reply) {
     if (await_ready(socket_.get(), POLLIN, deadline)) return reply.byte() == kWaitEnded;
     return take_wait_back();
   });
@@ -211,20 +211,20 @@ bool StoreClient::settle(Deadline deadline) {
 }
 
 std::int64_t StoreClient::count(Deadline deadline) {
-  return ask(Writer().type(QueryType::count_keys), deadline,
-             [](ReplyReader& reply) { return reply.number(); });
+  return call(Writer().type(QueryType::count_keys), deadline,
+              [](ReplyReader& reply) { return reply.number(); });
 }
 
 std::vector<std::string> StoreClient::keys(Deadline deadline) {
   auto all =
-      ask(Writer().type(QueryType::list_keys), deadline, [](ReplyReader& reply) { return reply.texts(); });
+      call(Writer().type(QueryType::list_keys), deadline, [](ReplyReader& reply) { return reply.texts(); });
   std::erase_if(all, [](const auto& key) { return !key.starts_with(kKeyPrefix); });
   for (auto& key : all) key.erase(0, kKeyPrefix.size());
   return all;
 }
 
 std::vector<std::string> StoreClient::get_many(const std::vector<std::string>& keys, Deadline deadline) {
-  return ask(about(QueryType::multi_get, keys), deadline, [&](ReplyReader& reply) {
+  return call(about(QueryType::multi_get, keys), deadline, [&](ReplyReader& reply) {
     std::vector<std::string> values;
     for (std::size_t i = 0; i < keys.size(); ++i) values.push_back(reply.text());
     return values;
@@ -244,35 +244,35 @@ void StoreClient::set_many(const std::vector<std::string>& keys, const std::vect
     put_key(request, keys[i]);
     put_value(request, values[i]);
   }
-  tell(request, deadline);
+  send(request, deadline);
 }
 
 void StoreClient::push(const std::string& queue, std::string_view value, Deadline deadline) {
-  tell(about(QueryType::queue_push, queue, value), deadline);
+  send(about(QueryType::queue_push, queue, value), deadline);
 }
 
 std::optional<std::string> StoreClient::pop(const std::string& queue, Deadline deadline) {
-  return ask(about(QueryType::queue_pop, queue), deadline, [](ReplyReader& reply) {
+  return call(about(QueryType::queue_pop, queue), deadline, [](ReplyReader& reply) {
     return reply.number() > 0 ? std::optional(reply.text()) : std::nullopt;
   });
 }
 
 std::int64_t StoreClient::length(const std::string& queue, Deadline deadline) {
-  return ask(about(QueryType::queue_length, queue), deadline,
-             [](ReplyReader& reply) { return reply.number(); });
+  return call(about(QueryType::queue_length, queue), deadline,
+              [](ReplyReader& reply) { return reply.number(); });
 }
 
-std::int64_t StoreClient::announce(Deadline deadline) {
+std::int64_t StoreClient::register_client(Deadline deadline) {
   Writer request;
   request.type(QueryType::add).text(kClientCountKey).number(1);
-  return ask(request, deadline, [](ReplyReader& reply) { return reply.number(); });
+  return call(request, deadline, [](ReplyReader& reply) { return reply.number(); });
 }
 
 void StoreClient::ping(Deadline deadline) {
   Writer request;
   request.type(QueryType::ping);
   const std::string nonce = "ping";
-  ask(request, deadline, [&](ReplyReader&) {
+  call(request, deadline, [&](ReplyReader&) {
     send_all(socket_.get(), nonce, deadline);
     std::string answer(nonce.size(), '\0');
     receive_exactly(socket_.get(), answer.data(), answer.size(), deadline);

@@ -69,7 +69,7 @@ class StoreClient {
   std::int64_t length(const std::string& queue, Deadline deadline);
 
   /// Counts this client among those that a server waits for, as PyTorch's clients do; how many there are now.
-  std::int64_t announce(Deadline deadline);
+  std::int64_t register_client(Deadline deadline);
   void ping(Deadline deadline);
 
   /// The connection once more. Shutting it down from another thread ends the call under way, and all later
@@ -84,8 +84,8 @@ class StoreClient {
 
  private:
   template <class Read>
-  auto ask(const Writer& request, Deadline deadline, Read&& read);
-  void tell(const Writer& request, Deadline deadline);
+  auto call(const Writer& request, Deadline deadline, Read&& read);
+  void send(const Writer& request, Deadline deadline);
   bool take_wait_back();
   bool settle(Deadline deadline);
   void check_open() const;

@@ -11,7 +11,7 @@ constexpr std::size_t kCongestion = 256 * 1024;
 
 }  // namespace
 
-bool StoreSession::is_congested() const { return outbox_.pending() > kCongestion; }
+bool StoreSession::is_congested() const { return send_buffer_.pending() > kCongestion; }
 
 void StoreSession::receive(std::string_view& bytes) {
   while (!bytes.empty() && !is_congested()) {
@@ -31,19 +31,19 @@ void StoreSession::execute(Request& request) {
       return table_.set(strings[0], std::move(strings[1]));
     case QueryType::compare_set:
       if (const Value held = table_.compare_set(strings[0], strings[1], std::move(strings[2]))) {
-        return outbox_.put_value(held);
+        return send_buffer_.put_value(held);
       }
       answer_number(strings[1].size());
-      return outbox_.put(strings[1]);
+      return send_buffer_.put(strings[1]);
     case QueryType::get:
-      return outbox_.put_value(table_.get(strings[0]));
+      return send_buffer_.put_value(table_.get(strings[0]));
     case QueryType::add:
       return answer_number(
           static_cast<std::uint64_t>(table_.add(strings[0], static_cast<std::int64_t>(request.number))));
     case QueryType::check: {
       const bool all =
           std::all_of(strings.begin(), strings.end(), [&](auto& key) { return table_.contains(key); });
-      return outbox_.put({all ? &kReady : &kNotReady, 1});
+      return send_buffer_.put({all ? &kReady : &kNotReady, 1});
     }
     case QueryType::wait:
       return wait(strings);
@@ -54,15 +54,15 @@ void StoreSession::execute(Request& request) {
     case QueryType::append:
       return table_.append(strings[0], strings[1]);
     case QueryType::multi_get:
-      for (const auto& key : strings) outbox_.put_value(table_.get(key));
+      for (const auto& key : strings) send_buffer_.put_value(table_.get(key));
       return;
     case QueryType::multi_set:
       return set_many(strings);
     case QueryType::cancel_wait:
       table_.cancel(id_);
-      return outbox_.put({&kWaitCancelled, 1});
+      return send_buffer_.put({&kWaitCancelled, 1});
     case QueryType::ping:
-      return outbox_.put(wire_number(request.number).substr(0, 4));
+      return send_buffer_.put(wire_number(request.number).substr(0, 4));
     case QueryType::queue_push:
       return table_.push(strings[0], std::move(strings[1]));
     case QueryType::queue_pop:
@@ -84,14 +84,14 @@ void StoreSession::wait(const std::vector<std::string>& keys) {
 
 void StoreSession::answer_pop(const std::string& queue) {
   answer_number(table_.length(queue));
-  if (const Value value = table_.pop(queue)) outbox_.put_value(value);
+  if (const Value value = table_.pop(queue)) send_buffer_.put_value(value);
 }
 
 void StoreSession::answer_keys() {
   answer_number(table_.size());
   for (const auto& key : table_.keys()) {
     answer_number(key.size());
-    outbox_.put(key);
+    send_buffer_.put(key);
   }
 }
 

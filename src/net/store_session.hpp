@@ -3,16 +3,17 @@
 #include <string_view>
 
 #include "net/key_value_table.hpp"
-#include "net/outbox.hpp"
 #include "net/request_parser.hpp"
+#include "net/send_buffer.hpp"
 
 namespace lockstep::net {
 
-/// One client's talk with the store, after its greeting: bytes in, answers into the outbox. Knows no sockets.
+/// One client's talk with the store, after its greeting: bytes in, answers into the send_buffer. Knows no
+/// sockets.
 class StoreSession {
  public:
-  StoreSession(WaiterId id, KeyValueTable& table, Budget& budget)
-      : id_(id), table_(table), parser_(budget), outbox_(budget) {}
+  StoreSession(WaiterId id, KeyValueTable& table, MemoryBudget& budget)
+      : id_(id), table_(table), parser_(budget), send_buffer_(budget) {}
   ~StoreSession() { table_.cancel(id_); }
   StoreSession(const StoreSession&) = delete;
   StoreSession& operator=(const StoreSession&) = delete;
@@ -22,13 +23,13 @@ class StoreSession {
   void receive(std::string_view& bytes);
 
   /// The table says that this client's wait has ended.
-  void end_wait() { outbox_.put({&kWaitEnded, 1}); }
+  void end_wait() { send_buffer_.put({&kWaitEnded, 1}); }
 
   std::uint64_t executed() const { return executed_; }
   bool is_inside_request() const { return parser_.is_inside_request(); }
   /// Whether so much is on its way out that no more requests are taken.
   bool is_congested() const;
-  Outbox& outbox() { return outbox_; }
+  SendBuffer& send_buffer() { return send_buffer_; }
 
  private:
   void execute(Request& request);
@@ -36,12 +37,12 @@ class StoreSession {
   void wait(const std::vector<std::string>& keys);
   void answer_pop(const std::string& queue);
   void answer_keys();
-  void answer_number(std::uint64_t number) { outbox_.put(wire_number(number)); }
+  void answer_number(std::uint64_t number) { send_buffer_.put(wire_number(number)); }
 
   WaiterId id_;
   KeyValueTable& table_;
   RequestParser parser_;
-  Outbox outbox_;
+  SendBuffer send_buffer_;
   std::uint64_t executed_ = 0;
 };
 

@@ -17,7 +17,7 @@ void require(bool promise) {
   if (!promise) std::abort();
 }
 
-void talk(std::string_view bytes, std::size_t piece, Budget& budget) {
+void talk(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
   KeyValueTable table(budget);
   StoreSession first(1, table, budget), second(2, table, budget);
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
@@ -31,10 +31,10 @@ void talk(std::string_view bytes, std::size_t piece, Budget& budget) {
 
 void knock(std::string_view bytes) {
   const std::string secret = "s";
-  Doorkeeper doorkeeper(secret);
-  auto verdict = Doorkeeper::Verdict::undecided;
-  while (verdict == Doorkeeper::Verdict::undecided && !bytes.empty()) verdict = doorkeeper.receive(bytes);
-  require(verdict != Doorkeeper::Verdict::control && verdict != Doorkeeper::Verdict::store);
+  ServerHandshake handshake(secret);
+  auto verdict = ServerHandshake::Verdict::undecided;
+  while (verdict == ServerHandshake::Verdict::undecided && !bytes.empty()) verdict = handshake.receive(bytes);
+  require(verdict != ServerHandshake::Verdict::control && verdict != ServerHandshake::Verdict::store);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data + 1), size - 1);
   knock(bytes);
-  Budget budget(1 << 16);
+  MemoryBudget budget(1 << 16);
   try {
     talk(bytes, data[0] + 1U, budget);
   } catch (const BadRequest&) {

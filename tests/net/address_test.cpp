@@ -27,8 +27,8 @@ TEST(Address, IsWrittenWithItsPort) {
   EXPECT_EQ(numeric("10.0.0.1", 1).with_port(65535).text(), "10.0.0.1:65535");
   EXPECT_EQ(numeric("::1", 1).with_port(65535).text(), "[::1]:65535");
   EXPECT_EQ(Address().text(), "nowhere");
-  EXPECT_EQ((Endpoint{"node1", 29400}.text()), "node1:29400");
-  EXPECT_EQ((Endpoint{"::1", 29400}.text()), "[::1]:29400");
+  EXPECT_EQ((HostPort{"node1", 29400}.text()), "node1:29400");
+  EXPECT_EQ((HostPort{"::1", 29400}.text()), "[::1]:29400");
 }
 
 TEST(Address, ANameIsNoNumber) {
@@ -70,7 +70,7 @@ TEST(Address, HostsAreComparedWithoutPorts) {
 }
 
 TEST(Resolve, ANumberIsItself) {
-  const auto found = resolve(Endpoint{"10.9.8.7", 5}, in(0));
+  const auto found = resolve(HostPort{"10.9.8.7", 5}, in(0));
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].text(), "10.9.8.7:5");
 }

@@ -78,7 +78,7 @@ TEST(Handshake, AStoreClientProvesToo) {
   EXPECT_TRUE(client.proven());
   client.set("k", "v", soon());
   EXPECT_EQ(client.get("k", soon()), "v");
-  EXPECT_THROWS(StoreClient({server.address()}, {}, soon()), ControlError, "does not admit");
+  EXPECT_THROWS(StoreClient({server.address()}, {}, soon()), ControlError, "does not allow");
   EXPECT_THROWS(StoreClient({server.address()}, {.secret = "t"}, soon()), ControlError, "another job");
 }
 
@@ -104,7 +104,7 @@ TEST(Handshake, NobodyAndSilenceAreToldApart) {
   EXPECT_EQ(failure_of(local_address(listener.get()), "s", in(100)), ControlFailure::silent);
 }
 
-TEST(Handshake, StrangersAreToldApart) {
+TEST(Handshake, OtherProgramsAreToldApart) {
   const Answering web(kGreetingBytes, "HTTP/1.1 400 Bad Request\r\n\r\n"), closing(0, "");
   EXPECT_EQ(failure_of(web.address(), "s", soon()), ControlFailure::not_lockstep);
   EXPECT_EQ(failure_of(closing.address(), "s", soon()), ControlFailure::broken_off);
@@ -133,45 +133,45 @@ TEST(Handshake, AProofHoldsForItsSideItsPurposeAndItsChallengesOnly) {
   EXPECT_EQ(control.client_proof("s"), Challenges(control).client_proof("s"));
 }
 
-TEST(Doorkeeper, TakesItsBytesOneByOne) {
+TEST(ServerHandshake, TakesItsBytesOneByOne) {
   const std::string secret = "s";
-  Doorkeeper doorkeeper(secret);
+  ServerHandshake handshake(secret);
   const auto receive = [&](const std::string& bytes) {
-    auto verdict = Doorkeeper::Verdict::undecided;
+    auto verdict = ServerHandshake::Verdict::undecided;
     for (const char& byte : bytes) {
-      EXPECT_EQ(verdict, Doorkeeper::Verdict::undecided);
+      EXPECT_EQ(verdict, ServerHandshake::Verdict::undecided);
       std::string_view view(&byte, 1);
-      verdict = doorkeeper.receive(view);
+      verdict = handshake.receive(view);
       EXPECT_TRUE(view.empty());
     }
     return verdict;
   };
-  EXPECT_EQ(receive(greeting(handshake_nonce(Purpose::control))), Doorkeeper::Verdict::undecided);
-  const std::string hello = doorkeeper.take_answer();
+  EXPECT_EQ(receive(greeting(handshake_nonce(Purpose::control))), ServerHandshake::Verdict::undecided);
+  const std::string hello = handshake.take_answer();
   ASSERT_EQ(hello.size(), kServerHelloBytes);
   const Challenges challenges{Purpose::control, hello.substr(9), std::string(32, 'c')};
-  EXPECT_EQ(receive(challenges.client + challenges.client_proof(secret)), Doorkeeper::Verdict::control);
-  EXPECT_EQ(doorkeeper.take_answer(), kAccepted + challenges.server_proof(secret));
+  EXPECT_EQ(receive(challenges.client + challenges.client_proof(secret)), ServerHandshake::Verdict::control);
+  EXPECT_EQ(handshake.take_answer(), kAccepted + challenges.server_proof(secret));
 }
 
-TEST(Doorkeeper, SendsStrangersAwayAtTheFirstWrongByte) {
+TEST(ServerHandshake, RefusesAtTheFirstWrongByte) {
   for (const std::string bytes : {"G", "GET / HTTP/1.0", "\x16\x03\x01", "LOCKSTEP"}) {
     const std::string secret;
-    Doorkeeper doorkeeper(secret);
+    ServerHandshake handshake(secret);
     std::string_view view = bytes;
-    EXPECT_EQ(doorkeeper.receive(view), Doorkeeper::Verdict::refused) << bytes;
-    EXPECT_EQ(doorkeeper.take_answer(), "");
+    EXPECT_EQ(handshake.receive(view), ServerHandshake::Verdict::refused) << bytes;
+    EXPECT_EQ(handshake.take_answer(), "");
   }
 }
 
-TEST(Doorkeeper, KeepsWhatComesBehindTheGreeting) {
+TEST(ServerHandshake, KeepsWhatComesBehindTheGreeting) {
   const std::string secret;
-  Doorkeeper doorkeeper(secret);
+  ServerHandshake handshake(secret);
   const std::string bytes = greeting(0x64636261) + "rest";
   std::string_view view = bytes;
-  EXPECT_EQ(doorkeeper.receive(view), Doorkeeper::Verdict::plain);
+  EXPECT_EQ(handshake.receive(view), ServerHandshake::Verdict::plain);
   EXPECT_EQ(view, "rest");
-  EXPECT_EQ(doorkeeper.take_answer(), "abcd");
+  EXPECT_EQ(handshake.take_answer(), "abcd");
 }
 
 }  // namespace

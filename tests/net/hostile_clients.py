@@ -154,10 +154,10 @@ class Hostile(unittest.TestCase):
                 connection.sendall(b"x")
             self.check_service()
 
-    def test_silent_strangers_make_room(self):
-        strangers = [self.attack(b"\0\xce") for _ in range(1000)]
+    def test_silent_unauthenticated_make_room(self):
+        unauthenticated = [self.attack(b"\0\xce") for _ in range(1000)]
         self.check_service()
-        self.assertTrue(is_closed(strangers[0]))
+        self.assertTrue(is_closed(unauthenticated[0]))
 
     def test_sets_beyond_the_cap(self):
         refused = 0

@@ -17,7 +17,7 @@ class Table : public ::testing::Test {
     return found ? found->bytes : "(none)";
   }
 
-  Budget budget{100'000};
+  MemoryBudget budget{100'000};
   KeyValueTable table{budget};
 };
 

@@ -8,7 +8,7 @@
 namespace lockstep::net {
 namespace {
 
-std::vector<Request> parse(std::string_view bytes, std::size_t piece, Budget& budget) {
+std::vector<Request> parse(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
   RequestParser parser(budget);
   std::vector<Request> requests;
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
@@ -47,7 +47,7 @@ std::string all_requests() {
 
 TEST(RequestParser, ReadsEveryRequestInPiecesOfAnySize) {
   for (const std::size_t piece : {1, 2, 3, 7, 8, 9, 64, 1000, 1 << 20}) {
-    Budget budget(1 << 20);
+    MemoryBudget budget(1 << 20);
     const auto requests = parse(all_requests(), piece, budget);
     ASSERT_EQ(requests.size(), 17U) << piece;
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -68,7 +68,7 @@ TEST(RequestParser, ReadsEveryRequestInPiecesOfAnySize) {
 TEST(RequestParser, RefusesWhatIsNoRequest) {
   for (int type = 0; type < 256; ++type) {
     if (type >= 1 && type < kQueryTypes) continue;
-    Budget budget(1000);
+    MemoryBudget budget(1000);
     RequestParser parser(budget);
     const char byte = static_cast<char>(type);
     std::string_view bytes(&byte, 1);
@@ -81,7 +81,7 @@ TEST(RequestParser, RefusesLongLengthsWithoutMemory) {
        {kLongestKey + 1, std::uint64_t{1} << 40, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     for (int type = 1; type < kQueryTypes; ++type) {
       const std::string start = Writer().type(static_cast<QueryType>(type)).number(length).bytes();
-      Budget budget(100);
+      MemoryBudget budget(100);
       RequestParser parser(budget);
       std::string_view bytes = start;
       try {
@@ -97,7 +97,7 @@ TEST(RequestParser, RefusesLongLengthsWithoutMemory) {
 }
 
 TEST(RequestParser, TakesTheLongestThatIsAllowed) {
-  Budget budget(64 << 20);
+  MemoryBudget budget(64 << 20);
   Writer writer;
   writer.type(QueryType::set).text(std::string(kLongestKey, 'k')).text(std::string(kLongestValue, 'v'));
   EXPECT_EQ(parse(writer.bytes(), 65536, budget).size(), 1U);
@@ -110,7 +110,7 @@ TEST(RequestParser, TakesTheLongestThatIsAllowed) {
 }
 
 TEST(RequestParser, ChargesWhatHasComeAndNotWhatIsPromised) {
-  Budget budget(20'000);
+  MemoryBudget budget(20'000);
   RequestParser parser(budget);
   const std::string start = Writer().type(QueryType::set).text("k").number(kLongestValue).bytes() + "12345";
   std::string_view bytes = start;
@@ -123,7 +123,7 @@ TEST(RequestParser, ChargesWhatHasComeAndNotWhatIsPromised) {
 }
 
 TEST(RequestParser, ManySmallKeysAreCharged) {
-  Budget budget(100'000);
+  MemoryBudget budget(100'000);
   RequestParser parser(budget);
   std::string bytes = Writer().type(QueryType::wait).number(kMostKeys).bytes();
   for (int i = 0; i < 10'000; ++i) bytes += wire_number(0);

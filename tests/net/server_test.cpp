@@ -65,8 +65,8 @@ TEST(Server, TheOwnersSetEndsAWait) {
 TEST(Server, ClientsCountThemselves) {
   Server server(listen_on_loopback(0));
   EXPECT_EQ(server.client_count(), 0);
-  EXPECT_EQ(client_of(server).announce(soon()), 1);
-  EXPECT_EQ(client_of(server).announce(soon()), 2);
+  EXPECT_EQ(client_of(server).register_client(soon()), 1);
+  EXPECT_EQ(client_of(server).register_client(soon()), 2);
   EXPECT_EQ(server.client_count(), 2);
 }
 
@@ -90,7 +90,7 @@ TEST(Server, ClearEndsEveryClientAndKeepsThePrefix) {
   StoreClient before = client_of(server);
   before.set("job/id", "7", soon());
   before.set("barrier", "1", soon());
-  before.announce(soon());
+  before.register_client(soon());
   std::thread waiting([&] { EXPECT_THROW(client_of(server).get("never", soon()), CommunicationError); });
   EXPECT_TRUE(eventually([&] { return server.counts().open == 2; }));
   std::this_thread::sleep_for(Milliseconds(20));

@@ -49,7 +49,7 @@ void talk_of_many(StoreClient& client) {
   say("large", client.get("large", soon()) == large);
   say("erase", client.erase("large", soon()));
   say("erase", client.erase("large", soon()));
-  say("announce", client.announce(soon()));
+  say("register_client", client.register_client(soon()));
   auto keys = client.keys(soon());
   std::sort(keys.begin(), keys.end());
   for (const auto& key : keys) say("key", key);

@@ -56,7 +56,7 @@ TEST_F(Clocks, WallClocksThatDifferAreToldOfAndHaveNoEffect) {
   for (const Finished& end : {a, b}) {
     EXPECT_EQ(end.status, 0) << end.err;
     EXPECT_TRUE(has(end.err, "(host node1, process "));
-    EXPECT_TRUE(has(end.err, "behind the leader's"));
+    EXPECT_TRUE(has(end.err, "behind the coordinator's"));
   }
 }
 

@@ -101,17 +101,17 @@ TEST_F(Elastic, ALostNodeIsReplacedByAnother) {
 
 TEST_F(Elastic, DeathOfTheNodeWithRankZeroIsSurvivedWhereItDoesNotLead) {
   make_hosts(3);
-  // Node numbers as asked for: the leader is on host 0, rank 0 on host 1.
+  // Node numbers as asked for: the coordinator is on host 0, rank 0 on host 1.
   const auto job = [&](int node) { return c10d("2:3") + Words{"--node-rank", std::to_string(node)}; };
-  auto leader = start(0, job(2) + ranks());
+  auto coordinator = start(0, job(2) + ranks());
   auto zero = start(1, job(0) + ranks());
   auto one = start(2, job(1) + ranks());
   for (int i = 0; i < 3; ++i) rank(i, 3);
   zero->signal(SIGKILL);
   rank(0, 2);
   rank(1, 2);
-  leader->signal(SIGTERM);
-  EXPECT_EQ(leader->wait().status, 128 + SIGTERM);
+  coordinator->signal(SIGTERM);
+  EXPECT_EQ(coordinator->wait().status, 128 + SIGTERM);
   EXPECT_EQ(one->wait().status, 128 + SIGTERM);
 }
 
@@ -138,7 +138,7 @@ TEST_F(Elastic, AKilledLeaderEndsAllNodes) {
   first->signal(SIGKILL);
   const Finished end = second->wait();
   EXPECT_EQ(end.status, 1) << end.err;
-  EXPECT_TRUE(has(end.err, "FAILED: the leader of the job, at 10.77.0.1:29400, closed its connection"));
+  EXPECT_TRUE(has(end.err, "FAILED: the coordinator of the job, at 10.77.0.1:29400, closed its connection"));
   EXPECT_TRUE(await_end(orphan));
   EXPECT_TRUE(await_end(rank(1, 2)));
 }
@@ -156,7 +156,8 @@ TEST_F(Elastic, BothSidesOfACutNetworkEndWithAMessage) {
   EXPECT_EQ(b.status, 1);
   EXPECT_TRUE(has(a.err, "FAILED: node 1 (host node1"));
   EXPECT_TRUE(has(a.err, "no sign of life for 3 s"));
-  EXPECT_TRUE(has(b.err, "FAILED: the leader of the job, at 10.77.0.1:29400, gave no sign of life for 3 s"));
+  EXPECT_TRUE(
+      has(b.err, "FAILED: the coordinator of the job, at 10.77.0.1:29400, gave no sign of life for 3 s"));
   EXPECT_TRUE(await_end(rank(1, 2))) << "the cut off side trains on";
 }
 
@@ -224,10 +225,10 @@ TEST_F(Elastic, WaitingForOthersIsNotDeafToSignals) {
 
 TEST_F(Elastic, AWaitingLauncherEndsOnASignal) {
   make_hosts(2);
-  auto leader = start(0, c10d("2") + ranks());
+  auto coordinator = start(0, c10d("2") + ranks());
   usleep(500'000);
-  leader->signal(SIGINT);
-  EXPECT_EQ(leader->wait().status, 128 + SIGINT);
+  coordinator->signal(SIGINT);
+  EXPECT_EQ(coordinator->wait().status, 128 + SIGINT);
   auto member = start(1, c10d("2") + ranks());
   usleep(500'000);
   member->signal(SIGINT);

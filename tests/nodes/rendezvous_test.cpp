@@ -72,7 +72,7 @@ TEST_F(Hosts, AnotherSecretIsRefused) {
   auto second = start(1, c10d("1:2") + Words{"true"}, {{"LOCKSTEP_JOB_TOKEN", "another-secret-of-a-job"}});
   const Finished refused = second->wait();
   EXPECT_NE(refused.status, 0);
-  EXPECT_TRUE(has(refused.err, "cannot join the job's leader at node0:29400"));
+  EXPECT_TRUE(has(refused.err, "cannot join the job's coordinator at node0:29400"));
   const Finished undisturbed = first->wait();
   EXPECT_EQ(undisturbed.status, 0) << undisturbed.err;
 }

@@ -9,13 +9,13 @@
 #include "agent/heartbeat_monitor.hpp"
 #include "agent/stack_tool.hpp"
 #include "agent/still_report.hpp"
-#include "coordination/restart_policy.hpp"
 #include "failure/hang.hpp"
 #include "failure/hang_detector.hpp"
 #include "failure/readable_stack.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
+#include "rendezvous/restart_policy.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -141,7 +141,7 @@ TEST(HangDetector, WhereOtherRanksAreNotSeenActsOnlyOnWhatIsCertain) {
   EXPECT_TRUE(judge.look({waiting(0, "barrier", 1, 99), working(1, "forward", 99)}));
 }
 
-/// How many ranks the leader is told of; -1: nothing is told.
+/// How many ranks the coordinator is told of; -1: nothing is told.
 int told(StillReport& report, const std::vector<RankStatus>& now) {
   const auto news = report.news(now);
   return news ? static_cast<int>(news->size()) : -1;

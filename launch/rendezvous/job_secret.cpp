@@ -1,0 +1,100 @@
+#include "rendezvous/job_secret.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "lockstep/core/error.hpp"
+#include "net/file_descriptor.hpp"
+#include "net/sha256.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kLeastToken = 16;
+constexpr std::size_t kKeyBytes = 32;
+
+UsageError no_key(const std::string& what) {
+  return UsageError(
+      what +
+      " The launchers of several nodes need a common secret: export the same LOCKSTEP_JOB_TOKEN (16 "
+      "characters or more, as from 'openssl rand -hex 32') to all of them.");
+}
+
+std::string key_file(const Environment& environment) {
+  const auto config = find_variable(environment, "XDG_CONFIG_HOME").value_or("");
+  const auto home = find_variable(environment, "HOME").value_or("");
+  if (config.empty() && home.empty()) throw no_key("neither HOME nor XDG_CONFIG_HOME is set.");
+  return (config.empty() ? home + "/.config" : config) + "/lockstep/key";
+}
+
+/// Makes the key under another name and links it into place, so that of several nodes that do it at once one
+/// wins, and nobody reads half a key. Somebody else's key is as good.
+void make_key(const std::string& path) {
+  std::error_code failure;
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw no_key("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
+  const std::string draft = path + "." + net::hex(net::random_bytes(8));
+  const net::FileDescriptor file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string key = net::hex(net::random_bytes(kKeyBytes)) + "\n";
+  const bool written = file &&
+                       write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size()) &&
+                       fsync(file.get()) == 0 && (link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  const int error = errno;
+  unlink(draft.c_str());
+  if (!written) throw no_key("cannot write the key file '" + path + "': " + std::strerror(error) + ".");
+}
+
+/// The key; empty when there is none yet.
+std::string read_key(const std::string& path) {
+  const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return "";
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) != 0)
+    throw no_key("cannot read the key file '" + path + "': " + std::strerror(errno) + ".");
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0)
+    throw no_key("the key file '" + path +
+                 "' is not a file of this user that only its owner may read (chmod 600).");
+  std::array<char, 2 * kKeyBytes> key{};
+  if (read(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()))
+    throw no_key("the key file '" + path + "' is too short; remove it, and it is made anew.");
+  return {key.data(), key.size()};
+}
+
+/// The job's number, by whichever scheduler runs it.
+std::string scheduler_job(const Environment& environment) {
+  for (const char* name : {"SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID"}) {
+    if (const auto value = find_variable(environment, name)) return std::string(name) + "=" + *value;
+  }
+  return "";
+}
+
+}  // namespace
+
+JobSecret JobSecret::generate() { return {net::hex(net::random_bytes(kKeyBytes)), false}; }
+
+JobSecret JobSecret::shared(const std::string& run_id, const Environment& environment) {
+  if (const auto token = find_variable(environment, "LOCKSTEP_JOB_TOKEN"); token && !token->empty()) {
+    if (token->size() < kLeastToken)
+      throw UsageError("LOCKSTEP_JOB_TOKEN has " + std::to_string(token->size()) +
+                       " characters: expected 16 or more, as from 'openssl rand -hex 32'.");
+    return {*token, true};
+  }
+  const std::string path = key_file(environment);
+  std::string key = read_key(path);
+  if (key.empty()) {
+    make_key(path);
+    key = read_key(path);
+  }
+  if (key.empty()) throw no_key("the key file '" + path + "' cannot be read yet: try again.");
+  return {net::hex(net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment))),
+          false};
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,98 @@
+#include "rendezvous/rank_assignment.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <tuple>
+
+namespace lockstep::launch {
+namespace {
+
+bool is_digit(char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; }
+
+/// The digits at the front of `text`, taken from it, without leading zeros.
+std::string_view take_number(std::string_view& text) {
+  std::size_t length = 0;
+  while (length < text.size() && is_digit(text[length])) ++length;
+  std::string_view number = text.substr(0, length);
+  text.remove_prefix(length);
+  while (number.size() > 1 && number.front() == '0') number.remove_prefix(1);
+  return number;
+}
+
+bool comes_first(const Node* a, const Node* b) {
+  const auto key = [](const Node* node) {
+    constexpr int kLast = 1 << 30;
+    return std::tuple(node->info.node_rank.value_or(kLast), node->group_rank.value_or(kLast), node->id != 0);
+  };
+  if (key(a) != key(b)) return key(a) < key(b);
+  if (a->info.host != b->info.host) return natural_less(a->info.host, b->info.host);
+  return std::tuple(a->info.pid, a->id) < std::tuple(b->info.pid, b->id);
+}
+
+}  // namespace
+
+bool natural_less(std::string_view a, std::string_view b) {
+  while (!a.empty() && !b.empty()) {
+    if (is_digit(a.front()) && is_digit(b.front())) {
+      const auto left = take_number(a);
+      const auto right = take_number(b);
+      if (left.size() != right.size()) return left.size() < right.size();
+      if (left != right) return left < right;
+    } else {
+      if (a.front() != b.front()) return a.front() < b.front();
+      a.remove_prefix(1);
+      b.remove_prefix(1);
+    }
+  }
+  return a.size() < b.size();
+}
+
+std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes) {
+  std::vector<Node*> result;
+  for (auto& node : nodes) {
+    if (node.drain_signal == 0) result.push_back(&node);
+  }
+  // Who is in stays in; of the others, first come, first served.
+  std::stable_sort(result.begin(), result.end(), [](const Node* a, const Node* b) {
+    return a->group_rank.has_value() && !b->group_rank.has_value();
+  });
+  if (result.size() > static_cast<std::size_t>(max_nodes)) result.resize(static_cast<std::size_t>(max_nodes));
+  std::sort(result.begin(), result.end(), comes_first);
+  return result;
+}
+
+std::vector<Assignment> assign_ranks(const std::vector<Node*>& order) {
+  std::vector<Assignment> result;
+  std::map<std::string, int> role_sizes;
+  int next = 0;
+  for (const Node* node : order) {
+    Assignment place;
+    place.group_rank = static_cast<int>(result.size());
+    place.group_world_size = static_cast<int>(order.size());
+    place.first_rank = next;
+    place.first_role_rank = role_sizes[node->info.role];
+    next += node->info.local_world_size;
+    role_sizes[node->info.role] += node->info.local_world_size;
+    result.push_back(place);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    result[i].world_size = next;
+    result[i].role_world_size = role_sizes[order[i]->info.role];
+  }
+  return result;
+}
+
+std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignment>& assignments) {
+  std::string text;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const int first = assignments[i].first_rank;
+    const int last = first + order[i]->info.local_world_size - 1;
+    text += (i == 0 ? "node " : ", node ") + std::to_string(i) + " = " + order[i]->info.host +
+            (first == last ? " (rank " : " (ranks ") + std::to_string(first) +
+            (first == last ? "" : "-" + std::to_string(last)) + ")";
+  }
+  return text;
+}
+
+}  // namespace lockstep::launch

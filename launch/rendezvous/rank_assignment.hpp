@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/messages.hpp"
+
+namespace lockstep::launch {
+
+/// A node's connection, as long as it lasts. Numbers are never used again.
+using NodeId = std::int64_t;
+
+/// A node that has joined.
+struct Node {
+  NodeId id = 0;
+  NodeInfo info;
+  /// Its number in the current round, or in the last one that it took part in.
+  std::optional<int> group_rank;
+  /// Whether its ranks belong to the current round.
+  bool active = false;
+  /// Whether none of its processes of the current round is left.
+  bool ended = false;
+  /// The signal that told its launcher to end; 0: none did.
+  int drain_signal = 0;
+  std::chrono::steady_clock::time_point last_heard;
+  /// Bytes of other nodes' stacks that it got since it last asked for them.
+  std::size_t stacks_passed = 0;
+
+  std::string text() const { return describe(info, active ? group_rank : info.node_rank); }
+};
+
+/// The nodes that may take part in the next round, in the order of their ranks, `max_nodes` at most: by node
+/// rank where the users gave them; else those of the last round in their order, then the coordinator's node,
+/// then by host name ("node9" before "node10") and process. Nodes that leave are left out.
+std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes);
+
+/// The places of the nodes in that order; round and restart counts are left to the caller. Ranks of a node
+/// are one block, and so are ranks of a role on a node, as torchrun numbers them.
+std::vector<Assignment> assign_ranks(const std::vector<Node*>& order);
+
+/// "node 0 = a (ranks 0-1), node 1 = b (rank 2)".
+std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignment>& assignments);
+
+/// Whether `a` comes before `b` where numbers in names count as numbers.
+bool natural_less(std::string_view a, std::string_view b);
+
+}  // namespace lockstep::launch

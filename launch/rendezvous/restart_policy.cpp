@@ -1,0 +1,57 @@
+#include "rendezvous/restart_policy.hpp"
+
+#include <algorithm>
+
+#include "process/time_text.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kShortLife = std::chrono::seconds(10);
+constexpr milliseconds kLongLife = std::chrono::minutes(1);
+constexpr milliseconds kLongestPause = std::chrono::seconds(30);
+constexpr int kMostFruitless = 3;
+
+}  // namespace
+
+std::string pause_text(milliseconds pause) {
+  return pause.count() == 0 ? "" : ", after a pause of " + seconds_text(pause);
+}
+
+RestartPolicy::RestartPolicy(int max_restarts, milliseconds backoff)
+    : left_(max_restarts), backoff_(backoff), next_pause_(backoff) {}
+
+bool RestartPolicy::progressed(const FailedAttempt& attempt) {
+  const bool further = attempt.step.value_or(0) > best_step_;
+  best_step_ = std::max(best_step_, attempt.step.value_or(0));
+  return further || attempt.lived > kLongLife;
+}
+
+milliseconds RestartPolicy::pause_after(milliseconds lived) {
+  if (lived >= kShortLife) {
+    next_pause_ = backoff_;
+    return milliseconds(0);
+  }
+  const milliseconds pause = std::min(next_pause_, kLongestPause);
+  next_pause_ = std::min(next_pause_ * 2, kLongestPause);
+  return pause;
+}
+
+RestartPolicy::Decision RestartPolicy::after(const FailedAttempt& attempt) {
+  const bool good = progressed(attempt);
+  if (good) fruitless_ = 0;
+  if (!good && attempt.step) ++fruitless_;
+  if (left_ == 0) return {};
+  if (backoff_.count() > 0 && fruitless_ >= kMostFruitless) {
+    return {false, milliseconds(0),
+            std::to_string(fruitless_) + " attempts in a row got no further than step " +
+                std::to_string(best_step_) + ": it is not started again, though " + std::to_string(left_) +
+                " restart(s) are left"};
+  }
+  --left_;
+  return {true, pause_after(attempt.lived), ""};
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,247 @@
+#include "torchrun_interop/torchrun_client.hpp"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "failure/failure_analysis.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/control.hpp"
+#include "net/signal_free_thread.hpp"
+#include "process/time_text.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+/// Between two looks at a store that is waited for: how soon a signal or the loss of the store is noticed.
+constexpr auto kSlice = 200ms;
+constexpr auto kAnswerTime = 30s;
+/// One try to connect: how long the end of this object may wait for it.
+constexpr auto kTryTime = 2s;
+
+Clock::time_point answer_deadline() { return Clock::now() + kAnswerTime; }
+
+/// Thrown in the thread when the object goes.
+struct Stopped {};
+
+std::vector<std::int64_t> read_numbers(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  std::vector<std::int64_t> numbers;
+  for (const auto& value : json.is_array() ? json : Json::array()) {
+    if (value.is_number_integer()) numbers.push_back(value.get<std::int64_t>());
+  }
+  if (numbers.size() != 4)
+    throw DataError("torchrun's agent has assigned ranks in a form that is not understood: " + text);
+  return numbers;
+}
+
+}  // namespace
+
+TorchrunClient::TorchrunClient(Options options, const std::vector<net::Address>& store)
+    : options_(std::move(options)),
+      prefix_(options_.run_id + "/torchelastic/"),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      restarts_(options_.max_restarts, options_.restart_backoff) {
+  if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
+  thread_ = net::signal_free_thread([this, store] { run(store); });
+}
+
+TorchrunClient::~TorchrunClient() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (connection_) shutdown(connection_.get(), SHUT_RDWR);
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void TorchrunClient::tell(Json message) {
+  const std::lock_guard lock(mutex_);
+  messages_.push_back(std::move(message));
+  const std::uint64_t one = 1;
+  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+std::vector<Json> TorchrunClient::work(Time now) {
+  if (pause_end_ && now >= *pause_end_) start_ranks(now);
+  std::uint64_t count = 0;
+  while (read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) continue;
+  const std::lock_guard lock(mutex_);
+  // The first start is the thread's.
+  if (!messages_.empty() && type_of(messages_.back()) == "start") round_started_ = now;
+  return std::exchange(messages_, {});
+}
+
+void TorchrunClient::send(const Json& message, Time now) {
+  const std::string type = type_of(message);
+  if (type == "join") {
+    const std::lock_guard lock(mutex_);
+    hello_ = message;
+    changed_.notify_all();
+  } else if (type == "ended") {
+    on_ended(message, now);
+  } else if (type == "draining") {
+    on_draining(message.value("signal", SIGTERM));
+  }
+}
+
+void TorchrunClient::on_draining(int signal) {
+  drain_signal_ = signal;
+  // Nothing runs that could end.
+  if (std::exchange(pause_end_, std::nullopt)) finish(128 + signal, nullptr);
+}
+
+void TorchrunClient::finish(int exit_code, const Json& error) {
+  tell({{"type", "finish"}, {"exit_code", exit_code}, {"error", error}});
+}
+
+void TorchrunClient::on_ended(const Json& message, Time now) {
+  if (drain_signal_ != 0) return finish(128 + drain_signal_, nullptr);
+  if (message.value("ok", false)) {
+    const std::lock_guard lock(mutex_);
+    succeeded_ = true;
+    changed_.notify_all();
+    return;
+  }
+  const FailureSummary verdict = analyze_failures(message.value("records", std::vector<Json>()));
+  tell({{"type", "report"}, {"text", verdict.report}});
+  FailedAttempt attempt{std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_), {}};
+  if (message.contains("step")) attempt.step = message["step"].get<std::uint64_t>();
+  const auto decision = restarts_.after(attempt);
+  if (!verdict.preempted && !decision.reason.empty()) tell({{"type", "text"}, {"text", decision.reason}});
+  if (verdict.preempted || !decision.again) return finish(verdict.exit_code, verdict.error);
+  pause_end_ = now + decision.pause;
+  restart(pause_text(decision.pause));
+  if (decision.pause.count() == 0) start_ranks(now);
+}
+
+void TorchrunClient::restart(const std::string& why) {
+  ++place_.restart_count;
+  ++place_.round;
+  tell({{"type", "text"},
+        {"text", "restart " + std::to_string(place_.restart_count) + " of " +
+                     std::to_string(options_.max_restarts) + why}});
+}
+
+void TorchrunClient::start_ranks(Time now) {
+  pause_end_.reset();
+  round_started_ = now;
+  tell(to_message(place_));
+}
+
+void TorchrunClient::run(const std::vector<net::Address>& store) {
+  try {
+    net::StoreClient client = connect(store);
+    take_place(client);
+    if (await_success(client)) pass_barrier(client);
+  } catch (const Stopped&) {
+    return;
+  } catch (const std::exception& error) {
+    // Of no matter where it was broken off: nobody listens.
+    tell({{"type", "lost"}, {"text", std::string("the store of torchrun's agent: ") + error.what()}});
+  }
+}
+
+net::StoreClient TorchrunClient::connect(const std::vector<net::Address>& store) {
+  const auto deadline = answer_deadline();
+  for (;;) {
+    const auto now = Clock::now();
+    try {
+      net::StoreClient client(store, {}, std::min(deadline, now + kTryTime));
+      keep_for_end(client);
+      return client;
+    } catch (const TimeoutError&) {
+      if (now + kTryTime >= deadline) throw;
+    } catch (const net::ControlError& error) {
+      if (error.failure() != net::ControlFailure::silent || now + kTryTime >= deadline) throw;
+    }
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Stopped();
+  }
+}
+
+void TorchrunClient::keep_for_end(const net::StoreClient& client) {
+  auto connection = client.duplicate();
+  const std::lock_guard lock(mutex_);
+  if (stop_) throw Stopped();
+  connection_ = std::move(connection);
+}
+
+void TorchrunClient::take_place(net::StoreClient& client) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || !hello_.is_null(); });
+  if (stop_) throw Stopped();
+  const NodeInfo info = read_node_info(hello_);
+  lock.unlock();
+  const std::string index = std::to_string(options_.node_rank);
+  const Json role = {
+      {"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
+  client.register_client(answer_deadline());
+  client.set(prefix_ + "role_info/" + index, role.dump(), answer_deadline());
+  const std::string key = prefix_ + "assigned_ranks/" + index;
+  if (!await_key(client, key, Clock::now() + options_.timeout))
+    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.timeout) +
+                       ": some node is missing");
+  const auto numbers = read_numbers(client.get(key, answer_deadline()));
+  lock.lock();
+  place_.max_restarts = options_.max_restarts;
+  place_.group_rank = options_.node_rank;
+  place_.group_world_size = options_.max_nodes;
+  place_.first_rank = static_cast<int>(numbers[0]);
+  place_.world_size = static_cast<int>(numbers[1]);
+  place_.first_role_rank = static_cast<int>(numbers[2]);
+  place_.role_world_size = static_cast<int>(numbers[3]);
+  const Json start = to_message(place_);
+  lock.unlock();
+  tell(start);
+}
+
+bool TorchrunClient::await_key(net::StoreClient& client, const std::string& key, Time deadline) {
+  while (Clock::now() < deadline) {
+    if (client.wait({key}, std::min(deadline, Clock::now() + kSlice))) return true;
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Stopped();
+  }
+  return false;
+}
+
+bool TorchrunClient::await_success(net::StoreClient& client) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait_for(lock, kSlice, [this] { return stop_ || succeeded_; });
+    if (stop_ || succeeded_) return !stop_;
+    lock.unlock();
+    // Fails when the agent has gone, which is how its end is noticed.
+    client.contains({prefix_ + "role_info/0"}, answer_deadline());
+    lock.lock();
+  }
+}
+
+bool TorchrunClient::others_have_ended(net::StoreClient& client, const std::string& key) {
+  try {
+    return await_key(client, key, Clock::now() + options_.exit_barrier_timeout);
+  } catch (const CommunicationError&) {
+    // The agent goes, and its store with it, as soon as all have come.
+    return true;
+  }
+}
+
+void TorchrunClient::pass_barrier(net::StoreClient& client) {
+  const std::string name = prefix_ + "agent/terminal_state/";
+  const auto members = client.add(name + "num_members", 1, answer_deadline());
+  if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
+  if (others_have_ended(client, name + "last_member")) return finish(0, nullptr);
+  tell({{"type", "report"},
+        {"text", "lockstep run: FAILED: the other nodes have not ended " +
+                     seconds_text(options_.exit_barrier_timeout) + " after this one\n"}});
+  finish(1, nullptr);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "net/server.hpp"
+#include "rendezvous/coordinator.hpp"
+
+namespace lockstep::launch {
+
+/// torchrun's agents that take part in a static rendezvous whose store this launcher hosts. They know no
+/// coordinator; they read and write keys of the store (torch/distributed/elastic/agent/server/api.py,
+/// PyTorch 2.11):
+///
+/// - `<run id>/torchelastic/role_info/<i>`: node i is there, with its role and its number of ranks;
+/// - `<run id>/torchelastic/assigned_ranks/<i>`: what it gets: [first rank, world size, first role rank,
+/// size];
+/// - `<run id>/torchelastic/agent/terminal_state/num_members` and `/last_member`: the barrier at the end.
+///
+/// To the coordinator they are nodes like others that can be told nothing but their first start: when a round
+/// is to stop they count as ended, and a failure on their side shows in the ranks that lose them.
+class TorchrunServer {
+ public:
+  using Time = Coordinator::Time;
+
+  TorchrunServer(const std::string& run_id, int max_nodes, net::Server& server, Coordinator& coordinator);
+
+  /// Keys of the store have changed.
+  void hear(const std::vector<std::string>& keys, Time now);
+  /// The coordinator speaks to one of them.
+  void tell(NodeId node, const Json& message);
+
+ private:
+  Json read_role(int index) const;
+  void join(int index, Time now);
+  void count_ended(Time now);
+  /// The job has succeeded: they may go.
+  void pass_barrier();
+  std::string barrier(const std::string& key) const;
+
+  std::string run_id_;
+  std::string prefix_;
+  int max_nodes_;
+  net::Server& server_;
+  Coordinator& coordinator_;
+  std::map<int, NodeId> nodes_;
+  int round_ = 0;
+  bool passed_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,376 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "coordinator_harness.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+CoordinatorOptions nodes(int least, int most, int restarts = 0) {
+  CoordinatorOptions options;
+  options.run_id = "job";
+  options.min_nodes = least;
+  options.max_nodes = most;
+  options.max_restarts = restarts;
+  return options;
+}
+
+/// A coordinator whose nodes 0 ... n-1, hosts "a", "b", ..., have joined with two ranks each.
+struct Job : CoordinatorHarness {
+  Job(const CoordinatorOptions& given, int count) : CoordinatorHarness(given), options(given) {
+    for (int i = 0; i < count; ++i) join(i);
+  }
+  void join(NodeId id) {
+    coordinator.on_join(id, info(std::string(1, static_cast<char>('a' + id)), options, 2), now);
+  }
+  int starts(NodeId id) const { return static_cast<int>(got(id, "start").size()); }
+  int stops(NodeId id) const { return static_cast<int>(got(id, "stop").size()); }
+  Assignment place(NodeId id) const { return read_assignment(got(id, "start").back()); }
+  /// The exit code that the node was told; -1: the job goes on.
+  int exit_code(NodeId id) const {
+    const auto messages = got(id, "finish");
+    return messages.empty() ? -1 : messages.back()["exit_code"].get<int>();
+  }
+  CoordinatorOptions options;
+};
+
+TEST(Coordinator, StartsWhenAllNodesAreThere) {
+  Job job(nodes(2, 2), 1);
+  EXPECT_EQ(job.starts(0), 0);
+  job.join(1);
+  ASSERT_EQ(job.starts(0), 1);
+  EXPECT_EQ(job.place(1).first_rank, 2);
+  EXPECT_EQ(job.place(1).world_size, 4);
+  EXPECT_EQ(job.place(1).group_rank, 1);
+  EXPECT_EQ(job.rounds, 1);
+}
+
+TEST(Coordinator, ElasticJobWaitsForTheLastCallOnlyAtItsBeginning) {
+  Job job(nodes(1, 3, 1), 1);
+  job.pass(29s);
+  EXPECT_EQ(job.starts(0), 0);
+  job.pass(1s);
+  EXPECT_EQ(job.starts(0), 1);
+  job.failed(0, 1, 0);
+  job.ended(0, 1, false);
+  EXPECT_EQ(job.starts(0), 2);
+}
+
+TEST(Coordinator, EndsWithSuccessWhenAllNodesHave) {
+  Job job(nodes(2, 2), 2);
+  job.ended(1, 1, true);
+  EXPECT_EQ(job.exit_code(0), -1);
+  job.ended(0, 1, true);
+  EXPECT_EQ(job.exit_code(0), 0);
+  EXPECT_EQ(job.exit_code(1), 0);
+  EXPECT_FALSE(job.coordinator.finished());
+  job.coordinator.on_disconnect(1, "went", job.now);
+  EXPECT_TRUE(job.coordinator.finished());
+}
+
+TEST(Coordinator, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
+  Job job(nodes(3, 3), 3);
+  job.failed(2, 1, 4);
+  EXPECT_EQ(job.stops(0), 1);
+  EXPECT_EQ(job.stops(1), 1);
+  EXPECT_TRUE(job.got(1, "stop").back()["at_once"]);
+  EXPECT_FALSE(job.got(1, "stop").back().contains("stacks"));
+  job.failed(1, 1, 3);
+  EXPECT_EQ(job.stops(0), 1);
+  for (NodeId id = 0; id < 3; ++id) job.ended(id, 1, false);
+  for (NodeId id = 0; id < 3; ++id) {
+    EXPECT_EQ(job.exit_code(id), 3);
+    EXPECT_NE(job.words(id).find("FAILED: rank 4"), std::string::npos) << job.words(id);
+    EXPECT_EQ(job.got(id, "finish").back()["error"], "e4");
+  }
+}
+
+TEST(Coordinator, HasStacksShownWhereARankHasWaitedInVain) {
+  Job job(nodes(2, 2), 2);
+  job.hear(1, {{"type", "failed"}, {"round", 1}, {"record", {{"rank", 2}, {"timed_out", true}}}});
+  for (const NodeId id : {0, 1}) EXPECT_TRUE(job.got(id, "stop").back().value("stacks", false));
+}
+
+TEST(Coordinator, RestartsAreCountedOnceForTheWholeJob) {
+  Job job(nodes(2, 2, 2), 2);
+  for (int round = 1; round <= 3; ++round) {
+    EXPECT_EQ(job.starts(0), round);
+    EXPECT_EQ(job.place(0).restart_count, round - 1);
+    EXPECT_EQ(job.place(1).restart_count, round - 1);
+    EXPECT_EQ(job.rounds, round);
+    job.failed(round % 2, round, round % 2);
+    job.ended(0, round, false);
+    job.ended(1, round, false);
+  }
+  EXPECT_EQ(job.starts(0), 3);
+  EXPECT_EQ(job.exit_code(0), 3);
+}
+
+TEST(Coordinator, PauseBeforeARestartTakesNothingFromTheTimeToJoin) {
+  CoordinatorOptions options = nodes(2, 2, 1);
+  options.restart_backoff = 30s;
+  options.join_timeout = 10s;
+  Job job(options, 2);
+  job.failed(1, 1, 2);
+  job.ended(1, 1, false);
+  job.ended(0, 1, false);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  for (int i = 0; i < 39; ++i) job.pass(1s);
+  EXPECT_EQ(job.exit_code(0), -1) << job.words(0);
+  EXPECT_EQ(job.coordinator.deadline(), job.now + 1s);
+  job.pass(1s);
+  EXPECT_EQ(job.exit_code(0), 1);
+}
+
+TEST(Coordinator, NextRoundWaitsUntilNothingOfTheOldOneIsLeft) {
+  Job job(nodes(2, 2, 1), 2);
+  job.failed(0, 1, 0);
+  job.ended(0, 1, false);
+  EXPECT_EQ(job.starts(0), 1);
+  job.ended(1, 1, false);
+  EXPECT_EQ(job.starts(0), 2);
+}
+
+TEST(Coordinator, WordsOfAnEarlierRoundAreIgnored) {
+  Job job(nodes(1, 1, 5), 1);
+  job.failed(0, 1, 0);
+  job.ended(0, 1, false);
+  job.failed(0, 1, 0);
+  job.ended(0, 1, true);
+  EXPECT_EQ(job.starts(0), 2);
+  EXPECT_EQ(job.exit_code(0), -1);
+}
+
+TEST(Coordinator, NodeThatComesWhileThereIsRoomStartsANewRoundAndCostsNoRestart) {
+  Job job(nodes(1, 2), 1);
+  job.pass(30s);
+  job.join(1);
+  EXPECT_EQ(job.stops(0), 1);
+  job.failed(0, 1, 0);
+  job.ended(0, 1, false);
+  ASSERT_EQ(job.starts(0), 2);
+  EXPECT_EQ(job.place(0).restart_count, 0);
+  EXPECT_EQ(job.place(0).world_size, 4);
+  EXPECT_EQ(job.place(1).first_rank, 2);
+}
+
+TEST(Coordinator, NodeThatComesTooManyIsASpareAndReplacesOneThatGoes) {
+  Job job(nodes(2, 2), 3);
+  EXPECT_EQ(job.starts(2), 0);
+  EXPECT_NE(job.words(2).find("spare"), std::string::npos);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  EXPECT_EQ(job.stops(0), 1);
+  job.ended(0, 1, false);
+  ASSERT_EQ(job.starts(2), 1);
+  EXPECT_EQ(job.place(2).group_rank, 1);
+  EXPECT_EQ(job.place(0).restart_count, 0);
+}
+
+TEST(Coordinator, LosingANodeOfAnElasticJobShrinksIt) {
+  Job job(nodes(1, 3), 3);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  job.ended(0, 1, false);
+  job.ended(2, 1, false);
+  ASSERT_EQ(job.starts(0), 2);
+  EXPECT_EQ(job.place(0).world_size, 4);
+  EXPECT_EQ(job.place(2).first_rank, 2);
+  EXPECT_EQ(job.place(2).group_rank, 1);
+  EXPECT_NE(job.words(2).find("node 1 (host b"), std::string::npos) << job.words(2);
+}
+
+TEST(Coordinator, LosingANodeOfAFixedJobEndsItNamingTheNode) {
+  Job job(nodes(2, 2), 2);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  job.ended(0, 1, false);
+  EXPECT_EQ(job.exit_code(0), 1);
+  EXPECT_NE(job.words(0).find("FAILED: node 1 (host b"), std::string::npos) << job.words(0);
+}
+
+TEST(Coordinator, LostNodeOfAFixedJobMayBeReplacedWhileRestartsAreLeft) {
+  Job job(nodes(2, 2, 1), 2);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  job.ended(0, 1, false);
+  EXPECT_EQ(job.exit_code(0), -1);
+  job.join(7);
+  ASSERT_EQ(job.starts(7), 1);
+  EXPECT_EQ(job.place(7).restart_count, 1);
+}
+
+TEST(Coordinator, RanksThatFailBecauseOfALostNodeAreNotTheCause) {
+  Job job(nodes(2, 2), 2);
+  job.failed(0, 1, 0, false);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  job.ended(0, 1, false);
+  EXPECT_NE(job.words(0).find("FAILED: node 1"), std::string::npos) << job.words(0);
+}
+
+TEST(Coordinator, RankThatFailedBeforeItsNodeWasLostIsTheCause) {
+  Job job(nodes(2, 2), 2);
+  job.failed(1, 1, 2);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  job.ended(0, 1, false);
+  EXPECT_NE(job.words(0).find("FAILED: rank 2"), std::string::npos) << job.words(0);
+}
+
+TEST(Coordinator, NodeThatEndedItsWorkMayGo) {
+  Job job(nodes(2, 2), 2);
+  job.ended(1, 1, true);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  EXPECT_EQ(job.stops(0), 0);
+  job.ended(0, 1, true);
+  EXPECT_EQ(job.exit_code(0), 0);
+}
+
+TEST(Coordinator, SilentNodeIsLostWhenItsKeepAliveTimeoutIsOver) {
+  Job job(nodes(2, 2), 2);
+  job.pass(14s);
+  job.hear(1, {{"type", "ping"}});
+  EXPECT_EQ(job.got(1, "pong").size(), 1u);
+  job.pass(14s);
+  EXPECT_EQ(job.stops(0), 0);
+  EXPECT_EQ(job.coordinator.deadline(), job.now + 1s);
+  job.pass(1s);
+  EXPECT_EQ(job.stops(0), 1);
+  EXPECT_EQ(job.dismissed, std::vector<NodeId>{1});
+}
+
+TEST(Coordinator, StopOfTheCoordinatorsNodeEndsTheJobOnAllNodes) {
+  Job job(nodes(1, 2), 2);
+  job.hear(0, {{"type", "draining"}, {"signal", SIGINT}});
+  EXPECT_EQ(job.got(1, "stop").back()["signal"], SIGINT);
+  job.ended(0, 1, false);
+  job.ended(1, 1, false);
+  EXPECT_EQ(job.exit_code(1), 128 + SIGINT);
+}
+
+TEST(Coordinator, StopOfOneNodeShrinksAnElasticJobAndEndsAFixedOne) {
+  Job elastic(nodes(1, 2), 2);
+  elastic.hear(1, {{"type", "draining"}, {"signal", SIGTERM}});
+  elastic.ended(1, 1, false);
+  elastic.ended(0, 1, false);
+  EXPECT_EQ(elastic.starts(0), 2);
+  EXPECT_EQ(elastic.starts(1), 1);
+  EXPECT_EQ(elastic.place(0).world_size, 2);
+  EXPECT_EQ(elastic.exit_code(1), 128 + SIGTERM);
+  EXPECT_EQ(elastic.exit_code(0), -1);
+
+  Job fixed(nodes(2, 2, 3), 2);
+  fixed.hear(1, {{"type", "draining"}, {"signal", SIGTERM}});
+  fixed.ended(1, 1, false);
+  fixed.ended(0, 1, false);
+  EXPECT_EQ(fixed.exit_code(0), 128 + SIGTERM);
+}
+
+TEST(Coordinator, SecondSignalIsPassedOnWhileTheJobStops) {
+  Job job(nodes(2, 2, 1), 2);
+  job.failed(1, 1, 2);
+  job.hear(0, {{"type", "draining"}, {"signal", SIGTERM}});
+  EXPECT_EQ(job.stops(1), 2);
+  job.ended(0, 1, false);
+  job.ended(1, 1, false);
+  EXPECT_EQ(job.starts(0), 1);
+  EXPECT_EQ(job.exit_code(0), 128 + SIGTERM);
+}
+
+TEST(Coordinator, PreemptedRanksHaveTimeToSaveAndAreNotRestarted) {
+  Job job(nodes(2, 2, 5), 2);
+  const Json record = {{"rank", 0}, {"exit_code", 85}};
+  job.hear(0, {{"type", "ended"}, {"round", 1}, {"ok", false}, {"preempted", true}, {"records", {record}}});
+  EXPECT_EQ(job.stops(1), 0);
+  job.ended(1, 1, true);
+  EXPECT_EQ(job.exit_code(1), 85);
+  EXPECT_TRUE(job.got(1, "report").empty());
+}
+
+TEST(Coordinator, JobThatIsToldToEndAndSavesItsStateIsPreempted) {
+  Job job(nodes(2, 2), 2);
+  job.hear(0, {{"type", "draining"}, {"signal", SIGTERM}});
+  EXPECT_FALSE(job.got(1, "stop").back().contains("at_once"));
+  for (NodeId id = 0; id < 2; ++id)
+    job.hear(id, {{"type", "ended"}, {"round", 1}, {"ok", false}, {"preempted", true}});
+  EXPECT_EQ(job.exit_code(0), 85);
+}
+
+TEST(Coordinator, SaysWhoIsAwaitedAndGivesUp) {
+  CoordinatorOptions options = nodes(3, 3);
+  CoordinatorHarness job(options);
+  NodeInfo first = job.info("a", options);
+  first.node_rank = 0;
+  job.coordinator.on_join(0, first, job.now);
+  job.pass(10s);
+  EXPECT_NE(job.words(0).find("1 node of 3 here (a); missing: node 1, 2"), std::string::npos) << job.words(0);
+  job.pass(590s);
+  EXPECT_EQ(job.got(0, "finish").back()["exit_code"], 1);
+  EXPECT_NE(job.words(0).find("join_timeout"), std::string::npos);
+}
+
+TEST(Coordinator, TellsOnceOfAWallClockThatIsFarOff) {
+  const auto words = [](std::optional<std::chrono::milliseconds> ahead) {
+    Job job(nodes(2, 2), 1);
+    NodeInfo second = job.info("b", job.options);
+    second.clock_ahead = ahead;
+    job.coordinator.on_join(1, second, job.now);
+    EXPECT_EQ(job.starts(0), 1) << "no effect";
+    const std::string text = job.words(0);
+    EXPECT_EQ(text, job.words(1));
+    const auto at = text.find("the wall clock");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(
+      words(60s),
+      "the wall clock of a node (host b, process 1) is 60 s ahead of the coordinator's: so are the times in "
+      "its logs; nothing else depends on it");
+  EXPECT_NE(words(-6s).find(" is 6 s behind the coordinator's"), std::string::npos);
+  EXPECT_EQ(words(5s), "");
+  EXPECT_EQ(words(std::nullopt), "");
+}
+
+TEST(Coordinator, RefusesNodesThatContradictTheJob) {
+  const CoordinatorOptions options = nodes(2, 2);
+  const auto refused = [&](const auto& change) {
+    CoordinatorHarness job(options);
+    NodeInfo first = job.info("a", options);
+    first.node_rank = 0;
+    job.coordinator.on_join(0, first, job.now);
+    NodeInfo second = job.info("b", options);
+    change(second);
+    job.coordinator.on_join(1, second, job.now);
+    EXPECT_EQ(job.dismissed, std::vector<NodeId>{1});
+    EXPECT_TRUE(job.got(0, "start").empty());
+    return job.words(1);
+  };
+  EXPECT_NE(refused([](NodeInfo& n) { n.run_id = "other"; }).find("--rdzv-id is 'other'"), std::string::npos);
+  EXPECT_NE(refused([](NodeInfo& n) { n.max_nodes = 3; }).find("--nnodes is 2:3"), std::string::npos);
+  EXPECT_NE(refused([](NodeInfo& n) { n.node_rank = 0; }).find("taken by host a, process 1"),
+            std::string::npos);
+  EXPECT_NE(refused([](NodeInfo& n) { n.node_rank = 2; }).find("numbered from 0"), std::string::npos);
+  EXPECT_NE(refused([](NodeInfo& n) { n.version = 99; }).find("version 99"), std::string::npos);
+}
+
+TEST(Coordinator, MessagesWithoutFormAreErrorsOfTheirSender) {
+  Job job(nodes(2, 2), 2);
+  EXPECT_THROW(job.hear(1, {{"type", "failed"}, {"round", "one"}}), DataError);
+  EXPECT_THROW(job.hear(1, {{"type", "failed"}, {"round", 1}, {"record", {{"no", "rank"}}}}), DataError);
+  EXPECT_THROW(job.hear(1, {{"type", "ended"}, {"round", 1}, {"ok", 7}}), DataError);
+  job.hear(1, {{"type", "unheard-of"}});
+  EXPECT_EQ(job.stops(0), 0);
+}
+
+TEST(Coordinator, NodesThatDoNotGoAreDismissedInTime) {
+  Job job(nodes(2, 2), 2);
+  job.ended(0, 1, true);
+  job.ended(1, 1, true);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(job.coordinator.finished());
+    job.hear(1, {{"type", "ping"}});
+    job.pass(8s);
+  }
+  EXPECT_TRUE(job.coordinator.finished());
+}
+
+}  // namespace
+}  // namespace lockstep::launch
