@@ -1,6 +1,7 @@
 #include "lockstep/data/arrow_tensors.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -42,17 +43,6 @@ std::optional<at::ScalarType> column_dtype(const DataType& type) {
   return type.element().kind() == TypeKind::boolean ? std::nullopt : scalar_type_of(type.element());
 }
 
-void check_column(const std::string& name, const Column& column) {
-  if (!column_dtype(column.type())) {
-    throw UsageError("the column '" + name + "' of the type " + column.type().text() +
-                     " has no tensor: numbers, booleans and lists of numbers have. Cast it, or leave it out "
-                     "of `columns`.");
-  }
-  if (column.null_count() > 0)
-    throw UsageError("the column '" + name +
-                     "' has nulls, which no tensor can show. Filter those rows first.");
-}
-
 /// A row's piece of a column.
 struct RowPiece {
   const ArrayData* array;
@@ -68,6 +58,45 @@ RowPiece piece_of(const Column& column, std::int64_t row) {
   if (!column.type().is_list()) return {array, place.row, 1};
   const auto [begin, end] = table::extent(column.type(), data.raw(place.chunk), place.row);
   return {array->children.front().get(), begin, end - begin};
+}
+
+/// The first null among a row's elements, or nothing.
+std::optional<std::int64_t> null_element(const RowPiece& piece) {
+  if (piece.array->validity.data == nullptr) return std::nullopt;
+  for (std::int64_t element = 0; element < piece.count; ++element) {
+    if (piece.array->is_null(piece.begin + element)) return element;
+  }
+  return std::nullopt;
+}
+
+/// Where a null lies in a list's buffer there is no value, but whatever the writer left there.
+void check_elements(const std::string& name, const Column& column) {
+  const auto& chunks = column.data()->chunks();
+  const bool all_there = std::all_of(chunks.begin(), chunks.end(), [](const ArrayPointer& chunk) {
+    return chunk->children.front()->validity.data == nullptr;
+  });
+  for (std::int64_t row = 0; !all_there && row < column.size(); ++row) {
+    const auto element = null_element(piece_of(column, row));
+    if (!element) continue;
+    throw UsageError(fmt::format(
+        "the column '{}' of the type {} has a null inside its list of row {} (element {}), which no tensor "
+        "can show. Filter those rows, fill the nulls with map(), or leave the column out of `columns`.",
+        name, column.type().text(), row, *element));
+  }
+}
+
+void check_column(const std::string& name, const Column& column) {
+  if (!column_dtype(column.type())) {
+    throw UsageError(
+        fmt::format("the column '{}' of the type {} has no tensor: numbers, booleans and lists of numbers "
+                    "have. Cast it, or leave it out of `columns`.",
+                    name, column.type().text()));
+  }
+  if (column.null_count() > 0) {
+    throw UsageError(
+        fmt::format("the column '{}' has nulls, which no tensor can show. Filter those rows first.", name));
+  }
+  if (column.type().is_list()) check_elements(name, column);
 }
 
 void copy_piece(const RowPiece& piece, void* to) {

@@ -27,7 +27,7 @@ struct ArrowTensorOptions {
 class ArrowTensorDataset final : public Dataset {
  public:
   /// Shares the data. Throws UsageError, naming the column and its type, for one that no tensor can show: one
-  /// of another type, or with nulls.
+  /// of another type, or with nulls, be they values or elements of lists (the row is named then).
   explicit ArrowTensorDataset(ArrowDataset data, ArrowTensorOptions options = {});
 
   std::int64_t size() const override { return data_.num_rows(); }

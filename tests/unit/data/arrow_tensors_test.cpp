@@ -55,6 +55,29 @@ TEST(ArrowTensorDataset, WhatHasNoTensorIsRefusedByName) {
   EXPECT_THROWS(ragged.get(3, {}), UsageError, "row 3");
 }
 
+/// What lies in the buffer under a null is no value.
+TEST(ArrowTensorDataset, NullsInsideListsAreRefusedByColumnAndRow) {
+  using Lists = std::vector<std::vector<std::optional<std::int64_t>>>;
+  const auto lists =
+      ArrowDataset::from_columns({{"id", make_column<std::int64_t>({0, 1, 2})},
+                                  {"ids", make_column(Lists{{1, 2}, {}, {3, std::nullopt, 5}})}});
+  EXPECT_THROWS(ArrowTensorDataset{lists}, UsageError, "'ids'", "row 2", "element 1", "Filter those rows");
+  EXPECT_THROWS(ArrowTensorDataset{lists.select({2, 0})}, UsageError, "'ids'", "row 0", "element 1");
+  const auto pairs = Features({{"id", lists.features()["id"]},
+                               {"ids", Feature(DataType::fixed_size_list(DataType(TypeKind::float32), 2))}});
+  ColumnBuilder builder(pairs["ids"].type());
+  for (const auto& pair : Lists{{1, 2}, {3, 4}, {std::nullopt, 6}}) builder.append(pair);
+  const auto fixed = ArrowDataset::from_columns({{"id", lists.column("id")}, {"ids", builder.finish()}});
+  EXPECT_THROWS(ArrowTensorDataset{fixed}, UsageError, "'ids'", "row 2", "element 0");
+  const auto nested =
+      ArrowDataset::from_columns({{"ids", make_column(std::vector<Lists>{{{1, std::nullopt}}})}});
+  EXPECT_THROWS(ArrowTensorDataset(nested, {.columns = {"ids"}}), UsageError, "'ids'", "has no tensor");
+  // Rows that nobody sees are nobody's matter, and without that column all rows are fine.
+  const ArrowTensorDataset seen(lists.take(2));
+  EXPECT_TRUE(seen.get(0, {})["ids"].equal(at::tensor({1, 2}, at::kLong)));
+  EXPECT_EQ(ArrowTensorDataset(lists, {.columns = {"id"}}).get(2, {})["id"].item<std::int64_t>(), 2);
+}
+
 std::string record(char label, char first) {
   std::string bytes(3073, first);
   bytes[0] = label;
