@@ -255,13 +255,13 @@ StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const 
   fs::path destination = given.lexically_normal();
   if (!destination.has_filename()) destination = destination.parent_path();
   check_not_inside(plan, destination);
+  make_staging_parent(destination);
   check_destination(destination);
   StagingResult result;
   result.folder = destination;
   result.files = plan.files.size();
   result.bytes = plan.bytes();
   if (is_staged(plan, destination)) return result;
-  make_folder(file_system::parent_of(destination));
   result.warning = lack_of_room(plan, file_system::parent_of(destination), options.reserve);
   if (!result.warning.empty()) {
     result.folder = plan.source;

@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -101,6 +102,26 @@ void add_all(StagingPlan& plan) {
             [](const auto& left, const auto& right) { return left.path < right.path; });
 }
 
+/// Several users may share a disk.
+std::string own_folder_name() { return fmt::format("lockstep-{}", ::getuid()); }
+
+void make_own_folder(const fs::path& folder) {
+  if (::mkdir(folder.c_str(), S_IRWXU) < 0 && errno != EEXIST) {
+    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(),
+                            std::generic_category().message(errno)));
+  }
+  // Not stat(): behind a link there may be anything.
+  struct stat status {};
+  const bool is_folder = ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  const auto mode = status.st_mode & 07777;
+  if (is_folder && status.st_uid == ::getuid() && (mode & (S_IRWXG | S_IRWXO)) == 0) return;
+  throw Error(fmt::format(
+      "'{}' is to hold this user's copies of data alone: expected a folder of user {} with the mode 0700, "
+      "found {} of user {} with the mode {:04o}. Somebody else may have put files there: remove it, or (if "
+      "it is yours and you trust what is in it) say 'chmod 700', or name another folder by TMPDIR.",
+      folder.string(), ::getuid(), is_folder ? "one" : "something else", status.st_uid, mode));
+}
+
 }  // namespace
 
 std::uint64_t StagingPlan::bytes() const {
@@ -132,6 +153,21 @@ StagingPlan plan_staging(const fs::path& source, bool all) {
   return plan;
 }
 
+void make_staging_parent(const fs::path& destination) {
+  const fs::path own_name = own_folder_name();
+  fs::path folder;
+  const fs::path parent = fs::absolute(destination).lexically_normal().parent_path();
+  for (const auto& part : parent) {
+    folder /= part;
+    if (part == own_name) {
+      make_own_folder(folder);
+    } else if (std::error_code failure;
+               !fs::is_directory(folder, failure) && !fs::create_directory(folder, failure) && failure) {
+      throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
+    }
+  }
+}
+
 fs::path default_staging_folder(const fs::path& source, const Environment& environment) {
   std::error_code failure;
   fs::path whole = fs::canonical(source, failure);
@@ -142,8 +178,7 @@ fs::path default_staging_folder(const fs::path& source, const Environment& envir
     if (value && !value->empty()) disk = *value;
   }
   const std::string text = whole.string();
-  // Several users may share the disk.
-  return disk / ("lockstep-" + std::to_string(::getuid())) /
+  return disk / own_folder_name() /
          (whole.filename().string() + "-" + checksum_text(crc32c(text.data(), text.size())));
 }
 

@@ -86,7 +86,7 @@ struct StagingResult {
 ///
 /// When the disk has too little room nothing is copied and `warning` says so. Throws UsageError for a
 /// destination that is no copy; DataError when the source changes meanwhile or a copy differs; Error when
-/// the disk fails. *Local*.
+/// the disk fails, and as make_staging_parent(). *Local*.
 StagingResult stage_files(const StagingPlan& plan, const std::filesystem::path& destination,
                           const StagingOptions& options = {});
 
@@ -94,6 +94,12 @@ StagingResult stage_files(const StagingPlan& plan, const std::filesystem::path& 
 /// stand for its path>` in $SLURM_TMPDIR, else $TMPDIR, else /tmp. The same for all processes of a node.
 std::filesystem::path default_staging_folder(const std::filesystem::path& source,
                                              const Environment& environment);
+
+/// Makes the folder in which `destination` is to appear, with all above it. The folder `lockstep-<user id>`,
+/// where the way leads through it, is this user's alone (mode 0700): in /tmp anybody could have made it
+/// before, and put files of his own where a staged copy is looked for. Throws Error, naming owner and mode,
+/// for one that is not. *Local*.
+void make_staging_parent(const std::filesystem::path& destination);
 
 /// One line for people: "staged 12 files, 3.4 GiB in 2.1 s (1.6 GiB/s) to /tmp/x".
 std::string staging_text(const StagingResult& result);

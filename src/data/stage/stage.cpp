@@ -93,6 +93,7 @@ bool is_its_files(const ArrowDataset& dataset, const StagingPlan& plan) {
 
 /// Writes the rows anew, unless that was done before.
 void write_rows(const ArrowDataset& dataset, const fs::path& folder) {
+  make_staging_parent(folder);
   if (fs::exists(folder / "state.json")) return;
   dataset.save_to_disk(folder);
 }

@@ -232,6 +232,30 @@ TEST(Staging, DefaultPlaces) {
   EXPECT_NE(default_staging_folder("/data/set", slurm), default_staging_folder("/other/set", slurm));
 }
 
+/// In /tmp everybody can make a folder of a name that is known beforehand.
+TEST(Staging, TheUsersOwnFolderIsNobodyElses) {
+  const TemporaryFolder folder, disk;
+  write_saved(folder / "set");
+  const auto plan = plan_staging(folder / "set");
+  const fs::path own = disk / ("lockstep-" + std::to_string(getuid()));
+  EXPECT_TRUE(stage_files(plan, own / "set").copied);
+  EXPECT_EQ(fs::status(own).permissions(), fs::perms::owner_all);
+  EXPECT_FALSE(stage_files(plan, own / "set").copied);
+  fs::permissions(own, fs::perms::all);
+  EXPECT_THROWS(stage_files(plan, own / "set"), Error, own.string(), "mode 0777", "0700", "chmod 700",
+                "TMPDIR");
+  fs::remove_all(own);
+  fs::create_directory(disk / "elsewhere");
+  fs::create_directory_symlink(disk / "elsewhere", own);
+  EXPECT_THROWS(stage_files(plan, own / "set"), Error, own.string(), "something else");
+  fs::remove(own);
+  if (getuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
+  fs::create_directory(own);
+  fs::permissions(own, fs::perms::owner_all);
+  ASSERT_EQ(chown(own.c_str(), 65534, 65534), 0);
+  EXPECT_THROWS(stage_files(plan, own / "set"), Error, "of user 65534");
+}
+
 TEST(Prepare, IsAWorldOfOneWhateverTheSchedulerSays) {
   Environment task{
       {"RANK", "3"},        {"WORLD_SIZE", "8"},   {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "8"},
