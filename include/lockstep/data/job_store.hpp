@@ -29,7 +29,7 @@ class JobStore {
 
   /// How often this rank has met the others over this store before: all ranks meet in the same order.
   /// *Collective*.
-  std::uint64_t next_meeting() noexcept { return meetings_++; }
+  virtual std::uint64_t next_meeting() noexcept { return meetings_++; }
 
  private:
   std::atomic<std::uint64_t> meetings_{0};
@@ -58,8 +58,9 @@ std::vector<std::shared_ptr<JobStore>> shared_job_stores(int count);
 JobRanks job_ranks(const World& world, const ProcessGroup& group);
 
 /// The ranks of a job that `lockstep run` or torchrun has started, through the launcher's store: for programs
-/// that have no process group. Once for each attempt of a job. *Local*. Throws UsageError where no launcher
-/// hosts the store, CommunicationError when it cannot be reached.
+/// that have no process group. Stores of several calls are one and the same to the ranks, who meet in it in
+/// the same order. *Local*. Throws UsageError where no launcher hosts the store, CommunicationError when it
+/// cannot be reached.
 JobRanks job_ranks(const World& world);
 
 }  // namespace lockstep

@@ -1,3 +1,7 @@
+#include <fmt/core.h>
+
+#include <atomic>
+#include <map>
 #include <mutex>
 
 #include "lockstep/core/error.hpp"
@@ -14,10 +18,21 @@ constexpr std::chrono::seconds kAnswer{60};
 
 net::Deadline soon() { return net::Clock::now() + kAnswer; }
 
+/// The meetings of a rank in a launcher's store, counted over all connections of this process: the keys of
+/// those before are still there.
+std::atomic<std::uint64_t>& meetings_of(const World& world) {
+  static std::mutex mutex;
+  static std::map<std::string, std::atomic<std::uint64_t>> counts;
+  const std::lock_guard lock(mutex);
+  return counts[fmt::format("{}:{} {} {} {}", world.master_addr, world.master_port, world.run_id,
+                            world.restart_count, world.rank)];
+}
+
 class LauncherStore final : public JobStore {
  public:
   explicit LauncherStore(const World& world)
-      : prefix_("lockstep-map/" + std::to_string(world.restart_count) + "/"),
+      : prefix_(fmt::format("lockstep-map/{}/", world.restart_count)),
+        met_(meetings_of(world)),
         client_(net::resolve(world.master_addr, world.master_port, soon()), {.secret = world.job_token},
                 soon()) {}
 
@@ -41,9 +56,11 @@ class LauncherStore final : public JobStore {
     const std::lock_guard lock(mutex_);
     return client_.add(prefix_ + key, amount, soon());
   }
+  std::uint64_t next_meeting() noexcept override { return met_++; }
 
  private:
   std::string prefix_;
+  std::atomic<std::uint64_t>& met_;
   std::mutex mutex_;
   net::StoreClient client_;
 };
@@ -57,8 +74,7 @@ JobRanks job_ranks(const World& world) {
   if (!world.use_agent_store) {
     throw UsageError(
         "job_ranks: no launcher hosts this job's store (TORCHELASTIC_USE_AGENT_STORE). Start it with "
-        "'lockstep "
-        "run', or give the ranks of a process group.");
+        "'lockstep run', or give the ranks of a process group.");
   }
   ranks.store = std::make_shared<LauncherStore>(world);
   return ranks;
