@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -41,8 +42,10 @@ struct MapBatch {
 /// `version`, `parameters`, the content of `input_files`, `batch_size`, `remove_columns`, `features` and, if
 /// given, `shard_rows`. Nothing else does: neither the number of workers nor devices, folders or hosts. C++
 /// cannot look into a function, so it is you who says by `version` that it gives other results than before;
-/// without a version, the builds of the program (or library) that holds the function and of Lockstep count,
-/// so that nothing stale is ever found, at the price of computing anew after each rebuild.
+/// without a version, the function's type, and the builds of the program (or library) that holds it and of
+/// Lockstep count, so that nothing stale is ever found, at the price of computing anew after each rebuild.
+/// Values that a function captures are seen by nobody: such a function needs `parameters` that say them, or a
+/// `version`.
 struct MapOptions {
   /// What the computation is called, in messages and by `lockstep cache`.
   std::string name = "map";
@@ -94,22 +97,32 @@ using KeepFunction = std::function<std::vector<bool>(const MapBatch&)>;
 template <class Function>
 using Start = std::function<Function(const Worker&)>;
 
-/// `code` lies in the module that holds the function. *Collective* over MapOptions::ranks.
-ArrowDataset run_map(const ArrowDataset& dataset, const Start<BatchFunction>& start, const void* code,
+/// What the compiler knows of a function and its setup: an address for each that nothing else has, and
+/// whether the objects hold values, which no key can show.
+struct Code {
+  const void* function = nullptr;
+  const void* setup = nullptr;
+  bool captures = false;
+};
+
+/// *Collective* over MapOptions::ranks.
+ArrowDataset run_map(const ArrowDataset& dataset, const Start<BatchFunction>& start, const Code& code,
                      const MapOptions& options);
-ArrowDataset run_filter(const ArrowDataset& dataset, const Start<KeepFunction>& start, const void* code,
+ArrowDataset run_filter(const ArrowDataset& dataset, const Start<KeepFunction>& start, const Code& code,
                         const MapOptions& options);
 
 /// What a function of single rows makes of a batch. Its errors name the row.
 Columns each_row(const MapBatch& batch, const RowFunction& function);
 std::vector<bool> each_row(const MapBatch& batch, const std::function<bool(const Row&)>& function);
 
+/// Each has its own name to return, so that no linker makes one of two.
 template <class Function>
-void anchor() {}
+const char* anchor() {
+  return typeid(Function).name();
+}
 
-/// An address in the module where the function was compiled.
 template <class Function>
-const void* code_of(const Function& function) {
+const void* address_of(const Function& function) {
   if constexpr (std::is_pointer_v<Function>) {
     return reinterpret_cast<const void*>(function);
   } else {
@@ -117,7 +130,21 @@ const void* code_of(const Function& function) {
   }
 }
 
+template <class Function>
+constexpr bool holds_values = !std::is_pointer_v<Function> && !std::is_empty_v<Function>;
+
+template <class Setup, class Function>
+Code code_of(const Setup& setup, const Function& function) {
+  return {.function = address_of(function),
+          .setup = address_of(setup),
+          .captures = holds_values<Setup> || holds_values<Function>};
+}
+
 struct NoState {};
+
+struct NoSetup {
+  NoState operator()(const Worker&) const { return {}; }
+};
 
 /// Calls the function with as much as it takes: the state and the worker, the worker, or neither.
 template <class Function, class Input, class State>
@@ -197,13 +224,14 @@ Start<Whole> starter(Setup setup, Function function) {
 ///
 /// Errors: what a function throws reaches all ranks with the rows and the worker in front: as UsageError,
 /// DataError or Error on its own rank, as RemoteError on the others. UsageError for columns that do not fit
-/// together; Error for a cache that cannot be written, or whose disk has too little room for the rest, which
-/// is judged after the first part. The finished parts stay.
+/// together, and for a function or a setup with captured values without `parameters` and `version`; Error for
+/// a cache that cannot be written, or whose disk has too little room for the rest, which is judged after the
+/// first part. The finished parts stay.
 template <class Setup, class Function>
 requires std::invocable<Setup&, const Worker&> ArrowDataset map(const ArrowDataset& dataset, Setup setup,
                                                                 Function function,
                                                                 const MapOptions& options) {
-  const void* code = mapping::code_of(function);
+  const auto code = mapping::code_of(setup, function);
   return mapping::run_map(
       dataset,
       mapping::starter<mapping::BatchFunction, mapping::RowFunction>(std::move(setup), std::move(function)),
@@ -213,11 +241,7 @@ requires std::invocable<Setup&, const Worker&> ArrowDataset map(const ArrowDatas
 /// The same without a state.
 template <class Function>
 ArrowDataset map(const ArrowDataset& dataset, Function function, const MapOptions& options) {
-  const auto setup = [](const Worker&) { return mapping::NoState(); };
-  const void* code = mapping::code_of(function);
-  return mapping::run_map(
-      dataset, mapping::starter<mapping::BatchFunction, mapping::RowFunction>(setup, std::move(function)),
-      code, options);
+  return map(dataset, mapping::NoSetup(), std::move(function), options);
 }
 
 /// The rows for which the function is true: `(const MapBatch&, State&, const Worker&) -> std::vector<bool>`,
@@ -228,7 +252,7 @@ template <class Setup, class Function>
 requires std::invocable<Setup&, const Worker&> ArrowDataset filter(const ArrowDataset& dataset, Setup setup,
                                                                    Function function,
                                                                    const MapOptions& options) {
-  const void* code = mapping::code_of(function);
+  const auto code = mapping::code_of(setup, function);
   return mapping::run_filter(dataset,
                              mapping::starter<mapping::KeepFunction, std::function<bool(const Row&)>>(
                                  std::move(setup), std::move(function)),
@@ -238,17 +262,12 @@ requires std::invocable<Setup&, const Worker&> ArrowDataset filter(const ArrowDa
 /// The same without a state.
 template <class Function>
 ArrowDataset filter(const ArrowDataset& dataset, Function function, const MapOptions& options) {
-  const auto setup = [](const Worker&) { return mapping::NoState(); };
-  const void* code = mapping::code_of(function);
-  return mapping::run_filter(
-      dataset,
-      mapping::starter<mapping::KeepFunction, std::function<bool(const Row&)>>(setup, std::move(function)),
-      code, options);
+  return filter(dataset, mapping::NoSetup(), std::move(function), options);
 }
 
 /// The folder in which map() keeps, or would keep, the result of such a call, whether or not it is there:
-/// for stage(). `code` as for a function without a version: an address in the module that holds it. *Local*.
-std::filesystem::path map_cache_entry(const ArrowDataset& dataset, const void* code,
+/// for stage(). `code` is mapping::code_of(setup, function), and needed only without a version. *Local*.
+std::filesystem::path map_cache_entry(const ArrowDataset& dataset, const mapping::Code& code,
                                       const MapOptions& options);
 
 }  // namespace lockstep

@@ -23,26 +23,12 @@ using Path = std::filesystem::path;
 constexpr std::size_t kShardBytes = 500'000'000;
 constexpr std::int64_t kMostShards = 99999;
 
-std::map<std::string, std::string> metadata_of(const ArrowDataset& dataset) {
-  const Json json = {{"info", {{"features", Json::parse(dataset.features().to_json())}}},
-                     {"fingerprint", dataset.identity()}};
-  return {{"huggingface", json.dump()}};
-}
-
-std::vector<ArrayPointer> batch_of(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows) {
-  std::vector<ArrayPointer> arrays;
-  for (const auto& [name, column] : dataset.columns()) {
-    arrays.push_back(
-        table::copy_ranges(column.type(), table::ranges_of(*column.data(), column.rows(), start, rows)));
-  }
-  return arrays;
-}
-
 void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::StreamWriter::Sink sink) {
-  arrow_file::StreamWriter writer(std::move(sink), dataset.features().fields(), metadata_of(dataset));
+  arrow_file::StreamWriter writer(std::move(sink), dataset.features().fields(),
+                                  schema_metadata(dataset.features(), dataset.identity()));
   for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
     const auto rows = std::min(batch_rows, dataset.num_rows() - start);
-    writer.write(batch_of(dataset, start, rows), rows);
+    writer.write(record_batch(dataset, start, rows), rows);
   }
   writer.finish();
 }
@@ -63,7 +49,7 @@ std::size_t estimated_bytes(const ArrowDataset& dataset) {
   std::size_t bytes = 0;
   arrow_file::StreamWriter writer([&](const void*, std::size_t count) { bytes += count; },
                                   dataset.features().fields(), {});
-  writer.write(batch_of(dataset, 0, rows), rows);
+  writer.write(record_batch(dataset, 0, rows), rows);
   return bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(dataset.num_rows());
 }
 
@@ -122,15 +108,19 @@ void require_foreign(const ArrowDataset& dataset, const Path& folder) {
   }
 }
 
-void write_unsynced(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  errno = 0;
-  write_rows(dataset, batch_rows, [&](const void* data, std::size_t bytes) {
-    file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-  });
-  if (file.flush()) return;
-  throw Error("cannot write '" + path.string() + "': " +
-              (errno != 0 ? std::generic_category().message(errno) : "the system gave no reason") + ".");
+std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows) {
+  std::vector<ArrayPointer> arrays;
+  for (const auto& [name, column] : dataset.columns()) {
+    arrays.push_back(
+        table::copy_ranges(column.type(), table::ranges_of(*column.data(), column.rows(), start, rows)));
+  }
+  return arrays;
+}
+
+std::map<std::string, std::string> schema_metadata(const Features& features, const std::string& fingerprint) {
+  Json json = {{"info", {{"features", Json::parse(features.to_json())}}}};
+  if (!fingerprint.empty()) json["fingerprint"] = fingerprint;
+  return {{"huggingface", json.dump()}};
 }
 
 void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {

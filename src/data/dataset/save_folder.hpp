@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "lockstep/data/arrow_dataset.hpp"
 
@@ -10,9 +14,12 @@ namespace lockstep {
 /// from under it.
 void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& folder);
 
-/// Writes the rows as one file in Arrow's stream format, as ArrowDataset::to_arrow does, but neither in
-/// secret nor down to the disk: for a folder that nobody else looks into, and a caller who does the rest.
-void write_unsynced(const ArrowDataset& dataset, const std::filesystem::path& path, std::int64_t batch_rows);
+/// Rows of a data set as the columns of a record batch, copied.
+std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows);
+
+/// What `datasets` looks for in the schema of a file; without a fingerprint it makes one up.
+std::map<std::string, std::string> schema_metadata(const Features& features,
+                                                   const std::string& fingerprint = {});
 
 /// Writes the files of save_to_disk into a folder that exists.
 void write_folder(const ArrowDataset& dataset, const std::filesystem::path& folder,

@@ -1,6 +1,7 @@
 #include "build_id.hpp"
 
 #include <elf.h>
+#include <fmt/core.h>
 #include <link.h>
 
 #include <cstring>
@@ -17,6 +18,7 @@ struct Search {
   bool found = false;
   std::string build_id = {};
   std::string file = {};
+  std::uintptr_t base = 0;
 };
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
@@ -49,6 +51,7 @@ int look(dl_phdr_info* module, std::size_t, void* argument) {
   auto& search = *static_cast<Search*>(argument);
   if (!holds(*module, search.address)) return 0;
   search.found = true;
+  search.base = module->dlpi_addr;
   // The program itself comes without a name.
   search.file = *module->dlpi_name == '\0' ? "/proc/self/exe" : module->dlpi_name;
   for (int i = 0; i < module->dlpi_phnum && search.build_id.empty(); ++i) {
@@ -59,15 +62,26 @@ int look(dl_phdr_info* module, std::size_t, void* argument) {
   return 1;
 }
 
-}  // namespace
-
-std::string build_id_of(const void* address) {
+Search module_of(const void* address) {
   Search search{.address = reinterpret_cast<std::uintptr_t>(address)};
   dl_iterate_phdr(look, &search);
   if (!search.found)
     throw Error("map: the function lies in no loaded module. Declare a version in MapOptions::version.");
-  return search.build_id.empty() ? table::default_hash_memory().of(std::filesystem::path(search.file))
-                                 : net::hex(search.build_id);
+  if (search.build_id.empty()) {
+    search.build_id = table::default_hash_memory().of(std::filesystem::path(search.file));
+  } else {
+    search.build_id = net::hex(search.build_id);
+  }
+  return search;
+}
+
+}  // namespace
+
+std::string build_id_of(const void* address) { return module_of(address).build_id; }
+
+std::string code_id_of(const void* address) {
+  const Search module = module_of(address);
+  return fmt::format("{}+{:x}", module.build_id, module.address - module.base);
 }
 
 }  // namespace lockstep

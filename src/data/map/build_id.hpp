@@ -9,4 +9,7 @@ namespace lockstep {
 /// file. Throws Error where neither is to be had. *Local*. Source: the note NT_GNU_BUILD_ID of elf(5).
 std::string build_id_of(const void* address);
 
+/// The same with the address's place in the module: what tells functions of one build apart.
+std::string code_id_of(const void* address);
+
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "cached_run.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <deque>
@@ -78,16 +80,16 @@ class CachedRun {
   bool is_set(const std::string& name) const { return meeting_.store().contains(key(name)); }
   std::int64_t count(const std::string& name) const { return meeting_.store().add(key(name), 0); }
 
-  std::string progress_text() const {
-    return std::to_string(writer_.rows_done()) + " of " + std::to_string(rows_) + " rows";
-  }
+  std::string progress_text() const { return fmt::format("{} of {} rows", writer_.rows_done(), rows_); }
 
   void lead() {
     if (!hit()) compute();
     meeting_.store().set(key("finished"), "");
   }
 
-  bool hit() const { return options_.load_from_cache && writer_.is_complete(); }
+  bool hit() const {
+    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums();
+  }
 
   void compute() {
     const auto begin = Clock::now();
@@ -102,6 +104,7 @@ class CachedRun {
     work_on(missing, lease.get());
     wait_for_the_others(missing);
     bar_.reset();
+    writer_.align(Worker{.rank = ranks_.rank, .count = ranks_.size, .process = ranks_.rank});
     writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
@@ -135,9 +138,10 @@ class CachedRun {
   void wait_until_visible() const {
     for (const auto limit = Clock::now() + kVisible; !writer_.is_complete();) {
       if (Clock::now() >= limit) {
-        throw Error(work_.what + ": rank " + std::to_string(ranks_.rank) + " does not see the result in '" +
-                    entry_.string() + "', though rank " + std::to_string(probe_.crew().leader) +
-                    " has finished it there. Is the file system in order?");
+        throw Error(
+            fmt::format("{}: rank {} does not see the result in '{}', though rank {} has finished it there. "
+                        "Is the file system in order?",
+                        work_.what, ranks_.rank, entry_.string(), probe_.crew().leader));
       }
       std::this_thread::sleep_for(kLongestPause);
     }
@@ -157,7 +161,7 @@ class CachedRun {
     std::deque<std::future<void>> settling;
     while (const ShardTask* task = stop ? nullptr : claim(places)) {
       if (!compute) compute = work_.start(worker);
-      auto settle = [this, task, part = writer_.compute(*task, worker, compute)] {
+      auto settle = [this, task, part = writer_.compute(*task, worker, compute, stop)] {
         writer_.settle(*part);
         note_done(*task);
       };
@@ -192,13 +196,24 @@ class CachedRun {
       if (Clock::now() < look_at) continue;
       look_at = Clock::now() + kLookInterval;
       pool.rethrow();
-      look(lease);
+      look_or_tell(lease);
     }
     pool.rethrow();
   }
 
-  void look(const Lease* lease) const {
+  /// A worker may take long to notice that it should stop: the others are not to wait for that.
+  void look_or_tell(const Lease* lease) {
+    try {
+      look(lease);
+    } catch (const std::exception& error) {
+      meeting_.tell(error.what());
+      throw;
+    }
+  }
+
+  void look(const Lease* lease) {
     meeting_.check();
+    meeting_.check_neighbour("computing: " + progress_text());
     if (lease == nullptr || lease->held()) return;
     throw Error(work_.what + ": another process has taken the lease of '" + entry_.string() +
                 "': this one had been stopped for too long.");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -25,8 +26,14 @@ struct ShardTask {
 std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows);
 
 /// Computes a part of the source into a new file, and returns how many rows it has written. It need not be on
-/// the disk.
-using ShardFunction = std::function<std::uint64_t(const ShardTask& task, const std::filesystem::path& file)>;
+/// the disk. Throws soon once `stop` is true: nobody wants the part any more.
+using ShardFunction = std::function<std::uint64_t(const ShardTask& task, const std::filesystem::path& file,
+                                                  const std::atomic<bool>& stop)>;
+
+/// Puts another file in the place of the shard at a place in ShardedWork::tasks: `write` fills it and returns
+/// its rows.
+using ReplaceShard = std::function<void(
+    std::size_t place, const std::function<std::uint64_t(const std::filesystem::path& file)>& write)>;
 
 /// Work whose result is kept.
 struct ShardedWork {
@@ -37,6 +44,9 @@ struct ShardedWork {
   std::vector<ShardTask> tasks;
   /// Called by each worker on its own thread before its first part.
   std::function<ShardFunction(const Worker&)> start;
+  /// Called by one rank with the files of all shards, in order, before they count as a result: makes them
+  /// alike. Where it throws UsageError, for they cannot be, all shards go. May be empty.
+  std::function<void(const std::vector<std::filesystem::path>& files, const ReplaceShard& replace)> align;
 };
 
 struct CachedRunOptions {

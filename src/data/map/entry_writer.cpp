@@ -1,18 +1,24 @@
 #include "entry_writer.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <iostream>
+#include <iterator>
 #include <numeric>
 #include <system_error>
 
 #include "core/file_system.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep {
@@ -23,13 +29,14 @@ using file_system::reason;
 using file_system::uninterrupted;
 
 constexpr char kWorkPrefix[] = ".work-";
+/// The state of the shards, by stamps_text(), in which their checksums were right.
+constexpr char kChecked[] = "checked";
 
 /// A folder that goes with everything in it.
 class WorkFolder {
  public:
   WorkFolder(const fs::path& entry, const Worker& worker, std::uint64_t number)
-      : path_(entry / (kWorkPrefix + std::to_string(worker.rank) + "-" + std::to_string(getpid()) + "-" +
-                       std::to_string(number))) {
+      : path_(entry / fmt::format("{}{}-{}-{}", kWorkPrefix, worker.rank, getpid(), number)) {
     std::error_code failure;
     fs::create_directory(path_, failure);
     if (failure) throw Error("cannot make the folder '" + path_.string() + "': " + failure.message() + ".");
@@ -78,6 +85,34 @@ std::optional<CacheManifest> manifest_or_none(const fs::path& entry) {
   }
 }
 
+/// What changes with a shard's bytes. Times of a file system's own clock: hosts agree on them.
+std::string stamps_text(const fs::path& entry, const CacheManifest& manifest) {
+  std::string text;
+  for (const auto& shard : manifest.shards) {
+    struct stat status {};
+    const fs::path file = entry / shard.file_name();
+    if (::stat(file.c_str(), &status) < 0) continue;
+    text += fmt::format("{} inode {} bytes {} mtime {}.{:09} ctime {}.{:09}\n", shard.file_name(),
+                        status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+                        status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+  }
+  return text;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Whether the file is what its name says. One that cannot be read is not.
+bool has_checksum(const fs::path& file, const CachedShard& shard) {
+  try {
+    return digest_of(file).crc32c == shard.crc32c;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void remove_unfinished(const fs::path& entry, bool shards_too) {
   std::error_code failure;
   for (const auto& each : fs::directory_iterator(entry, failure)) {
@@ -97,6 +132,38 @@ bool EntryWriter::is_complete() const {
   const auto manifest = manifest_or_none(entry_);
   return manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
          has_sizes(entry_, *manifest);
+}
+
+bool EntryWriter::has_its_checksums() const {
+  const auto manifest = manifest_or_none(entry_);
+  if (!manifest) return false;
+  // Where nothing can be noted, it would have to be read each time; a cache that may only be read serves what
+  // it has.
+  if (::access(entry_.c_str(), W_OK) < 0) return true;
+  if (text_of(entry_ / kChecked) == stamps_text(entry_, *manifest)) return true;
+  bool sound = true;
+  for (const auto& shard : manifest->shards) {
+    const fs::path file = entry_ / shard.file_name();
+    if (has_checksum(file, shard)) continue;
+    sound = false;
+    std::cerr << fmt::format(
+                     "lockstep: {}: '{}' is damaged (its bytes do not have the checksum of its name): the "
+                     "result is computed again\n",
+                     work_.what, file.string())
+              << std::flush;
+    std::error_code ignored;
+    fs::remove(file, ignored);
+  }
+  if (sound) note_checked(*manifest);
+  return sound;
+}
+
+void EntryWriter::note_checked(const CacheManifest& manifest) const {
+  try {
+    write_atomically(entry_ / kChecked, stamps_text(entry_, manifest));
+  } catch (const Error&) {
+    // They are read again next time.
+  }
 }
 
 void EntryWriter::begin(bool anew) const {
@@ -135,10 +202,34 @@ struct EntryWriter::Computed {
 };
 
 std::shared_ptr<EntryWriter::Computed> EntryWriter::compute(const ShardTask& task, const Worker& worker,
-                                                            const ShardFunction& function) const {
+                                                            const ShardFunction& function,
+                                                            const std::atomic<bool>& stop) const {
   auto part = std::make_shared<Computed>(entry_, worker, task);
-  part->rows = function(task, part->folder.file());
+  part->rows = function(task, part->folder.file(), stop);
   return part;
+}
+
+void EntryWriter::align(const Worker& worker) {
+  if (!work_.align) return;
+  std::vector<fs::path> files;
+  for (const auto& [number, shard] : finished_shards(entry_)) files.push_back(entry_ / shard.file_name());
+  if (files.size() != work_.tasks.size()) return;
+  const auto replace = [&](std::size_t place, const std::function<std::uint64_t(const fs::path&)>& write) {
+    const auto function = [&](const ShardTask&, const fs::path& file, const std::atomic<bool>&) {
+      return write(file);
+    };
+    const std::atomic<bool> stop{false};
+    settle(*compute(work_.tasks[place], worker, function, stop));
+    std::error_code ignored;
+    fs::remove(files[place], ignored);
+  };
+  try {
+    work_.align(files, replace);
+  } catch (const UsageError&) {
+    // The next run is to compute them anew: by a function that has been corrected, one hopes.
+    remove_unfinished(entry_, true);
+    throw;
+  }
 }
 
 void EntryWriter::settle(const Computed& part) {
@@ -164,11 +255,11 @@ void EntryWriter::check_room(const ShardTask& task, std::uint64_t bytes) {
   if (::statvfs(entry_.c_str(), &disk) < 0) return;
   const auto room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
   if (needed <= room) return;
-  throw Error(work_.what + ": the rest of the result needs about " + std::to_string(needed) +
-              " bytes, judged by its first part, but the disk under '" + entry_.parent_path().string() +
-              "' has only " + std::to_string(room) +
-              " left. Make room ('lockstep cache clear'), or set LOCKSTEP_CACHE to a folder elsewhere; what "
-              "was computed so far is kept.");
+  throw Error(
+      fmt::format("{}: the rest of the result needs about {} bytes, judged by its first part, but the disk "
+                  "under '{}' has only {} left. Make room ('lockstep cache clear'), or set LOCKSTEP_CACHE to "
+                  "a folder elsewhere; what was computed so far is kept.",
+                  work_.what, needed, entry_.parent_path().string(), room));
 }
 
 void EntryWriter::finish(double seconds) const {
@@ -179,10 +270,13 @@ void EntryWriter::finish(double seconds) const {
   manifest.seconds = seconds;
   for (const auto& [number, shard] : finished_shards(entry_)) manifest.shards.push_back(shard);
   if (manifest.shards.size() != work_.tasks.size()) {
-    throw Error(work_.what + ": expected " + std::to_string(work_.tasks.size()) + " shards in '" +
-                entry_.string() + "', found " + std::to_string(manifest.shards.size()) +
-                ". Was something removed meanwhile? Run it again: what is there is kept.");
+    throw Error(
+        fmt::format("{}: expected {} shards in '{}', found {}. Was something removed meanwhile? Run it "
+                    "again: what is there is kept.",
+                    work_.what, work_.tasks.size(), entry_.string(), manifest.shards.size()));
   }
+  // Each was read for its checksum when it got its name.
+  note_checked(manifest);
   write_manifest(entry_, manifest);
 }
 

@@ -18,6 +18,11 @@ class EntryWriter {
 
   /// The result is there: its manifest says so, and every file has its size.
   bool is_complete() const;
+  /// The shards of a complete entry have the checksums of their names. Reads those that have changed their
+  /// size, times or inode since they were last known to (a copied or restored cache, a shard that somebody
+  /// has edited), which is remembered beside them. A shard that has not is removed, with a word on standard
+  /// error.
+  bool has_its_checksums() const;
   /// Makes the folder what an unfinished entry is: the manifest, the shards that are whole, and nothing else.
   /// `anew`: no shards. For the holder of the lease.
   void begin(bool anew) const;
@@ -29,15 +34,18 @@ class EntryWriter {
   /// A part that is computed and lies in a folder of its own, which goes with it.
   struct Computed;
   std::shared_ptr<Computed> compute(const ShardTask& task, const Worker& worker,
-                                    const ShardFunction& function) const;
+                                    const ShardFunction& function, const std::atomic<bool>& stop) const;
   /// Brings a part to the disk and gives it its name. Any thread.
   void settle(const Computed& part);
+  /// See ShardedWork::align. For the holder of the lease.
+  void align(const Worker& worker);
   /// Whether a part has been settled, and the rest judged by it.
   bool has_checked_room() const noexcept { return checked_; }
   /// Writes the manifest of the whole result.
   void finish(double seconds) const;
 
  private:
+  void note_checked(const CacheManifest& manifest) const;
   /// Throws Error when what is still to come will not fit on the disk, judged by the first shard.
   void check_room(const ShardTask& task, std::uint64_t bytes);
 

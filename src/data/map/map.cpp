@@ -1,17 +1,19 @@
 #include "lockstep/data/map.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "cached_run.hpp"
-#include "data/dataset/save_folder.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/processors.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+#include "lockstep/datasets/prepare.hpp"
 #include "map_key.hpp"
 #include "merge.hpp"
+#include "shard_builder.hpp"
 #include "worker_pool.hpp"
 
 namespace lockstep {
@@ -73,7 +75,7 @@ fs::path cache_of(const MapOptions& options) {
 class Mapping {
  public:
   Mapping(const ArrowDataset& dataset, const Start<BatchFunction>& start, const MapOptions& options,
-          std::string operation, const void* code)
+          std::string operation, const mapping::Code& code)
       : dataset_(dataset), start_(start), options_(options), operation_(std::move(operation)), code_(code) {
     check(dataset, options);
     tasks_ = shard_grid(dataset.num_rows(), options.batch_size, options.shard_rows);
@@ -98,19 +100,24 @@ class Mapping {
     }
   }
 
-  ArrowDataset shard(const ShardTask& task, const BatchFunction& function, const Worker& worker) const {
-    ColumnsCollector collector;
+  ResultColumns result_columns() const {
+    return {operation_ == "map" ? dataset_.features() : Features(), options_.features};
+  }
+
+  /// Gives the parts of a shard to `take`, batch by batch, until `stop` is true.
+  void compute(const ShardTask& task, const BatchFunction& function, const Worker& worker,
+               const std::atomic<bool>& stop, const std::function<void(Columns)>& take) const {
     const std::int64_t end = task.first_row + task.rows;
     for (std::int64_t first = task.first_row; first < end; first += options_.batch_size) {
+      if (stop) throw Error(what() + ": stopped, for another worker has failed.");
       const MapBatch batch{dataset_.slice(first, std::min(options_.batch_size, end - first)), first};
       Columns columns = part(batch, function, worker);
       try {
-        collector.add(std::move(columns));
+        take(std::move(columns));
       } catch (...) {
         rethrow_at(place(batch, worker));
       }
     }
-    return collector.finish(operation_ == "map" ? dataset_.features() : Features(), options_.features);
   }
 
   BatchFunction begin(const Worker& worker) const {
@@ -123,7 +130,7 @@ class Mapping {
   }
 
   ArrowDataset in_memory() const {
-    std::vector<ArrowDataset> shards(tasks_.size());
+    std::vector<std::vector<Columns>> shards(tasks_.size());
     std::atomic<std::size_t> next{0};
     {
       const int threads = threads_of(options_, tasks_.size());
@@ -132,12 +139,58 @@ class Mapping {
                         BatchFunction function;
                         for (auto i = next++; i < tasks_.size() && !stop; i = next++) {
                           if (!function) function = begin(worker);
-                          shards[i] = shard(tasks_[i], function, worker);
+                          compute(tasks_[i], function, worker, stop,
+                                  [&](Columns columns) { shards[i].push_back(std::move(columns)); });
                         }
                       });
       pool.wait();
     }
-    return ArrowDataset::concatenate(shards);
+    ResultColumns result = result_columns();
+    std::vector<Columns> parts;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      for (auto& columns : shards[i]) {
+        add_at(result, columns, tasks_[i]);
+        parts.push_back(std::move(columns));
+      }
+    }
+    return result.joined(std::move(parts));
+  }
+
+  template <class Part>
+  void add_at(ResultColumns& result, const Part& columns, const ShardTask& task) const {
+    try {
+      result.add(columns);
+    } catch (...) {
+      rethrow_at(fmt::format("{}, what came of rows {} to {}: ", what(), task.first_row,
+                             task.first_row + task.rows - 1));
+    }
+  }
+
+  static ArrowDataset load_shards(const std::vector<fs::path>& files) {
+    LoadOptions options;
+    options.format = FileFormat::arrow;
+    // Written by map, whole by their names and of the sizes that the manifest says.
+    options.trusted = true;
+    return ArrowDataset::load(files, options);
+  }
+
+  /// Shards are computed apart: where one found nothing but nulls, the types of the others are to be its own
+  /// too.
+  void align(const std::vector<fs::path>& files, const ReplaceShard& replace) const {
+    ResultColumns result = result_columns();
+    std::vector<std::vector<Field>> fields;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      fields.push_back(load_shards({files[i]}).features().fields());
+      add_at(result, fields.back(), tasks_[i]);
+    }
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (fields[i] == result.fields()) continue;
+      replace(i, [&](const fs::path& file) {
+        ShardBuilder builder(file, result);
+        builder.add(load_shards({files[i]}).columns());
+        return builder.finish();
+      });
+    }
   }
 
   ArrowDataset kept() const {
@@ -146,11 +199,15 @@ class Mapping {
     work.manifest = map_manifest(dataset_, operation_, code_, options_, cache_of(options_));
     work.tasks = tasks_;
     work.start = [this](const Worker& worker) -> ShardFunction {
-      return [this, worker, function = begin(worker)](const ShardTask& task, const fs::path& file) {
-        const ArrowDataset result = shard(task, function, worker);
-        write_unsynced(result, file, 1000);
-        return static_cast<std::uint64_t>(result.num_rows());
+      return [this, worker, function = begin(worker)](const ShardTask& task, const fs::path& file,
+                                                      const std::atomic<bool>& stop) {
+        ShardBuilder builder(file, result_columns());
+        compute(task, function, worker, stop, [&](Columns columns) { builder.add(std::move(columns)); });
+        return builder.finish();
       };
+    };
+    work.align = [this](const std::vector<fs::path>& files, const ReplaceShard& replace) {
+      align(files, replace);
     };
     const auto limit =
         options_.cache_limit ? *options_.cache_limit : default_cache_limit(process_environment());
@@ -180,18 +237,14 @@ class Mapping {
     if (!manifest) throw DataError("the cache entry '" + entry.string() + "' was removed meanwhile.");
     std::vector<fs::path> files;
     for (const auto& shard : manifest->shards) files.push_back(entry / shard.file_name());
-    LoadOptions options;
-    options.format = FileFormat::arrow;
-    // Written by map, whole by their names and of the sizes that the manifest says.
-    options.trusted = true;
-    return ArrowDataset::load(files, options);
+    return load_shards(files);
   }
 
   const ArrowDataset& dataset_;
   const Start<BatchFunction>& start_;
   const MapOptions& options_;
   std::string operation_;
-  const void* code_;
+  mapping::Code code_;
   std::vector<ShardTask> tasks_;
 };
 
@@ -211,16 +264,16 @@ Columns kept_rows(const MapBatch& batch, const std::vector<bool>& keep) {
 
 namespace mapping {
 
-ArrowDataset run_map(const ArrowDataset& dataset, const Start<BatchFunction>& start, const void* code,
-                     const MapOptions& options) {
+ArrowDataset run_map(const ArrowDataset& dataset, const Start<BatchFunction>& start,
+                     const mapping::Code& code, const MapOptions& options) {
   const Mapping mapping(dataset, start, options, "map", code);
   // Of no rows nobody can tell what columns the function would make.
   if (dataset.num_rows() == 0) return dataset.remove_columns(options.remove_columns);
   return mapping.run().with_split(dataset.split());
 }
 
-ArrowDataset run_filter(const ArrowDataset& dataset, const Start<KeepFunction>& start, const void* code,
-                        const MapOptions& options) {
+ArrowDataset run_filter(const ArrowDataset& dataset, const Start<KeepFunction>& start,
+                        const mapping::Code& code, const MapOptions& options) {
   if (!options.remove_columns.empty() || options.features)
     throw UsageError("filter '" + options.name + "': remove_columns and features are for map.");
   const Start<BatchFunction> numbers = [&](const Worker& worker) -> BatchFunction {
@@ -257,7 +310,7 @@ std::vector<bool> each_row(const MapBatch& batch, const std::function<bool(const
 
 }  // namespace mapping
 
-fs::path map_cache_entry(const ArrowDataset& dataset, const void* code, const MapOptions& options) {
+fs::path map_cache_entry(const ArrowDataset& dataset, const mapping::Code& code, const MapOptions& options) {
   const fs::path cache = cache_of(options);
   return cache / map_manifest(dataset, "map", code, options, cache).key;
 }

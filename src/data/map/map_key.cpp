@@ -39,12 +39,24 @@ void flatten(const std::string& name, const json& value, std::map<std::string, s
   for (const auto& [key, each] : value.items()) flatten(name + "." + name_part(key), each, fields);
 }
 
-void add_code(const void* code, const MapOptions& options, std::map<std::string, std::string>& fields) {
+/// A value that a function holds may be another one in the next run.
+void check_captures(const mapping::Code& code, const MapOptions& options, const json& parameters) {
+  if (!code.captures || options.version || !parameters.empty()) return;
+  throw UsageError(fmt::format(
+      "map '{}': the function or its setup captures values, and no key can show them: with other values the "
+      "old result would be found. Say them in `parameters` (R\"({{\"threshold\": 0.5}})\"), or give a "
+      "`version` and raise it with them; a lambda without captures needs neither.",
+      options.name));
+}
+
+void add_code(const mapping::Code& code, const MapOptions& options,
+              std::map<std::string, std::string>& fields) {
   if (options.version) {
     fields["version"] = json(*options.version).dump();
     return;
   }
-  fields["build_id"] = json(build_id_of(code)).dump();
+  fields["function"] = json(code_id_of(code.function)).dump();
+  fields["setup"] = json(code_id_of(code.setup)).dump();
   fields["library_build_id"] = json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
 }
 
@@ -58,9 +70,12 @@ void add_input_files(const MapOptions& options, const table::HashMemory& memory,
 
 }  // namespace
 
-CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation, const void* code,
-                           const MapOptions& options, const std::filesystem::path& cache) {
+CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation,
+                           const mapping::Code& code, const MapOptions& options,
+                           const std::filesystem::path& cache) {
   const table::HashMemory memory(cache);
+  const json parameters = parse_parameters(options);
+  check_captures(code, options, parameters);
   CacheManifest manifest;
   manifest.name = options.name;
   auto& fields = manifest.fields;
@@ -71,7 +86,7 @@ CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& opera
   fields["remove_columns"] = json(options.remove_columns).dump();
   if (options.features) fields["features"] = json::parse(options.features->to_json()).dump();
   if (options.shard_rows > 0) fields["shard_rows"] = std::to_string(options.shard_rows);
-  flatten("parameters", parse_parameters(options), fields);
+  flatten("parameters", parameters, fields);
   add_code(code, options, fields);
   add_input_files(options, memory, fields);
   const json whole = {{"name", options.name}, {"fields", fields}};

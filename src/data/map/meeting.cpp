@@ -1,5 +1,7 @@
 #include "meeting.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -67,16 +69,31 @@ void Meeting::check() const {
                     rank);
 }
 
-void Meeting::fail(const std::string& text) noexcept {
+void Meeting::tell(const std::string& text) noexcept {
   if (ranks_.alone()) return;
   try {
     const nlohmann::json failure = {{"rank", ranks_.rank}, {"text", text}};
     store_->set_if_absent(key("failed"),
                           failure.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    leave_until(Clock::now() + kFarewell);
   } catch (const std::exception& error) {
-    std::cerr << what_ + ": the other ranks could not be told of a failure: " + error.what() + "\n";
+    std::cerr << fmt::format("{}: the other ranks could not be told of a failure: {}\n", what_, error.what());
   }
+}
+
+void Meeting::fail(const std::string& text) noexcept {
+  tell(text);
+  try {
+    leave_until(Clock::now() + kFarewell);
+  } catch (const std::exception&) {
+    // The store is gone, and so are the others.
+  }
+}
+
+void Meeting::check_neighbour(const std::string& describe) {
+  const int next = (ranks_.rank + 1) % ranks_.size;
+  // One that has left is done: it may belong to another crew.
+  if (!is_dead(next) || store_->contains(key("left/" + number(next)))) return;
+  fail_dead(next, describe);
 }
 
 bool Meeting::is_dead(int rank) {
@@ -86,6 +103,13 @@ bool Meeting::is_dead(int rank) {
   if (beats != sight.beats) sight = {beats, Clock::now()};
   // Without a first beat it has not come yet, which may take any time.
   return beats > 0 && Clock::now() - sight.since >= options_.dead_after;
+}
+
+void Meeting::fail_dead(int rank, const std::string& describe) const {
+  throw RemoteError(
+      fmt::format("{}: rank {} on host {} is dead: it has not been heard of for {} ms, with rank {} {}",
+                  what_, rank, host_of(rank), options_.dead_after.count(), ranks_.rank, describe),
+      rank);
 }
 
 std::string Meeting::host_of(int rank) const {
@@ -109,11 +133,7 @@ void Meeting::wait_until(const std::function<bool()>& ready, const std::function
     check();
     for (const int rank : awaited()) {
       if (!is_dead(rank)) continue;
-      throw RemoteError(what_ + ": rank " + number(rank) + " on host " + host_of(rank) +
-                            " is dead: it has not been heard of for " +
-                            std::to_string(options_.dead_after.count()) + " ms while rank " +
-                            number(ranks_.rank) + " waited " + describe(),
-                        rank);
+      fail_dead(rank, "waiting " + describe());
     }
     if (Clock::now() < speak_at) continue;
     speak_at = Clock::now() + options_.message_interval;

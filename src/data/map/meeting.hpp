@@ -42,7 +42,12 @@ class Meeting {
 
   /// Throws RemoteError when a rank has failed, with that rank's words.
   void check() const;
+  /// Throws RemoteError when the next rank is dead: of ranks that are all at work each watches one.
+  /// `describe` says what this one is at. One call costs a question to the store.
+  void check_neighbour(const std::string& describe);
   /// The others are to fail with this text. The first failure counts. Never throws.
+  void tell(const std::string& text) noexcept;
+  /// The same, and leaves once they have heard of it, or after a few seconds.
   void fail(const std::string& text) noexcept;
 
   /// Waits until `ready` says so. Now and then writes "waiting " and what `describe` gives to standard error.
@@ -66,6 +71,7 @@ class Meeting {
   void leave_until(Clock::time_point deadline);
   void beat_until_end();
   bool is_dead(int rank);
+  [[noreturn]] void fail_dead(int rank, const std::string& describe) const;
   std::string host_of(int rank) const;
   void say(const std::string& text) const;
 

@@ -141,6 +141,31 @@ TEST(CachedRun, DamagedEntriesAreComputedAgain) {
   EXPECT_EQ(doubling.computed, 15);
 }
 
+/// A byte that has changed shows in no size.
+TEST(CachedRun, ShardsAreCheckedAgainstTheirSums) {
+  const TemporaryFolder cache;
+  Doubling doubling(50, 10);
+  const fs::path entry = run_cached(doubling.work, {}, quick(cache.path()));
+  const auto whole = shards_of(entry);
+  std::string bytes = whole.begin()->second;
+  bytes[3] ^= 1;
+  testing::write_bytes(entry / whole.begin()->first, bytes);
+  ::testing::internal::CaptureStderr();
+  run_cached(doubling.work, {}, quick(cache.path()));
+  EXPECT_TRUE(testing::contains_all(::testing::internal::GetCapturedStderr(),
+                                    {"map 'doubling'", whole.begin()->first, "is damaged"}));
+  EXPECT_EQ(doubling.computed, 10);
+  EXPECT_EQ(shards_of(entry), whole);
+  // A copy is another file with the same bytes, and is read once.
+  fs::copy(entry, cache / "copy", fs::copy_options::recursive);
+  fs::remove_all(entry);
+  fs::rename(cache / "copy", entry);
+  const auto checked = testing::read_bytes(entry / "checked");
+  run_cached(doubling.work, {}, quick(cache.path()));
+  EXPECT_EQ(doubling.computed, 10);
+  EXPECT_NE(testing::read_bytes(entry / "checked"), checked);
+}
+
 TEST(CachedRun, AnotherJobWaitsForTheOneThatComputes) {
   const TemporaryFolder cache;
   Doubling first(100, 10), second(100, 10);

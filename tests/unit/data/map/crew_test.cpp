@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include "data/map/build_id.hpp"
-#include "data/map/meeting.hpp"
+#include "data/map/crew.hpp"
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/world.hpp"
+#include "net/server.hpp"
+#include "net/socket.hpp"
 #include "support/throws.hpp"
 #include "threads_as_ranks.hpp"
 
@@ -104,6 +107,60 @@ TEST(Meeting, ADeadRankIsNoticed) {
   });
   EXPECT_TRUE(testing::contains_all(outcomes[0], {"map 'doubling': rank 1 on host ", " is dead"}));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+}
+
+/// The others must not compute to the end of their shards, which may take hours, before they hear of it.
+TEST(Crew, ARankThatDiesWithinAShardEndsTheOthersWithinTheirs) {
+  const TemporaryFolder cache;
+  Doubling doubling(4, 1);
+  std::atomic<int> stopped{0};
+  doubling.work.start = [&](const Worker&) -> ShardFunction {
+    return [&](const ShardTask&, const fs::path&, const std::atomic<bool>& stop) -> std::uint64_t {
+      while (!stop) std::this_thread::sleep_for(5ms);
+      ++stopped;
+      throw Error("stopped");
+    };
+  };
+  const auto outcomes = run_job(4, [&](const JobRanks& ranks) {
+    if (ranks.rank != 2) {
+      run_cached(doubling.work, ranks, quick(cache.path()));
+      return;
+    }
+    // Comes, beats, and goes without a word.
+    Meeting meeting(ranks, "map 'doubling'", quick(cache.path()).meeting);
+    const CrewProbe probe(meeting, cache.path());
+    meeting.wait_until([&] { return meeting.store().contains(meeting.key("crew/0/claim/2")); },
+                       [] { return std::string("for the others to work"); },
+                       [] { return std::vector<int>{}; });
+  });
+  EXPECT_EQ(stopped, 3) << "each in the midst of its shard";
+  EXPECT_EQ(outcomes[2], "");
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_TRUE(
+        testing::contains_all(outcomes[static_cast<std::size_t>(rank)], {"rank 2 on host ", " is dead"}));
+  }
+  EXPECT_FALSE(live_lease(cache / doubling.work.manifest.key));
+}
+
+/// The launcher's store keeps the keys of the first map for as long as the job runs.
+TEST(LauncherStore, RanksMeetAnewOverASecondConnection) {
+  const TemporaryFolder cache;
+  net::Server server(net::listen_on_loopback(0), {.secret = "s"});
+  Doubling first(40, 10, "aaaa"), second(60, 10, "bbbb");
+  const auto outcomes = run_job(2, [&](const JobRanks& thread) {
+    World world;
+    world.rank = thread.rank;
+    world.world_size = thread.size;
+    world.local_rank = thread.rank;
+    world.master_addr = "127.0.0.1";
+    world.master_port = server.address().port();
+    world.use_agent_store = true;
+    world.job_token = "s";
+    for (auto* each : {&first, &second}) run_cached(each->work, job_ranks(world), quick(cache.path()));
+  });
+  EXPECT_EQ(outcomes, std::vector<std::string>(2));
+  EXPECT_EQ(first.computed, 4);
+  EXPECT_EQ(second.computed, 6);
 }
 
 TEST(Meeting, ASlowRankIsWaitedFor) {

@@ -23,15 +23,16 @@ struct Doubling {
     work.tasks = shard_grid(rows, 1, shard_rows);
     work.start = [this](const Worker& worker) {
       ++setups;
-      return [this, worker](const ShardTask& task, const std::filesystem::path& file) {
-        ++computed;
-        if (before) before(task, worker);
-        std::string text;
-        for (std::int64_t row = 0; row < task.rows; ++row)
-          text += std::to_string(2 * (task.first_row + row)) + "\n";
-        write_bytes(file, text + std::string(padding, '#'));
-        return static_cast<std::uint64_t>(task.rows);
-      };
+      return
+          [this, worker](const ShardTask& task, const std::filesystem::path& file, const std::atomic<bool>&) {
+            ++computed;
+            if (before) before(task, worker);
+            std::string text;
+            for (std::int64_t row = 0; row < task.rows; ++row)
+              text += std::to_string(2 * (task.first_row + row)) + "\n";
+            write_bytes(file, text + std::string(padding, '#'));
+            return static_cast<std::uint64_t>(task.rows);
+          };
     };
   }
 

@@ -268,7 +268,7 @@ TEST(Map, ParametersWithDotsInTheirNamesAreOthers) {
   for (const auto* parameters : {R"({"a": {"b": 1}})", R"({"a.b": 1})", R"({"a": {"\"b\"": 1}})",
                                  R"({"a.\"b\"": 1})", R"({"": {"": 1}})", R"({".": 1})", R"({"": 1})"}) {
     options.parameters = parameters;
-    entries.insert(map_cache_entry(numbers(20), nullptr, options));
+    entries.insert(map_cache_entry(numbers(20), {}, options));
   }
   EXPECT_EQ(entries.size(), 7U);
 }
@@ -295,6 +295,129 @@ TEST(Map, RefusesColumnsThatDoNotFit) {
   options.remove_columns.clear();
   options.batch_size = 0;
   EXPECT_THROWS(with(squares)(), UsageError, "batch_size 0");
+}
+
+/// Three values to a batch: `from` a row on, and nothing but nulls before.
+template <typename T>
+Columns values_from(const MapBatch& batch, std::int64_t from, T value) {
+  std::vector<Value> rows;
+  for (std::int64_t i = 0; i < batch.size(); ++i) {
+    const bool is_null = batch.first_row + i < from;
+    rows.push_back(
+        Value(Value::Fields{{"v", is_null ? Value() : Value(value)},
+                            {"list", is_null ? Value(Value::List{}) : Value(Value::List{Value(value)})}}));
+  }
+  return ArrowDataset::from_rows(rows).columns();
+}
+
+/// Parts of nothing but nulls, of both, and of values: in one shard and in several, kept and in memory.
+TEST(Map, NullsTakeTheTypeOfTheOtherParts) {
+  for (const std::int64_t shard_rows : {7, 21, 1000}) {
+    for (const bool in_memory : {false, true}) {
+      const TemporaryFolder cache;
+      auto options = options_in(cache);
+      options.shard_rows = shard_rows;
+      options.keep_in_memory = in_memory;
+      options.num_proc = 1;
+      const auto function = [](const MapBatch& batch) { return values_from(batch, 30, 0.5); };
+      for (int call = 0; call < 2; ++call) {
+        const auto mapped = map(numbers(50), function, options);
+        EXPECT_EQ(mapped.features()["v"].type().text(), "float64");
+        EXPECT_EQ(mapped.features()["list"].type().text(), "list<float64>");
+        EXPECT_EQ(mapped.column("v").null_count(), 30);
+        EXPECT_EQ(mapped.column<double>("v")[30], 0.5);
+        EXPECT_EQ(mapped.column<std::vector<double>>("list")[29], std::vector<double>{});
+        EXPECT_EQ(mapped.column<std::vector<double>>("list")[49], std::vector<double>{0.5});
+        EXPECT_EQ(mapped.column<std::string>("text")[49], "row 49");
+      }
+      if (in_memory) continue;
+      const auto manifest = read_manifest(only_entry(cache));
+      EXPECT_EQ(finished_shards(only_entry(cache)).size(), manifest->shards.size())
+          << "nothing of before stays";
+    }
+  }
+}
+
+TEST(Map, NullsTakeTheTypeThatTheProgramSays) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  options.features = Features({{"v", Feature(DataType(TypeKind::float32))}});
+  const auto mapped = map(
+      numbers(50), [](const MapBatch& batch) { return values_from(batch, 50, 0.5); }, options);
+  EXPECT_EQ(mapped.features()["v"].type().text(), "float32");
+  EXPECT_EQ(mapped.column("v").null_count(), 50);
+}
+
+/// An entry that nobody can read must not become complete, and must not be in the way of a corrected
+/// function.
+TEST(Map, ShardsOfDifferentTypesAreNoResult) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  options.shard_rows = 7;
+  const auto mixed = [](const MapBatch& batch) {
+    return batch.first_row < 14 ? values_from(batch, 0, 1) : values_from(batch, 0, 0.5);
+  };
+  EXPECT_THROWS(map(numbers(50), mixed, options), UsageError, "map 'squares', what came of rows 14 to 20",
+                "'v' is of type float64, but of type int64 before");
+  EXPECT_FALSE(read_manifest(only_entry(cache))->complete);
+  options.keep_in_memory = true;
+  EXPECT_THROWS(map(numbers(50), mixed, options), UsageError, "rows 14 to 20", "'v'");
+  options.keep_in_memory = false;
+  const auto corrected = [](const MapBatch& batch) { return values_from(batch, 0, 0.5); };
+  EXPECT_EQ(map(numbers(50), corrected, options).column<double>("v")[0], 0.5);
+}
+
+TEST(Map, CapturedValuesNeedParametersOrAVersion) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  options.version = std::nullopt;
+  const std::int64_t factor = 3;
+  const auto times = [factor](const MapBatch& batch) { return values_from(batch, 0, factor); };
+  EXPECT_THROWS(map(numbers(20), times, options), UsageError, "map 'squares'", "captures values",
+                "`parameters`", "`version`");
+  const auto setup = [factor](const Worker&) { return factor; };
+  const auto with_state = [](const MapBatch& batch, const std::int64_t& state) {
+    return values_from(batch, 0, state);
+  };
+  EXPECT_THROWS(map(numbers(20), setup, with_state, options), UsageError, "captures values");
+  EXPECT_THROWS(filter(
+                    numbers(20), [factor](const Row& row) { return row.index() == factor; }, options),
+                UsageError, "captures values");
+  const std::function<Columns(const MapBatch&)> any = squares;
+  EXPECT_THROWS(map(numbers(20), any, options), UsageError, "captures values");
+  EXPECT_EQ(cache.files(), std::vector<std::string>());
+  options.parameters = R"({"factor": 3})";
+  EXPECT_EQ(map(numbers(20), times, options).column<std::int64_t>("v")[0], 3);
+  options.parameters = "{}";
+  options.keep_in_memory = true;
+  EXPECT_EQ(map(numbers(20), setup, with_state, options).num_rows(), 20) << "nothing is kept";
+}
+
+Columns ones(const MapBatch& batch) { return values_from(batch, 0, 1); }
+Columns twos(const MapBatch& batch) { return values_from(batch, 0, 2); }
+
+/// Of one build, under one name.
+TEST(Map, FunctionsWithoutVersionsAreToldApart) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  options.version = std::nullopt;
+  const auto first = [&](const auto& function) {
+    return map(numbers(20), function, options).template column<std::int64_t>("v")[0];
+  };
+  const auto three = [](const MapBatch& batch) { return values_from(batch, 0, 3); };
+  const auto four = [](const MapBatch& batch) { return values_from(batch, 0, 4); };
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_EQ(first(ones), 1);
+    EXPECT_EQ(first(twos), 2);
+    EXPECT_EQ(first(three), 3);
+    EXPECT_EQ(first(four), 4);
+  }
+  const auto state = [](const MapBatch& batch, const int& value) { return values_from(batch, 0, value); };
+  const auto five = [](const Worker&) { return 5; };
+  const auto six = [](const Worker&) { return 6; };
+  EXPECT_EQ(map(numbers(20), five, state, options).column<std::int64_t>("v")[0], 5);
+  EXPECT_EQ(map(numbers(20), six, state, options).column<std::int64_t>("v")[0], 6);
+  EXPECT_EQ(cache.files().size(), 6U);
 }
 
 TEST(Map, AFailureNamesRowsWorkerAndRank) {
