@@ -1,5 +1,3 @@
-#include "checkpoint/checkpoint_command.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "checkpoint/element.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/shards.hpp"
+#include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
@@ -60,7 +59,7 @@ struct Answer {
 
 Answer ask(const std::vector<std::string>& words) {
   std::ostringstream out;
-  const int status = checkpoint_command(words, out);
+  const int status = checkpoint_command(words, out, out);
   return {status, out.str()};
 }
 

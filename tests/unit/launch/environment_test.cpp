@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "environment/env_command.hpp"
-#include "environment/host_facts.hpp"
+#include "cli/commands.hpp"
+#include "cli/host_facts.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
 #include "unit/launch/launcher_process.hpp"
@@ -49,7 +49,7 @@ TEST(Env, AsksTheLibrary) {
 
 TEST(Env, RefusesOtherWords) {
   std::ostringstream out;
-  EXPECT_THROWS(env_command({"--jason"}, {}, out), UsageError, "'--jason'", "usage");
+  EXPECT_THROWS(env_command({"--jason"}, out, out), UsageError, "'--jason'", "usage");
 }
 
 }  // namespace

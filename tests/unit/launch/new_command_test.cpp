@@ -1,10 +1,9 @@
-#include "new/new_command.hpp"
-
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "new/project.hpp"
+#include "cli/commands.hpp"
+#include "cli/new_project.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "environment/host_facts.hpp"
+#include "cli/host_facts.hpp"
 
 namespace lockstep::launch {
 

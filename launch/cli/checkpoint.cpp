@@ -1,5 +1,3 @@
-#include "checkpoint/checkpoint_command.hpp"
-
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
@@ -7,6 +5,7 @@
 
 #include "checkpoint/merge.hpp"
 #include "checkpoint/tensor_diff.hpp"
+#include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -14,7 +13,6 @@ namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
 constexpr const char* kUsage =
     "usage: lockstep checkpoint ls FOLDER\n"
@@ -64,7 +62,7 @@ std::string line_of(const Checkpoint& checkpoint) {
 }
 
 void demand_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder)) throw UsageError("checkpoint: '" + folder.string() + "' is no folder.");
+  if (!fs::is_directory(folder)) throw UsageError("'" + folder.string() + "' is no folder.");
 }
 
 int list(const fs::path& folder, std::ostream& out) {
@@ -91,7 +89,7 @@ int verify(const fs::path& path, std::ostream& out) {
   if (fs::exists(path / kManifestFileName)) return verify_one(path, out) ? 0 : 1;
   const auto checkpoints = list_checkpoints(path);
   if (checkpoints.empty()) {
-    throw UsageError("checkpoint verify: '" + path.string() + "' is no checkpoint (it has no " +
+    throw UsageError("verify: '" + path.string() + "' is no checkpoint (it has no " +
                      kManifestFileName + ") and has none in it.");
   }
   bool whole = true;
@@ -107,12 +105,12 @@ int run(const std::string& action, const Words& words, std::ostream& out) {
     merge_model(words[0], words[1]);
     return 0;
   }
-  throw UsageError(std::string("checkpoint: expected ls, verify, diff or merge and its paths.\n") + kUsage);
+  throw UsageError(std::string("expected ls, verify, diff or merge and its paths.\n") + kUsage);
 }
 
 }  // namespace
 
-int checkpoint_command(const Words& words, std::ostream& out) {
+int checkpoint_command(const Words& words, std::ostream& out, std::ostream&) {
   if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
     out << kUsage;
     return 0;

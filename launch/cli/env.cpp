@@ -1,10 +1,9 @@
-#include "environment/env_command.hpp"
-
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "environment/library_facts.hpp"
+#include "cli/commands.hpp"
+#include "cli/library_facts.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 
@@ -43,18 +42,18 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 
 }  // namespace
 
-int env_command(const std::vector<std::string>& words, const Environment& environment, std::ostream& out) {
+int env_command(const Words& words, std::ostream& out, std::ostream&) {
   const std::string word = words.empty() ? "" : words.front();
   if (word == "--help" || word == "-h") {
     out << kUsage;
     return 0;
   }
   if (words.size() > 1 || (!word.empty() && word != "--json"))
-    throw UsageError("env: '" + words.back() + "' was not expected.\n" + kUsage);
+    throw UsageError("'" + words.back() + "' was not expected.\n" + kUsage);
   Facts versions = {{"lockstep", version()}};
   for (auto& fact : library_facts()) versions.push_back(std::move(fact));
   const std::vector<Section> sections = {
-      {"versions", versions}, {"host", host_facts()}, {"variables", variable_facts(environment)}};
+      {"versions", versions}, {"host", host_facts()}, {"variables", variable_facts(process_environment())}};
   word == "--json" ? print_json(sections, out) : print(sections, out);
   return 0;
 }

@@ -1,16 +1,14 @@
-#include "cache/cache_command.hpp"
-
 #include <algorithm>
 #include <ostream>
 
 #include "cache/cache_options.hpp"
 #include "cache/cache_report.hpp"
+#include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-constexpr int kUsageStatus = 2;
 /// As many digits of a key as are never typed for a name.
 constexpr std::size_t kShortestKey = 6;
 
@@ -22,7 +20,7 @@ bool means(const std::string& word, const CacheEntry& entry) {
 }
 
 /// The entries that the words name. Throws UsageError for a word that names none.
-Entries chosen(const Entries& all, const std::vector<std::string>& words, const std::string& folder) {
+Entries chosen(const Entries& all, const Words& words, const std::string& folder) {
   Entries result;
   for (const auto& word : words) {
     const auto before = result.size();
@@ -85,7 +83,9 @@ int clear(const CacheOptions& options, const Entries& all, std::ostream& out, st
   return remove_all(entries, out, err);
 }
 
-int answer(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+}  // namespace
+
+int cache_command(const Words& words, std::ostream& out, std::ostream& err) {
   const std::string command = words.empty() ? "" : words.front();
   const auto parsed = cache_option_table().parse({words.begin() + (words.empty() ? 0 : 1), words.end()});
   if (parsed.help || command == "--help" || command == "-h") {
@@ -101,17 +101,6 @@ int answer(const std::vector<std::string>& words, std::ostream& out, std::ostrea
   if (command == "ls") list(options, all, out);
   if (command == "explain") explain(options, all, out);
   return 0;
-}
-
-}  // namespace
-
-int cache_command(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
-  try {
-    return answer(words, out, err);
-  } catch (const UsageError& error) {
-    err << "lockstep cache: " << error.what() << '\n';
-    return kUsageStatus;
-  }
 }
 
 }  // namespace lockstep::launch

@@ -1,10 +1,7 @@
-#include "slurm/command.hpp"
-
 #include <filesystem>
 #include <ostream>
 
-#include "lockstep/core/error.hpp"
-#include "process/worker_process.hpp"
+#include "cli/commands.hpp"
 #include "slurm/script.hpp"
 #include "slurm/submit.hpp"
 #include "slurm/templates.hpp"
@@ -30,7 +27,7 @@ void list_templates(std::ostream& out) {
   }
 }
 
-int make_script(const std::vector<std::string>& words, bool submit, std::ostream& out) {
+int make_script(const Words& words, bool submit, std::ostream& out) {
   const auto parsed = slurm_option_table().parse(words);
   if (parsed.help) {
     out << slurm_option_table().help();
@@ -42,7 +39,9 @@ int make_script(const std::vector<std::string>& words, bool submit, std::ostream
   return 0;
 }
 
-int answer(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+}  // namespace
+
+int slurm_command(const Words& words, std::ostream& out, std::ostream& err) {
   const std::string command = words.empty() ? "" : words.front();
   if (command == "script" || command == "submit")
     return make_script({words.begin() + 1, words.end()}, command == "submit", out);
@@ -53,20 +52,6 @@ int answer(const std::vector<std::string>& words, std::ostream& out, std::ostrea
   const bool help = command == "--help" || command == "-h" || command == "help";
   (help ? out : err) << kUsage;
   return help ? 0 : kUsageStatus;
-}
-
-}  // namespace
-
-int slurm_command(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
-  try {
-    return answer(words, out, err);
-  } catch (const UsageError& error) {
-    err << "lockstep slurm: " << error.what() << '\n';
-    return kUsageStatus;
-  } catch (const SpawnError& error) {
-    err << "lockstep slurm: " << error.what() << '\n';
-    return error.exit_code();
-  }
 }
 
 }  // namespace lockstep::launch

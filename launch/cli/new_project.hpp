@@ -12,7 +12,7 @@ struct ProjectFile {
   std::string text;
 };
 
-/// All of them. Written by new/project.cmake.
+/// All of them. Written by launch/CMakeLists.txt.
 const std::vector<ProjectFile>& project_files();
 
 }  // namespace lockstep::launch

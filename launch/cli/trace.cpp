@@ -1,8 +1,8 @@
-#include "trace/trace_command.hpp"
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
+#include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "trace/chrome_trace.hpp"
@@ -31,7 +31,7 @@ struct TraceWords {
   bool request = false;
 };
 
-TraceWords parse(const std::vector<std::string>& words) {
+TraceWords parse(const Words& words) {
   TraceWords result;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -40,12 +40,12 @@ TraceWords parse(const std::vector<std::string>& words) {
     } else if (word == "--chrome" && i + 1 < words.size()) {
       result.chrome = words[++i];
     } else if (word.starts_with("-") || !result.folder.empty()) {
-      throw UsageError("trace: '" + word + "' was not expected. " + kUsage);
+      throw UsageError("'" + word + "' was not expected. " + kUsage);
     } else {
       result.folder = word;
     }
   }
-  if (result.folder.empty()) throw UsageError(std::string("trace: expected a folder. ") + kUsage);
+  if (result.folder.empty()) throw UsageError(std::string("expected a folder. ") + kUsage);
   return result;
 }
 
@@ -61,7 +61,7 @@ int request(const fs::path& folder, std::ostream& out) {
 
 }  // namespace
 
-int trace_command(const std::vector<std::string>& words, std::ostream& out) {
+int trace_command(const Words& words, std::ostream& out, std::ostream&) {
   if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {
     out << kUsage;
     return 0;

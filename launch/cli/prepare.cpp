@@ -1,5 +1,3 @@
-#include "prepare/prepare_command.hpp"
-
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +5,7 @@
 #include <filesystem>
 #include <ostream>
 
+#include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/datasets/prepare.hpp"
 
@@ -47,7 +46,7 @@ struct PrepareWords {
 };
 
 /// What the words say; without a program when they are wrong.
-PrepareWords parse(const std::vector<std::string>& words) {
+PrepareWords parse(const Words& words) {
   PrepareWords result;
   auto word = words.begin();
   if (words.end() - word >= 2 && *word == "--list") {
@@ -60,7 +59,7 @@ PrepareWords parse(const std::vector<std::string>& words) {
   return result;
 }
 
-bool asks_for_help(const std::vector<std::string>& words) {
+bool asks_for_help(const Words& words) {
   return !words.empty() && (words.front() == "--help" || words.front() == "-h");
 }
 
@@ -73,7 +72,7 @@ void begin_list(const std::string& list, Environment& environment) {
 
 }  // namespace
 
-int prepare_command(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+int prepare_command(const Words& words, std::ostream& out, std::ostream& err) {
   if (asks_for_help(words)) {
     out << kUsage;
     return 0;

@@ -1,4 +1,4 @@
-#include "environment/library_facts.hpp"
+#include "cli/library_facts.hpp"
 
 #include <dlfcn.h>
 

@@ -1,15 +1,14 @@
-#include "new/new_command.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <filesystem>
 #include <ostream>
 
+#include "cli/commands.hpp"
+#include "cli/new_project.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "new/project.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -62,7 +61,7 @@ void write_project(const fs::path& folder, const std::string& name) {
 
 }  // namespace
 
-int new_command(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+int new_command(const Words& words, std::ostream& out, std::ostream& err) {
   const bool help = words.size() == 1 && (words[0] == "--help" || words[0] == "-h");
   if (help || words.size() != 1) {
     (help ? out : err) << kUsage;

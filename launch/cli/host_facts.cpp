@@ -1,4 +1,4 @@
-#include "environment/host_facts.hpp"
+#include "cli/host_facts.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>

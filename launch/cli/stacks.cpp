@@ -1,5 +1,3 @@
-#include "watch/stacks_command.hpp"
-
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -7,7 +5,9 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <ostream>
 
+#include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 #include "process/process_facts.hpp"
@@ -26,32 +26,32 @@ pid_t process_in(const std::string& word) {
   pid_t process = 0;
   const auto [stop, failure] = std::from_chars(word.data(), word.data() + word.size(), process);
   if (failure == std::errc() && stop == word.data() + word.size() && process > 0) return process;
-  throw UsageError("stacks '" + word + "': expected the process id of a running 'lockstep run'.");
+  throw UsageError("'" + word + "': expected the process id of a running 'lockstep run'.");
 }
 
 void check_is_launcher(pid_t process) {
   const std::string number = std::to_string(process);
-  if (!is_ours(process)) throw UsageError("stacks " + number + ": no process of this user has that number.");
+  if (!is_ours(process)) throw UsageError("process " + number + ": no process of this user has that number.");
   if (blocks_signal(process, stacks_request()) && program_of(process).ends_with("lockstep")) return;
   throw UsageError(
-      "stacks " + number + ": that process is no 'lockstep run' (it is '" + program_of(process) +
+      "process " + number + ": that process is no 'lockstep run' (it is '" + program_of(process) +
       "'). Expected the launcher, not one of its ranks: its process id is the parent's of the ranks.");
 }
 
 }  // namespace
 
-int stacks_command(const std::vector<std::string>& words, std::ostream& out) {
+int stacks_command(const Words& words, std::ostream& out, std::ostream&) {
   if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {
     out << kUsage;
     return 0;
   }
-  if (words.size() != 1) throw UsageError("stacks: expected one process id. " + std::string(kUsage));
+  if (words.size() != 1) throw UsageError("expected one process id. " + std::string(kUsage));
   const pid_t process = process_in(words[0]);
   // Held, so that the process that is looked at is the one that gets the signal.
   const net::FileDescriptor handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
   check_is_launcher(process);
   if (!handle || syscall(SYS_pidfd_send_signal, handle.get(), stacks_request(), nullptr, 0) != 0) {
-    throw Error("stacks " + words[0] + ": the launcher cannot be asked: " + std::strerror(errno) + ".");
+    throw Error("process " + words[0] + ": the launcher cannot be asked: " + std::strerror(errno) + ".");
   }
   out << "asked; the stacks are on the standard error of process " << process << '\n';
   return 0;

@@ -1,8 +1,7 @@
-#include "stage/stage_command.hpp"
-
 #include <csignal>
 #include <ostream>
 
+#include "cli/commands.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
@@ -13,8 +12,6 @@
 
 namespace lockstep::launch {
 namespace {
-
-constexpr int kUsageStatus = 2;
 
 struct StageOptions {
   bool all = false;
@@ -104,7 +101,7 @@ StagingResult stage(const StageOptions& options) {
   return options.list.empty() ? stage_one(options) : stage_list(options);
 }
 
-int answer(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+int answer(const Words& words, std::ostream& out, std::ostream& err) {
   const auto parsed = stage_option_table().parse(words);
   if (parsed.help) {
     out << stage_option_table().help();
@@ -120,15 +117,13 @@ int answer(const std::vector<std::string>& words, std::ostream& out, std::ostrea
 
 }  // namespace
 
-int stage_command(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+int stage_command(const Words& words, std::ostream& out, std::ostream& err) {
   try {
     return answer(words, out, err);
-  } catch (const UsageError& error) {
-    err << "lockstep stage: " << error.what() << '\n';
-    return kUsageStatus;
   } catch (const Error& error) {
+    if (StopSignals::received() == 0) throw;
     err << "lockstep stage: " << error.what() << '\n';
-    return StopSignals::received() != 0 ? 128 + StopSignals::received() : 1;
+    return 128 + StopSignals::received();
   }
 }
 

@@ -1,0 +1,61 @@
+#include <unistd.h>
+
+#include <ostream>
+
+#include "agent/agent.hpp"
+#include "agent/dry_run.hpp"
+#include "cli/commands.hpp"
+#include "config/launch_config.hpp"
+#include "config/slurm_config.hpp"
+#include "lockstep/core/environment.hpp"
+#include "process/process_supervisor.hpp"
+#include "process/worker_process.hpp"
+#include "rendezvous/open_coordinator.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+/// The ranks' own code, or 1 for whoever expects what torchrun gives.
+int exit_status(const LaunchConfig& config, int status) {
+  return config.torchrun_exit_codes && status != 0 ? 1 : status;
+}
+
+int launch(const LaunchConfig& config, Environment environment) {
+  // Goes last: while it waits for a reader, signals act as on any program.
+  Console console(environment);
+  // Before the first line, and so before any thread: the guardian is forked by it.
+  ProcessSupervisor supervision(environment, config.end_signals, config.keep_daemons);
+  if (config.log_level <= LogLevel::warning) {
+    for (const auto& notice : config.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
+  }
+  const JobSecret secret = secret_for(config, environment);
+  const auto coordinator = open_coordinator(config, secret);
+  environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
+  supervision.mark.add_to(environment);
+  try {
+    return exit_status(config, Agent(config, environment, supervision, *coordinator, console).run());
+  } catch (const SpawnError& error) {
+    console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
+    return exit_status(config, error.exit_code());
+  }
+}
+
+}  // namespace
+
+int run_command(const Words& words, std::ostream& out, std::ostream&) {
+  const Environment environment = process_environment();
+  const auto parsed = run_option_table().parse(words, environment);
+  if (parsed.help) {
+    out << run_option_table().help();
+    return 0;
+  }
+  LaunchConfig config = make_config(parsed, environment);
+  complete_from_slurm(parsed, environment, config);
+  if (parsed.options.dry_run) {
+    print_config(config, environment, out);
+    return 0;
+  }
+  return launch(config, environment);
+}
+
+}  // namespace lockstep::launch
