@@ -18,6 +18,8 @@ json facts() {
   json list = json::array({pair("library", lockstep::version()), pair("LibTorch", TORCH_VERSION)});
   try {
     list.push_back(pair("CUDA devices", std::to_string(lockstep::cuda_device_count())));
+    const std::string obstacle = lockstep::cuda_obstacle();
+    if (!obstacle.empty()) list.push_back(pair("CUDA", obstacle));
     const std::string peers = lockstep::cuda_peer_access();
     if (!peers.empty()) list.push_back(pair("CUDA peer access", peers));
     const std::string nccl = lockstep::nccl_version();

@@ -12,7 +12,7 @@
 #include "barrier_look.hpp"
 #include "c10d_handles.hpp"
 #include "cpu_backend.hpp"
-#include "cuda_plugin.hpp"
+#include "cuda/plugin.hpp"
 #include "entrance.hpp"
 #include "errors.hpp"
 #include "library_log.hpp"
@@ -87,13 +87,22 @@ BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& m
   return type;
 }
 
-void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
-              const ProcessGroupOptions& options, const Observe& observe, const NcclParent& parent) {
+/// NCCL waits without limit for a rank that does not come, so ranks meet right before.
+void add_nccl(c10d::ProcessGroup& group, const comm::Membership& members, const std::string& path,
+              const Store& store, const ProcessGroupOptions& options, const Observe& observe,
+              const NcclParent& parent) {
+  if (parent.backend) {
+    parent.meet();
+  } else {
+    comm::StoreBarrier(store.with_prefix("nccl_join"), members).arrive_and_wait(options.join_timeout);
+  }
   const comm::NcclRequest request{.store = backend_store(store, "nccl"),
-                                  .rank = rank,
-                                  .size = size,
+                                  .rank = members.rank,
+                                  .size = members.size(),
                                   .device_index = options.device.index(),
                                   .timeout = options.timeout,
+                                  .name = path,
+                                  .ranks = members.names,
                                   .high_priority_streams = options.nccl_high_priority_streams,
                                   .parent = parent.backend,
                                   .color = parent.color};
@@ -101,12 +110,12 @@ void add_nccl(c10d::ProcessGroup& group, int rank, int size, const Store& store,
   group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
 }
 
-std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const Store& store,
-                                               const ProcessGroupOptions& options, const Observe& observe,
-                                               const NcclParent& parent, const comm::CpuBackendOptions& cpu) {
-  const int rank = members.rank;
-  const int size = members.size();
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), rank, size);
+std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const std::string& path,
+                                               const Store& store, const ProcessGroupOptions& options,
+                                               const Observe& observe, const NcclParent& parent,
+                                               const comm::CpuBackendOptions& cpu) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), members.rank,
+                                                       members.size());
   const bool with_nccl = has_nccl(options);
   if (options.device.is_cuda()) {
     comm::cuda_plugin().set_device(options.device.index());
@@ -115,24 +124,15 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, 
   auto type = BackendType::NCCL;
   if (options.backend != CommBackend::nccl)
     type = add_cpu_backend(*group, members, store, options, observe, cpu);
-  if (with_nccl) add_nccl(*group, rank, size, store, options, observe, parent);
+  if (with_nccl) add_nccl(*group, members, path, store, options, observe, parent);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
-  group->setGroupName("lockstep");
+  group->setGroupName(path);
   return comm::to_shared(std::move(group));
 }
 
 comm::AllReducesNow* cpu_reducer_of(c10d::ProcessGroup& group, const ProcessGroupOptions& options) {
   if (options.backend == CommBackend::nccl) return nullptr;
   return dynamic_cast<comm::AllReducesNow*>(group.getBackend(at::kCPU).get());
-}
-
-/// Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
-void abort_nccl(const c10d::ProcessGroup& group, const ProcessGroupOptions& options) noexcept {
-  try {
-    if (const auto nccl = nccl_of(group, options)) nccl->abort();
-  } catch (const std::exception&) {
-    // An exception is under way already, and it is the one to report.
-  }
 }
 
 std::string describe(const std::vector<int>& ranks) {
@@ -202,14 +202,31 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
   };
   const comm::CpuBackendOptions cpu{.binds = is_outermost,
                                     .compares = diagnostics->options.check != CollectiveCheckLevel::off};
-  auto group =
-      comm::translated([&] { return make_group(members, group_store, options, observe, nccl_parent, cpu); },
-                       [&] { return *who + ": setting up the process group failed"; });
+  auto group = comm::translated(
+      [&] { return make_group(members, path, group_store, options, observe, nccl_parent, cpu); },
+      [&] { return *who + ": setting up the process group failed"; });
   auto* const reducer = cpu_reducer_of(*group, options);
   connections = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), reducer});
+  if (has_nccl(options)) {
+    connections->nccl = nccl_parent.communicators ? nccl_parent.communicators : make_communicators();
+    connections->nccl->add(nccl_of(*connections->group, options));
+  }
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
+}
+
+/// The last to go may be a part of this group, so it keeps what it needs, the store's host among it.
+std::shared_ptr<comm::NcclCommunicators> ProcessGroup::Impl::make_communicators() const {
+  const auto synchronize = [index = options.device.index()] { comm::cuda_plugin().synchronize(index); };
+  auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
+               host = connections->origin, group = connections->group, name = path,
+               diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
+    comm::BarrierLook look(*group, name, *diagnostics);
+    barrier.arrive_and_wait(timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
+  };
+  return std::make_shared<comm::NcclCommunicators>(
+      comm::NcclCommunicators::End{*who, synchronize, std::move(meet)});
 }
 
 ProcessGroup::Impl::~Impl() {
@@ -220,11 +237,14 @@ ProcessGroup::Impl::~Impl() {
   if (!connections) return;
   if (std::uncaught_exceptions() > 0) {
     comm::leave_group(*connections->group);
-    abort_nccl(*connections->group, options);
+    // Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
+    if (const auto nccl = std::move(connections->nccl)) nccl->abort(nccl_of(*connections->group, options));
     static_cast<void>(connections.release());
-  } else if (is_outermost && connections->diagnostics->watch) {
-    connections->diagnostics->watch->say_goodbye();
+    return;
   }
+  // All ranks meet for it, so none has said yet that it leaves.
+  connections->nccl.reset();
+  if (is_outermost && connections->diagnostics->watch) connections->diagnostics->watch->say_goodbye();
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
@@ -287,10 +307,17 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
     refuse_part(*impl_->who, impl_->connections->store.with_prefix(name), ranks, agreed);
   const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
   // Not for groups of one, for which there is nothing to split.
-  NcclParent parent;
-  if (options.nccl_split && ranks.size() > 1) parent = {nccl_of(*impl_->connections->group, options), color};
+  NcclParent parent{.communicators = impl_->connections->nccl};
+  if (options.nccl_split && ranks.size() > 1) {
+    parent.backend = nccl_of(*impl_->connections->group, options);
+    parent.color = color;
+    parent.meet = [this] { barrier(impl_->options.join_timeout); };
+  }
   if (place == ranks.end()) {
-    if (parent.backend) comm::cuda_plugin().sit_out_split(parent.backend, options.device.index());
+    if (parent.backend) {
+      parent.meet();
+      comm::cuda_plugin().sit_out_split(parent.backend, options.device.index());
+    }
     return std::nullopt;
   }
   const int rank = static_cast<int>(place - ranks.begin());

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "all_reduces_now.hpp"
+#include "cuda/nccl_communicators.hpp"
 #include "group_observer.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "store_barrier.hpp"
@@ -22,12 +23,20 @@ struct Connections {
   comm::StoreBarrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;
   comm::AllReducesNow* cpu_reducer = nullptr;  // The group's, for CPU tensors; null where it has none.
+  /// Shared with the group's parts; null without NCCL.
+  std::shared_ptr<comm::NcclCommunicators> nccl = nullptr;
 };
 
-/// What a part of a group splits its NCCL communicator from; no backend: it makes one of its own.
+/// What a part of a group has of the group for NCCL.
 struct NcclParent {
+  std::shared_ptr<comm::NcclCommunicators> communicators = nullptr;
+  /// What its communicator is split from; null: it makes one of its own.
   c10::intrusive_ptr<c10d::Backend> backend = {};
   int color = 0;
+  /// Returns when all ranks of the group are about to split and nothing of theirs is queued: a split waits
+  /// without limit for a rank that does not come, and must not run beside another operation of the group's
+  /// communicator.
+  std::function<void()> meet = nullptr;
 };
 
 struct ProcessGroup::Impl {
@@ -53,6 +62,10 @@ struct ProcessGroup::Impl {
   void check_rank(const char* operation, const char* role, int other) const;
   /// Throws UsageError unless `tensors` has one entry a rank.
   void check_count(const char* operation, const char* role, const std::vector<at::Tensor>& tensors) const;
+  /// Throws UsageError unless all of a batch can start.
+  void check_batch(const std::vector<P2POp>& operations) const;
+  /// Ends the communicators of the group and its parts.
+  std::shared_ptr<comm::NcclCommunicators> make_communicators() const;
   /// The device on which objects travel.
   at::Device object_device() const;
 

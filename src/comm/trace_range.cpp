@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cuda_plugin.hpp"
+#include "cuda/plugin.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "span_log.hpp"
 

@@ -1,5 +1,7 @@
 #include "lockstep/train/accelerator.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <iostream>
@@ -16,14 +18,43 @@
 namespace lockstep {
 namespace {
 
+/// Why there is no device at all.
+std::string no_device_reason() {
+  const std::string obstacle = cuda_obstacle();
+  return obstacle.empty() ? "no driver, no device in CUDA_VISIBLE_DEVICES, or LOCKSTEP_CUDA is off"
+                          : obstacle;
+}
+
 at::Device cuda_device(const std::string& name, int index) {
   const int count = cuda_device_count();
   if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
   throw UsageError(
-      "device '" + name + "' means CUDA device " + std::to_string(index) + ", but this process can use " +
-      std::to_string(count) + (count == 1 ? " CUDA device" : " CUDA devices") +
-      (count == 0 ? ": no driver, or a build without Lockstep's CUDA library. Ask for the CPU with 'cpu'"
-                  : ": start fewer ranks on this host, or ask for the CPU with 'cpu'"));
+      fmt::format("device '{}' means CUDA device {}, but this process can use {} CUDA device{}: {}. Ask for "
+                  "the CPU with 'cpu'",
+                  name, index, count, count == 1 ? "" : "s",
+                  count == 0 ? no_device_reason() : "start fewer ranks on this host"));
+}
+
+/// Once a process: a training that could use a GPU must not run on the CPU unnoticed.
+void warn_of_passed_over_device() {
+  static const bool warned = [] {
+    const std::string obstacle = cuda_obstacle();
+    if (obstacle.empty()) return false;
+    std::cerr
+        << fmt::format(
+               "lockstep: warning: device 'auto' is the CPU, because no CUDA device can be used: {}. Say "
+               "'cpu', or set CUDA_VISIBLE_DEVICES to nothing, if the CPU is meant\n",
+               obstacle)
+        << std::flush;
+    return true;
+  }();
+  static_cast<void>(warned);
+}
+
+at::Device best_device(int local_rank) {
+  if (cuda_device_count() > 0) return cuda_device("auto", local_rank);
+  warn_of_passed_over_device();
+  return at::kCPU;
 }
 
 /// Which of the devices that this process sees is this rank's, where the options leave it open.
@@ -59,7 +90,7 @@ ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& 
 
 at::Device choose_device(const std::string& name, int local_rank) {
   if (name == "cpu") return at::kCPU;
-  if (name == "auto") return cuda_device_count() > 0 ? cuda_device(name, local_rank) : at::Device(at::kCPU);
+  if (name == "auto") return best_device(local_rank);
   if (name == "cuda") return cuda_device(name, local_rank);
   const std::string prefix = "cuda:";
   int index = -1;

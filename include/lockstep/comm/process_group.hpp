@@ -59,6 +59,16 @@ struct ProcessGroupOptions {
   std::optional<DiagnosticsOptions> diagnostics = {};
 };
 
+/// One message of ProcessGroup::batch_isend_irecv(): `tensor` goes to rank `peer`, or comes from it.
+struct P2POp {
+  enum class Op { isend, irecv };
+
+  Op op;
+  at::Tensor tensor;
+  int peer;
+  int tag = 0;
+};
+
 /// A group of ranks that exchange tensors: torch.distributed's process group. A cheap handle; copies are the
 /// same group.
 ///
@@ -70,6 +80,10 @@ struct ProcessGroupOptions {
 /// TimeoutError, CommunicationError when a peer is lost. NCCL is the exception: its operations run behind the
 /// host's back, and when one fails or times out, LibTorch's watchdog logs it and ends the process
 /// (TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT change that).
+///
+/// A group with NCCL ends cleanly when its last handle and those of its parts have gone, which is
+/// *Collective*: it waits for what is queued on the device, and up to `timeout` for all ranks. While an
+/// exception ends a rank it waits for nobody.
 class ProcessGroup {
  public:
   /// Joins the world: connects to its store (hosting it on rank 0 where the launcher does not) and waits for
@@ -156,6 +170,12 @@ class ProcessGroup {
   void recv(const at::Tensor& tensor, int source, int tag = 0) const;
   [[nodiscard]] Work send_async(const at::Tensor& tensor, int destination, int tag = 0) const;
   [[nodiscard]] Work recv_async(const at::Tensor& tensor, int source, int tag = 0) const;
+  /// Starts several messages at once, in whatever order the ranks name theirs: a rank may send to one that
+  /// sends to it, which with send_async() alone deadlocks on NCCL, because its messages run one after the
+  /// other on the device. Messages of one pair and tag match in the order of the list; NCCL ignores tags. All
+  /// tensors are on one device. The Works that end it: one for each message, on NCCL one for all of them.
+  /// Called by the ranks that it names.
+  [[nodiscard]] std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations) const;
   /// Receives from whoever sends first and returns its rank. CPU tensors only.
   int recv_any_source(const at::Tensor& tensor, int tag = 0) const;
 

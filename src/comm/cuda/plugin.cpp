@@ -8,12 +8,21 @@
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "../cuda_plugin.hpp"
+#include "plugin.hpp"
 
 namespace lockstep::comm {
 namespace {
 
 int device_count() { return static_cast<int>(c10::cuda::device_count()); }
+
+std::string device_problem() {
+  try {
+    c10::cuda::device_count_ensure_non_zero();
+    return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+}
 
 void set_device(int index) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(index)); }
 
@@ -31,10 +40,15 @@ c10d::ProcessGroupNCCL& nccl(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return dynamic_cast<c10d::ProcessGroupNCCL&>(*backend);
 }
 
+constexpr const char* kDescription = "lockstep";
+
 /// Everything else is NCCL's and c10d's own choice: their variables (NCCL_*, TORCH_NCCL_*) act as in PyTorch.
 c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest& request) {
   auto options = c10d::ProcessGroupNCCL::Options::create(request.high_priority_streams);
   options->timeout = request.timeout;
+  options->group_name = request.name;
+  options->group_desc = kDescription;
+  options->global_ranks_in_group.assign(request.ranks.begin(), request.ranks.end());
   if (request.parent) {
     options->split_from =
         c10::intrusive_ptr<c10d::ProcessGroupNCCL>::unsafe_reclaim_from_nonowning(&nccl(request.parent));
@@ -46,6 +60,9 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const NcclRequest& request) {
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size,
                                                              options_of(request));
+  // NCCL takes them when the communicator is made.
+  backend->setGroupUid(request.name);
+  backend->setGroupDesc(kDescription);
   // Bound to its device, the communicator is made now, and a failure shows here and not in the first
   // collective.
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(request.device_index));
@@ -70,6 +87,7 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
   using namespace lockstep::comm;
   static const CudaPlugin plugin{.version = kCudaPluginVersion,
                                  .device_count = &device_count,
+                                 .device_problem = &device_problem,
                                  .set_device = &set_device,
                                  .synchronize = &synchronize,
                                  .can_access_peer = &can_access_peer,

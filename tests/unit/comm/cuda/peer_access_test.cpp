@@ -1,4 +1,4 @@
-#include "comm/peer_access.hpp"
+#include "comm/cuda/peer_access.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 namespace lockstep::comm {
 
@@ -16,6 +17,10 @@ struct NcclRequest {
   int size = 1;
   int device_index = 0;
   std::chrono::milliseconds timeout{0};
+  /// The group's name, the same on all its ranks and no other group's, and its ranks as the world counts
+  /// them: in NCCL's log and in dumps of c10d's flight recorder.
+  std::string name = {};
+  std::vector<int> ranks = {};
   bool high_priority_streams = false;
   /// A communicator that this one is split from (ncclCommSplit), in which all members of this one are and
   /// whose other ranks call sit_out_split(); null: one of its own. `color`: the same for all members.
@@ -27,6 +32,9 @@ struct NcclRequest {
 struct CudaPlugin {
   int version;
   int (*device_count)();
+  /// Why there is no device that this process can use (no device, a driver that is too old); "" where there
+  /// is one.
+  std::string (*device_problem)();
   void (*set_device)(int index);
   void (*synchronize)(int index);
   /// Whether one device reads and writes the other's memory directly (NVLink, PCIe).
@@ -40,11 +48,12 @@ struct CudaPlugin {
   void (*end_range)();
 };
 
-constexpr int kCudaPluginVersion = 3;
+constexpr int kCudaPluginVersion = 4;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
-/// Loads liblockstep_cuda.so (beside liblockstep.so) on the first call and keeps it.
-/// Throws UsageError saying what is missing when it cannot be loaded. Any thread.
+/// Lockstep's CUDA library. Loaded at the start of the program where a device may be used, else (CudaLoading)
+/// on the first call; it lies beside liblockstep.so. Throws UsageError when it cannot be loaded, and when it
+/// comes after LibTorch has settled that this process has no CUDA. Any thread.
 const CudaPlugin& cuda_plugin();
 
 /// The library where it has been loaded already, else null. Any thread.

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace lockstep::comm {
+
+/// The NCCL communicators of a group and of all parts made of it, which end together, when the last of these
+/// groups goes. Left to itself, c10d would abort each: what is still queued on the device would be lost, and
+/// other ranks would hang. Ranks must also end them in one order, which they do not if each goes with its
+/// group.
+class NcclCommunicators {
+ public:
+  using Backend = c10::intrusive_ptr<c10d::Backend>;
+
+  struct End {
+    /// The beginning of messages: "rank 1 of 4".
+    std::string who;
+    /// Returns when all that is queued on the device has run.
+    std::function<void()> synchronize;
+    /// Returns when all ranks have come here; throws when one cannot, or when time is up.
+    std::function<void()> meet;
+  };
+
+  explicit NcclCommunicators(End end) : end_(std::move(end)) {}
+  NcclCommunicators(const NcclCommunicators&) = delete;
+  NcclCommunicators& operator=(const NcclCommunicators&) = delete;
+
+  /// Shuts them down, the youngest first, once all ranks have come and nothing is queued any more, and
+  /// returns when all ranks have done so: the host of the store may go then. Where that fails, and while an
+  /// exception ends this rank, they are aborted. *Collective*.
+  ~NcclCommunicators();
+
+  /// In the order in which they are made.
+  void add(Backend backend) { backends_.push_back(std::move(backend)); }
+
+  /// Ends one at once: kernels that wait for other ranks let go. *Local*.
+  void abort(const Backend& backend) noexcept;
+
+ private:
+  void shut_down();
+  void abort_all() noexcept;
+
+  End end_;
+  std::vector<Backend> backends_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,122 @@
+// Loads the CUDA library, and does so early.
+//
+// LibTorch asks once in a process whether there is CUDA, at the first manual_seed(), backward(), convolution
+// or look at pinned memory, and keeps the answer (at::detail::getCUDAHooks()). Where libtorch_cuda comes
+// later, devices can be counted and NCCL starts, but no tensor can be made on a device. So the library is
+// loaded before main() wherever a device may be used, and a library that came too late is an error.
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+
+#include "availability.hpp"
+#include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/error.hpp"
+#include "peer_access.hpp"
+#include "plugin.hpp"
+
+namespace lockstep {
+namespace comm {
+namespace {
+
+constexpr const char* kLibrary = "liblockstep_cuda.so";
+constexpr const char* kRemedy = "build with a CUDA LibTorch and -DLOCKSTEP_CUDA=ON on this machine";
+
+/// Also read while the program starts, before the constructors of this library's other objects have run.
+constinit std::atomic<const CudaPlugin*> loaded{nullptr};
+
+/// Beside the library that this code is in.
+std::filesystem::path library_path() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&library_path), &info) == 0 || info.dli_fname == nullptr)
+    return kLibrary;
+  return std::filesystem::path(info.dli_fname).parent_path() / kLibrary;
+}
+
+[[noreturn]] void unusable(const std::string& reason) {
+  throw UsageError(
+      fmt::format("Lockstep's CUDA library is not usable: {}; {}, or ask for the CPU", reason, kRemedy));
+}
+
+void check_in_time() {
+  if (at::detail::getCUDAHooks().hasCUDART()) return;
+  throw UsageError(
+      "a CUDA device was asked for too late: this process used LibTorch before Lockstep's CUDA library was "
+      "loaded, and LibTorch has settled that there is no CUDA. The library is loaded at the start of the "
+      "program where NVIDIA's driver shows (/dev/nvidiactl or /dev/dxg) and CUDA_VISIBLE_DEVICES names a "
+      "device. Let the program see a device, or start it with LOCKSTEP_CUDA=on, or ask for the CPU");
+}
+
+const CudaPlugin* load() {
+  const std::string path = library_path();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) unusable(dlerror());
+  using Entry = const CudaPlugin* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(library, kCudaPluginEntry));
+  if (entry == nullptr) unusable(fmt::format("{} has no entry '{}'", path, kCudaPluginEntry));
+  const CudaPlugin* plugin = entry();
+  if (plugin->version != kCudaPluginVersion) {
+    unusable(
+        fmt::format("{} has interface version {}, expected {}", path, plugin->version, kCudaPluginVersion));
+  }
+  check_in_time();
+  loaded = plugin;
+  return plugin;
+}
+
+/// Settled at the start: the environment is not read while threads may change it.
+CudaLoading loading() {
+  static const CudaLoading settled = cuda_loading(process_environment(), has_cuda_driver());
+  return settled;
+}
+
+bool is_built() { return std::filesystem::exists(library_path()); }
+
+/// What fails here fails again, and is thrown, when a device is asked for.
+[[gnu::constructor]] void load_at_start() {
+  try {
+    if (loading() == CudaLoading::at_start && is_built()) cuda_plugin();
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+const CudaPlugin& cuda_plugin() {
+  static const CudaPlugin* const plugin = [] {
+    if (loading() == CudaLoading::never) unusable("LOCKSTEP_CUDA is off");
+    return load();
+  }();
+  return *plugin;
+}
+
+const CudaPlugin* loaded_cuda_plugin() noexcept { return loaded; }
+
+}  // namespace comm
+
+int cuda_device_count() {
+  // Where no device shows, the heavy libraries stay unloaded.
+  if (comm::loading() != comm::CudaLoading::at_start || !comm::is_built()) return 0;
+  return comm::cuda_plugin().device_count();
+}
+
+std::string cuda_obstacle() {
+  if (comm::loading() != comm::CudaLoading::at_start) return "";
+  if (!comm::is_built()) {
+    return fmt::format("there is no {}, which is Lockstep's CUDA library; {}", comm::library_path().string(),
+                       comm::kRemedy);
+  }
+  return comm::cuda_plugin().device_problem();
+}
+
+std::string cuda_peer_access() {
+  const int count = cuda_device_count();
+  return count < 2 ? "" : comm::peer_access_text(count, comm::cuda_plugin().can_access_peer);
+}
+
+std::string nccl_version() { return cuda_device_count() == 0 ? "" : comm::cuda_plugin().nccl_version(); }
+
+}  // namespace lockstep

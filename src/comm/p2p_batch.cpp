@@ -1,0 +1,107 @@
+#include "p2p_batch.hpp"
+
+#include <fmt/core.h>
+
+#include <functional>
+#include <utility>
+
+#include "errors.hpp"
+#include "lockstep/core/error.hpp"
+#include "process_group_impl.hpp"
+
+namespace lockstep {
+namespace comm {
+namespace {
+
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+bool is_receive(const P2POp& operation) { return operation.op == P2POp::Op::irecv; }
+
+WorkPointer start(c10d::Backend& backend, const P2POp& operation) {
+  std::vector<at::Tensor> tensors{operation.tensor};
+  return is_receive(operation) ? backend.recv(tensors, operation.peer, operation.tag)
+                               : backend.send(tensors, operation.peer, operation.tag);
+}
+
+/// Its operations give no Work before the end, and an end that is left out would leave NCCL's group open for
+/// whatever this thread calls next.
+WorkPointer start_coalesced(c10d::Backend& backend, const std::vector<P2POp>& operations) {
+  backend.startCoalescing();
+  try {
+    for (const auto& operation : operations) start(backend, operation);
+  } catch (...) {
+    const auto failure = std::current_exception();
+    try {
+      backend.endCoalescing();
+    } catch (const std::exception&) {
+    }
+    std::rethrow_exception(failure);
+  }
+  return backend.endCoalescing();
+}
+
+std::vector<WorkPointer> start_each(c10d::Backend& backend, const std::vector<P2POp>& operations) {
+  std::vector<WorkPointer> works(operations.size());
+  std::vector<WorkPointer> receives;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (is_receive(operations[i])) receives.push_back(works[i] = start(backend, operations[i]));
+  }
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (is_receive(operations[i])) continue;
+    std::erase_if(receives, [](const WorkPointer& receive) { return receive->isCompleted(); });
+    works[i] = start(backend, operations[i]);
+  }
+  return works;
+}
+
+}  // namespace
+
+std::vector<WorkPointer> start_batch(c10d::Backend& backend, const std::vector<P2POp>& operations) {
+  if (backend.supportsCoalescing()) return {start_coalesced(backend, operations)};
+  return start_each(backend, operations);
+}
+
+}  // namespace comm
+
+void ProcessGroup::Impl::check_batch(const std::vector<P2POp>& operations) const {
+  for (const auto& operation : operations) {
+    const bool receives = operation.op == P2POp::Op::irecv;
+    check_rank("batch_isend_irecv", receives ? "source" : "destination", operation.peer);
+    if (operation.peer == members.rank) {
+      throw UsageError(
+          fmt::format("batch_isend_irecv: rank {} cannot exchange messages with itself", members.rank));
+    }
+    if (!operation.tensor.is_non_overlapping_and_dense()) {
+      throw UsageError(
+          "batch_isend_irecv: a tensor is not one piece of memory (strides of a column, or expanded); pass "
+          "tensor.contiguous()");
+    }
+    if (operation.tensor.device() != operations.front().tensor.device()) {
+      throw UsageError(
+          fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, but came {} and {}: "
+                      "make a batch for each",
+                      operations.front().tensor.device().str(), operation.tensor.device().str()));
+    }
+  }
+}
+
+std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) const {
+  if (operations.empty()) return {};
+  impl_->check_batch(operations);
+  const at::Tensor& first = operations.front().tensor;
+  Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
+  const auto started =
+      comm::translated([&] { return comm::start_batch(impl_->carrier_of(first), operations); },
+                       [&] { return batch.describe(); });
+  std::vector<Work> works;
+  works.reserve(started.size());
+  for (std::size_t i = 0; i < started.size(); ++i) {
+    Operation operation = batch;
+    if (started.size() == operations.size()) operation.tensor = operations[i].tensor;
+    operation.number = static_cast<std::int64_t>(started[i]->getSequencenumber());
+    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(operation), nullptr));
+  }
+  return works;
+}
+
+}  // namespace lockstep
