@@ -12,7 +12,9 @@
 #include "barrier_look.hpp"
 #include "c10d_handles.hpp"
 #include "cpu_backend.hpp"
+#include "cuda/nccl_store.hpp"
 #include "cuda/plugin.hpp"
+#include "cuda/shared_device.hpp"
 #include "entrance.hpp"
 #include "errors.hpp"
 #include "library_log.hpp"
@@ -55,10 +57,6 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
   }
 }
 
-c10::intrusive_ptr<c10d::Store> backend_store(const Store& store, const std::string& name) {
-  return comm::to_intrusive(store.with_prefix(name).c10d_store());
-}
-
 bool has_nccl(const ProcessGroupOptions& options) {
   return options.device.is_cuda() && options.backend != CommBackend::gloo;
 }
@@ -87,32 +85,48 @@ BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& m
   return type;
 }
 
+/// Every rank of the group reads the same, so all of them fail or none.
+void check_devices(const comm::Membership& members, const Store& corner) {
+  std::vector<comm::RankDevice> devices;
+  for (const int name : members.names)
+    devices.push_back({name, corner.get("device/" + std::to_string(name), std::chrono::seconds(1))});
+  if (const std::string text = comm::shared_device_text(devices); !text.empty())
+    throw UsageError(members.who + ": " + text);
+}
+
 /// NCCL waits without limit for a rank that does not come, so ranks meet right before.
+void meet_before_nccl(const comm::Membership& members, const Store& corner,
+                      const ProcessGroupOptions& options) {
+  const std::string own = std::to_string(members.names.at(static_cast<std::size_t>(members.rank)));
+  corner.set("device/" + own, comm::cuda_plugin().device_uuid(options.device.index()));
+  comm::StoreBarrier meeting(corner, members);
+  meeting.arrive_and_wait(options.join_timeout);
+  check_devices(members, corner);
+}
+
 void add_nccl(c10d::ProcessGroup& group, const comm::Membership& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const Observe& observe,
-              const NcclParent& parent) {
-  if (parent.backend) {
-    parent.meet();
-  } else {
-    comm::StoreBarrier(store.with_prefix("nccl_join"), members).arrive_and_wait(options.join_timeout);
-  }
-  const comm::NcclRequest request{.store = backend_store(store, "nccl"),
-                                  .rank = members.rank,
-                                  .size = members.size(),
-                                  .device_index = options.device.index(),
-                                  .timeout = options.timeout,
-                                  .name = path,
-                                  .ranks = members.names,
-                                  .high_priority_streams = options.nccl_high_priority_streams,
-                                  .parent = parent.backend,
-                                  .color = parent.color};
-  const auto nccl = observe(comm::cuda_plugin().make_nccl_backend(request), comm::Ends::unseen);
-  group.setBackend(at::kCUDA, BackendType::NCCL, nccl);
+              const NcclParent& nccl) {
+  nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
+  const comm::NcclRequest request{
+      .store = c10::make_intrusive<c10d::PrefixStore>(path, nccl.communicators->store()),
+      .rank = members.rank,
+      .size = members.size(),
+      .device_index = options.device.index(),
+      .timeout = options.timeout,
+      .name = path,
+      .ranks = members.names,
+      .high_priority_streams = options.nccl_high_priority_streams,
+      .parent = nccl.backend,
+      .color = nccl.color};
+  const auto backend = comm::cuda_plugin().make_nccl_backend(request);
+  nccl.communicators->add(backend);
+  group.setBackend(at::kCUDA, BackendType::NCCL, observe(backend, comm::Ends::unseen));
 }
 
 std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const std::string& path,
                                                const Store& store, const ProcessGroupOptions& options,
-                                               const Observe& observe, const NcclParent& parent,
+                                               const Observe& observe, const NcclParent& nccl,
                                                const comm::CpuBackendOptions& cpu) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), members.rank,
                                                        members.size());
@@ -124,7 +138,7 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, 
   auto type = BackendType::NCCL;
   if (options.backend != CommBackend::nccl)
     type = add_cpu_backend(*group, members, store, options, observe, cpu);
-  if (with_nccl) add_nccl(*group, members, path, store, options, observe, parent);
+  if (with_nccl) add_nccl(*group, members, path, store, options, observe, nccl);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName(path);
   return comm::to_shared(std::move(group));
@@ -202,31 +216,32 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
   };
   const comm::CpuBackendOptions cpu{.binds = is_outermost,
                                     .compares = diagnostics->options.check != CollectiveCheckLevel::off};
-  auto group = comm::translated(
-      [&] { return make_group(members, path, group_store, options, observe, nccl_parent, cpu); },
-      [&] { return *who + ": setting up the process group failed"; });
+  NcclParent nccl = nccl_parent;
+  if (has_nccl(options) && !nccl.communicators)
+    nccl.communicators =
+        std::make_shared<comm::NcclCommunicators>(comm::rooted(group_store.with_prefix("nccl")));
+  auto group =
+      comm::translated([&] { return make_group(members, path, group_store, options, observe, nccl, cpu); },
+                       [&] { return *who + ": setting up the process group failed"; });
   auto* const reducer = cpu_reducer_of(*group, options);
   connections = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), reducer});
-  if (has_nccl(options)) {
-    connections->nccl = nccl_parent.communicators ? nccl_parent.communicators : make_communicators();
-    connections->nccl->add(nccl_of(*connections->group, options));
-  }
+  connections->nccl = nccl.communicators;
+  if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
 }
 
 /// The last to go may be a part of this group, so it keeps what it needs, the store's host among it.
-std::shared_ptr<comm::NcclCommunicators> ProcessGroup::Impl::make_communicators() const {
-  const auto synchronize = [index = options.device.index()] { comm::cuda_plugin().synchronize(index); };
+comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
   auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
                host = connections->origin, group = connections->group, name = path,
                diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
     comm::BarrierLook look(*group, name, *diagnostics);
     barrier.arrive_and_wait(timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
   };
-  return std::make_shared<comm::NcclCommunicators>(
-      comm::NcclCommunicators::End{*who, synchronize, std::move(meet)});
+  return {*who, [index = options.device.index()] { comm::cuda_plugin().synchronize(index); },
+          std::move(meet)};
 }
 
 ProcessGroup::Impl::~Impl() {

@@ -64,8 +64,8 @@ struct ProcessGroup::Impl {
   void check_count(const char* operation, const char* role, const std::vector<at::Tensor>& tensors) const;
   /// Throws UsageError unless all of a batch can start.
   void check_batch(const std::vector<P2POp>& operations) const;
-  /// Ends the communicators of the group and its parts.
-  std::shared_ptr<comm::NcclCommunicators> make_communicators() const;
+  /// How the NCCL communicators of the group and its parts end.
+  comm::NcclCommunicators::End nccl_end() const;
   /// The device on which objects travel.
   at::Device object_device() const;
 

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 namespace lockstep {
 
 Environment process_environment() {
@@ -19,6 +21,10 @@ std::optional<std::string> find_variable(const Environment& environment, std::st
   const auto found = environment.find(name);
   if (found == environment.end()) return std::nullopt;
   return found->second;
+}
+
+void set_default_variable(const std::string& name, const std::string& value) {
+  ::setenv(name.c_str(), value.c_str(), /*overwrite=*/0);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "device_copy.hpp"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -33,16 +34,19 @@ Batch ArrivingBatch::receive() && {
 
 DeviceCopy::DeviceCopy(at::Device device, bool pin, bool beside) : device_(device) {
   if (!pin && !device.is_cuda()) return;
-  const bool cuda = cuda_device_count() > 0;
+  if (cuda_device_count() == 0) return;
+  const c10::impl::VirtualGuardImpl streams(at::kCUDA);
+  if (device.is_cuda() && !device_.has_index()) device_ = streams.getDevice();
+  context_ = device.is_cuda() ? device_ : streams.getDevice();
   beside = beside && device.is_cuda();
-  pin_ = cuda && (pin || beside);
-  if (!cuda || !beside) return;
-  const c10::impl::VirtualGuardImpl streams(device.type());
-  if (!device_.has_index()) device_ = streams.getDevice();
+  pin_ = pin || beside;
+  if (!beside) return;
   lane_ = std::make_shared<const Lane>(Lane{streams.getStreamFromGlobalPool(device_)});
 }
 
 ArrivingBatch DeviceCopy::send(Batch batch) const {
+  // Threads begin on device 0, where pinning would otherwise take memory for a context of every rank.
+  const c10::OptionalDeviceGuard context(context_);
   if (pin_) batch = batch.pin_memory();
   if (!lane_) return ArrivingBatch(std::move(batch));
   const c10::StreamGuard guard(lane_->stream);
@@ -53,6 +57,10 @@ ArrivingBatch DeviceCopy::send(Batch batch) const {
   return arriving;
 }
 
-Batch DeviceCopy::finish(ArrivingBatch arriving) const { return std::move(arriving).receive().to(device_); }
+/// From pinned memory the host need not wait: what the current stream does from now on comes after the copy,
+/// and the memory is kept as long.
+Batch DeviceCopy::finish(ArrivingBatch arriving) const {
+  return std::move(arriving).receive().to(device_, /*non_blocking=*/pin_ && device_.is_cuda());
+}
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 
 #include "lockstep/data/batch.hpp"
 
@@ -46,6 +47,8 @@ class DeviceCopy {
   struct Lane;
 
   at::Device device_;
+  /// The CUDA device that is current while batches are pinned and sent.
+  std::optional<at::Device> context_ = {};
   bool pin_ = false;
   std::shared_ptr<const Lane> lane_;
 };

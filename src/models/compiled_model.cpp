@@ -1,9 +1,12 @@
 #include "lockstep/models/compiled_model.hpp"
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
+#include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/model_file.hpp"
 
@@ -32,20 +35,42 @@ void load_whole_libtorch() {
   ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);  // Where it fails, the package says what is missing.
 }
 
-std::unique_ptr<Loader> open(const std::filesystem::path& path, std::size_t runners) {
-  return std::make_unique<Loader>(path.string(), "model", /*run_single_threaded=*/false, runners);
+/// The one that compiled code is to find as the current device, and changes; none where this process has no
+/// GPU.
+std::optional<at::Device> gpu(int index) {
+  const int count = cuda_device_count();
+  if (index >= count || index < -1) {
+    throw UsageError("CompiledModel: CUDA device " + std::to_string(index) +
+                     " was asked for, but this process can use " + std::to_string(count) +
+                     ". The first is number 0; -1 is the current one");
+  }
+  if (count == 0) return std::nullopt;
+  if (index < 0) return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 
-std::unique_ptr<Loader> load(const std::filesystem::path& path, std::size_t runners) {
+struct Settings {
+  std::size_t runners;
+  int device_index;
+};
+
+std::unique_ptr<Loader> open(const std::filesystem::path& path, const Settings& settings) {
+  return std::make_unique<Loader>(path.string(), "model", /*run_single_threaded=*/false, settings.runners,
+                                  static_cast<c10::DeviceIndex>(settings.device_index));
+}
+
+std::unique_ptr<Loader> load(const std::filesystem::path& path, const Settings& settings,
+                             const std::optional<at::Device>& device) {
   require_kind(path, ModelFileKind::aot_inductor);
+  const c10::OptionalDeviceGuard guard(device);
   try {
-    return open(path, runners);
+    return open(path, settings);
   } catch (const std::exception& error) {
     if (first_line(error).find("libtorch.so") == std::string::npos) refuse(path, error);
   }
   load_whole_libtorch();
   try {
-    return open(path, runners);
+    return open(path, settings);
   } catch (const std::exception& error) {
     refuse(path, error);
   }
@@ -54,17 +79,21 @@ std::unique_ptr<Loader> load(const std::filesystem::path& path, std::size_t runn
 }  // namespace
 
 struct CompiledModel::Impl {
+  std::optional<at::Device> device;
   std::unique_ptr<Loader> loader;
 };
 
-CompiledModel::CompiledModel(const std::filesystem::path& path, std::size_t runners)
-    : impl_(std::make_unique<Impl>(Impl{load(path, runners)})) {}
+CompiledModel::CompiledModel(const std::filesystem::path& path, std::size_t runners, int device_index)
+    : impl_(std::make_unique<Impl>(Impl{gpu(device_index), nullptr})) {
+  impl_->loader = load(path, {runners, device_index}, impl_->device);
+}
 CompiledModel::~CompiledModel() = default;
 CompiledModel::CompiledModel(CompiledModel&&) noexcept = default;
 CompiledModel& CompiledModel::operator=(CompiledModel&&) noexcept = default;
 
 std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>& inputs) const {
   const at::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard guard(impl_->device);
   try {
     return impl_->loader->run(inputs);
   } catch (const std::exception& error) {

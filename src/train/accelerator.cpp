@@ -13,6 +13,7 @@
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/memory.hpp"
+#include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
 
 namespace lockstep {
@@ -67,6 +68,7 @@ int device_number(const World& world, const std::string& device) {
 /// Before the first large tensors are made.
 const World& with_process_tuned(const World& world, const AcceleratorOptions& options) {
   if (options.tune_malloc) tune_malloc(process_environment());
+  if (options.deterministic) use_deterministic_operations();
   const at::Device device = choose_device(options.device, device_number(world, options.device));
   if (options.onednn_matmul && device.is_cpu()) use_onednn_matmul(process_environment());
   return world;

@@ -1,3 +1,5 @@
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <nlohmann/json.hpp>
 
 #include "../checkpoint/manifest.hpp"
@@ -65,6 +67,7 @@ StateHookHandle Accelerator::register_load_state_pre_hook(StateHook hook) const 
 void Accelerator::free_memory() const {
   gradients()->clear();
   state_->training.clear();
+  if (device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
 }
 
 void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "broadcast_tensors.hpp"
+#include "lockstep/train/determinism.hpp"
 #include "meetings.hpp"
 
 namespace lockstep {
@@ -78,7 +79,7 @@ bool ProcessControl::check_trigger() const {
 
 void ProcessControl::set_seed(std::uint64_t seed, bool device_specific, bool deterministic) const {
   at::manual_seed(seed + (device_specific ? static_cast<std::uint64_t>(rank_of_this()) : 0));
-  if (deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  if (deterministic) use_deterministic_operations();
 }
 
 void ProcessControl::wait_for_everyone_at(const std::string& name) const { state_->meetings.wait(name); }

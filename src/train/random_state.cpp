@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <mutex>
@@ -12,6 +13,9 @@
 
 namespace lockstep::train {
 namespace {
+
+/// A seed and an offset, as at::CUDAGeneratorImpl writes them.
+constexpr std::size_t kCudaStateBytes = 2 * sizeof(std::uint64_t);
 
 at::Generator generator_of(const at::Device& device) {
   return device.is_cuda() ? at::globalContext().defaultGenerator(device)
@@ -44,6 +48,15 @@ void seed(at::Generator generator, std::uint64_t value) {
   generator.set_current_seed(value);
 }
 
+/// Throws DataError unless a tensor of a file has as many bytes as a generator's state.
+void check_size(const std::filesystem::path& path, const char* name, const at::Tensor* tensor,
+                std::size_t wanted) {
+  if (tensor != nullptr && tensor->nbytes() == wanted) return;
+  throw DataError(fmt::format("'{}' has no tensor '{}' with the {} bytes of a random generator{}.",
+                              path.string(), name, wanted,
+                              tensor == nullptr ? "" : fmt::format(", but one with {}", tensor->nbytes())));
+}
+
 std::vector<std::string> parts(const std::vector<RandomState>& states, std::string RandomState::*part) {
   std::vector<std::string> result;
   for (const auto& state : states) result.push_back(state.*part);
@@ -74,14 +87,15 @@ FileDigest write_random_state(const std::filesystem::path& path, const RandomSta
 
 RandomState read_random_state(const std::filesystem::path& path) {
   const TensorMap tensors = load_file(path).tensors;
-  const auto cpu = tensors.find("cpu");
-  const auto cuda = tensors.find("cuda");
-  const auto wanted = state_of(generator_of(at::kCPU)).size();
-  if (cpu == tensors.end() || cpu->second.nbytes() != wanted) {
-    throw DataError("'" + path.string() + "' has no tensor 'cpu' with the " + std::to_string(wanted) +
-                    " bytes of a random generator.");
-  }
-  return {.cpu = bytes_of(cpu->second), .cuda = cuda != tensors.end() ? bytes_of(cuda->second) : ""};
+  const auto find = [&](const char* name) {
+    const auto found = tensors.find(name);
+    return found == tensors.end() ? nullptr : &found->second;
+  };
+  const at::Tensor* const cpu = find("cpu");
+  const at::Tensor* const cuda = find("cuda");
+  check_size(path, "cpu", cpu, state_of(generator_of(at::kCPU)).size());
+  if (cuda != nullptr) check_size(path, "cuda", cuda, kCudaStateBytes);
+  return {.cpu = bytes_of(*cpu), .cuda = cuda != nullptr ? bytes_of(*cuda) : ""};
 }
 
 void scatter_random_states(const ProcessGroup& group, const std::vector<RandomState>& states) {

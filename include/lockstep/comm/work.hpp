@@ -14,10 +14,11 @@ class Work {
   /// For the library: wraps the operation.
   explicit Work(std::shared_ptr<Impl> impl);
 
-  /// Blocks until the result is there. For CUDA tensors the current stream waits, not the host. *Local*.
-  /// Throws TimeoutError when the group's timeout passed, CommunicationError when a peer was lost; the text
-  /// names this rank, the operation, its number in the group and its size. Any thread may call it; a second
-  /// call returns at once.
+  /// Blocks until the result is there. Throws TimeoutError when the group's timeout passed,
+  /// CommunicationError when a peer was lost; the text names this rank, the operation, its number in the
+  /// group and its size. On NCCL the current stream waits, not the host, and none of that is thrown: c10d's
+  /// watchdog ends the process instead (unless TORCH_NCCL_BLOCKING_WAIT is set). Any thread may call it; a
+  /// second call returns at once. *Local*.
   void wait();
 
   /// Whether the transfer has ended, well or badly, so that `wait()` does not block. *Local*.

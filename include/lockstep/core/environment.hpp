@@ -18,4 +18,8 @@ Environment process_environment();
 /// The value of a variable, or nothing when it is not set. An empty value is a value.
 std::optional<std::string> find_variable(const Environment& environment, std::string_view name);
 
+/// Sets a variable of this process where nobody has: for libraries that read their settings there and nowhere
+/// else. *Local*. Not to be called while another thread reads the environment.
+void set_default_variable(const std::string& name, const std::string& value);
+
 }  // namespace lockstep

@@ -29,7 +29,10 @@ class CompiledModel {
   /// and its library is loaded into the process. With `runners` above 1 as many threads may call at once.
   /// *Local*. Throws DataError for any other file, saying what it is, and for a package that this machine
   /// cannot load, with the reason.
-  explicit CompiledModel(const std::filesystem::path& path, std::size_t runners = 1);
+  ///
+  /// A package for GPUs runs on CUDA device `device_index`, -1 being the one that is current now, and leaves
+  /// the current device as it is. Throws UsageError for a device that is not there.
+  explicit CompiledModel(const std::filesystem::path& path, std::size_t runners = 1, int device_index = -1);
   ~CompiledModel();
   CompiledModel(CompiledModel&&) noexcept;
   CompiledModel& operator=(CompiledModel&&) noexcept;

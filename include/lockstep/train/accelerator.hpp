@@ -54,6 +54,10 @@ struct AcceleratorOptions {
   /// Keep large blocks of memory for the next step: see tune_malloc().
   bool tune_malloc = true;
 
+  /// Only operations that always give the same bits, at the price of speed: see
+  /// use_deterministic_operations(). Said here it holds from the first use of a GPU on.
+  bool deterministic = false;
+
   /// On a CPU where oneDNN is the faster one, large products of matrices go there: see use_onednn_matmul().
   bool onednn_matmul = true;
 
@@ -343,8 +347,8 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   StateHookHandle register_save_state_pre_hook(StateHook hook) const;
   StateHookHandle register_load_state_pre_hook(StateHook hook) const;
 
-  /// Forgets everything that was prepared and registered: for programs that train one model after another.
-  /// *Local*.
+  /// Forgets everything that was prepared and registered, and gives a GPU's memory that LibTorch keeps for
+  /// later back to the driver: for programs that train one model after another. *Local*.
   void free_memory() const;
 
   /// Writes a checkpoint: the values of all prepared models, the state of all prepared optimizers, the

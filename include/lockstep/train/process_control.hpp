@@ -80,7 +80,8 @@ class ProcessControl {
 
   /// Starts all random numbers of LibTorch from `seed`, on the CPU and all CUDA devices; with
   /// `device_specific` from `seed` + rank, so that dropout differs between the ranks. `deterministic` also
-  /// asks LibTorch for operations that always give the same bits, at the price of speed. *Local*.
+  /// calls use_deterministic_operations(), which on a GPU comes too late here for cuBLAS and NCCL: say it in
+  /// AcceleratorOptions. *Local*.
   void set_seed(std::uint64_t seed, bool device_specific = false, bool deterministic = false) const;
 
   // ---- Meeting

@@ -19,7 +19,7 @@ void abort_quietly(const NcclCommunicators::Backend& backend) noexcept {
 }  // namespace
 
 NcclCommunicators::~NcclCommunicators() {
-  if (std::uncaught_exceptions() > 0) abort_all();
+  if (std::uncaught_exceptions() > 0 || !end_.meet) abort_all();
   if (backends_.empty()) return;
   try {
     end_.synchronize();

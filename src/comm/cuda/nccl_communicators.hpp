@@ -24,7 +24,8 @@ class NcclCommunicators {
     std::function<void()> meet;
   };
 
-  explicit NcclCommunicators(End end) : end_(std::move(end)) {}
+  /// `store`: where c10d keeps what concerns all of them.
+  explicit NcclCommunicators(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
   NcclCommunicators(const NcclCommunicators&) = delete;
   NcclCommunicators& operator=(const NcclCommunicators&) = delete;
 
@@ -32,6 +33,11 @@ class NcclCommunicators {
   /// returns when all ranks have done so: the host of the store may go then. Where that fails, and while an
   /// exception ends this rank, they are aborted. *Collective*.
   ~NcclCommunicators();
+
+  const c10::intrusive_ptr<c10d::Store>& store() const noexcept { return store_; }
+
+  /// How they end; until it is known they are aborted.
+  void set_end(End end) { end_ = std::move(end); }
 
   /// In the order in which they are made.
   void add(Backend backend) { backends_.push_back(std::move(backend)); }
@@ -43,6 +49,7 @@ class NcclCommunicators {
   void shut_down();
   void abort_all() noexcept;
 
+  c10::intrusive_ptr<c10d::Store> store_;
   End end_;
   std::vector<Backend> backends_;
 };

@@ -31,6 +31,17 @@ void synchronize(int index) {
   c10::cuda::device_synchronize();
 }
 
+std::string device_uuid(int index) {
+  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (const char signed_byte : properties->uuid.bytes) {
+    const auto byte = static_cast<unsigned char>(signed_byte);
+    text += {kDigits[byte / 16], kDigits[byte % 16]};
+  }
+  return text;
+}
+
 bool can_access_peer(int index, int peer) {
   return at::cuda::canDeviceAccessPeer(static_cast<c10::DeviceIndex>(index),
                                        static_cast<c10::DeviceIndex>(peer));
@@ -90,6 +101,7 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .device_problem = &device_problem,
                                  .set_device = &set_device,
                                  .synchronize = &synchronize,
+                                 .device_uuid = &device_uuid,
                                  .can_access_peer = &can_access_peer,
                                  .make_nccl_backend = &make_nccl_backend,
                                  .sit_out_split = &sit_out_split,

@@ -70,6 +70,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args) {
   return {.device = args.device,
           .backend = comm_backend_from(args.ddp_backend),
           .timeout = std::chrono::seconds(args.ddp_timeout),
+          .deterministic = args.full_determinism,
           .ddp = {.bucket_cap_mb = args.ddp_bucket_cap_mb,
                   .broadcast_buffers = args.ddp_broadcast_buffers,
                   .find_unused_parameters = args.ddp_find_unused_parameters,

@@ -9,8 +9,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
+#include "support/gpu.hpp"
 #include "support/throws.hpp"
 #include "unit/data/probe.hpp"
 
@@ -268,7 +268,7 @@ TEST(DataLoader, OptionsForDevicesDoNothingOnTheCpu) {
 }
 
 TEST(DataLoader, CopiesToACudaDeviceBesideTheHost) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  LOCKSTEP_NEEDS_GPU();
   const at::Device cuda(at::kCUDA, 0);
   const at::Tensor x = at::arange(1 << 22).view({64, -1});
   const auto rows = std::make_shared<TensorDataset>(Batch{{"x", x}});

@@ -33,12 +33,12 @@ class NcclCommunicatorsEnd : public ::testing::Test {
     return c10::make_intrusive<NamedBackend>(name, events, fails);
   }
   void make(int meeting_that_fails = 0) {
-    communicators.emplace(NcclCommunicators::End{"rank 0 of 2", [this] { events.push_back("synchronize"); },
-                                                 [this, meeting_that_fails] {
-                                                   events.push_back("meet");
-                                                   if (++meetings == meeting_that_fails)
-                                                     throw TimeoutError("rank 1 did not come");
-                                                 }});
+    communicators.emplace(nullptr);
+    communicators->set_end({"rank 0 of 2", [this] { events.push_back("synchronize"); },
+                            [this, meeting_that_fails] {
+                              events.push_back("meet");
+                              if (++meetings == meeting_that_fails) throw TimeoutError("rank 1 did not come");
+                            }});
     communicators->add(backend("world"));
   }
 

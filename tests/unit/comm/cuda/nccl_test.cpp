@@ -16,6 +16,7 @@
 #include "lockstep/data/batch.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "support/gpu.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep {
@@ -27,9 +28,7 @@ const at::Device kCuda(at::kCUDA, 0);
 
 class Nccl : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
-  }
+  void SetUp() override { LOCKSTEP_NEEDS_GPU(); }
 
   static ProcessGroup alone(ProcessGroupOptions options = {.timeout = seconds(60)}) {
     options.device = kCuda;
@@ -98,6 +97,8 @@ TEST_F(Nccl, ServesPartsOfAGroup) {
     const ProcessGroup group = alone({.timeout = seconds(60), .nccl_split = split});
     const auto part = group.new_group({0});
     ASSERT_TRUE(part);
+    EXPECT_EQ(backend_of(group)->getGroupUid(), "world");
+    EXPECT_EQ(backend_of(*part)->getGroupUid(), "world/sub/1");
     expect_collectives(*part, at::kFloat);
     expect_collectives(group, at::kFloat);
   }
