@@ -70,6 +70,7 @@
 #include "lockstep/train/callbacks.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
+#include "lockstep/train/determinism.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
 #include "lockstep/train/local_sgd.hpp"
 #include "lockstep/train/logger.hpp"
