@@ -1,4 +1,4 @@
-"""What the house checks share: the files of the tree, C++ text without comments, and how a check reports."""
+"""What the lint checks share: the files of the tree, C++ text without comments, and how a check reports."""
 import os
 import re
 import sys

@@ -17,7 +17,7 @@ import tempfile
 import tree
 
 LIGHT = {"ATen/core/Tensor.h"}
-LIST = "tests/house/heavy_headers.txt"
+LIST = "tests/lint/heavy_headers.txt"
 WIDEST_FIRST = ("torch/nn/module.h", "torch/optim/optimizer.h", "ATen/core/Tensor.h")
 GUARD = ["-DAT_PER_OPERATOR_HEADERS", "-DTORCH_ASSERT_ONLY_METHOD_OPERATORS"]
 

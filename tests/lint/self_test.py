@@ -1,4 +1,4 @@
-"""Every house check is able to fail, and names the place: self_test.py COMPILER LIBTORCH"""
+"""Every lint check is able to fail, and names the place: self_test.py COMPILER LIBTORCH"""
 import os
 import sys
 import tempfile
@@ -9,6 +9,7 @@ import headers
 import link_lines
 import links
 import sizes
+import snippets
 import tree
 
 COMPILER, LIBTORCH = sys.argv[1], sys.argv[2]
@@ -110,7 +111,7 @@ class Arrows(MadeUpTree):
 class Headers(MadeUpTree):
     def setUp(self):
         super().setUp()
-        self.give(tests__house__heavy_headers_txt="# a comment\n")
+        self.give(tests__lint__heavy_headers_txt="# a comment\n")
 
     def check(self):
         return self.only_problem(headers.problems, COMPILER, LIBTORCH)
@@ -139,7 +140,7 @@ class Headers(MadeUpTree):
         self.assertEqual(headers.heavy_headers(names, texts, [names[1]]), set(names[:3]))
 
     def test_list_names_a_header_that_is_gone(self):
-        self.give(include__lockstep__core__a_hpp="#pragma once\n", tests__house__heavy_headers_txt="lockstep/train/x.hpp\n")
+        self.give(include__lockstep__core__a_hpp="#pragma once\n", tests__lint__heavy_headers_txt="lockstep/train/x.hpp\n")
         self.assertIn("there is no include/lockstep/train/x.hpp", self.check())
 
 
@@ -168,6 +169,19 @@ class Links(MadeUpTree):
             self.give(README_md="\n" + text + "\n", docs__a_md="# A\n")
             self.assertIn(reason, self.only_problem(links.problems))
             self.assertTrue(self.only_problem(links.problems).startswith("README.md:2:"))
+
+
+class Snippets(MadeUpTree):
+    def test_lines_of_the_named_file(self):
+        self.give(README_md="<!-- from examples/a.cpp -->\n```cpp\n  f();\n```\n", examples__a_cpp="int a;\n  f();\n")
+        self.no_problem(snippets.problems)
+
+    def test_others(self):
+        for head, code, reason in (("", "f();", "must say where it is from"),
+                                   ("<!-- from examples/b.cpp -->\n", "f();", "is not there"),
+                                   ("<!-- from examples/a.cpp -->\n", "g();", "do not stand in examples/a.cpp")):
+            self.give(README_md=f"{head}```cpp\n{code}\n```\n", examples__a_cpp="f();\n")
+            self.assertIn(reason, self.only_problem(snippets.problems))
 
 
 class Sizes(MadeUpTree):

@@ -1,0 +1,35 @@
+"""Code in our pages is code that compiles: snippets.py ROOT
+
+A block of C++ in README.md stands behind `<!-- from PATH -->`, and its lines stand in that file as they are: the file
+belongs to the build. Pages under docs/ may name their source in the same way, and are checked where they do.
+"""
+import os
+import re
+import sys
+
+import tree
+
+BLOCK = re.compile(r"(?:^<!-- from (\S+) -->\n)?^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def page_problems(root, page, text, must_name):
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start()) + 1
+        source, code = block.groups()
+        if source is None:
+            if must_name:
+                yield f"{page}:{line}: a block of C++ must say where it is from: <!-- from examples/NAME.cpp -->"
+        elif not os.path.exists(os.path.join(root, source)):
+            yield f"{page}:{line}: {source} is not there"
+        elif code not in tree.read(root, source):
+            yield f"{page}:{line}: these lines do not stand in {source} like this"
+
+
+def problems(root):
+    pages = tree.files(root, ["docs"], (".md",)) + ["README.md"]
+    return [found for page in pages
+            for found in page_problems(root, page, tree.read(root, page), page == "README.md")], len(pages)
+
+
+if __name__ == "__main__":
+    tree.report("snippets", *problems(sys.argv[1]))
