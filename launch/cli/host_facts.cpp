@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "core/host_name.hpp"
-#include "process/cpu_list.hpp"
+#include "core/cpu_set.hpp"
 #include "process/topology.hpp"
 
 namespace lockstep::launch {

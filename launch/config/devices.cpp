@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "lockstep/core/error.hpp"
-#include "process/cpu_list.hpp"
+#include "core/cpu_set.hpp"
 
 namespace lockstep::launch {
 namespace {

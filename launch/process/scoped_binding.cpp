@@ -1,9 +1,12 @@
 #include "process/scoped_binding.hpp"
 
+#include <fmt/core.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
@@ -31,19 +34,20 @@ bool prefer_memory_of(int node) {
 ScopedBinding::ScopedBinding(const CpuBinding& binding) {
   if (binding.cpus.empty()) return;
   before_ = allowed_cpus();
-  allow_cpus(binding.cpus);
+  if (!bind_thread_to(binding.cpus)) {
+    throw Error(fmt::format(
+        "cannot bind to the CPUs {}: {}. They may have been taken away from this job; --cpu-binding none "
+        "starts the ranks unbound.",
+        cpu_list_text(binding.cpus), std::generic_category().message(errno)));
+  }
   if (binding.memory_node && has_default_policy()) has_policy_ = prefer_memory_of(*binding.memory_node);
 }
 
 ScopedBinding::~ScopedBinding() {
   if (has_policy_) syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL);
-  if (before_.empty()) return;
-  try {
-    allow_cpus(before_);
-  } catch (const Error&) {
-    // The CPUs were taken away meanwhile: the launcher, which sleeps nearly always, runs on those of the
-    // rank.
-  }
+  // Where the CPUs were taken away meanwhile, the launcher, which sleeps nearly always, runs on those of the
+  // rank.
+  if (!before_.empty()) bind_thread_to(before_);
 }
 
 }  // namespace lockstep::launch

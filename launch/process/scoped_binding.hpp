@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "process/cpu_list.hpp"
+#include "core/cpu_set.hpp"
 
 namespace lockstep::launch {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "core/cpu_set.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/signal_free_thread.hpp"
-#include "shm/processors.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -26,14 +26,14 @@ int cpu_of(std::string_view digits, const std::string& value) {
 /// may allow more than that set.
 bool may_be_used(int cpu) {
   bool bound = false;
-  net::signal_free_thread([&] { bound = shm::bind_thread_to(cpu); }).join();
+  net::signal_free_thread([&] { bound = bind_thread_to({cpu}); }).join();
   return bound;
 }
 
 int unless_refused(int cpu, const std::string& who) {
   if (may_be_used(cpu)) return cpu;
   std::cerr << "lockstep: warning: " + who + ": " + kVariable + " names CPU " + std::to_string(cpu) +
-                   " for this rank, which may not use it (it may use " + shm::cpu_list(shm::own_cpus()) +
+                   " for this rank, which may not use it (it may use " + cpu_list_text(allowed_cpus()) +
                    "): its communication thread is not bound\n"
             << std::flush;
   return -1;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "core/cpu_set.hpp"
 #include "net/signal_free_thread.hpp"
-#include "shm/processors.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -141,7 +141,7 @@ void OperationQueue::await_work(Lock& lock) {
 }
 
 void OperationQueue::work() {
-  if (cpu_ >= 0) shm::bind_thread_to(cpu_);
+  if (cpu_ >= 0) bind_thread_to({cpu_});
   Lock lock(mutex_);
   while (!stopping_ || !entries_.empty() || running_) {
     if (has_work_for_worker()) {

@@ -1,5 +1,7 @@
 #include "lockstep/core/atomic_file.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 
@@ -72,8 +74,9 @@ void AtomicFile::require_open() const {
 
 void AtomicFile::fail(const char* what, int error) {
   discard();
-  throw Error("cannot write '" + path_.string() + "': " + what + " after " + std::to_string(written_) +
-              " bytes: " + reason(error) + ". Check the folder, the free space and the permissions.");
+  throw Error(fmt::format(
+      "cannot write '{}': {} after {} bytes: {}. Check the folder, the free space and the permissions.",
+      path_.string(), what, written_, reason(error)));
 }
 
 void AtomicFile::discard() noexcept {

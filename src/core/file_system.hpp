@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,8 +22,7 @@ inline std::filesystem::path parent_of(const std::filesystem::path& path) {
 /// allows.
 inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};
-  return parent_of(path) /
-         (".lockstep-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp");
+  return parent_of(path) / fmt::format(".lockstep-{}-{}.tmp", ::getpid(), counter++);
 }
 
 /// Whether temporary_name could have given this name.

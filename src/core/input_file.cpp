@@ -1,6 +1,7 @@
 #include "lockstep/core/input_file.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,10 +54,9 @@ void InputFile::read_at(std::uint64_t place, void* data, std::size_t bytes) cons
   while (bytes > 0) {
     const auto got = ::pread(descriptor_, next, std::min(bytes, kPiece), static_cast<off_t>(place));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path_, "reading at byte " + std::to_string(place) + " failed: " + reason(errno));
+    if (got < 0) fail(path_, fmt::format("reading at byte {} failed: {}", place, reason(errno)));
     if (got == 0) {
-      fail(path_, "it ends at byte " + std::to_string(place) + ", but " + std::to_string(bytes) +
-                      " bytes more are needed");
+      fail(path_, fmt::format("it ends at byte {}, but {} bytes more are needed", place, bytes));
     }
     next += got;
     bytes -= static_cast<std::size_t>(got);

@@ -1,5 +1,6 @@
 #include "lockstep/core/lease.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <charconv>
@@ -21,7 +22,7 @@ constexpr char kPrefix[] = "lease.";
 constexpr std::chrono::seconds kFresh{300};
 
 fs::path lease_file(const fs::path& folder, std::uint64_t number) {
-  return folder / (kPrefix + std::to_string(number));
+  return folder / (fmt::format("{}{}", kPrefix, number));
 }
 
 /// The number of a lease's file name; 0 for any other.
@@ -67,8 +68,7 @@ std::int64_t last_change(const fs::path& file) {
 std::string new_token(const ProcessIdentity& process) {
   static std::atomic<unsigned> counter{0};
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  return process.host + "-" + std::to_string(process.pid) + "-" + std::to_string(now) + "-" +
-         std::to_string(counter++);
+  return fmt::format("{}-{}-{}-{}", process.host, process.pid, now, counter++);
 }
 
 void remove_quietly(const fs::path& file) noexcept { ::unlink(file.c_str()); }

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/runtime/crash_stack.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -53,7 +55,12 @@ void parallel_for(std::size_t count, std::size_t length, std::size_t threads, co
   Ranges ranges(count, length, work);
   {
     std::vector<std::jthread> others;
-    for (std::size_t number = 1; number < threads; ++number) others.emplace_back([&ranges] { ranges.run(); });
+    for (std::size_t number = 1; number < threads; ++number) {
+      others.emplace_back([&ranges] {
+        use_crash_stack();
+        ranges.run();
+      });
+    }
     ranges.run();
   }
   ranges.rethrow();

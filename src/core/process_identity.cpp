@@ -1,5 +1,6 @@
 #include "lockstep/core/process_identity.hpp"
 
+#include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -7,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/host_name.hpp"
+#include "core/runtime/process_handle.hpp"
 
 namespace lockstep {
 namespace {
@@ -19,24 +20,6 @@ std::string first_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-/// What /proc/<pid>/stat says: its state, and its start in clock ticks (field 22). proc(5).
-struct Stat {
-  char state = 0;
-  std::uint64_t start = 0;
-};
-
-Stat stat_of(pid_t pid) {
-  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
-  // The name stands in brackets, and may hold some itself.
-  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
-  Stat stat;
-  std::string skipped;
-  fields >> stat.state;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  fields >> stat.start;
-  return stat;
 }
 
 std::string pid_namespace() {
@@ -51,7 +34,7 @@ ProcessIdentity this_process() {
           .boot = first_line("/proc/sys/kernel/random/boot_id"),
           .pid_namespace = pid_namespace(),
           .pid = getpid(),
-          .start = stat_of(getpid()).start};
+          .start = process_stat(getpid()).start};
 }
 
 Liveness liveness_of(const ProcessIdentity& process) {
@@ -59,13 +42,13 @@ Liveness liveness_of(const ProcessIdentity& process) {
   if (boot.empty() || boot != process.boot || pid_namespace() != process.pid_namespace)
     return Liveness::unknown;
   if (kill(process.pid, 0) < 0 && errno == ESRCH) return Liveness::dead;
-  const Stat stat = stat_of(process.pid);
+  const ProcessStat stat = process_stat(process.pid);
   const bool gone = stat.state == 'Z' || stat.state == 'X' || stat.start != process.start;
   return gone ? Liveness::dead : Liveness::alive;
 }
 
 std::string process_text(const ProcessIdentity& process) {
-  return "host " + process.host + ", pid " + std::to_string(process.pid);
+  return fmt::format("host {}, pid {}", process.host, process.pid);
 }
 
 void to_json(nlohmann::json& json, const ProcessIdentity& process) {

@@ -1,15 +1,13 @@
 #include "lockstep/core/processors.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <thread>
 
+#include "core/cpu_set.hpp"
 #include "core/variables.hpp"
 
 namespace lockstep {
@@ -18,22 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using variables::whole_number;
 
-constexpr int kMostProcessors = 1 << 16;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
-
-/// The processors of the calling thread's affinity; nothing where the system does not say.
-std::optional<int> affinity_count() {
-  for (int size = 1024; size <= kMostProcessors; size *= 2) {
-    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(size));
-    if (mask == nullptr) return std::nullopt;
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
-    const bool told = sched_getaffinity(0, bytes, mask) == 0;
-    const int count = told ? CPU_COUNT_S(bytes, mask) : 0;
-    CPU_FREE(mask);
-    if (count > 0) return count;
-  }
-  return std::nullopt;
-}
 
 int rounded_up(std::int64_t quota, std::int64_t period) {
   if (quota <= 0 || period <= 0) return kNoLimit;
@@ -82,8 +65,7 @@ int quota_count(const ProcessorFiles& files) {
 }
 
 int usable(const ProcessorFiles& files) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return std::max(1, std::min(affinity_count().value_or(cores), quota_count(files)));
+  return std::max(1, std::min(static_cast<int>(allowed_cpus().size()), quota_count(files)));
 }
 
 std::optional<int> number_in(const Environment& environment, std::string_view name) {

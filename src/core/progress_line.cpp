@@ -1,6 +1,7 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "lockstep/core/progress_bar.hpp"
 
@@ -11,19 +12,12 @@ constexpr std::size_t kBarColumns = 10;
 /// Longer than any job; beyond it a remaining time is a guess about nothing.
 constexpr double kLongestTime = 1e8;
 
-template <class... Values>
-std::string formatted(const char* format, Values... values) {
-  char buffer[64];
-  const int length = std::snprintf(buffer, sizeof buffer, format, values...);
-  return {buffer, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof buffer) - 1))};
-}
-
 /// "02:05", and "1:02:05" from an hour on.
 std::string time_text(double seconds) {
   if (!(seconds >= 0.0 && seconds < kLongestTime)) return "?";
   const long whole = std::lround(std::floor(seconds));
-  if (whole >= 3600) return formatted("%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-  return formatted("%02ld:%02ld", whole / 60, whole % 60);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
 
 double rate_of(const ProgressState& state) {
@@ -33,8 +27,8 @@ double rate_of(const ProgressState& state) {
 
 /// Slow loops read better as seconds per step.
 std::string rate_text(double rate, const std::string& unit) {
-  if (rate <= 0.0) return "?" + unit + "/s";
-  return rate >= 1.0 ? formatted("%.2f", rate) + unit + "/s" : formatted("%.2f", 1.0 / rate) + "s/" + unit;
+  if (rate <= 0.0) return fmt::format("?{}/s", unit);
+  return rate >= 1.0 ? fmt::format("{:.2f}{}/s", rate, unit) : fmt::format("{:.2f}s/{}", 1.0 / rate, unit);
 }
 
 std::string remaining_text(const ProgressState& state, double rate) {
@@ -55,11 +49,10 @@ std::string bar_text(double fraction) {
 
 std::string head_text(const ProgressState& state, bool with_bar) {
   const std::string head = state.description.empty() ? "" : state.description + ": ";
-  if (state.total == 0) return head + std::to_string(state.count) + state.unit;
+  if (state.total == 0) return fmt::format("{}{}{}", head, state.count, state.unit);
   const double fraction = fraction_of(state);
-  return head + formatted("%3d%% ", static_cast<int>(fraction * 100.0)) +
-         (with_bar ? bar_text(fraction) : "") + std::to_string(state.count) + "/" +
-         std::to_string(state.total);
+  return fmt::format("{}{:3d}% {}{}/{}", head, static_cast<int>(fraction * 100.0),
+                     with_bar ? bar_text(fraction) : "", state.count, state.total);
 }
 
 /// Cuts to `columns` code points, so that no UTF-8 letter is cut in two.

@@ -1,5 +1,7 @@
 #include "core/variables.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -11,8 +13,9 @@ namespace {
 constexpr int kMostEntries = 65'536;
 
 [[noreturn]] void malformed(std::string_view name, std::string_view value, const std::string& expected) {
-  throw UsageError("environment variable " + std::string(name) + "='" + std::string(value) + "': expected " +
-                   expected + ". The scheduler sets it: do not change it, or unset it.");
+  throw UsageError(fmt::format(
+      "environment variable {}='{}': expected {}. The scheduler sets it: do not change it, or unset it.",
+      name, value, expected));
 }
 
 }  // namespace
@@ -32,18 +35,19 @@ bool has(const Environment& environment, std::string_view name) {
 std::string scheduler_text(const Environment& environment, std::string_view name) {
   const auto value = find_variable(environment, name);
   if (value) return *value;
-  throw UsageError("environment variable " + std::string(name) +
-                   " is not set, though others of the same scheduler are. Set RANK, WORLD_SIZE, LOCAL_RANK, "
-                   "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT yourself, or start the program with "
-                   "'lockstep run'.");
+  throw UsageError(fmt::format(
+      "environment variable {} is not set, though others of the same scheduler are. Set RANK, WORLD_SIZE, "
+      "LOCAL_RANK, "
+      "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT yourself, or start the program with 'lockstep run'.",
+      name));
 }
 
 int scheduler_integer(const Environment& environment, std::string_view name, int lowest, int highest) {
   const std::string value = scheduler_text(environment, name);
   if (const auto number = whole_number(value, lowest, highest)) return *number;
   malformed(name, value,
-            "a whole number from " + std::to_string(lowest) +
-                (highest == kLargest ? "" : " to " + std::to_string(highest)));
+            highest == kLargest ? fmt::format("a whole number from {}", lowest)
+                                : fmt::format("a whole number from {} to {}", lowest, highest));
 }
 
 void contradicts(const Environment& environment, std::string_view name, const std::string& expected) {

@@ -1,5 +1,7 @@
 #include "lockstep/core/world.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
@@ -32,9 +34,8 @@ class Reader {
     const char* end = value->data() + value->size();
     const auto [stop, failure] = std::from_chars(value->data(), end, number);
     if (failure != std::errc() || stop != end || number < lowest || number > highest) {
-      std::string expected = "a whole number from " + std::to_string(lowest);
-      if (highest != kLargest) expected += " to " + std::to_string(highest);
-      malformed(name, expected);
+      malformed(name, highest == kLargest ? fmt::format("a whole number from {}", lowest)
+                                          : fmt::format("a whole number from {} to {}", lowest, highest));
     }
     return number;
   }
@@ -77,7 +78,7 @@ void read_size_and_rank(const Reader& read, World& world) {
   world.world_size = read.integer("WORLD_SIZE", 1, kLargest);
   world.rank = read.integer("RANK", 0, kLargest);
   if (world.rank >= world.world_size) {
-    read.malformed("RANK", "less than WORLD_SIZE=" + std::to_string(world.world_size));
+    read.malformed("RANK", fmt::format("less than WORLD_SIZE={}", world.world_size));
   }
 }
 
@@ -87,13 +88,12 @@ void read_local(const Reader& read, World& world) {
       alone && !read.has("LOCAL_WORLD_SIZE") ? 1 : read.integer("LOCAL_WORLD_SIZE", 1, kLargest);
   world.local_rank = alone && !read.has("LOCAL_RANK") ? 0 : read.integer("LOCAL_RANK", 0, kLargest);
   if (world.local_world_size > world.world_size) {
-    read.malformed("LOCAL_WORLD_SIZE", "at most WORLD_SIZE=" + std::to_string(world.world_size));
+    read.malformed("LOCAL_WORLD_SIZE", fmt::format("at most WORLD_SIZE={}", world.world_size));
   }
   if (world.local_rank >= world.local_world_size) {
-    read.malformed("LOCAL_RANK", "less than LOCAL_WORLD_SIZE=" + std::to_string(world.local_world_size));
+    read.malformed("LOCAL_RANK", fmt::format("less than LOCAL_WORLD_SIZE={}", world.local_world_size));
   }
-  if (world.local_rank > world.rank)
-    read.malformed("LOCAL_RANK", "at most RANK=" + std::to_string(world.rank));
+  if (world.local_rank > world.rank) read.malformed("LOCAL_RANK", fmt::format("at most RANK={}", world.rank));
 }
 
 /// Without GROUP_RANK, the node can only be told where every node has equally many ranks, numbered in one
@@ -115,13 +115,13 @@ void read_group_and_role(const Reader& read, World& world) {
   world.group_world_size =
       read.integer_or("GROUP_WORLD_SIZE", std::max(nodes, world.group_rank + 1), 1, kLargest);
   if (world.group_rank >= world.group_world_size) {
-    read.malformed("GROUP_RANK", "less than GROUP_WORLD_SIZE=" + std::to_string(world.group_world_size));
+    read.malformed("GROUP_RANK", fmt::format("less than GROUP_WORLD_SIZE={}", world.group_world_size));
   }
   world.role_name = read.text("ROLE_NAME", "default");
   world.role_rank = read.integer_or("ROLE_RANK", world.rank, 0, kLargest);
   world.role_world_size = read.integer_or("ROLE_WORLD_SIZE", world.world_size, 1, kLargest);
   if (world.role_rank >= world.role_world_size) {
-    read.malformed("ROLE_RANK", "less than ROLE_WORLD_SIZE=" + std::to_string(world.role_world_size));
+    read.malformed("ROLE_RANK", fmt::format("less than ROLE_WORLD_SIZE={}", world.role_world_size));
   }
 }
 

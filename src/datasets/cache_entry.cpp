@@ -1,7 +1,8 @@
 #include "lockstep/datasets/cache_entry.hpp"
 
+#include <fmt/core.h>
+
 #include <charconv>
-#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -56,7 +57,7 @@ json fields_json(const CacheManifest& manifest) {
 
 CacheManifest manifest_from(const json& from) {
   if (from.at("format") != kFormat || from.at("version") != kVersion)
-    throw DataError("expected format " + std::string(kFormat) + ", version " + std::to_string(kVersion));
+    throw DataError(fmt::format("expected format {}, version {}", kFormat, kVersion));
   CacheManifest manifest;
   from.at("key").get_to(manifest.key);
   from.at("name").get_to(manifest.name);
@@ -72,11 +73,7 @@ CacheManifest manifest_from(const json& from) {
 }  // namespace
 
 std::string CachedShard::file_name() const {
-  char name[128];
-  std::snprintf(name, sizeof name, "shard-%05llu.rows-%llu.crc32c-%08x.arrow",
-                static_cast<unsigned long long>(number), static_cast<unsigned long long>(rows),
-                static_cast<unsigned>(crc32c));
-  return name;
+  return fmt::format("shard-{:05}.rows-{}.crc32c-{:08x}.arrow", number, rows, crc32c);
 }
 
 std::optional<CachedShard> parse_shard_name(const std::string& name) {

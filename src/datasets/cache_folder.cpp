@@ -1,16 +1,71 @@
 #include "lockstep/datasets/cache_folder.hpp"
 
-#include <algorithm>
-#include <charconv>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "datasets/cache_use.hpp"
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/process_identity.hpp"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "use.";
+/// Longer than most jobs run: what a killed process of another host holds back.
+constexpr std::chrono::hours kDay{24};
+
+std::optional<ProcessIdentity> reader_of(const fs::path& file) {
+  std::ifstream stream(file);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  try {
+    return json.get<ProcessIdentity>();
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+/// Whether the process behind a mark still reads.
+bool reads(const fs::path& mark) {
+  const auto reader = reader_of(mark);
+  const Liveness liveness = reader ? liveness_of(*reader) : Liveness::unknown;
+  if (liveness != Liveness::unknown) return liveness == Liveness::alive;
+  std::error_code gone;
+  const auto time = fs::last_write_time(mark, gone);
+  return !gone && fs::file_time_type::clock::now() - time < kDay;
+}
+
+/// Whether somebody reads the entry now. Removes the marks of processes of this host that are gone.
+bool is_read(const fs::path& entry) {
+  bool found = false;
+  std::error_code failure;
+  for (const auto& file : fs::directory_iterator(entry, failure)) {
+    if (!file.path().filename().string().starts_with(kPrefix)) continue;
+    if (reads(file.path())) {
+      found = true;
+    } else {
+      ::unlink(file.path().c_str());
+    }
+  }
+  return found;
+}
+
+/// When the entry was last written or opened.
+fs::file_time_type last_use_of(const fs::path& entry, std::error_code& failure) {
+  // Not the folder's own time, which marks that come and go change.
+  return fs::last_write_time(entry / "manifest.json", failure);
+}
 
 /// Adds up the files of a folder and of those below it.
 std::uint64_t bytes_below(const fs::path& folder) {
@@ -43,6 +98,21 @@ std::optional<CacheEntry> read_entry(const fs::path& folder) {
   return gone ? std::nullopt : std::optional(std::move(entry));
 }
 
+std::string value_of(const CacheManifest& manifest, const std::string& field) {
+  const auto found = manifest.fields.find(field);
+  return found == manifest.fields.end() ? "(none)" : found->second;
+}
+
+void describe(const CacheManifest& manifest, std::ostream& out) {
+  out << manifest.name << "  " << manifest.key << "\n  " << manifest.time << ", ";
+  if (manifest.complete) {
+    out << manifest.rows() << " rows, " << manifest.bytes() << " bytes in " << manifest.shards.size()
+        << " shards\n";
+  } else {
+    out << "unfinished\n";
+  }
+}
+
 }  // namespace
 
 fs::path default_cache_folder(const Environment& environment) {
@@ -70,8 +140,9 @@ std::uint64_t default_cache_limit(const Environment& environment) {
   const auto text = find_variable(environment, "LOCKSTEP_CACHE_LIMIT");
   if (!text || text->empty()) return 0;
   if (const auto bytes = parse_bytes(*text)) return *bytes;
-  throw UsageError("environment variable LOCKSTEP_CACHE_LIMIT='" + *text +
-                   "': expected a number of bytes, as in 20000000000 or 20G.");
+  throw UsageError(fmt::format(
+      "environment variable LOCKSTEP_CACHE_LIMIT='{}': expected a number of bytes, as in 20000000000 or 20G.",
+      *text));
 }
 
 std::vector<CacheEntry> list_cache(const fs::path& cache) {
@@ -93,8 +164,8 @@ std::string hold_on(const CacheEntry& entry) {
 void remove_entry(const CacheEntry& entry) {
   const std::string hold = hold_on(entry);
   if (!hold.empty()) {
-    throw UsageError("the cache entry " + entry.manifest.key + " (" + entry.manifest.name +
-                     ") is in use: " + hold + ". Try again when it has ended.");
+    throw UsageError(fmt::format("the cache entry {} ({}) is in use: {}. Try again when it has ended.",
+                                 entry.manifest.key, entry.manifest.name, hold));
   }
   remove_folder(entry.folder);
 }
@@ -117,6 +188,60 @@ std::vector<std::string> evict(const fs::path& cache, std::uint64_t limit, std::
     gone.push_back(entry->manifest.key);
   }
   return gone;
+}
+
+/// The file, for as long as it lives.
+struct CacheUse::Mark {
+  explicit Mark(const fs::path& entry) : creator(getpid()) {
+    static std::atomic<unsigned> counter{0};
+    const ProcessIdentity self = this_process();
+    file = entry / fmt::format("{}{}.{}.{}", kPrefix, self.host, self.pid, counter++);
+    std::ofstream(file) << nlohmann::json(self).dump() << '\n';
+    ::utimensat(AT_FDCWD, (entry / "manifest.json").c_str(), nullptr, 0);
+  }
+  /// A forked child has copies of the mark, which is not its own.
+  ~Mark() {
+    if (getpid() == creator) ::unlink(file.c_str());
+  }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+  fs::path file;
+  pid_t creator;
+};
+
+CacheUse::CacheUse(const fs::path& entry) : mark_(std::make_shared<Mark>(entry)) {}
+
+std::vector<std::string> changed_fields(const CacheManifest& before, const CacheManifest& after) {
+  std::set<std::string> names;
+  for (const auto* each : {&before, &after}) {
+    for (const auto& [name, value] : each->fields) names.insert(name);
+  }
+  std::vector<std::string> lines;
+  for (const auto& name : names) {
+    const std::string old_value = value_of(before, name), new_value = value_of(after, name);
+    if (old_value != new_value) lines.push_back(name + ": " + old_value + " -> " + new_value);
+  }
+  return lines;
+}
+
+std::string explain_entries(std::vector<CacheManifest> manifests) {
+  std::sort(manifests.begin(), manifests.end(), [](const auto& left, const auto& right) {
+    return std::tie(left.name, left.time, left.key) < std::tie(right.name, right.time, right.key);
+  });
+  std::ostringstream out;
+  const CacheManifest* before = nullptr;
+  for (const auto& manifest : manifests) {
+    describe(manifest, out);
+    if (before != nullptr && before->name == manifest.name) {
+      out << "  computed anew, for these differ from " << before->key << ":\n";
+      for (const auto& line : changed_fields(*before, manifest)) out << "    " << line << '\n';
+    } else {
+      for (const auto& [name, value] : manifest.fields) out << "    " << name << ": " << value << '\n';
+    }
+    before = &manifest;
+  }
+  return out.str();
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/datasets/staging.hpp"
 
+#include <fmt/core.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -89,10 +90,10 @@ std::string lack_of_room(const StagingPlan& plan, const fs::path& folder, std::u
   if (::statvfs(folder.c_str(), &disk) < 0) return "";
   const auto room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
   if (plan.bytes() + reserve <= room) return "";
-  return std::to_string(plan.bytes()) + " bytes do not fit on the disk of '" + folder.string() +
-         "', which has " + std::to_string(room) + " left" +
-         (reserve > 0 ? " (" + std::to_string(reserve) + " of them to stay free)" : "") + ": '" +
-         plan.source.string() + "' is read from where it is";
+  return fmt::format(
+      "{} bytes do not fit on the disk of '{}', which has {} left{}: '{}' is read from where it is",
+      plan.bytes(), folder.string(), room,
+      reserve > 0 ? fmt::format(" ({} of them to stay free)", reserve) : "", plan.source.string());
 }
 
 void make_folder(const fs::path& folder) {
@@ -161,8 +162,8 @@ class Copies {
         "'" + copy.string() + "', the copy of '" + (plan_.source / file.path).string() + "', ";
     const auto bytes = fs::file_size(copy);
     if (bytes != file.bytes) {
-      throw DataError(names + "has " + std::to_string(bytes) + " bytes, expected " +
-                      std::to_string(file.bytes) + ". Does somebody write the source?");
+      throw DataError(fmt::format("{}has {} bytes, expected {}. Does somebody write the source?", names,
+                                  bytes, file.bytes));
     }
     if (!options_.verify) return;
     const auto found = digest_of(copy).crc32c;
@@ -243,9 +244,7 @@ std::string bytes_text(double bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
 }  // namespace
@@ -279,14 +278,12 @@ StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const 
 
 std::string staging_text(const StagingResult& result) {
   if (!result.warning.empty()) return "not staged: " + result.warning;
-  const std::string what = std::to_string(result.files) + (result.files == 1 ? " file, " : " files, ") +
-                           bytes_text(static_cast<double>(result.bytes));
-  const std::string where = "'" + result.folder.string() + "'";
-  if (!result.copied) return what + " staged already in " + where;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.2f s", result.seconds);
+  const std::string what = fmt::format("{} file{}, {}", result.files, result.files == 1 ? "" : "s",
+                                       bytes_text(static_cast<double>(result.bytes)));
+  if (!result.copied) return fmt::format("{} staged already in '{}'", what, result.folder.string());
   const double rate = result.seconds > 0 ? static_cast<double>(result.bytes) / result.seconds : 0;
-  return "staged " + what + " in " + seconds + " (" + bytes_text(rate) + "/s) to " + where;
+  return fmt::format("staged {} in {:.2f} s ({}/s) to '{}'", what, result.seconds, bytes_text(rate),
+                     result.folder.string());
 }
 
 }  // namespace lockstep

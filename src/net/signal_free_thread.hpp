@@ -6,20 +6,26 @@
 #include <thread>
 #include <utility>
 
+#include "core/runtime/crash_stack.hpp"
+
 namespace lockstep::net {
 
-/// A thread that takes no signal: those of the process stay with the threads of the program, which may wait
-/// for them in ways of their own.
+/// A thread that takes no signal of the process: those stay with the threads of the program, which may wait
+/// for them in ways of their own. Its own faults are reported as any thread's.
 template <class Body>
 std::thread signal_free_thread(Body&& body) {
   sigset_t all, before;
   sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   struct Restore {
     const sigset_t& mask;
     ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
   } restore{before};
-  return std::thread(std::forward<Body>(body));
+  return std::thread([body = std::forward<Body>(body)]() mutable {
+    use_crash_stack();
+    body();
+  });
 }
 
 }  // namespace lockstep::net

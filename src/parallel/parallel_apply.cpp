@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/runtime/crash_stack.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
@@ -75,6 +76,7 @@ class TaskThread {
 
  private:
   void work(int loop_threads) {
+    use_crash_stack();
     if (loop_threads > 0) at::set_num_threads(loop_threads);
     for (bool goes_on = true; goes_on;) goes_on = step();
   }

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -34,8 +36,8 @@ class Counts {
       if (sent_[pair] == expected_[pair]) continue;
       const auto from = static_cast<int>(pair / size_);
       const auto to = static_cast<int>(pair % size_);
-      return members.called(from) + " sends " + std::to_string(sent_[pair]) + " elements to " +
-             members.called(to) + ", which expects " + std::to_string(expected_[pair]);
+      return fmt::format("{} sends {} elements to {}, which expects {}", members.called(from), sent_[pair],
+                         members.called(to), expected_[pair]);
     }
     return "";
   }

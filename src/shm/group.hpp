@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "shm/bootstrap_store.hpp"
 #include "shm/collectives.hpp"
 #include "shm/heap.hpp"
 #include "shm/p2p_queue.hpp"
+#include "shm/peer_connections.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::shm {

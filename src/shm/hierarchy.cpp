@@ -1,5 +1,7 @@
 #include "shm/hierarchy.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -51,7 +53,7 @@ void Hierarchy::in_pieces(Elements elements, std::size_t copies, const Body& bod
 
 /// The ranks of this host have filled what they work on, and learn where it is. `lanes`: as many carry the
 /// first piece.
-void Hierarchy::connect_peers(const Call& call, bool first, int lanes, const std::byte* working) {
+void Hierarchy::begin_piece(const Call& call, bool first, int lanes, const std::byte* working) {
   const std::int64_t offset = working == nullptr ? -1 : parts_.group->heap()->offset_of(working, 0);
   if (first) {
     step_sync().begin(call, offset);
@@ -122,8 +124,7 @@ std::byte* Hierarchy::workspace(std::size_t bytes) {
   workspace_bytes_ = std::bit_ceil(std::max(bytes, kOneLane));
   workspace_ = static_cast<std::byte*>(heap.allocate(workspace_bytes_));
   if (workspace_ != nullptr) return workspace_;
-  throw CommunicationError("no shared memory is left for " + std::to_string(workspace_bytes_) +
-                           " bytes to work in");
+  throw CommunicationError(fmt::format("no shared memory is left for {} bytes to work in", workspace_bytes_));
 }
 
 std::byte* Hierarchy::visible(std::byte* data, std::size_t bytes) {
@@ -143,7 +144,7 @@ void Hierarchy::all_reduce(void* data, Elements elements, Reduction reduction) {
       std::byte* const place = at(data, start * size);
       std::byte* const working = visible(place, piece.bytes());
       copy_bytes(working, place, piece.bytes());
-      connect_peers(call, first, lanes_for(piece.bytes()), working);
+      begin_piece(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->all_reduce(working + own.start * size, {own.length, piece.dtype}, reduction);
@@ -170,7 +171,7 @@ void Hierarchy::reduce(void* data, Elements elements, Reduction reduction, int r
       const Elements piece{length, elements.dtype};
       std::byte* const working = workspace(piece.bytes());
       copy_bytes(working, at(data, start * size), piece.bytes());
-      connect_peers(call, first, lanes_for(piece.bytes()), working);
+      begin_piece(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->reduce(working + own.start * size, {own.length, piece.dtype}, reduction, root_host);
@@ -197,7 +198,7 @@ void Hierarchy::reduce_scatter(ConstBuffers inputs, void* output, Elements eleme
       for (std::size_t r = 0; r < inputs.size(); ++r) {
         copy_bytes(working + r * length * size, at(inputs[r], start * size), length * size);
       }
-      connect_peers(call, first, lanes_for(piece.bytes()), working);
+      begin_piece(call, first, lanes_for(piece.bytes()), working);
       carry(piece, [&](Slice own) {
         combine(own, piece, reduction);
         parts_.lane->all_reduce(working + own.start * size, {own.length, piece.dtype}, reduction);
@@ -221,7 +222,7 @@ void Hierarchy::broadcast(void* data, Elements elements, int root) {
       std::byte* const place = at(data, start * size);
       std::byte* const working = visible(place, piece.bytes());
       if (parts_.rank == root) copy_bytes(working, place, piece.bytes());
-      connect_peers(call, first, lanes_for(piece.bytes()), working);
+      begin_piece(call, first, lanes_for(piece.bytes()), working);
       std::byte* const from = here ? buffers_[static_cast<std::size_t>(source.member)] : working;
       carry(piece, [&](Slice own) {
         parts_.lane->broadcast(from + own.start * size, own.length * size, source.host);
@@ -274,7 +275,7 @@ void Hierarchy::all_gather(const void* input, Buffers outputs, Elements elements
       const std::size_t bytes = length * size;
       std::byte* const working = workspace(bytes * copies);
       copy_bytes(working, at(input, start * size), bytes);
-      connect_peers(call, first, parts_.lanes, working);
+      begin_piece(call, first, parts_.lanes, working);
       agree_between_hosts();
       carry_pieces(working, bytes);
       step_sync().step();
@@ -286,7 +287,7 @@ void Hierarchy::all_gather(const void* input, Buffers outputs, Elements elements
 
 void Hierarchy::barrier() {
   guarded([&] {
-    connect_peers({.operation = Operation::barrier}, true, 1, nullptr);
+    begin_piece({.operation = Operation::barrier}, true, 1, nullptr);
     agree_between_hosts();
     std::int32_t token = 0;
     if (carries(1)) parts_.lane->all_reduce(&token, {1, Dtype::i32}, Reduction::sum);
@@ -297,7 +298,7 @@ void Hierarchy::barrier() {
 /// By all lanes, each of which may have to tell of a failure.
 void Hierarchy::elsewhere(const Call& call, const std::function<void()>& body) {
   guarded([&] {
-    connect_peers(call, true, parts_.lanes, nullptr);
+    begin_piece(call, true, parts_.lanes, nullptr);
     agree_between_hosts();
     step_sync().step();
     if (parts_.lane) return parts_.lane->beside(body);

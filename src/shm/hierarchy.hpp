@@ -55,7 +55,7 @@ class Hierarchy final : public Transport {
   /// Calls `body(start, length, first)` for the pieces of a message of which `copies` lie in a workspace.
   template <class Body>
   void in_pieces(Elements elements, std::size_t copies, const Body& body);
-  void connect_peers(const Call& call, bool first, int lanes, const std::byte* working);
+  void begin_piece(const Call& call, bool first, int lanes, const std::byte* working);
   void agree_between_hosts();
   template <class Across>
   void carry(Elements piece, const Across& across);

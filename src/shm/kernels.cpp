@@ -1,5 +1,7 @@
 #include "shm/kernels.hpp"
 
+#include <fmt/core.h>
+
 #include <string>
 
 #include "lockstep/core/error.hpp"
@@ -31,8 +33,8 @@ Reducer reducer_for(Dtype dtype, Reduction reduction) {
   const auto column = static_cast<int>(reduction);
   const Reducer found = row < kDtypes && column < kReductions ? kernels().reducers[row][column] : nullptr;
   if (found != nullptr) return found;
-  throw UsageError(std::string("the reduction '") + name_of(reduction) + "' is not defined for " +
-                   name_of(dtype));
+  throw UsageError(
+      fmt::format("the reduction '{}' is not defined for {}", name_of(reduction), name_of(dtype)));
 }
 
 }  // namespace lockstep::shm

@@ -4,15 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shm/futex_event.hpp"
 #include "shm/segment.hpp"
 #include "shm/types.hpp"
 
 namespace lockstep::shm {
 
 // What a rank's segment holds: Control, one Channel for each rank that it may send to, two staging areas and
-// the heap. What one rank writes and others read in a loop has a cache line of its own.
+// the heap.
 
-inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint64_t kMagic = 0x6c6f636b73746570;
 
 /// What a rank calls: compared by all ranks before anything is done. No padding, so that it is compared
@@ -35,12 +35,6 @@ struct alignas(kLine) StepSlot {
 };
 
 enum class Presence : std::uint32_t { here, left, failed };
-
-/// A word to sleep on, and how many do.
-struct alignas(kLine) FutexEvent {
-  std::atomic<std::uint32_t> word;
-  std::atomic<std::uint32_t> sleepers;
-};
 
 struct Control {
   alignas(kLine) std::atomic<std::uint64_t> step;  // The last step that this rank has finished its part of.

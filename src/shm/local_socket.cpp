@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -80,11 +81,30 @@ net::FileDescriptor connect_locally(const std::string& name, net::Deadline deadl
   }
 }
 
-net::FileDescriptor accept_locally(int listener, net::Deadline deadline) {
-  await(listener, POLLIN, deadline, "the connection of another rank");
+net::FileDescriptor accept_locally(int listener) {
   net::FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) refuse("cannot accept a local connection");
+  const bool gone_again = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+  if (!socket && !gone_again) refuse("cannot accept a local connection");
+  if (socket && process_at(socket.get()).uid != geteuid()) socket.reset();
   return socket;
+}
+
+std::vector<std::size_t> wait_for_any(int listener, const std::vector<net::FileDescriptor>& sockets,
+                                      net::Deadline deadline) {
+  std::vector<pollfd> entries;
+  for (const auto& socket : sockets) entries.push_back({socket.get(), POLLIN, 0});
+  entries.push_back({listener, POLLIN, 0});
+  for (;;) {
+    const auto left = net::left_until(deadline);
+    const int count = poll(entries.data(), entries.size(), static_cast<int>(left.count()));
+    if (count < 0 && errno != EINTR) refuse("cannot wait for other ranks of this host");
+    if (count <= 0 && left > net::Milliseconds(0)) continue;
+    std::vector<std::size_t> ready;
+    for (std::size_t i = 0; count > 0 && i < entries.size(); ++i) {
+      if (entries[i].revents != 0) ready.push_back(i);
+    }
+    return ready;
+  }
 }
 
 PeerProcess process_at(int socket) {

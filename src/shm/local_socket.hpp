@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
@@ -16,7 +17,13 @@ namespace lockstep::shm {
 
 net::FileDescriptor listen_locally(const std::string& name);
 net::FileDescriptor connect_locally(const std::string& name, net::Deadline deadline);
-net::FileDescriptor accept_locally(int listener, net::Deadline deadline);
+/// Does not wait. None: nobody, or nobody of this user, has connected.
+net::FileDescriptor accept_locally(int listener);
+
+/// Waits until the listener or one of the sockets has something to read, and returns which: numbers of
+/// `sockets`, their count standing for the listener. Nothing: the deadline has come first.
+std::vector<std::size_t> wait_for_any(int listener, const std::vector<net::FileDescriptor>& sockets,
+                                      net::Deadline deadline);
 
 /// Who is at the other end, as the kernel says. A pid of 0: a process of another pid namespace.
 struct PeerProcess {

@@ -1,5 +1,7 @@
 #include "shm/p2p_queue.hpp"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -10,7 +12,7 @@ namespace lockstep::shm {
 namespace {
 
 std::string describe(Elements elements) {
-  return std::to_string(elements.count) + " elements of " + name_of(elements.dtype);
+  return fmt::format("{} elements of {}", elements.count, name_of(elements.dtype));
 }
 
 }  // namespace
@@ -74,8 +76,8 @@ void P2PQueue::send(int destination, int tag, const void* data, Elements element
   const auto posted = [&] { return post(destination, tag, data, elements); };
   if (!posted()) {
     wait_for_message(destination, posted, [&] {
-      return "send to " + sync_.members().called(destination) + ", tag " + std::to_string(tag) + " (" +
-             describe(elements) + "), which must first receive what was sent before,";
+      return fmt::format("send to {}, tag {} ({}), which must first receive what was sent before,",
+                         sync_.members().called(destination), tag, describe(elements));
     });
   }
   notify(control(destination).messages);
@@ -108,9 +110,9 @@ std::optional<int> P2PQueue::try_receive(int source, int tag, void* data, Elemen
     slot->state.store(Delivery::free);
     notify(control(from).messages);
     if (expected) return from;
-    throw CommunicationError(sync_.members().who + ": recv from " + sync_.members().called(from) + ", tag " +
-                             std::to_string(tag) + ": expected " + describe(elements) + ", but it sent " +
-                             describe(came));
+    throw CommunicationError(fmt::format("{}: recv from {}, tag {}: expected {}, but it sent {}",
+                                         sync_.members().who, sync_.members().called(from), tag,
+                                         describe(elements), describe(came)));
   }
   return std::nullopt;
 }

@@ -6,6 +6,10 @@
 
 namespace lockstep::shm {
 
+/// What two ranks must have in common before it is worth trying whether they share memory: the kernel that
+/// runs (its boot id), the network namespace, in which abstract sockets live, and the user.
+std::string host_identity();
+
 /// What a rank says of itself on the store.
 struct PeerAddress {
   std::string host;       // Who might share memory.

@@ -1,9 +1,11 @@
 #include "shm/peer_connections.hpp"
 
-#include <sys/syscall.h>
+#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -11,7 +13,6 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/host.hpp"
 #include "shm/layout.hpp"
 #include "shm/local_socket.hpp"
 #include "shm/peer_address.hpp"
@@ -21,10 +22,11 @@ namespace {
 
 constexpr net::Milliseconds kReach{5000};  // Processes of one host answer at once; strangers may not.
 
-/// This process's own notes and sockets while the ranks look for each other.
-class Introduction {
+/// This rank's notes and sockets while the ranks of a group connect: they post their addresses, connect to
+/// those of their host, exchange segments, and report whom they have reached.
+class PeerConnector {
  public:
-  Introduction(const JoinOptions& self, BootstrapStore& store) : self_(self), store_(store) {}
+  PeerConnector(const JoinOptions& self, BootstrapStore& store) : self_(self), store_(store) {}
 
   PeerConnections run();
 
@@ -37,7 +39,7 @@ class Introduction {
   void reach_all();
   void greet_lower_ranks();
   void answer_higher_ranks();
-  void answer(net::FileDescriptor socket);
+  int answer(int socket);
   void read_answers();
   Greeting greeting_for(int rank) const;
   void check(const Received& received, int socket, int rank) const;
@@ -65,7 +67,7 @@ class Introduction {
 };
 
 /// The listener is there before anybody can read of it.
-void Introduction::exchange_addresses() {
+void PeerConnector::exchange_addresses() {
   const PeerAddress own = PeerAddress::make(self_.host, self_.threads);
   note_failure([&] { listener_ = listen_locally(own.socket); });
   everybody_.resize(static_cast<std::size_t>(self_.size));
@@ -78,19 +80,20 @@ void Introduction::exchange_addresses() {
   }
 }
 
-std::vector<std::string> Introduction::exchange_notes(const std::string& topic, const std::string& note,
-                                                      const std::vector<int>& readers) {
-  store_.post(topic + "/" + std::to_string(self_.rank), note);
+std::vector<std::string> PeerConnector::exchange_notes(const std::string& topic, const std::string& note,
+                                                       const std::vector<int>& readers) {
+  const auto key = [&](int rank) { return fmt::format("{}/{}", topic, rank); };
+  store_.post(key(self_.rank), note);
   std::vector<std::string> notes;
   for (const int r : readers) {
-    notes.push_back(r == self_.rank ? note : store_.read(topic + "/" + std::to_string(r), self_.deadline));
+    notes.push_back(r == self_.rank ? note : store_.read(key(r), self_.deadline));
   }
   return notes;
 }
 
 /// What goes wrong between two ranks keeps neither from reaching the others.
 template <class Step>
-void Introduction::note_failure(const Step& step) {
+void PeerConnector::note_failure(const Step& step) {
   try {
     step();
   } catch (const Error& error) {
@@ -98,7 +101,7 @@ void Introduction::note_failure(const Step& step) {
   }
 }
 
-void Introduction::make_segment() {
+void PeerConnector::make_segment() {
   layout_ = self_.layout(static_cast<int>(neighbours_.size()));
   try {
     own_ = Segment::create(layout_.size);
@@ -109,19 +112,19 @@ void Introduction::make_segment() {
 }
 
 /// Else there is no point in waiting for those who cannot come.
-bool Introduction::all_have_segments() {
+bool PeerConnector::all_have_segments() {
   const std::string own = report_.trouble.empty() ? "made" : "none";
   const auto notes = exchange_notes("segment", own, neighbours_);
   return std::all_of(notes.begin(), notes.end(), [](const std::string& note) { return note == "made"; });
 }
 
-Greeting Introduction::greeting_for(int rank) const {
+Greeting PeerConnector::greeting_for(int rank) const {
   Greeting greeting{kMagic, self_.rank, getpid(), own_->size(), own_->token(), {}};
   std::memcpy(greeting.proof, address_of(rank).secret.data(), sizeof(greeting.proof));
   return greeting;
 }
 
-void Introduction::greet_lower_ranks() {
+void PeerConnector::greet_lower_ranks() {
   for (const int r : neighbours_) {
     if (r >= self_.rank) break;
     note_failure([&] {
@@ -132,28 +135,41 @@ void Introduction::greet_lower_ranks() {
   }
 }
 
-/// Strangers that find the socket are passed over; the ranks that are still missing decide how long.
-void Introduction::answer_higher_ranks() {
-  const auto higher = std::upper_bound(neighbours_.begin(), neighbours_.end(), self_.rank);
-  for (auto missing = neighbours_.end() - higher; missing > 0;) {
-    auto socket = accept_locally(listener_.get(), reach_deadline_);
-    if (process_at(socket.get()).uid != geteuid()) continue;
-    answer(std::move(socket));
-    --missing;
+/// Any process of this user may connect, say something else, or nothing: it keeps no rank waiting. Ends when
+/// all higher ranks of this host have been answered.
+void PeerConnector::answer_higher_ranks() {
+  std::set<int> missing(std::upper_bound(neighbours_.begin(), neighbours_.end(), self_.rank),
+                        neighbours_.end());
+  std::vector<net::FileDescriptor> sockets;  // Of those who have not greeted yet.
+  while (!missing.empty()) {
+    const auto ready = wait_for_any(listener_.get(), sockets, reach_deadline_);
+    if (ready.empty()) {
+      throw TimeoutError(fmt::format("rank {} did not connect to its local socket within {} ms",
+                                     fmt::join(missing, ", "), kReach.count()));
+    }
+    for (const std::size_t number : ready) {
+      if (number == sockets.size()) continue;
+      note_failure([&] { missing.erase(answer(sockets[number].get())); });
+      sockets[number].reset();
+    }
+    std::erase_if(sockets, [](const net::FileDescriptor& socket) { return !socket; });
+    if (auto socket = accept_locally(listener_.get())) sockets.push_back(std::move(socket));
   }
 }
 
-void Introduction::answer(net::FileDescriptor socket) {
-  auto received = receive_greeting(socket.get(), reach_deadline_);
+/// Returns the rank that sent the greeting, which is there.
+int PeerConnector::answer(int socket) {
+  auto received = receive_greeting(socket, reach_deadline_);
   const int rank = received.greeting.rank;
   if (rank <= self_.rank || rank >= self_.size)
     throw CommunicationError("a stranger came to a rank's local socket");
-  check(received, socket.get(), rank);
-  accept_segment(std::move(received), socket.get());
-  send_greeting(socket.get(), greeting_for(rank), own_->descriptor());
+  check(received, socket, rank);
+  accept_segment(std::move(received), socket);
+  send_greeting(socket, greeting_for(rank), own_->descriptor());
+  return rank;
 }
 
-void Introduction::read_answers() {
+void PeerConnector::read_answers() {
   for (const auto& [rank, socket] : sockets_) {
     note_failure([&, r = rank, descriptor = socket.get()] {
       auto received = receive_greeting(descriptor, reach_deadline_);
@@ -163,36 +179,29 @@ void Introduction::read_answers() {
   }
 }
 
-void Introduction::check(const Received& received, int socket, int rank) const {
+void PeerConnector::check(const Received& received, int socket, int rank) const {
   const auto& greeting = received.greeting;
   const std::string& secret = address_of(self_.rank).secret;
   const bool known = greeting.magic == kMagic && greeting.rank == rank &&
                      std::memcmp(greeting.proof, secret.data(), sizeof(greeting.proof)) == 0;
   if (!known || process_at(socket).uid != geteuid() || greeting.size != own_->size()) {
-    throw CommunicationError(
-        "a stranger, or another version of this program, is at the local socket of rank " +
-        std::to_string(rank));
+    throw CommunicationError(fmt::format(
+        "a stranger, or another version of this program, is at the local socket of rank {}", rank));
   }
 }
 
-/// -1 where there is no such process in this pid namespace, or the system has no pidfds.
-net::FileDescriptor lifeline_of(pid_t pid) {
-  if (pid <= 0 || pid == getpid()) return net::FileDescriptor();
-  return net::FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-}
-
-void Introduction::accept_segment(Received received, int socket) {
+void PeerConnector::accept_segment(Received received, int socket) {
   const PeerProcess process = process_at(socket);
   auto& peer = peers_[static_cast<std::size_t>(received.greeting.rank)];
   peer.pid = process.pid > 0 ? process.pid : received.greeting.pid;
-  peer.lifeline = lifeline_of(process.pid);
+  if (process.pid > 0 && process.pid != getpid()) peer.process = ProcessHandle(process.pid);
   if (process.pid == getpid()) peer.segment = Segment::of_this_process(received.greeting.token);
   if (!peer.segment) peer.segment = Segment::open(std::move(received.descriptor), received.greeting.size);
   report_.reached[static_cast<std::size_t>(received.greeting.rank)] = '1';
 }
 
 /// No step waits for a rank that waits for this one: connecting and greeting need nobody's answer.
-void Introduction::reach_all() {
+void PeerConnector::reach_all() {
   auto& self = peers_[static_cast<std::size_t>(self_.rank)];
   self.segment = own_;
   self.pid = getpid();
@@ -202,7 +211,7 @@ void Introduction::reach_all() {
   read_answers();
 }
 
-void Introduction::share_out_cpus(PeerConnections& connections) const {
+void PeerConnector::share_out_cpus(PeerConnections& connections) const {
   const std::vector<int>& ranks = connections.hosts.mine();
   std::vector<Processors> processors;
   for (const int rank : ranks) processors.push_back(address_of(rank).processors);
@@ -213,21 +222,20 @@ void Introduction::share_out_cpus(PeerConnections& connections) const {
 }
 
 /// The first reason, in the order of ranks.
-std::string Introduction::obstacle(const std::vector<ConnectReport>& reports) const {
+std::string PeerConnector::obstacle(const std::vector<ConnectReport>& reports) const {
   for (const int r : everybody_) {
     if (address_of(r).host == address_of(0).host) continue;
-    return "ranks 0 and " + std::to_string(r) +
-           " are on different hosts, in different containers, or of "
-           "different users";
+    return fmt::format(
+        "ranks 0 and {} are on different hosts, in different containers, or of different users", r);
   }
   for (const int r : everybody_) {
     const auto& failure = reports[static_cast<std::size_t>(r)].failure;
-    if (!failure.empty()) return "rank " + std::to_string(r) + " cannot share memory: " + failure;
+    if (!failure.empty()) return fmt::format("rank {} cannot share memory: {}", r, failure);
   }
   return "";
 }
 
-PeerConnections Introduction::conclude(const std::vector<ConnectReport>& reports) {
+PeerConnections PeerConnector::conclude(const std::vector<ConnectReport>& reports) {
   std::vector<std::vector<bool>> reached;
   for (const auto& report : reports) {
     auto& row = reached.emplace_back();
@@ -247,7 +255,7 @@ PeerConnections Introduction::conclude(const std::vector<ConnectReport>& reports
   return connections;
 }
 
-PeerConnections Introduction::run() {
+PeerConnections PeerConnector::run() {
   peers_.resize(static_cast<std::size_t>(self_.size));
   report_.reached.assign(static_cast<std::size_t>(self_.size), '0');
   report_.reached[static_cast<std::size_t>(self_.rank)] = '1';
@@ -260,8 +268,8 @@ PeerConnections Introduction::run() {
   for (const auto& note : exchange_notes("report", report_.text(), everybody_)) {
     reports.push_back(ConnectReport::read(note));
     if (reports.back().trouble.empty()) continue;
-    throw CommunicationError("rank " + std::to_string(reports.size() - 1) +
-                             " cannot share memory: " + reports.back().trouble);
+    throw CommunicationError(
+        fmt::format("rank {} cannot share memory: {}", reports.size() - 1, reports.back().trouble));
   }
   return conclude(reports);
 }
@@ -269,7 +277,7 @@ PeerConnections Introduction::run() {
 }  // namespace
 
 PeerConnections connect_peers(const JoinOptions& self, BootstrapStore& store) {
-  return Introduction(self, store).run();
+  return PeerConnector(self, store).run();
 }
 
 }  // namespace lockstep::shm

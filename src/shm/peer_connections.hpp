@@ -5,19 +5,28 @@
 #include <string>
 #include <vector>
 
+#include "core/runtime/process_handle.hpp"
 #include "net/deadline.hpp"
-#include "net/file_descriptor.hpp"
-#include "shm/bootstrap_store.hpp"
 #include "shm/host_topology.hpp"
 #include "shm/layout.hpp"
 #include "shm/segment.hpp"
 
 namespace lockstep::shm {
 
+/// Where ranks that cannot talk to each other yet leave notes: a namespace of the job's store that nobody
+/// else uses. Implemented outside, so that this folder needs no store.
+class BootstrapStore {
+ public:
+  virtual ~BootstrapStore() = default;
+  virtual void post(const std::string& key, const std::string& value) = 0;
+  /// Waits for the note; throws TimeoutError when the deadline comes first.
+  virtual std::string read(const std::string& key, net::Deadline deadline) = 0;
+};
+
 struct Peer {
   std::shared_ptr<Segment> segment;
-  net::FileDescriptor lifeline;  // A pidfd: readable when the process has ended. None: it cannot be watched.
-  int pid = 0;
+  ProcessHandle process;  // Null: a thread of this process, or a process that this one cannot see.
+  int pid = 0;            // For messages.
 };
 
 /// How the ranks of a group found each other.

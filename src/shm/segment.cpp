@@ -1,6 +1,7 @@
 #include "shm/segment.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -40,7 +41,7 @@ net::FileDescriptor make_sealed(std::size_t size) {
   if (!descriptor) refuse("cannot make shared memory (memfd_create)");
   if (ftruncate(descriptor.get(), static_cast<off_t>(size)) != 0 ||
       fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
-    refuse("cannot make shared memory of " + std::to_string(size) + " bytes");
+    refuse(fmt::format("cannot make shared memory of {} bytes", size));
   }
   return descriptor;
 }
@@ -72,9 +73,9 @@ std::shared_ptr<Segment> Segment::open(net::FileDescriptor descriptor, std::size
   if (fstat(descriptor.get(), &facts) != 0) refuse("cannot look at a peer's shared memory");
   const bool sealed = (fcntl(descriptor.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!sealed || static_cast<std::size_t>(facts.st_size) != size) {
-    throw CommunicationError("a peer's shared memory is not what it says: expected " + std::to_string(size) +
-                             " sealed bytes, but it has " + std::to_string(facts.st_size) +
-                             (sealed ? "" : " and no seals"));
+    throw CommunicationError(
+        fmt::format("a peer's shared memory is not what it says: expected {} sealed bytes, but it has {}{}",
+                    size, facts.st_size, sealed ? "" : " and no seals"));
   }
   std::shared_ptr<Segment> segment(new Segment(std::move(descriptor), size, 0));
   segment->descriptor_.reset();
@@ -92,7 +93,7 @@ Segment::Segment(net::FileDescriptor descriptor, std::size_t size, std::uint64_t
     : descriptor_(std::move(descriptor)), size_(size), token_(token) {
   void* where =
       mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_.get(), 0);
-  if (where == MAP_FAILED) refuse("cannot map shared memory of " + std::to_string(size_) + " bytes");
+  if (where == MAP_FAILED) refuse(fmt::format("cannot map shared memory of {} bytes", size_));
   base_ = static_cast<std::byte*>(where);
 }
 
@@ -109,7 +110,7 @@ void Segment::reserve(std::size_t offset, std::size_t bytes) const {
     if (fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return;
     if (errno != EINTR) break;
   }
-  refuse("cannot take " + std::to_string(bytes) + " bytes of shared memory");
+  refuse(fmt::format("cannot take {} bytes of shared memory", bytes));
 }
 
 void Segment::release(std::size_t offset, std::size_t bytes) const noexcept {

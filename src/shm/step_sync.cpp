@@ -1,5 +1,7 @@
 #include "shm/step_sync.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -10,20 +12,23 @@
 namespace lockstep::shm {
 
 std::string describe(const Call& call) {
-  std::string text = std::string(name_of(call.operation)) + " #" + std::to_string(call.sequence);
+  std::string text = fmt::format("{} #{}", name_of(call.operation), call.sequence);
   if (call.operation == Operation::barrier) return text;
-  text += std::string(" (") + name_of(call.dtype);
+  text += fmt::format(" ({}", name_of(call.dtype));
   const bool any_size =
       call.operation == Operation::all_to_all || call.operation == Operation::all_reduce_sparse;
-  if (!any_size) text += ", " + std::to_string(call.count) + " elements";
-  if (call.reduction != Reduction::none) text += std::string(", ") + name_of(call.reduction);
-  if (call.root >= 0) text += ", root " + std::to_string(call.root);
+  if (!any_size) text += fmt::format(", {} elements", call.count);
+  if (call.reduction != Reduction::none) text += fmt::format(", {}", name_of(call.reduction));
+  if (call.root >= 0) text += fmt::format(", root {}", call.root);
   return text + ")";
 }
 
 std::string disagreement(const std::string& who, const Caller& one, const Caller& other) {
-  return who + ": the ranks do not call the same: " + one.name + " calls " + one.call + ", " + other.name +
-         " calls " + other.call + ". Every rank must make the same calls in the same order";
+  return fmt::format(
+      "{}: the ranks do not call the same: {} calls {}, {} calls {}. Every rank must make the same calls in "
+      "the "
+      "same order",
+      who, one.name, one.call, other.name, other.call);
 }
 
 StepSync::StepSync(const Members& members, PeerConnections connections, net::Milliseconds timeout)
@@ -119,7 +124,8 @@ void StepSync::compare_calls() {
 }
 
 void StepSync::fail(const std::string& text) {
-  give_up(std::make_exception_ptr(CommunicationError(members_.who + ": " + describe(call_) + ": " + text)),
+  give_up(std::make_exception_ptr(
+              CommunicationError(fmt::format("{}: {}: {}", members_.who, describe(call_), text))),
           text.c_str());
   std::rethrow_exception(broken_);
 }

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "shm/futex_event.hpp"
 #include "shm/layout.hpp"
 #include "shm/members.hpp"
 #include "shm/peer_connections.hpp"
-#include "shm/waiting.hpp"
 
 namespace lockstep::shm {
 

@@ -1,6 +1,6 @@
 #include "shm/watch.hpp"
 
-#include <poll.h>
+#include <fmt/core.h>
 
 #include <cstring>
 
@@ -11,14 +11,6 @@ namespace {
 
 constexpr net::Milliseconds kGrace{200};
 
-bool has_ended(const Peer& peer) {
-  if (!peer.lifeline) return false;
-  pollfd entry{peer.lifeline.get(), POLLIN, 0};
-  return poll(&entry, 1, 0) > 0;
-}
-
-std::string number(std::uint64_t operation) { return "#" + std::to_string(operation); }
-
 std::string failure_text_of(const Control& control) {
   return {control.failure_text, strnlen(control.failure_text, sizeof(control.failure_text))};
 }
@@ -28,18 +20,19 @@ std::string failure_text_of(const Control& control) {
 std::optional<std::string> loss_of(const Members& members, const std::vector<Peer>& peers, int member) {
   const Peer& peer = peers[static_cast<std::size_t>(member)];
   const Control& control = control_of(*peer.segment);
+  const std::uint64_t begun = control.begun.load();
   if (control.presence.load() == Presence::left)
-    return members.called(member) + " left the group at its operation " + number(control.begun.load());
-  if (!has_ended(peer)) return std::nullopt;
-  return members.called(member) + " (pid " + std::to_string(peer.pid) +
-         ") has ended; the last operation that it began is " + number(control.begun.load());
+    return fmt::format("{} left the group at its operation #{}", members.called(member), begun);
+  if (!peer.process.has_ended()) return std::nullopt;
+  return fmt::format("{} (pid {}) has ended; the last operation that it began is #{}", members.called(member),
+                     peer.pid, begun);
 }
 
 /// What keeps a rank from coming, or nothing.
 std::optional<std::string> Watch::fate_of(int rank) const {
   const Control& control = control_of(*peers_[static_cast<std::size_t>(rank)].segment);
   if (control.presence.load() == Presence::failed)
-    return members_.called(rank) + " gave up: " + failure_text_of(control);
+    return fmt::format("{} gave up: {}", members_.called(rank), failure_text_of(control));
   return loss_of(members_, peers_, rank);
 }
 
@@ -52,7 +45,7 @@ void Watch::check(const std::vector<int>& missing, const std::function<std::stri
   for (const int rank : missing) {
     const auto fate = fate_of(rank);
     if (!fate) continue;
-    if (grace_is_over()) throw PeerLost(members_.who + ": " + what() + " failed: " + *fate);
+    if (grace_is_over()) throw PeerLost(fmt::format("{}: {} failed: {}", members_.who, what(), *fate));
     return;
   }
   check_time(missing, what);
@@ -65,7 +58,7 @@ void Watch::check_any(const std::vector<int>& missing, const std::function<std::
     if (!fate) return check_time(missing, what);
     fates += (fates.empty() ? "" : "; ") + *fate;
   }
-  if (grace_is_over()) throw PeerLost(members_.who + ": " + what() + " failed: " + fates);
+  if (grace_is_over()) throw PeerLost(fmt::format("{}: {} failed: {}", members_.who, what(), fates));
 }
 
 void Watch::check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const {
@@ -75,12 +68,11 @@ void Watch::check_time(const std::vector<int>& missing, const std::function<std:
   for (const int rank : missing) {
     const Control& control = control_of(*peers_[static_cast<std::size_t>(rank)].segment);
     names.push_back(members_.name(rank));
-    text += (text.empty() ? "" : "; ") + members_.called(rank) +
-            " did not come, the last operation that it began is " + number(control.begun.load());
+    text += fmt::format("{}{} did not come, the last operation that it began is #{}",
+                        text.empty() ? "" : "; ", members_.called(rank), control.begun.load());
   }
   throw TimeoutError(
-      members_.who + ": " + what() + " timed out after " + std::to_string(timeout_.count()) + " ms: " + text,
-      names);
+      fmt::format("{}: {} timed out after {} ms: {}", members_.who, what(), timeout_.count(), text), names);
 }
 
 }  // namespace lockstep::shm

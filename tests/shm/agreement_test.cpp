@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 
 #include "shm/groups.hpp"
+#include "shm/local_socket.hpp"
+#include "shm/peer_address.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::shm {
@@ -175,6 +178,73 @@ TEST(PeerConnections, OfRanksThatCannotReachEachOtherIsNoError) {
         Group::join(options_for(rank, 2), rank == 0 ? static_cast<BootstrapStore&>(misleading) : store);
     EXPECT_EQ(joined.group, nullptr);
     EXPECT_TRUE(contains_all(joined.obstacle, {"rank 0 cannot share memory: "}));
+  });
+}
+
+/// Before the others hear of rank 0's local socket, processes that are no ranks of the group connect to it:
+/// one says nothing, one hangs up, and one sends what is no greeting.
+class BesiegedBootstrapStore final : public BootstrapStore {
+ public:
+  explicit BesiegedBootstrapStore(MemoryBootstrapStore& store) : store_(store) {}
+  void post(const std::string& key, const std::string& value) override {
+    if (key == "address/0") besiege(PeerAddress::read(value).socket);
+    store_.post(key, value);
+  }
+  std::string read(const std::string& key, net::Deadline deadline) override {
+    return store_.read(key, deadline);
+  }
+
+ private:
+  void besiege(const std::string& socket) {
+    const auto deadline = net::Clock::now() + std::chrono::seconds(10);
+    connect_locally(socket, deadline);  // And closed at once.
+    silent_ = connect_locally(socket, deadline);
+    stranger_ = connect_locally(socket, deadline);
+    ASSERT_EQ(send(stranger_.get(), "hello", 5, MSG_NOSIGNAL), 5);
+  }
+
+  MemoryBootstrapStore& store_;
+  net::FileDescriptor silent_, stranger_;
+};
+
+TEST(PeerConnections, OutlastStrangersAtALocalSocket) {
+  MemoryBootstrapStore store;
+  BesiegedBootstrapStore besieged(store);
+  run_threads(4, [&](int rank) {
+    const auto joined =
+        Group::join(options_for(rank, 4), rank == 0 ? static_cast<BootstrapStore&>(besieged) : store);
+    ASSERT_NE(joined.group, nullptr) << joined.obstacle;
+    EXPECT_EQ(joined.obstacle, "");
+    barrier(joined.group->step_sync());
+  });
+}
+
+/// A rank that cannot be talked with (here: what it was told as the secret of rank 0 is wrong) is left out,
+/// and the ranks behind it are not.
+class ForgetfulBootstrapStore final : public BootstrapStore {
+ public:
+  explicit ForgetfulBootstrapStore(MemoryBootstrapStore& store) : store_(store) {}
+  void post(const std::string& key, const std::string& value) override { store_.post(key, value); }
+  std::string read(const std::string& key, net::Deadline deadline) override {
+    const std::string value = store_.read(key, deadline);
+    if (key != "address/0") return value;
+    PeerAddress address = PeerAddress::read(value);
+    address.secret.assign(address.secret.size(), 'x');
+    return address.text();
+  }
+
+ private:
+  MemoryBootstrapStore& store_;
+};
+
+TEST(PeerConnections, LeaveOutOnlyTheRankThatIsBad) {
+  MemoryBootstrapStore store;
+  ForgetfulBootstrapStore forgetful(store);
+  run_threads(4, [&](int rank) {
+    const auto joined =
+        Group::join(options_for(rank, 4), rank == 1 ? static_cast<BootstrapStore&>(forgetful) : store);
+    const std::vector<std::vector<int>> expected{{0, 2, 3}, {1}};
+    EXPECT_EQ(joined.hosts.ranks, expected);
   });
 }
 

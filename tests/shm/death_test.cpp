@@ -11,6 +11,7 @@
 #include "shm/groups.hpp"
 #include "support/folder_bootstrap_store.hpp"
 #include "support/throws.hpp"
+#include "support/without_pidfds.hpp"
 
 namespace lockstep::shm {
 namespace {
@@ -100,10 +101,15 @@ const Case kCases[] = {
     {"messages", messages},
 };
 
+enum class Pidfds { there, missing };
+
 /// What a rank does: the operation again and again, until it fails; the words are left in a file.
-[[noreturn]] void run_rank(int number, int ranks, const fs::path& folder, const Operation& operation) {
+[[noreturn]] void run_rank(int number, int ranks, const fs::path& folder, const Operation& operation,
+                           Pidfds pidfds) {
   alarm(60);  // The end of a rank that hangs.
   try {
+    if (pidfds == Pidfds::missing && !lockstep::testing::live_without_pidfds())
+      throw Error("this system lets no process filter its calls");
     FolderBootstrapStore store(folder);
     const auto joined = Group::join(options_for(number, ranks), store);
     Rank rank(*joined.group);
@@ -138,15 +144,14 @@ INSTANTIATE_TEST_SUITE_P(In, AKilledRank,
                          ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(2, 4)),
                          name_of_test);
 
-TEST_P(AKilledRank, IsNamedByTheOthers) {
-  const auto& [operation, size] = GetParam();
+void expect_a_killed_rank_to_be_named(const Case& operation, int size, Pidfds pidfds) {
   const lockstep::testing::TemporaryFolder folder;
   const fs::path place(folder.path());
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(fork());
     ASSERT_GE(ranks.back(), 0);
-    if (ranks.back() == 0) run_rank(rank, size, place, operation.run);
+    if (ranks.back() == 0) run_rank(rank, size, place, operation.run, pidfds);
   }
   for (int i = 0; i < 30'000 && !fs::exists(place / "busy1"); ++i) usleep(1000);
   usleep(20'000);
@@ -165,6 +170,15 @@ TEST_P(AKilledRank, IsNamedByTheOthers) {
   }
   EXPECT_LT(net::Clock::now() - killed, std::chrono::seconds(20));
   EXPECT_TRUE(names_in_shared_memory().empty());
+}
+
+TEST_P(AKilledRank, IsNamedByTheOthers) {
+  expect_a_killed_rank_to_be_named(std::get<Case>(GetParam()), std::get<int>(GetParam()), Pidfds::there);
+}
+
+/// Kernels before 5.3.
+TEST(AKilledRankWithoutPidfds, IsNamedByTheOthers) {
+  expect_a_killed_rank_to_be_named(kCases[2], 4, Pidfds::missing);
 }
 
 }  // namespace

@@ -13,37 +13,32 @@
 namespace lockstep::shm {
 namespace {
 
+Processors processors(const char* cpus, int threads) { return {parse_cpu_list(cpus), threads}; }
+
 TEST(Processors, CountsThoseOfAllRanksOnce) {
-  EXPECT_EQ(count_cpus({{"f.", 1}}), 4);
-  EXPECT_EQ(count_cpus({{"3.", 1}, {"6.", 1}}), 3);
-  EXPECT_EQ(count_cpus({{"0.1.", 1}, {"8000000000000000.", 1}}), 2);
+  EXPECT_EQ(count_cpus({processors("0-3", 1)}), 4);
+  EXPECT_EQ(count_cpus({processors("0-1", 1), processors("1-2", 1)}), 3);
+  EXPECT_EQ(count_cpus({processors("64", 1), processors("63", 1)}), 2);
   EXPECT_EQ(count_cpus({}), 0);
 }
 
 TEST(Processors, GivesEachCommunicationThreadACpuOfItsRank) {
-  EXPECT_EQ(communication_cpus({{"3.", 1}, {"c.", 1}}), (std::vector{1, 3}));
-  EXPECT_EQ(communication_cpus({{"ff.", 3}, {"ff00.", 7}}), (std::vector{7, 15}));
-  EXPECT_EQ(communication_cpus({{"0.3.", 1}}), (std::vector{65}));
+  EXPECT_EQ(communication_cpus({processors("0-1", 1), processors("2-3", 1)}), (std::vector{1, 3}));
+  EXPECT_EQ(communication_cpus({processors("0-7", 3), processors("8-15", 7)}), (std::vector{7, 15}));
+  EXPECT_EQ(communication_cpus({processors("64-65", 1)}), (std::vector{65}));
 }
 
 /// Ranks that are not bound: each takes another one.
 TEST(Processors, GivesRanksWithTheSameCpusDifferentOnes) {
-  EXPECT_EQ(communication_cpus({{"ff.", 1}, {"ff.", 1}, {"ff.", 1}, {"ff.", 1}}), (std::vector{7, 6, 5, 4}));
+  EXPECT_EQ(communication_cpus(std::vector(4, processors("0-7", 1))), (std::vector{7, 6, 5, 4}));
 }
 
 TEST(Processors, GivesNoneWhereComputingNeedsThem) {
-  EXPECT_TRUE(communication_cpus({{"3.", 1}, {"3.", 1}}).empty());    // Two CPUs, two ranks.
-  EXPECT_TRUE(communication_cpus({{"f.", 4}}).empty());               // A thread on each.
-  EXPECT_TRUE(communication_cpus({{"ff.", 1}, {"ff.", 6}}).empty());  // One short.
+  EXPECT_TRUE(communication_cpus(std::vector(2, processors("0-1", 1))).empty());  // Two CPUs, two ranks.
+  EXPECT_TRUE(communication_cpus({processors("0-3", 4)}).empty());                // A thread on each.
+  EXPECT_TRUE(communication_cpus({processors("0-7", 1), processors("0-7", 6)}).empty());  // One short.
   // Enough together, but the second rank has none to spare.
-  EXPECT_TRUE(communication_cpus({{"ff.", 2}, {"100.", 1}}).empty());
-}
-
-TEST(Processors, AreListedForPeople) {
-  EXPECT_EQ(cpu_list("f."), "0-3");
-  EXPECT_EQ(cpu_list("10d."), "0,2-3,8");
-  EXPECT_EQ(cpu_list("0.8000000000000001."), "64,127");
-  EXPECT_EQ(cpu_list(""), "");
+  EXPECT_TRUE(communication_cpus({processors("0-7", 2), processors("8", 1)}).empty());
 }
 
 cpu_set_t cpus_of_the_worker(comm::OperationQueue& queue) {
@@ -115,7 +110,7 @@ TEST(CommunicationAffinity, SaysWhichCpuTheSystemRefuses) {
         ::testing::internal::GetCapturedStderr(),
         "lockstep: warning: rank 0 of 1: LOCKSTEP_COMM_AFFINITY names CPU 65535 for this rank, which may "
         "not use it (it may use " +
-            cpu_list(own_cpus()) + "): its communication thread is not bound\n");
+            cpu_list_text(allowed_cpus()) + "): its communication thread is not bound\n");
   });
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/bootstrap_store.hpp"
+#include "shm/peer_connections.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {

@@ -1,5 +1,7 @@
 #include "lockstep/core/cluster/hostlist.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -98,8 +100,7 @@ class Parser {
     const Range result{number(low, text), number(high, text), low.size()};
     if (result.high < result.low) refuse("the range '" + std::string(text) + "' runs backwards");
     if (result.high - result.low >= kMostInRange) {
-      refuse("the range '" + std::string(text) + "' has more than " + std::to_string(kMostInRange) +
-             " hosts");
+      refuse(fmt::format("the range '{}' has more than {} hosts", text, kMostInRange));
     }
     return result;
   }
@@ -118,8 +119,7 @@ class Parser {
 
   /// How many names a bracket gives, or rather the sum or product so far, which must not pass the limit.
   std::size_t within_limit(std::size_t count) const {
-    if (count > kMostHosts - hosts_.size())
-      refuse("more than " + std::to_string(kMostHosts) + " hosts in all");
+    if (count > kMostHosts - hosts_.size()) refuse(fmt::format("more than {} hosts in all", kMostHosts));
     return count;
   }
 
@@ -140,8 +140,7 @@ class Parser {
     std::vector<std::string> result;
     for (const auto& range : bracket) {
       for (std::uint64_t n = range.low; n <= range.high; ++n) {
-        const std::string digits = std::to_string(n);
-        result.push_back(std::string(range.width - std::min(range.width, digits.size()), '0') + digits);
+        result.push_back(fmt::format("{:0{}}", n, range.width));
       }
     }
     return result;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "core/cluster/scheduler_info.hpp"
 #include "core/host_name.hpp"
 #include "core/variables.hpp"
@@ -40,14 +42,15 @@ const Family* family_of(const Environment& environment) {
 
 void copy(const Environment& environment, const char* source, const char* target, Environment& contract) {
   if (*source != '\0' && has(environment, source))
-    contract.emplace(target, std::to_string(scheduler_integer(environment, source)));
+    contract.emplace(target, fmt::to_string(scheduler_integer(environment, source)));
 }
 
 [[noreturn]] void cannot_derive(const Family& family, const Environment& environment, const std::string& name,
                                 const std::string& advice) {
-  throw UsageError(std::string("this is rank ") + scheduler_text(environment, family.rank) + " of " +
-                   scheduler_text(environment, family.size) + " of " + family.name + " (" + family.rank +
-                   ", " + family.size + "), but " + name + " is not set and cannot be derived. " + advice);
+  throw UsageError(
+      fmt::format("this is rank {} of {} of {} ({}, {}), but {} is not set and cannot be derived. {}",
+                  scheduler_text(environment, family.rank), scheduler_text(environment, family.size),
+                  family.name, family.rank, family.size, name, advice));
 }
 
 void read_local(const Family& family, const Environment& environment, Environment& contract) {
@@ -57,8 +60,8 @@ void read_local(const Family& family, const Environment& environment, Environmen
   for (const auto* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
     if (!has(contract, name) && !has(environment, name)) {
       cannot_derive(family, environment, name,
-                    std::string("Set it in a small script around the program, as ") + family.local_rank +
-                        " and " + family.local_size + " are not there.");
+                    fmt::format("Set it in a small script around the program, as {} and {} are not there.",
+                                family.local_rank, family.local_size));
     }
   }
 }
@@ -73,8 +76,8 @@ void read_node(const Environment& environment, Environment& contract) {
   const auto hosts = job_hosts(environment);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (first_label(hosts[i]) != own) continue;
-    contract["GROUP_RANK"] = std::to_string(i);
-    contract["GROUP_WORLD_SIZE"] = std::to_string(hosts.size());
+    contract["GROUP_RANK"] = fmt::to_string(i);
+    contract["GROUP_WORLD_SIZE"] = fmt::to_string(hosts.size());
     return;
   }
 }
@@ -93,7 +96,7 @@ std::string master_address(const Family& family, const Environment& environment,
 
 std::string master_port(const Family& family, const Environment& environment) {
   const std::string name = job_name(environment);
-  if (!name.empty()) return std::to_string(port_of_name(name));
+  if (!name.empty()) return fmt::to_string(port_of_name(name));
   cannot_derive(family, environment, "MASTER_PORT",
                 "Set it to a free port of rank 0's host, the same on every rank, for example 29500.");
 }
@@ -109,23 +112,24 @@ void read_master(const Family& family, const Environment& environment, Environme
 std::optional<SchedulerInfo> mpi_info(const Environment& environment) {
   const Family* family = family_of(environment);
   if (family == nullptr && has(environment, "PMIX_RANK") && !has(environment, "SLURM_STEP_ID")) {
-    throw UsageError("this is rank " + scheduler_text(environment, "PMIX_RANK") +
-                     " of a PMIx job, but nothing tells how many ranks there are. Set WORLD_SIZE, RANK, "
-                     "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset PMIX_RANK to run "
-                     "one process alone.");
+    throw UsageError(fmt::format(
+        "this is rank {} of a PMIx job, but nothing tells how many ranks there are. Set WORLD_SIZE, RANK, "
+        "LOCAL_RANK, "
+        "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset PMIX_RANK to run one process alone.",
+        scheduler_text(environment, "PMIX_RANK")));
   }
   if (family == nullptr) return std::nullopt;
-  SchedulerInfo facts{.source = family->name, .contract = {}, .local_ranks = {}};
+  SchedulerInfo info{.source = family->name, .contract = {}, .local_ranks = {}};
   const int size = scheduler_integer(environment, family->size, 1);
   const int rank = scheduler_integer(environment, family->rank, 0, size - 1);
-  facts.contract = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}};
-  if (size == 1) return facts;
-  read_local(*family, environment, facts.contract);
-  read_node(environment, facts.contract);
-  read_master(*family, environment, facts.contract);
-  const auto local_size = find_variable(facts.contract, "LOCAL_WORLD_SIZE").value_or("1");
-  facts.own_devices = listed_devices(environment).value_or(kLargest) < whole_number(local_size).value_or(1);
-  return facts;
+  info.contract = {{"RANK", fmt::to_string(rank)}, {"WORLD_SIZE", fmt::to_string(size)}};
+  if (size == 1) return info;
+  read_local(*family, environment, info.contract);
+  read_node(environment, info.contract);
+  read_master(*family, environment, info.contract);
+  const auto local_size = find_variable(info.contract, "LOCAL_WORLD_SIZE").value_or("1");
+  info.own_devices = listed_devices(environment).value_or(kLargest) < whole_number(local_size).value_or(1);
+  return info;
 }
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -59,9 +61,9 @@ void read_place(const Environment& environment, SlurmStep& step) {
       run_lengths("SLURM_STEP_TASKS_PER_NODE", scheduler_text(environment, "SLURM_STEP_TASKS_PER_NODE"));
   if (static_cast<int>(tasks.size()) != nodes ||
       std::accumulate(tasks.begin(), tasks.end(), std::int64_t{0}) != step.tasks) {
-    contradicts(environment, "SLURM_STEP_TASKS_PER_NODE",
-                std::to_string(step.tasks) + " tasks (SLURM_STEP_NUM_TASKS) on " + std::to_string(nodes) +
-                    " nodes (SLURM_STEP_NODELIST)");
+    contradicts(
+        environment, "SLURM_STEP_TASKS_PER_NODE",
+        fmt::format("{} tasks (SLURM_STEP_NUM_TASKS) on {} nodes (SLURM_STEP_NODELIST)", step.tasks, nodes));
   }
   step.tasks_here = tasks[static_cast<std::size_t>(step.node_id)];
   step.local_rank = scheduler_integer(environment, "SLURM_LOCALID", 0, step.tasks_here - 1);
@@ -72,10 +74,11 @@ void check_ranks_here(const Environment& environment, const SlurmStep& step) {
   if (ranks.empty()) return;
   const auto local = static_cast<std::size_t>(step.local_rank);
   if (static_cast<int>(ranks.size()) == step.tasks_here && ranks[local] == step.rank) return;
-  contradicts(environment, "SLURM_GTIDS",
-              std::to_string(step.tasks_here) + " ranks (SLURM_STEP_TASKS_PER_NODE), of which number " +
-                  std::to_string(step.local_rank) + " is " + std::to_string(step.rank) +
-                  " (SLURM_LOCALID, SLURM_PROCID)");
+  contradicts(
+      environment, "SLURM_GTIDS",
+      fmt::format(
+          "{} ranks (SLURM_STEP_TASKS_PER_NODE), of which number {} is {} (SLURM_LOCALID, SLURM_PROCID)",
+          step.tasks_here, step.local_rank, step.rank));
 }
 
 void read_extras(const Environment& environment, SlurmStep& step) {
@@ -106,7 +109,7 @@ std::optional<SlurmStep> slurm_step(const Environment& environment) {
   read_place(environment, step);
   if (inherited(environment, step)) return std::nullopt;
   if (step.rank >= step.tasks) {
-    contradicts(environment, "SLURM_PROCID", "less than SLURM_STEP_NUM_TASKS=" + std::to_string(step.tasks));
+    contradicts(environment, "SLURM_PROCID", fmt::format("less than SLURM_STEP_NUM_TASKS={}", step.tasks));
   }
   check_ranks_here(environment, step);
   read_extras(environment, step);
@@ -115,20 +118,20 @@ std::optional<SlurmStep> slurm_step(const Environment& environment) {
 
 std::uint16_t slurm_port(std::string_view job_id, std::string_view step_id) {
   const auto job = large_number(job_id);
-  if (!job) throw UsageError("SLURM_JOB_ID='" + std::string(job_id) + "': expected a number, as Slurm sets.");
+  if (!job) throw UsageError(fmt::format("SLURM_JOB_ID='{}': expected a number, as Slurm sets.", job_id));
   const std::uint64_t step = large_number(step_id).value_or(0);
   return static_cast<std::uint16_t>(kFirstPort + (101 * (*job % kPorts) + step) % kPorts);
 }
 
 void require_one_task_per_node(const SlurmStep& step, std::string_view program) {
   if (step.tasks_here == 1) return;
-  const std::string name(program);
-  throw UsageError("Slurm started " + name + " " + std::to_string(step.tasks_here) + " times on node " +
-                   step.nodes[static_cast<std::size_t>(step.node_id)] +
-                   " (SLURM_STEP_TASKS_PER_NODE), and each of them would start the node's ranks. Start it "
-                   "once for each node, 'srun --ntasks-per-node=1 " +
-                   name +
-                   " ...', or leave it out: 'srun PROGRAM' with one task for each rank needs no launcher.");
+  throw UsageError(
+      fmt::format("Slurm started {0} {1} times on node {2} (SLURM_STEP_TASKS_PER_NODE), and each of them "
+                  "would start the node's "
+                  "ranks. Start it once for each node, 'srun --ntasks-per-node=1 {0} ...', or leave it out: "
+                  "'srun PROGRAM' with "
+                  "one task for each rank needs no launcher.",
+                  program, step.tasks_here, step.nodes[static_cast<std::size_t>(step.node_id)]));
 }
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <climits>
 #include <csignal>
@@ -17,6 +16,7 @@
 #include <memory>
 #include <typeinfo>
 
+#include "core/runtime/crash_stack.hpp"
 #include "core/runtime/signal_safe.hpp"
 #include "core/runtime/stack_trace.hpp"
 
@@ -36,7 +36,6 @@ struct CrashReport {
   /// What std::terminate knew of the exception.
   Text exception;
   std::terminate_handler next_terminate = nullptr;
-  alignas(16) std::array<char, 1 << 16> stack;
 };
 CrashReport crash_report;
 
@@ -161,10 +160,8 @@ void install() noexcept {
   crash_report.scratch = memfd_create("lockstep-crash-report", MFD_CLOEXEC);
   if (crash_report.scratch < 0) return;
   prepare_backtraces();
-  stack_t stack{};
-  stack.ss_sp = crash_report.stack.data();
-  stack.ss_size = crash_report.stack.size();
-  sigaltstack(&stack, nullptr);
+  enable_crash_stacks();
+  use_crash_stack();
   crash_report.next_terminate = std::set_terminate(on_terminate);
   for (const int number : kFaults) handle(number);
 }

@@ -7,8 +7,8 @@ namespace lockstep {
 /// When a signal that means a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, so std::terminate too) ends
 /// this process, it first writes what happened and the stack into `error_file`, in torchrun's format; then it
 /// dies by that signal as it would have. Signals that somebody else handles are left alone. Once a process:
-/// later calls only change the file. A thread that overflows its stack is heard only if it is the one that
-/// called this.
+/// later calls only change the file. A thread that overflows its stack is heard if it is the one that called
+/// this, or has called use_crash_stack().
 void install_crash_handler(const std::string& error_file) noexcept;
 
 }  // namespace lockstep

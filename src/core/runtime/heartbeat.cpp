@@ -1,23 +1,51 @@
 #include "lockstep/core/runtime/heartbeat.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <ctime>
 #include <exception>
 
-#include "core/runtime/heartbeat_page.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
+
+constexpr char kMagic[8] = {'L', 'S', 'B', 'E', 'A', 'T', '0', '2'};
+
+/// What one beat says.
+struct Beat {
+  std::uint64_t count;  // Counts the beats.
+  std::int64_t time;    // CLOCK_MONOTONIC, nanoseconds.
+  std::uint64_t number;
+  std::uint64_t activity;
+  char what[40];  // Not terminated when it is full.
+};
+
+constexpr std::size_t kBeatWords = sizeof(Beat) / sizeof(std::uint64_t);
+using BeatWords = std::array<std::uint64_t, kBeatWords>;
+
+std::uint64_t checksum_of(const BeatWords& words) noexcept {
+  std::uint64_t sum = 0x9e3779b97f4a7c15;
+  for (const std::uint64_t word : words) sum = std::rotl((sum ^ word) * 0xff51afd7ed558ccd, 29);
+  return sum;
+}
+
+/// How often a reader tries to see a whole beat while the writer writes on without a pause.
+constexpr int kMaxReads = 100;
 
 std::int64_t monotonic_now() noexcept {
   timespec now{};
@@ -25,22 +53,140 @@ std::int64_t monotonic_now() noexcept {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-Heartbeat::Page* map_page(const std::string& path) noexcept {
+}  // namespace
+
+/// Written by one process at a time and read with read(2) by others: never mapped there, as a file that its
+/// writer cuts short would kill a reader that has it mapped. The newest beat lies in one of two records, the
+/// one before it in the other: a reader that comes while one is written takes the other, which its checksum
+/// proves whole.
+struct Heartbeat::Page {
+  struct Record {
+    std::atomic<std::uint64_t> words[kBeatWords];
+    std::atomic<std::uint64_t> checksum;
+  };
+
+  char magic[8];
+  std::atomic<std::uint64_t> sequence;  // Odd while a thread beats; its half counts the beats.
+  std::atomic<std::int32_t> pid;        // 0: nobody beats yet.
+  std::atomic<std::int32_t> stack_signal;
+  std::atomic<std::uint64_t> step;
+  Record records[2];  // By the parity of the beat's count.
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<std::int32_t>::is_always_lock_free);
+static_assert(sizeof(Heartbeat::Page::Record) == sizeof(Beat) + sizeof(std::uint64_t));
+
+namespace {
+
+using Page = Heartbeat::Page;
+
+void write_record(Page::Record& record, const Beat& beat) noexcept {
+  const auto words = std::bit_cast<BeatWords>(beat);
+  for (std::size_t i = 0; i < kBeatWords; ++i) record.words[i].store(words[i], std::memory_order_relaxed);
+  record.checksum.store(checksum_of(words), std::memory_order_relaxed);
+}
+
+/// The page as plain bytes: what is in the file need not be what a Heartbeat wrote.
+struct Snapshot {
+  alignas(Page) unsigned char bytes[sizeof(Page)] = {};
+
+  template <class Field>
+  Field get(std::size_t offset) const {
+    Field field;
+    std::memcpy(&field, bytes + offset, sizeof field);
+    return field;
+  }
+
+  /// The newest beat that is whole; nothing where there is none.
+  std::optional<Beat> newest() const {
+    std::optional<Beat> result;
+    for (const std::size_t number : {0, 1}) {
+      const std::size_t offset = offsetof(Page, records) + number * sizeof(Page::Record);
+      const auto words = get<BeatWords>(offset);
+      if (get<std::uint64_t>(offset + sizeof(Beat)) != checksum_of(words)) continue;
+      const auto beat = std::bit_cast<Beat>(words);
+      if (!result || beat.count > result->count) result = beat;
+    }
+    return result;
+  }
+};
+
+/// Of this process's own page.
+Snapshot snapshot_of(const Page& page) noexcept {
+  Snapshot seen;
+  const auto put = [&](std::size_t offset, auto value) {
+    std::memcpy(seen.bytes + offset, &value, sizeof value);
+  };
+  put(offsetof(Page, sequence), page.sequence.load());
+  put(offsetof(Page, pid), page.pid.load());
+  put(offsetof(Page, stack_signal), page.stack_signal.load());
+  put(offsetof(Page, step), page.step.load());
+  std::size_t offset = offsetof(Page, records);
+  for (const auto& record : page.records) {
+    for (const auto& word : record.words) {
+      put(offset, word.load(std::memory_order_relaxed));
+      offset += sizeof(std::uint64_t);
+    }
+    put(offset, record.checksum.load(std::memory_order_relaxed));
+    offset += sizeof(std::uint64_t);
+  }
+  return seen;
+}
+
+std::string printable(std::string text) {
+  text.resize(strnlen(text.data(), text.size()));
+  for (char& letter : text) {
+    if (std::isprint(static_cast<unsigned char>(letter)) == 0) letter = '?';
+  }
+  return text;
+}
+
+Activity activity_of(std::uint64_t number) {
+  return number >= 1 && number <= 3 ? static_cast<Activity>(number) : Activity::working;
+}
+
+HeartbeatRecord record_of(const Snapshot& seen, const Beat& beat) {
+  HeartbeatRecord record;
+  record.pid = seen.get<std::int32_t>(offsetof(Page, pid));
+  record.stack_signal = seen.get<std::int32_t>(offsetof(Page, stack_signal));
+  record.activity = activity_of(beat.activity);
+  record.beat_time = beat.time;
+  record.step = seen.get<std::uint64_t>(offsetof(Page, step));
+  record.number = beat.number;
+  record.what = printable({beat.what, sizeof beat.what});
+  return record;
+}
+
+/// `read(snapshot)` is false where there is no heartbeat. A beat of the time 0 has not been.
+template <class Read>
+std::optional<HeartbeatRecord> newest_record(Read&& read) {
+  for (int i = 0; i < kMaxReads; ++i) {
+    Snapshot seen;
+    if (!read(seen)) return std::nullopt;
+    const auto beat = seen.newest();
+    if (beat && beat->time > 0) return record_of(seen, *beat);
+    if (seen.get<std::uint64_t>(offsetof(Page, sequence)) == 0) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Page* map_page(const std::string& path) noexcept {
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) return nullptr;
   struct stat facts {};
   void* address = MAP_FAILED;
-  if (fstat(file, &facts) == 0 && facts.st_size >= static_cast<off_t>(sizeof(Heartbeat::Page))) {
-    address = mmap(nullptr, sizeof(Heartbeat::Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (fstat(file, &facts) == 0 && facts.st_size >= static_cast<off_t>(sizeof(Page))) {
+    address = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
   close(file);
-  return address == MAP_FAILED ? nullptr : static_cast<Heartbeat::Page*>(address);
+  return address == MAP_FAILED ? nullptr : static_cast<Page*>(address);
 }
 
 bool is_alive(pid_t process) noexcept { return kill(process, 0) == 0 || errno != ESRCH; }
 
 /// One process a file: children inherit the variable that names it.
-bool take(Heartbeat::Page& page) noexcept {
+bool take(Page& page) noexcept {
   std::int32_t owner = 0;
   const std::int32_t self = getpid();
   while (!page.pid.compare_exchange_strong(owner, self)) {
@@ -52,8 +198,8 @@ bool take(Heartbeat::Page& page) noexcept {
 }  // namespace
 
 Heartbeat::Heartbeat(const std::string& path) noexcept : page_(map_page(path)), in_file_(true) {
-  const bool usable = page_ != nullptr &&
-                      std::memcmp(page_->magic, kHeartbeatMagic, sizeof kHeartbeatMagic) == 0 && take(*page_);
+  const bool usable =
+      page_ != nullptr && std::memcmp(page_->magic, kMagic, sizeof kMagic) == 0 && take(*page_);
   if (usable || page_ == nullptr) return;
   munmap(page_, sizeof(Page));
   page_ = nullptr;
@@ -74,18 +220,16 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::beat(Activity activity, std::string_view what, std::uint64_t number) noexcept {
   if (page_ == nullptr) return;
   Page& page = *page_;
-  std::uint32_t sequence = page.sequence.load(std::memory_order_relaxed);
+  std::uint64_t sequence = page.sequence.load(std::memory_order_relaxed);
   // Another thread is at it, and its beat is as good: nobody waits here.
   if (sequence % 2 == 1 ||
       !page.sequence.compare_exchange_strong(sequence, sequence + 1, std::memory_order_acquire)) {
     return;
   }
-  page.activity = static_cast<std::uint32_t>(activity);
-  page.beat_time = monotonic_now();
-  page.number = number;
-  const std::size_t length = std::min(what.size(), sizeof page.what);
-  std::memcpy(page.what, what.data(), length);
-  std::memset(page.what + length, 0, sizeof page.what - length);
+  const std::uint64_t count = sequence / 2 + 1;
+  Beat beat{count, monotonic_now(), number, static_cast<std::uint64_t>(activity), {}};
+  std::memcpy(beat.what, what.data(), std::min(what.size(), sizeof beat.what));
+  write_record(page.records[count % 2], beat);
   page.sequence.store(sequence + 2, std::memory_order_release);
 }
 
@@ -114,17 +258,31 @@ void Heartbeat::accepts_stack_signal(int number) noexcept {
 Heartbeat::Waiting::Waiting(Heartbeat& heartbeat, std::string_view what, std::uint64_t number) noexcept
     : heartbeat_(heartbeat), exceptions_(std::uncaught_exceptions()) {
   if (heartbeat_.page_ == nullptr) return;
-  // Another thread may write at this moment; the worst that follows is a wrong name for what comes after the
-  // wait.
-  activity_ = static_cast<Activity>(heartbeat_.page_->activity);
-  std::memcpy(what_, heartbeat_.page_->what, sizeof what_);
-  number_ = heartbeat_.page_->number;
+  if (const auto before = snapshot_of(*heartbeat_.page_).newest()) {
+    activity_ = activity_of(before->activity);
+    std::memcpy(what_, before->what, sizeof what_);
+    number_ = before->number;
+  }
   heartbeat_.beat(Activity::waiting, what, number);
 }
 
 Heartbeat::Waiting::~Waiting() {
   if (std::uncaught_exceptions() > exceptions_) return;
   heartbeat_.beat(activity_, {what_, strnlen(what_, sizeof what_)}, number_);
+}
+
+std::string HeartbeatRecord::text() const {
+  std::string result = what.empty() ? "an unnamed place" : what;
+  if (number > 0) result += fmt::format(" #{}", number);
+  return activity == Activity::waiting ? result : fmt::format("{}, step {}", result, step);
+}
+
+std::optional<HeartbeatRecord> Heartbeat::last() const {
+  if (page_ == nullptr) return std::nullopt;
+  return newest_record([&](Snapshot& seen) {
+    seen = snapshot_of(*page_);
+    return true;
+  });
 }
 
 Heartbeat& process_heartbeat() noexcept {
@@ -142,6 +300,32 @@ Heartbeat& process_heartbeat() noexcept {
     return new Heartbeat(Heartbeat::InMemory{});
   }();
   return *heartbeat;
+}
+
+std::string stacks_file(const std::string& heartbeat_file) { return heartbeat_file + ".stacks"; }
+
+void make_heartbeat_file(const std::string& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  Snapshot empty;
+  std::memcpy(empty.bytes, kMagic, sizeof kMagic);
+  const bool written =
+      file >= 0 && write(file, empty.bytes, sizeof empty.bytes) == static_cast<ssize_t>(sizeof empty.bytes);
+  const int failure = errno;
+  if (file >= 0) close(file);
+  if (!written)
+    throw Error(fmt::format("cannot make the heartbeat file '{}': {}.", path, std::strerror(failure)));
+}
+
+std::optional<HeartbeatRecord> read_heartbeat(const std::string& path) {
+  // Not to hang on a pipe that somebody put there.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return std::nullopt;
+  auto record = newest_record([&](Snapshot& seen) {
+    return pread(file, seen.bytes, sizeof seen.bytes, 0) == static_cast<ssize_t>(sizeof seen.bytes) &&
+           std::memcmp(seen.bytes, kMagic, sizeof kMagic) == 0;
+  });
+  close(file);
+  return record && record->pid > 0 ? record : std::nullopt;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "lockstep/core/runtime/program.hpp"
 
+#include <fmt/format.h>
+
 #include <cctype>
 #include <chrono>
 #include <exception>
@@ -77,7 +79,7 @@ void write_error_file(const std::string& path, const Failure& failure,
                       const std::optional<std::string>& rank) {
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  nlohmann::json extra{{"timestamp", std::to_string(now.count())}};
+  nlohmann::json extra{{"timestamp", fmt::to_string(now.count())}};
   if (rank) extra["rank"] = *rank;
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
@@ -91,7 +93,7 @@ std::optional<std::string> rank_of(const Environment& environment) {
   if (const auto rank = find_variable(environment, "RANK")) return rank;
   try {
     const World world = World::from_environment(environment);
-    if (world.world_size > 1) return std::to_string(world.rank);
+    if (world.world_size > 1) return fmt::to_string(world.rank);
   } catch (const UsageError&) {
   }
   return std::nullopt;

@@ -1,5 +1,7 @@
 #include "lockstep/core/runtime/stop_signals.hpp"
 
+#include <fmt/core.h>
+
 #include <atomic>
 #include <cerrno>
 #include <string>
@@ -36,7 +38,7 @@ StopSignals::StopSignals(std::initializer_list<int> signals) {
     Before before{number, {}};
     if (::sigaction(number, &action, &before.action) < 0) {
       restore();
-      throw UsageError("signal " + std::to_string(number) + " cannot be caught.");
+      throw UsageError(fmt::format("signal {} cannot be caught.", number));
     }
     before_.push_back(before);
   }

@@ -1,5 +1,7 @@
 #include "worker_pool.hpp"
 
+#include "core/runtime/crash_stack.hpp"
+
 namespace lockstep {
 
 WorkerPool::WorkerPool(const std::vector<Worker>& workers, Body body)
@@ -29,6 +31,7 @@ void WorkerPool::rethrow() {
 }
 
 void WorkerPool::run(const Worker& worker) {
+  use_crash_stack();
   try {
     body_(worker, stop_);
   } catch (...) {

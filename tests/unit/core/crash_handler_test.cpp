@@ -80,6 +80,10 @@ INSTANTIATE_TEST_SUITE_P(
               "write_to_nowhere"},
         Death{"segv_in_thread", SIGSEGV, "SIGSEGV (Segmentation fault) at address 0x0", "write_to_nowhere"},
         Death{"overflow", SIGSEGV, "SIGSEGV (Segmentation fault) at address 0x", "recurse_without_end"},
+        Death{"overflow_in_library_thread", SIGSEGV, "SIGSEGV (Segmentation fault) at address 0x",
+              "recurse_without_end"},
+        Death{"segv_in_library_thread", SIGSEGV, "SIGSEGV (Segmentation fault) at address 0x0",
+              "write_to_nowhere"},
         Death{"abort", SIGABRT, "SIGABRT (Aborted) in thread crash", "run"},
         Death{"terminate", SIGABRT, "because of std::runtime_error: a \"quoted\" word\nand a line",
               "throw_in_a_thread"},
@@ -101,7 +105,7 @@ TEST_P(CrashHandler, AreWrittenBeforeTheProcessDiesByItsSignal) {
   EXPECT_GT(std::stoll(error.at("extraInfo").at("timestamp").get<std::string>()), 0);
 }
 
-TEST(LastWordsOfAnException, NameTheRank) {
+TEST(CrashHandlerOfAnException, NameTheRank) {
   CrashProgram program("throw");
   EXPECT_EQ(WEXITSTATUS(program.wait()), 1);
   EXPECT_EQ(program.error().at("message"), "DataError: no label");

@@ -10,6 +10,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "net/signal_free_thread.hpp"
 
 // Not in an anonymous namespace, and not inlined: their names are what the tests look for.
 namespace crash {
@@ -56,6 +57,8 @@ int run(const std::string& how) {
   if (how == "segv") write_to_nowhere();
   if (how == "segv_in_thread") std::thread(write_to_nowhere).join();
   if (how == "overflow") return recurse_without_end(0);
+  if (how == "overflow_in_library_thread") lockstep::net::signal_free_thread([] { recurse_without_end(0); }).join();
+  if (how == "segv_in_library_thread") lockstep::net::signal_free_thread(write_to_nowhere).join();
   if (how == "abort") std::abort();
   if (how == "terminate") std::thread(throw_in_a_thread).join();
   if (how == "raise_fpe") std::raise(SIGFPE);

@@ -116,6 +116,25 @@ TEST_F(HeartbeatFile, AWriterThatDiesWithinABeatHurtsNobody) {
   EXPECT_EQ(record().what, "first") << "nobody waits for the dead one";
 }
 
+/// A reader that comes in the middle of a beat sees the one before, never half of each.
+TEST_F(HeartbeatFile, IsReadWholeWhileARankBeatsWithoutAPause) {
+  Heartbeat heartbeat(path_);
+  const std::string names[] = {std::string(40, 'a'), std::string(40, 'b')};
+  heartbeat.working(names[0], 1);
+  std::atomic<bool> stop{false};
+  std::thread rank([&] {
+    for (std::uint64_t i = 0; !stop; i ^= 1) heartbeat.working(names[i], i + 1);
+  });
+  for (int i = 0; i < 20'000; ++i) {
+    const auto read = i % 2 == 0 ? read_heartbeat(path_) : heartbeat.last();
+    if (read && (read->number == 1 || read->number == 2) && read->what == names[read->number - 1]) continue;
+    ADD_FAILURE() << (read ? read->text() : "no record");
+    break;
+  }
+  stop = true;
+  rank.join();
+}
+
 TEST_F(HeartbeatFile, AnythingElseIsNoRecord) {
   EXPECT_FALSE(read_heartbeat(folder_.path() / "absent").has_value());
   EXPECT_FALSE(read_heartbeat(folder_.path()).has_value());
@@ -135,11 +154,19 @@ TEST_F(HeartbeatFile, AnythingElseIsNoRecord) {
 }
 
 TEST_F(HeartbeatFile, RandomBytesAreReadWithoutHarm) {
+  Heartbeat(path_).working("forward");
+  std::ifstream file(path_, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(file), {}};
   std::mt19937 random(7);
-  std::string bytes(112, '\0');
   for (int round = 0; round < 500; ++round) {
-    for (char& byte : bytes) byte = static_cast<char>(random());
-    if (round % 2 == 0) bytes.replace(0, 8, "LSBEAT01");
+    std::string bytes = whole;
+    // All bytes, all behind the magic, or a few somewhere.
+    if (round % 3 < 2) {
+      for (std::size_t i = round % 3 == 0 ? 0 : 8; i < bytes.size(); ++i)
+        bytes[i] = static_cast<char>(random());
+    } else {
+      for (int i = 0; i < 4; ++i) bytes[8 + random() % (bytes.size() - 8)] = static_cast<char>(random());
+    }
     std::ofstream(path_, std::ios::binary) << bytes;
     if (const auto read = read_heartbeat(path_)) {
       EXPECT_GT(read->pid, 0);

@@ -43,15 +43,6 @@ Texts blocks(const MadeUpHost& host, int ranks, const std::string& allowed = "")
 /// Two sockets of two nodes, each with two caches of two cores of two threads: 16 cores, 32 CPUs.
 const MadeUpHost kLarge{2, 2, 2, 2, 2};
 
-TEST(CpuList, IsTheKernelsForm) {
-  for (const auto* text : {"", "0", "0-2,4,6-7", "1023-1025"})
-    EXPECT_EQ(cpu_list_text(parse_cpu_list(text)), text);
-  EXPECT_EQ(parse_cpu_list("3,x,5"), (CpuSet{3}));
-  EXPECT_EQ(parse_cpu_list("2-"), CpuSet{});
-  EXPECT_EQ(parse_cpu_list("0-99999999999"), CpuSet{});
-  EXPECT_EQ(parse_cpu_list("9-4"), CpuSet{});
-}
-
 TEST(Topology, IsReadFromTheKernelsFiles) {
   const Topology topology = topology_of(kLarge);
   ASSERT_EQ(topology.cpus.size(), 32u);

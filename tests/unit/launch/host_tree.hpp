@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "process/cpu_list.hpp"
+#include "core/cpu_set.hpp"
 
 namespace lockstep::launch {
 

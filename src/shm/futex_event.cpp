@@ -1,4 +1,4 @@
-#include "shm/futex.hpp"
+#include "shm/futex_event.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -3,30 +3,58 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 
-#include "shm/futex.hpp"
-#include "shm/layout.hpp"
+#include "net/deadline.hpp"
 
 namespace lockstep::shm {
 
-/// Waits first by looking again and again, then asleep. How long it looks adapts: where looking does not
-/// help, because ranks, or threads beside them, outnumber the CPUs, it stops, and tries anew now and then.
+/// What one rank writes and others read in a loop has a cache line of its own.
+inline constexpr std::size_t kLine = 64;
+
+/// What the ranks of a host wait on: lies in shared memory.
+struct alignas(kLine) FutexEvent {
+  std::atomic<std::uint32_t> word;
+  std::atomic<std::uint32_t> sleepers;
+};
+
+/// Sleeps while the word holds `expected`, at most for `limit`; may wake for no reason.
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, net::Milliseconds limit);
+
+/// Wakes everybody who sleeps on the word, in any process.
+void futex_wake_all(const std::atomic<std::uint32_t>& word);
+
+/// Tells the CPU that this is a waiting loop.
+inline void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");
+#endif
+}
+
+/// The part of a wait before sleeping. With a CPU for each rank it spins; else it yields the CPU between two
+/// looks. The budget adapts: where it does not help, because ranks, or threads beside them, outnumber the
+/// CPUs, it falls to nothing, and is tried anew in every kRetry-th wait.
 class Spinner {
  public:
   explicit Spinner(bool has_cpu_per_rank)
       : has_cpu_per_rank_(has_cpu_per_rank), budget_(has_cpu_per_rank ? kMaxSpins : kMaxYields) {}
 
+  /// Whether done() came true meanwhile.
   template <class Done>
-  bool spin(Done&& done) {
+  bool wait(Done&& done) {
     if (done()) return true;
     if (++waits_ % kRetry == 0) budget_ = has_cpu_per_rank_ ? kMaxSpins : kMaxYields;
-    return has_cpu_per_rank_ ? look(done) : yield(done);
+    return has_cpu_per_rank_ ? spin(done) : yield(done);
   }
 
  private:
   template <class Done>
-  bool look(Done&& done) {
+  bool spin(Done&& done) {
     for (int i = 0; i < budget_; ++i) {
       pause_cpu();
       if (!done()) continue;
@@ -37,8 +65,8 @@ class Spinner {
     return false;
   }
 
-  /// Leaves the CPU to another rank between two looks. One that computes keeps it for milliseconds: then it
-  /// is better to sleep, for who is woken is let through.
+  /// A rank that computes keeps the CPU for milliseconds: then it is better to sleep, because the scheduler
+  /// prefers who is woken.
   template <class Done>
   bool yield(Done&& done) {
     const auto end = std::chrono::steady_clock::now() + kMaxYieldTime;
@@ -53,7 +81,7 @@ class Spinner {
     return false;
   }
 
-  // Each about the cost of sleeping and being woken.
+  // Each costs about as much as sleeping and being woken.
   static constexpr int kMaxSpins = 2000;
   static constexpr int kMaxYields = 32;
   static constexpr std::chrono::microseconds kMaxYieldTime{200};
@@ -64,14 +92,14 @@ class Spinner {
   unsigned waits_ = 0;
 };
 
-inline constexpr net::Milliseconds kSlice{50};  // How long a sleeper does not look whether others still live.
+inline constexpr net::Milliseconds kSlice{50};  // How often a sleeper checks that the others still live.
 
 /// Returns when done(). `check` is called about every kSlice, and throws when there is nothing to wait for.
 template <class Done, class Check>
 void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
-  if (spinner.spin(done)) return;
+  if (spinner.wait(done)) return;
   for (;;) {
-    // The order of these (sequentially consistent) steps is what lets a notifier look at `sleepers` only.
+    // Sequentially consistent, in this order: notify() may then skip the system call when nobody sleeps.
     event.sleepers.fetch_add(1);
     const std::uint32_t seen = event.word.load();
     const bool over = done();

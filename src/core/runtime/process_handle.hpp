@@ -1,0 +1,41 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace lockstep {
+
+/// What the kernel says of a process in /proc/<pid>/stat. See proc(5).
+struct ProcessStat {
+  char state = 0;           // 'R', 'S', 'Z', ...; 0: there is no such process, or no /proc.
+  std::uint64_t start = 0;  // In clock ticks since the boot: a number that is given again has another one.
+};
+ProcessStat process_stat(pid_t pid);
+
+/// A process that is watched until it ends: through a pidfd, or where the kernel has none (before 5.3) by its
+/// start time in /proc, so that another process with its number is not taken for it. *Local*.
+class ProcessHandle {
+ public:
+  /// Watches nobody, who never ends.
+  ProcessHandle() = default;
+  explicit ProcessHandle(pid_t pid);
+  ~ProcessHandle();
+  ProcessHandle(ProcessHandle&& other) noexcept;
+  ProcessHandle& operator=(ProcessHandle&& other) noexcept;
+
+  /// A zombie has ended. Any thread.
+  bool has_ended() const noexcept;
+
+  /// Readable when the process has ended; -1: the kernel has no pidfds.
+  int descriptor() const noexcept { return descriptor_; }
+
+ private:
+  bool is_gone() const;
+
+  pid_t pid_ = 0;
+  int descriptor_ = -1;
+  std::uint64_t start_ = 0;
+};
+
+}  // namespace lockstep
