@@ -10,15 +10,19 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: ## Set up, build what the demo needs, and train a small network on two processes
-	@scripts/setup demo
+	@JOBS=$(JOBS) scripts/setup demo
+	@echo "== compiling the launcher, the library and one trainer (about 5 minutes on two cores)"
 	@cmake --preset default
 	@cmake --build build --target demo -j $(JOBS)
+	@echo "== training on two processes"
 	build/bin/lockstep run --nproc-per-node 2 build/bin/image_classification $(DEMO_ARGUMENTS)
 
 test: ## Set up, build everything, and run every test
-	@scripts/setup test
+	@JOBS=$(JOBS) scripts/setup test
+	@echo "== compiling everything (about 25 minutes on two cores)"
 	@cmake --preset tests
 	@cmake --build build -j $(JOBS)
+	@echo "== running every test (about 15 minutes)"
 	@ctest --preset tests -j $(JOBS)
 
 format: ## Format our C++ with clang-format

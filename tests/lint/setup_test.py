@@ -5,16 +5,31 @@ pip, which write down how they were called. Nothing is installed.
 """
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = sys.argv[1]
-TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", "sh", "chmod", "cmake"]
-HEADERS = "libgloo-dev nlohmann-json3-dev"
+TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", "sh", "chmod", "cmake", "sleep"]
+HEADERS = "libgloo-dev nlohmann-json3-dev libcxxopts-dev libfmt-dev libxxhash-dev"
 INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " \
     "g++-aarch64-linux-gnu " + HEADERS
+
+
+def lines(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read().split("\n")[:-1]
+
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class Machine(unittest.TestCase):
@@ -61,15 +76,21 @@ class Machine(unittest.TestCase):
         self.impostor("python3", 'case "$*" in *find_spec*|*importlib.metadata*) exit 1 ;;\n'
                       f'"-m venv "*) mkdir -p "$3/bin" && cat "{pip}" >"$3/bin/python" && chmod +x "$3/bin/python" ;; esac')
 
+    def command(self, level, root):
+        """The words that start the script, and what else subprocess needs."""
+        script = os.path.join(self.root, "tree", "scripts", "setup")
+        self.believe(script, root)
+        return [os.path.join(self.root, "bin", "bash"), script, level], {
+            "text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
+            "env": {"PATH": os.path.join(self.root, "bin"), "HOME": self.root}}
+
     def setup(self, level, root=True, **environment):
         """(exit status, everything printed, the calls of the impostors as one text)."""
         if os.path.exists(self.log):
             os.remove(self.log)
-        script = os.path.join(self.root, "tree", "scripts", "setup")
-        self.believe(script, root)
-        done = subprocess.run([os.path.join(self.root, "bin", "bash"), script, level], text=True, check=False,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
-                              env={"PATH": os.path.join(self.root, "bin"), "HOME": self.root, **environment})
+        words, options = self.command(level, root)
+        options["env"].update(environment)
+        done = subprocess.run(words, check=False, timeout=100, **options)
         calls = ""
         if os.path.exists(self.log):
             with open(self.log, encoding="utf-8") as file:
@@ -135,18 +156,26 @@ class Machine(unittest.TestCase):
                 self.impostor("sudo", sudo)
             status, printed, calls = self.setup("demo", root=False)
             self.assertEqual(status, 1)
-            self.assertIn(f"'apt-get install --no-install-recommends {HEADERS}'", printed)
+            self.assertIn(f"    apt-get install --no-install-recommends {HEADERS}\n", printed)
+            self.assertTrue(all(len(line) < 160 for line in printed.split("\n")), printed)
             self.assertNotIn("apt-get", calls)
 
     def test_check_can_be_left_out(self):
         self.installed("")
+        status, printed, calls = self.setup("demo", PACKAGES="no")
+        self.assertEqual(status, 1)
+        self.assertIn("these programs are not on PATH: ninja g++. Install them", printed)
+        self.assertNotIn("pip", calls)
+        for program in ("ninja", "g++"):
+            self.impostor(program, "")
         self.assertEqual(self.setup("demo", PACKAGES="no")[:2], (0, ""))
 
     def test_apt_fails(self):
         self.installed("")
-        self.impostor("apt-get", "exit 100")
+        self.impostor("apt-get", "echo 'E: no space left'; exit 100")
         status, printed, _ = self.setup("demo")
         self.assertEqual(status, 1)
+        self.assertIn("E: no space left", printed)
         self.assertIn("apt-get could not install: ninja-build g++", printed)
 
     def test_venv_is_made_once(self):
@@ -178,6 +207,47 @@ class Machine(unittest.TestCase):
         self.assertIn("no route to host", printed)
         self.assertIn("name a LibTorch of your own: make demo CMAKE_PREFIX_PATH=", printed)
         self.assertFalse(os.path.exists(os.path.join(self.root, "tree", ".venv", "lockstep-complete")))
+
+    def test_pip_is_shown_at_work(self):
+        self.give_bare_python()
+        self.impostor("python", 'case "$*" in *--version*|-c*) exit 0 ;; *install*) echo "Downloading torch (530 MB)"; sleep 3 ;; esac',
+                      "fake-venv")
+        status, printed, _ = self.setup("demo")
+        self.assertEqual(status, 0, printed)
+        self.assertIn("Downloading torch (530 MB)", printed)
+        self.assertEqual(printed.count("Downloading"), 1, printed)
+
+    def test_pip_fails_while_something_compiles(self):
+        self.give_bare_python()
+        self.impostor("python", 'case "$*" in *install*) sleep 1; exit 1 ;; esac', "fake-venv")
+        os.remove(os.path.join(self.root, "bin", "cmake"))
+        self.impostor("cmake", f'case "$*" in "--build "*) sleep 60; touch "{self.root}/compiled" ;; esac')
+        start = time.monotonic()
+        status, printed, _ = self.setup("demo")
+        self.assertEqual(status, 1)
+        self.assertIn("pip could not install", printed)
+        self.assertLess(time.monotonic() - start, 40, "it waited for the compiler")
+        self.assertFalse(os.path.exists(os.path.join(self.root, "compiled")))
+
+    def test_an_interrupt_ends_what_runs_in_the_background(self):
+        self.give_bare_python()
+        self.impostor("python", 'case "$*" in *install*) echo $$ >>"$HOME/pids"; exec sleep 60 ;; esac', "fake-venv")
+        os.remove(os.path.join(self.root, "bin", "cmake"))
+        self.impostor("cmake", 'case "$*" in "--build "*) echo $$ >>"$HOME/pids"; exec sleep 60 ;; esac')
+        words, options = self.command("demo", True)
+        with subprocess.Popen(words, start_new_session=True, **options) as script:
+            pids = os.path.join(self.root, "pids")
+            end = time.monotonic() + 30
+            while time.monotonic() < end and not (os.path.exists(pids) and len(lines(pids)) == 2):
+                time.sleep(0.05)
+            os.killpg(script.pid, signal.SIGINT)
+            script.communicate(timeout=30)
+            self.assertEqual(script.returncode, 130)
+        started = lines(pids)
+        end = time.monotonic() + 10
+        while time.monotonic() < end and any(runs(pid) for pid in started):
+            time.sleep(0.05)
+        self.assertEqual([pid for pid in started if runs(pid)], [])
 
     def test_named_libtorch_that_does_not_fit_ends_it(self):
         self.give_bare_python()
