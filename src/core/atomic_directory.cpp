@@ -17,13 +17,11 @@ using file_system::parent_of;
 using file_system::reason;
 using file_system::temporary_name;
 
-constexpr int kNamesTried = 1000;
-
 /// Gives `path` a hidden name, which it returns; errno in `error`, 0 when it worked.
 fs::path hide(const fs::path& path, int& error) {
   fs::path hidden;
   error = EEXIST;
-  for (int tried = 0; tried < kNamesTried && error == EEXIST; ++tried) {
+  for (int tried = 0; tried < file_system::kNamesTried && error == EEXIST; ++tried) {
     hidden = temporary_name(path);
     error = ::renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, hidden.c_str(), RENAME_NOREPLACE) < 0 ? errno : 0;
     // File systems without that flag: the name is new but for another host with the same process number.
@@ -46,7 +44,7 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   fs::create_directories(parent_of(path_), failure);
   if (failure) fail("the folder above it cannot be made", failure.value());
   int error = EEXIST;
-  for (int tried = 0; tried < kNamesTried && error == EEXIST; ++tried) {
+  for (int tried = 0; tried < file_system::kNamesTried && error == EEXIST; ++tried) {
     temporary_ = temporary_name(path_);
     error = ::mkdir(temporary_.c_str(), 0777) < 0 ? errno : 0;
   }

@@ -17,18 +17,15 @@ using file_system::sync_folder;
 using file_system::temporary_name;
 using file_system::uninterrupted;
 
-/// Other processes and hosts may use the same name at the same time; O_EXCL tells, and the next number is
-/// tried.
-constexpr int kNamesTried = 1000;
 /// Small enough to be in the processor's cache still when the checksum is taken.
-constexpr std::size_t kPiece = std::size_t{1} << 18;
+constexpr std::size_t kWriteBytes = std::size_t{1} << 18;
 
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   if (!path_.has_filename())
     throw UsageError("cannot write a file named '" + path_.string() + "': it names a folder.");
-  for (int tried = 0; tried < kNamesTried && descriptor_ < 0; ++tried) {
+  for (int tried = 0; tried < file_system::kNamesTried && descriptor_ < 0; ++tried) {
     temporary_ = temporary_name(path_);
     descriptor_ = uninterrupted(
         [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
@@ -43,7 +40,7 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   require_open();
   const auto* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    const auto done = uninterrupted([&] { return ::write(descriptor_, next, std::min(bytes, kPiece)); });
+    const auto done = uninterrupted([&] { return ::write(descriptor_, next, std::min(bytes, kWriteBytes)); });
     if (done <= 0) fail("writing failed", done < 0 ? errno : ENOSPC);
     checksum_.update(next, static_cast<std::size_t>(done));
     next += done;

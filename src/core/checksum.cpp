@@ -18,7 +18,7 @@ namespace {
 
 /// The reflected form of the polynomial 0x1EDC6F41.
 constexpr std::uint32_t kPolynomial = 0x82F63B78;
-constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kChecksumBytes = std::size_t{1} << 20;
 
 constexpr std::array<std::uint32_t, 256> make_table() {
   std::array<std::uint32_t, 256> table{};
@@ -86,7 +86,7 @@ std::string checksum_text(std::uint32_t checksum) {
 
 FileDigest digest_of(const std::filesystem::path& path) {
   InputFile file(path);
-  std::vector<char> piece(std::min<std::uint64_t>(kPiece, file.size()));
+  std::vector<char> piece(std::min<std::uint64_t>(kChecksumBytes, file.size()));
   Crc32c checksum;
   for (std::uint64_t left = file.size(); left > 0;) {
     const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(left, piece.size()));

@@ -18,7 +18,7 @@ namespace {
 using file_system::reason;
 
 /// One system call reads at most about 2 GiB.
-constexpr std::size_t kPiece = std::size_t{1} << 28;
+constexpr std::size_t kReadBytes = std::size_t{1} << 28;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
   throw DataError("cannot read '" + path.string() + "': " + what + ".");
@@ -52,7 +52,7 @@ void InputFile::read(void* data, std::size_t bytes) {
 void InputFile::read_at(std::uint64_t place, void* data, std::size_t bytes) const {
   auto* next = static_cast<char*>(data);
   while (bytes > 0) {
-    const auto got = ::pread(descriptor_, next, std::min(bytes, kPiece), static_cast<off_t>(place));
+    const auto got = ::pread(descriptor_, next, std::min(bytes, kReadBytes), static_cast<off_t>(place));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, fmt::format("reading at byte {} failed: {}", place, reason(errno)));
     if (got == 0) {

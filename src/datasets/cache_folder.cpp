@@ -28,9 +28,9 @@ constexpr std::chrono::hours kDay{24};
 
 std::optional<ProcessIdentity> reader_of(const fs::path& file) {
   std::ifstream stream(file);
-  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  const auto document = nlohmann::json::parse(stream, nullptr, false);
   try {
-    return json.get<ProcessIdentity>();
+    return document.get<ProcessIdentity>();
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

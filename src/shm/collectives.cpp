@@ -8,9 +8,6 @@
 namespace lockstep::shm {
 namespace {
 
-std::byte* at(void* data, std::size_t byte) { return static_cast<std::byte*>(data) + byte; }
-const std::byte* at(const void* data, std::size_t byte) { return static_cast<const std::byte*>(data) + byte; }
-
 /// A message cut so that each of `parts` ranks finds its piece of it in one staging area.
 Chunks cut(const StepSync& sync, Elements elements, int parts) {
   return {elements.count, elements_per_part(sync.staging_bytes(), parts, size_of(elements.dtype))};

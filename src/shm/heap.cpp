@@ -4,11 +4,11 @@
 #include <iterator>
 
 #include "lockstep/core/error.hpp"
+#include "shm/futex_event.hpp"
 
 namespace lockstep::shm {
 namespace {
 
-constexpr std::size_t kLine = 64;
 constexpr std::size_t kReturned = 4U << 20;  // Smaller pieces are kept: taking them anew costs page faults.
 
 }  // namespace

@@ -17,9 +17,6 @@ namespace {
 /// Smaller messages go by one lane: a network takes as long for a part of them as for the whole.
 constexpr std::size_t kOneLane = 64U << 10;
 
-std::byte* at(void* data, std::size_t byte) { return static_cast<std::byte*>(data) + byte; }
-const std::byte* at(const void* data, std::size_t byte) { return static_cast<const std::byte*>(data) + byte; }
-
 }  // namespace
 
 Hierarchy::Hierarchy(Parts parts) : parts_(std::move(parts)), buffers_(parts_.hosts.mine().size()) {

@@ -9,16 +9,13 @@
 #include <system_error>
 
 #include "lockstep/core/error.hpp"
+#include "shm/segment.hpp"
 
 namespace lockstep::shm {
 namespace {
 
 constexpr int kKind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;  // A greeting is one packet.
 constexpr int kBacklog = 4096;  // Every higher rank connects before anybody accepts.
-
-[[noreturn]] void refuse(const std::string& what) {
-  throw CommunicationError(what + ": " + std::system_category().message(errno));
-}
 
 struct LocalName {
   sockaddr_un address{};
@@ -35,7 +32,7 @@ struct LocalName {
 
 net::FileDescriptor make_socket() {
   net::FileDescriptor made(socket(AF_UNIX, kKind, 0));
-  if (!made) refuse("cannot make a local socket");
+  if (!made) throw_system_error("cannot make a local socket");
   return made;
 }
 
@@ -64,7 +61,7 @@ net::FileDescriptor listen_locally(const std::string& name) {
   auto listener = make_socket();
   const LocalName address(name);
   if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), kBacklog) != 0) {
-    refuse("cannot listen on a local socket");
+    throw_system_error("cannot listen on a local socket");
   }
   return listener;
 }
@@ -75,7 +72,7 @@ net::FileDescriptor connect_locally(const std::string& name, net::Deadline deadl
   for (;;) {
     if (connect(socket.get(), address.get(), address.length) == 0) return socket;
     // A full backlog empties as the other rank accepts; net.core.somaxconn may have made it short.
-    if (errno != EAGAIN && errno != EINTR) refuse("cannot reach its local socket");
+    if (errno != EAGAIN && errno != EINTR) throw_system_error("cannot reach its local socket");
     if (net::left_until(deadline) == net::Milliseconds(0)) throw TimeoutError("its local socket is busy");
     poll(nullptr, 0, 1);
   }
@@ -84,7 +81,7 @@ net::FileDescriptor connect_locally(const std::string& name, net::Deadline deadl
 net::FileDescriptor accept_locally(int listener) {
   net::FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const bool gone_again = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-  if (!socket && !gone_again) refuse("cannot accept a local connection");
+  if (!socket && !gone_again) throw_system_error("cannot accept a local connection");
   if (socket && process_at(socket.get()).uid != geteuid()) socket.reset();
   return socket;
 }
@@ -97,7 +94,7 @@ std::vector<std::size_t> wait_for_any(int listener, const std::vector<net::FileD
   for (;;) {
     const auto left = net::left_until(deadline);
     const int count = poll(entries.data(), entries.size(), static_cast<int>(left.count()));
-    if (count < 0 && errno != EINTR) refuse("cannot wait for other ranks of this host");
+    if (count < 0 && errno != EINTR) throw_system_error("cannot wait for other ranks of this host");
     if (count <= 0 && left > net::Milliseconds(0)) continue;
     std::vector<std::size_t> ready;
     for (std::size_t i = 0; count > 0 && i < entries.size(); ++i) {
@@ -111,7 +108,7 @@ PeerProcess process_at(int socket) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
-    refuse("cannot see who is at the other end of a local socket");
+    throw_system_error("cannot see who is at the other end of a local socket");
   }
   return {credentials.pid, credentials.uid};
 }
@@ -127,7 +124,7 @@ void send_greeting(int socket, const Greeting& greeting, int descriptor) {
   std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
   // The first packet on a connection: there is room for it.
   if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(greeting))) {
-    refuse("cannot hand shared memory to another rank");
+    throw_system_error("cannot hand shared memory to another rank");
   }
 }
 

@@ -21,10 +21,6 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw CommunicationError(what + ": " + std::system_category().message(errno));
-}
-
 /// Segments of ranks that are threads of this process.
 struct OwnSegments {
   std::mutex mutex;
@@ -38,15 +34,19 @@ OwnSegments& own_segments() {
 
 net::FileDescriptor make_sealed(std::size_t size) {
   net::FileDescriptor descriptor(memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!descriptor) refuse("cannot make shared memory (memfd_create)");
+  if (!descriptor) throw_system_error("cannot make shared memory (memfd_create)");
   if (ftruncate(descriptor.get(), static_cast<off_t>(size)) != 0 ||
       fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
-    refuse(fmt::format("cannot make shared memory of {} bytes", size));
+    throw_system_error(fmt::format("cannot make shared memory of {} bytes", size));
   }
   return descriptor;
 }
 
 }  // namespace
+
+void throw_system_error(const std::string& what) {
+  throw CommunicationError(what + ": " + std::system_category().message(errno));
+}
 
 std::size_t whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -55,7 +55,7 @@ std::size_t whole_pages(std::size_t bytes) {
 
 void fill_random(void* bytes, std::size_t count) {
   // Up to 256 bytes come at once, whatever signals arrive.
-  if (getrandom(bytes, count, 0) != static_cast<ssize_t>(count)) refuse("cannot get random bytes");
+  if (getrandom(bytes, count, 0) != static_cast<ssize_t>(count)) throw_system_error("cannot get random bytes");
 }
 
 std::shared_ptr<Segment> Segment::create(std::size_t size) {
@@ -70,7 +70,7 @@ std::shared_ptr<Segment> Segment::create(std::size_t size) {
 
 std::shared_ptr<Segment> Segment::open(net::FileDescriptor descriptor, std::size_t size) {
   struct stat facts {};
-  if (fstat(descriptor.get(), &facts) != 0) refuse("cannot look at a peer's shared memory");
+  if (fstat(descriptor.get(), &facts) != 0) throw_system_error("cannot look at a peer's shared memory");
   const bool sealed = (fcntl(descriptor.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!sealed || static_cast<std::size_t>(facts.st_size) != size) {
     throw CommunicationError(
@@ -93,7 +93,7 @@ Segment::Segment(net::FileDescriptor descriptor, std::size_t size, std::uint64_t
     : descriptor_(std::move(descriptor)), size_(size), token_(token) {
   void* where =
       mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_.get(), 0);
-  if (where == MAP_FAILED) refuse(fmt::format("cannot map shared memory of {} bytes", size_));
+  if (where == MAP_FAILED) throw_system_error(fmt::format("cannot map shared memory of {} bytes", size_));
   base_ = static_cast<std::byte*>(where);
 }
 
@@ -110,7 +110,7 @@ void Segment::reserve(std::size_t offset, std::size_t bytes) const {
     if (fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return;
     if (errno != EINTR) break;
   }
-  refuse(fmt::format("cannot take {} bytes of shared memory", bytes));
+  throw_system_error(fmt::format("cannot take {} bytes of shared memory", bytes));
 }
 
 void Segment::release(std::size_t offset, std::size_t bytes) const noexcept {

@@ -3,10 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::shm {
+
+/// Throws CommunicationError: `what`, and the system's reason in errno.
+[[noreturn]] void throw_system_error(const std::string& what);
 
 /// One rank's shared memory, mapped into this process. It has no name: it lives as long as somebody maps it
 /// or holds its descriptor, so nothing is left of it after any death, and a small /dev/shm does not limit it.
