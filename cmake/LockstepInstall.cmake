@@ -9,6 +9,10 @@ install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${LOCKSTEP_PACK
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.hpp")
 
+# The build folder is a package too: find_package(lockstep) with CMAKE_PREFIX_PATH=build uses the library where it was built.
+export(EXPORT lockstepTargets NAMESPACE lockstep:: FILE "${PROJECT_BINARY_DIR}/lockstepTargets.cmake")
+file(COPY "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/LibTorchSearch.cmake"
+  DESTINATION "${PROJECT_BINARY_DIR}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" INSTALL_DESTINATION "${LOCKSTEP_PACKAGE_DIR}"
   NO_CHECK_REQUIRED_COMPONENTS_MACRO)

@@ -43,6 +43,13 @@ build_example() {
   "$cmake" --build "$example/build" >"$work/build.log" 2>&1 || fail "$(cat "$work/build.log")"
 }
 
+# The build folder is a package as well.
+check_build_folder() {
+  "$cmake" -S "$example" -B "$work/from-build" -G Ninja -DCMAKE_PREFIX_PATH="$build" -DCMAKE_CXX_FLAGS="$flags" \
+    >"$work/from-build.log" 2>&1 || fail "$(cat "$work/from-build.log")"
+  grep -qF "$build/lib/liblockstep.so" "$work/from-build/build.ninja" || fail "the build folder's library is not the one linked"
+}
+
 # The library that the program loads has to be the installed one, found without help.
 check_loaded_library() {
   local loaded
@@ -78,6 +85,7 @@ check_launched() {
 install_and_move
 check_no_leaks
 build_example
+check_build_folder
 check_loaded_library
 check_programs
 check_alone

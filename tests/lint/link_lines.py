@@ -1,7 +1,7 @@
-"""What our binaries need at run time: link_lines.py LIBRARY [LAUNCHER]
+"""What our binaries need at run time: link_lines.py LIBRARY TRAINER [LAUNCHER]
 
 The core library needs libtorch_cpu and libc10 and otherwise the system only: no CUDA, no libgloo. The launcher needs no
-LibTorch, so that it starts in milliseconds.
+LibTorch, so that it starts in milliseconds. TRAINER trains on tensors: of our libraries it loads the core library alone.
 """
 import re
 import subprocess
@@ -24,11 +24,17 @@ def problems_of(binary, names, may_need_libtorch):
             yield f"{binary} needs {name}, which it must not"
 
 
-def problems(library, launcher=None):
-    found = list(problems_of(library, needed(library), True))
+def trainer_problems(binary, names):
+    for name in names:
+        if name.startswith("liblockstep_"):
+            yield f"{binary} needs {name}, though it trains on tensors alone"
+
+
+def problems(library, trainer, launcher=None):
+    found = [*problems_of(library, needed(library), True), *trainer_problems(trainer, needed(trainer))]
     if launcher:
         found += problems_of(launcher, needed(launcher), False)
-    return found, 2 if launcher else 1
+    return found, 3 if launcher else 2
 
 
 if __name__ == "__main__":

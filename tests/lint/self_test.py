@@ -152,6 +152,10 @@ class LinkLines(unittest.TestCase):
             self.assertEqual(len(list(link_lines.problems_of("a", [*system, name], True))), 1, name)
         self.assertEqual(len(list(link_lines.problems_of("a", [*system, "libc10.so"], False))), 1)
 
+    def test_a_trainer_on_tensors(self):
+        self.assertEqual(list(link_lines.trainer_problems("a", ["liblockstep.so.0", "libc10.so"])), [])
+        self.assertEqual(len(list(link_lines.trainer_problems("a", ["liblockstep.so.0", "liblockstep_datasets.so.0"]))), 1)
+
     def test_reads_a_real_binary(self):
         self.assertIn("libc.so.6", link_lines.needed(os.path.realpath(sys.executable)) + link_lines.needed("/bin/sh"))
 
