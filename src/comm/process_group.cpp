@@ -12,6 +12,7 @@
 #include "barrier_look.hpp"
 #include "c10d_handles.hpp"
 #include "cpu_backend.hpp"
+#include "cuda/made_within.hpp"
 #include "cuda/nccl_store.hpp"
 #include "cuda/plugin.hpp"
 #include "cuda/shared_device.hpp"
@@ -94,6 +95,12 @@ void check_devices(const comm::Membership& members, const Store& corner) {
     throw UsageError(members.who + ": " + text);
 }
 
+std::string no_communicator_text(const comm::Membership& members, const ProcessGroupOptions& options) {
+  return members.who + ": NCCL made no communicator within " + std::to_string(options.join_timeout.count()) +
+         " ms, although all ranks came for it. See that the hosts reach each other by the network that NCCL "
+         "takes (NCCL_SOCKET_IFNAME), and what it waits for (NCCL_DEBUG=INFO)";
+}
+
 /// NCCL waits without limit for a rank that does not come, so ranks meet right before.
 void meet_before_nccl(const comm::Membership& members, const Store& corner,
                       const ProcessGroupOptions& options) {
@@ -119,7 +126,9 @@ void add_nccl(c10d::ProcessGroup& group, const comm::Membership& members, const 
       .high_priority_streams = options.nccl_high_priority_streams,
       .parent = nccl.backend,
       .color = nccl.color};
-  const auto backend = comm::cuda_plugin().make_nccl_backend(request);
+  const auto backend =
+      comm::made_within(options.join_timeout, no_communicator_text(members, options),
+                        [request] { return comm::cuda_plugin().make_nccl_backend(request); });
   nccl.communicators->add(backend);
   group.setBackend(at::kCUDA, BackendType::NCCL, observe(backend, comm::Ends::unseen));
 }
@@ -331,7 +340,10 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   if (place == ranks.end()) {
     if (parent.backend) {
       parent.meet();
-      comm::cuda_plugin().sit_out_split(parent.backend, options.device.index());
+      comm::made_within(options.join_timeout, no_communicator_text(impl_->members, options),
+                        [backend = parent.backend, index = options.device.index()] {
+                          comm::cuda_plugin().sit_out_split(backend, index);
+                        });
     }
     return std::nullopt;
   }
