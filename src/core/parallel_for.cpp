@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/runtime/crash_stack.hpp"
+#include "core/runtime/crash_handler.hpp"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <pthread.h>
 
-#include "core/runtime/crash_stack.hpp"
+#include "core/runtime/crash_handler.hpp"
 
 // The OpenMP runtime that LibTorch brings with it; absent where LibTorch was built without OpenMP.
 extern "C" void omp_set_num_threads(int threads) __attribute__((weak));

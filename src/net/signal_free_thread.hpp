@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/runtime/crash_stack.hpp"
+#include "core/runtime/crash_handler.hpp"
 
 namespace lockstep::net {
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "core/runtime/crash_stack.hpp"
+#include "core/runtime/crash_handler.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {

@@ -29,7 +29,7 @@ Group::Joined Group::join(const GroupOptions& options, BootstrapStore& store) {
   const bool spans = joined.hosts.count() > 1;
   if (spans) joined.members.hosts = connections.host_names;
   if (connections.peers.empty()) return joined;
-  const auto timeout = options.timeout + (spans ? options.patience : net::Milliseconds(0));
+  const auto timeout = options.timeout + (spans ? options.timeout_margin : net::Milliseconds(0));
   joined.group =
       std::make_unique<Group>(joined.members.part(joined.hosts.mine()), std::move(connections), timeout);
   return joined;

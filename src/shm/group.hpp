@@ -17,11 +17,11 @@ struct GroupOptions {
   /// After this long an operation fails instead of waiting on.
   net::Milliseconds timeout = std::chrono::minutes(30);
 
-  /// So much longer do the ranks of a host wait for each other where the group spans several: what fails
-  /// between the hosts is noticed by one of them, who tells the others what it was.
-  net::Milliseconds patience = std::chrono::seconds(3);
+  /// Added to the timeout between the ranks of a host where the group spans several hosts: one rank notices
+  /// what fails between the hosts, and gets the time to tell the others what it was.
+  net::Milliseconds timeout_margin = std::chrono::seconds(3);
 
-  /// How long the ranks may take to find each other.
+  /// How long the ranks may take to connect.
   net::Milliseconds join_timeout = std::chrono::minutes(5);
 
   /// Of each of a rank's two staging areas. A chunk should fit the second-level cache beside the user's data.
@@ -31,35 +31,36 @@ struct GroupOptions {
   /// fairly.
   std::size_t heap_bytes = 0;
 
-  /// Ranks that say the same look whether they share memory. Empty: what the system says of kernel, network
-  /// and user; tests play several hosts on one.
+  /// Ranks with the same host identity try to share memory. Empty: host_identity(); tests emulate several
+  /// hosts on one.
   std::string host = {};
 
-  /// How many threads of this rank compute, beside the one that communicates.
+  /// How many threads of this rank compute, beside the communication thread.
   int threads = 1;
 };
 
-/// Ranks that share memory: all of those that wanted to join, or this rank's part of them. Ranks may be
-/// threads of one process.
+/// The ranks of a process group that share memory with this one: all of them, or those of its host. Ranks may
+/// be threads of one process.
 ///
-/// Collectives: one thread of a rank at a time, every rank the same ones in the same order. They throw
-/// CommunicationError when a peer died, left or gave up (noticed within a fraction of a second), or when the
-/// ranks do not call the same; TimeoutError after the timeout. After an error the group is unusable.
-/// The P2P queue may be used by any thread beside them.
+/// Collectives are called by one thread of a rank at a time, the same ones in the same order on every rank.
+/// They throw CommunicationError when a peer died, left or failed (noticed within a fraction of a second) or
+/// when the calls of the ranks differ, and TimeoutError after the timeout. After an error the group is
+/// unusable. The P2P queue may be used by any thread beside them.
 class Group {
  public:
   struct Joined {
-    std::unique_ptr<Group> group;  // This rank's part, perhaps it alone; null: nobody shares with anybody.
-    HostTopology hosts;            // The parts.
-    Members members;               // All ranks, with their hosts' names where there are several parts.
-    std::string obstacle;          // Why not all share memory; the same on every rank. Empty: they do.
+    std::unique_ptr<Group>
+        group;             // The ranks of this host, perhaps this one alone; null: no ranks share memory.
+    HostTopology hosts;    // Which ranks share memory with which.
+    Members members;       // All ranks, with host names where there are several hosts.
+    std::string obstacle;  // Why not all ranks share memory; the same on every rank. Empty: they do.
   };
 
   /// *Collective*. Throws as connect_peers() does.
   static Joined join(const GroupOptions& options, BootstrapStore& store);
 
   Group(const Members& members, PeerConnections connections, net::Milliseconds timeout);
-  /// Leaves the group: a rank that waits for this one fails, with words that say so.
+  /// Leaves the group: a rank that waits for this one fails with an error that says so.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

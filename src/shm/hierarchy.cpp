@@ -29,7 +29,7 @@ Hierarchy::~Hierarchy() {
   if (workspace_ != nullptr) parts_.group->heap()->free(workspace_);
 }
 
-/// Whoever fails tells its host and the others.
+/// A rank that fails tells the ranks of its host and the other hosts.
 template <class Body>
 void Hierarchy::guarded(const Body& body) {
   try {
@@ -48,8 +48,8 @@ void Hierarchy::in_pieces(Elements elements, std::size_t copies, const Body& bod
   for (std::size_t i = 0; i < chunks.count(); ++i) body(chunks.start(i), chunks.length(i), i == 0);
 }
 
-/// The ranks of this host have filled what they work on, and learn where it is. `lanes`: as many carry the
-/// first piece.
+/// Called when this rank has filled its buffer: exchanges where the buffers of this host's ranks are.
+/// `lanes`: how many transfer the first piece.
 void Hierarchy::begin_piece(const Call& call, bool first, int lanes, const std::byte* working) {
   const std::int64_t offset = working == nullptr ? -1 : parts_.group->heap()->offset_of(working, 0);
   if (first) {
@@ -100,7 +100,7 @@ void Hierarchy::combine(Slice own, Elements piece, Reduction reduction) {
                                       own.length);
 }
 
-/// From where the lanes have brought it.
+/// Copies the result out of the buffers of the ranks that own the lanes.
 void Hierarchy::fetch(void* to, Elements piece, Slice wanted) {
   const int lanes = lanes_for(piece.bytes());
   const std::size_t size = size_of(piece.dtype);

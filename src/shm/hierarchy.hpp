@@ -9,18 +9,19 @@
 
 namespace lockstep::shm {
 
-/// The collectives of a group that spans hosts: in each host by shared memory, between them by lanes. A
-/// message is cut into one slice for each lane; the lane's rank combines its slice of all ranks of its host,
-/// takes it across, and all ranks of the host fetch the result from there.
+/// The hierarchical collectives of a group that spans hosts: shared memory within each host, one or more
+/// InterHostTransports (lanes) between them. A message is cut into one slice for each lane. The rank that
+/// owns a lane reduces its slice over the ranks of its host, exchanges it with the other hosts, and the ranks
+/// of its host copy the result.
 ///
-/// Every rank works on a buffer that its host sees: its own tensor where that lies in the heap, else a
-/// workspace, through which large messages go piece by piece.
+/// Every rank works on a buffer that its host can map: its own tensor where that lies in the heap, else a
+/// workspace, through which large messages are pipelined piece by piece.
 ///
-/// The hosts compare each operation before its first piece crosses. What this host calls is announced while
-/// its ranks still come together, so that who comes late finds what the others have said.
+/// The hosts verify each operation before its first piece is sent. This host's call is sent to the others
+/// while its ranks still synchronise, so that a host that comes late need not wait for the answers.
 ///
-/// Values are combined in the order of ranks within a host and in the lane's fixed order between the hosts,
-/// so that all ranks get the same bits, and the same in every run.
+/// Values are combined in rank order within a host and in the lane's fixed order between hosts: all ranks get
+/// the same bits, in every run.
 class Hierarchy final : public Transport {
  public:
   struct Parts {
@@ -30,8 +31,8 @@ class Hierarchy final : public Transport {
     /// Transport number l joins the ranks that are number l on their hosts. At most as many as the smallest
     /// host has ranks.
     int lanes = 1;
-    std::unique_ptr<InterHostTransport> lane = nullptr;  // Null on a rank that carries nothing.
-    std::size_t piece_bytes = 8U << 20;                  // Of a message on its way.
+    std::unique_ptr<InterHostTransport> lane = nullptr;  // Null on a rank that owns no lane.
+    std::size_t piece_bytes = 8U << 20;                  // A message is pipelined in pieces of this size.
   };
   explicit Hierarchy(Parts parts);
   ~Hierarchy() override;
@@ -81,7 +82,7 @@ class Hierarchy final : public Transport {
   std::byte* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
   std::vector<std::byte*> buffers_;  // What the ranks of this host work on, as this rank sees it.
-  bool announced_ = false;           // To the other hosts, which have not been heard yet.
+  bool announced_ = false;           // The call was sent to the other hosts; agree() is still to come.
 };
 
 }  // namespace lockstep::shm

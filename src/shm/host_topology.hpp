@@ -7,17 +7,18 @@
 
 namespace lockstep::shm {
 
-/// Which ranks of a group share memory with which: a group falls into parts of ranks that all share memory
-/// with each other. A part is called a host here, although a host may have several (containers, users).
+/// Which ranks of a group share memory with which: the group is partitioned into sets of ranks that all share
+/// memory with each other. Such a set is called a host here, although a machine may have several (containers,
+/// users).
 struct HostTopology {
   std::vector<std::vector<int>>
-      ranks;    // Of the group, ascending; the parts in the order of their first ranks.
-  int own = 0;  // This rank's part.
+      ranks;    // For each host its ranks, ascending; hosts in the order of their first ranks.
+  int own = 0;  // This rank's host.
 
   int count() const { return static_cast<int>(ranks.size()); }
   const std::vector<int>& mine() const { return ranks[static_cast<std::size_t>(own)]; }
 
-  /// The ranks of the smallest part.
+  /// How many ranks the smallest host has.
   int least() const {
     const auto smallest = std::min_element(ranks.begin(), ranks.end(),
                                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
@@ -27,7 +28,7 @@ struct HostTopology {
     return std::any_of(ranks.begin(), ranks.end(), [](const auto& part) { return part.size() > 1; });
   }
 
-  /// Where a rank of the group is: its part, and its place there.
+  /// The host of a rank of the group, and its rank within that host.
   struct HostRank {
     int host;
     int member;
@@ -42,8 +43,8 @@ struct HostTopology {
   }
 };
 
-/// The parts that a group falls into. `reached[a][b]`: rank a has reached rank b; what counts is that both
-/// did. The same on every rank, because all compute it from the same notes.
+/// Partitions a group. `reached[a][b]`: rank a has connected to rank b; two ranks share memory only if both
+/// did. All ranks get the same result, because they compute it from the same reports.
 inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reached, int own_rank) {
   HostTopology hosts;
   const auto both = [&](std::size_t a, std::size_t b) { return reached[a][b] && reached[b][a]; };

@@ -15,8 +15,8 @@ namespace lockstep::shm {
 
 inline constexpr std::uint64_t kMagic = 0x6c6f636b73746570;
 
-/// What a rank calls: compared by all ranks before anything is done. No padding, so that it is compared
-/// whole.
+/// The fingerprint of a collective call: compared by all ranks before anything is done. Without padding, so
+/// that it can be compared as a whole.
 struct Call {
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;
@@ -50,7 +50,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes 
 
 enum class Delivery : std::uint32_t { free, posted };
 
-/// A message that waits for its receiver.
+/// A message of a P2PQueue.
 struct P2PSlot {
   std::atomic<Delivery> state;
   std::int32_t tag;

@@ -40,7 +40,7 @@ std::vector<int> P2PQueue::others(int source) const {
   return ranks;
 }
 
-/// Frees the memory of the slots that were taken.
+/// Frees the memory of messages that were received.
 void P2PQueue::reclaim(int destination) {
   Channel& slots = channel(sync_.rank(), destination);
   auto& sent = sent_[static_cast<std::size_t>(destination)];
@@ -50,7 +50,7 @@ void P2PQueue::reclaim(int destination) {
   }
 }
 
-/// False when there is no free slot, or no room for the message, until others are taken.
+/// False while there is no free slot or no memory for the message: others must be received first.
 bool P2PQueue::post(int destination, int tag, const void* data, Elements elements) {
   const std::lock_guard lock(send_mutex_);
   reclaim(destination);
@@ -92,8 +92,8 @@ P2PSlot* P2PQueue::find(int source, int tag) const {
   return found;
 }
 
-/// Looks twice: while the first look goes on, an older slot may be posted behind it and a younger one
-/// before it. Of a slot that was seen, all older ones are seen by the next look.
+/// Scans twice: during the first scan an older message may be posted behind the scan and a younger one before
+/// it. The second scan sees every message that is older than one seen by the first.
 P2PSlot* P2PQueue::oldest(int source, int tag) const {
   return find(source, tag) == nullptr ? nullptr : find(source, tag);
 }

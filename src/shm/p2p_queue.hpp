@@ -12,25 +12,25 @@
 
 namespace lockstep::shm {
 
-/// Messages from rank to rank. The sender puts a copy into its own heap and goes on; the receiver takes the
-/// oldest one with the tag, whatever else waits before it. Both survive the end of the sender. Any thread may
-/// call any method.
+/// Send and receive between two ranks. The sender copies the message into its own heap and returns; the
+/// receiver takes the oldest message with the tag, whatever other messages are queued before it. A queued
+/// message outlives its sender. Any thread may call any method.
 class P2PQueue {
  public:
   P2PQueue(const StepSync& sync, Heap& heap);
 
-  /// Waits only while kP2PSlots messages to that rank wait already, or memory is short; throws as the
+  /// Blocks only while kP2PSlots messages to that rank are queued, or the heap is full; throws as the
   /// collectives do.
   void send(int destination, int tag, const void* data, Elements elements);
 
   static constexpr int kAnySource = -1;
 
-  /// Takes a message if there is one: the rank that it came from. Throws CommunicationError when it is not of
-  /// the size and dtype expected; it is gone then.
+  /// Receives a message if one is queued, and returns its source. Throws CommunicationError, and drops the
+  /// message, when its size or dtype is not the expected one.
   std::optional<int> try_receive(int source, int tag, void* data, Elements elements);
 
-  /// Returns when done(), which is asked again whenever a message may have come. Throws, as the collectives
-  /// do, when nothing can come from `source` any more. `what` names the operation then.
+  /// Returns when done(), which is evaluated again whenever a message may have arrived. Throws as the
+  /// collectives do when `source` can send nothing any more; `what` names the operation in the error.
   void wait_for_message(int source, const std::function<bool()>& done,
                         const std::function<std::string()>& what);
 

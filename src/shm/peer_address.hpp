@@ -10,26 +10,26 @@ namespace lockstep::shm {
 /// runs (its boot id), the network namespace, in which abstract sockets live, and the user.
 std::string host_identity();
 
-/// What a rank says of itself on the store.
+/// What a rank publishes about itself in the bootstrap store.
 struct PeerAddress {
-  std::string host;       // Who might share memory.
+  std::string host;       // host_identity(): ranks with the same one try to share memory.
   std::string host_name;  // For messages.
-  std::string socket;     // Where it can be reached by those who might.
-  std::string secret;     // Who knows it has read this.
+  std::string socket;     // Abstract name of its local socket.
+  std::string secret;     // Proves that a peer has read this address.
   Processors processors;
 
-  /// This rank's own, with new random words. `host`: where it says it is; empty: where it is. `threads`: how
-  /// many compute.
+  /// This rank's own, with a new socket name and secret. `host`: instead of host_identity(), unless empty.
+  /// `threads`: how many of them compute.
   static PeerAddress make(const std::string& host, int threads);
   static PeerAddress read(const std::string& text);
   std::string text() const;
 };
 
-/// How a rank got on with the others.
+/// Which ranks a rank has connected to.
 struct ConnectReport {
-  std::string reached;  // A digit for each rank of the group: 1, this rank has reached it.
-  std::string trouble;  // Why it has no memory to share; empty: it has.
-  std::string failure;  // Why it did not reach the first one that it did not.
+  std::string reached;  // A digit for each rank of the group: 1, connected.
+  std::string trouble;  // Why it could not create its segment; empty: it could.
+  std::string failure;  // The first connection error.
 
   static ConnectReport read(const std::string& text);
   std::string text() const;

@@ -29,7 +29,7 @@ struct Peer {
   int pid = 0;            // For messages.
 };
 
-/// How the ranks of a group found each other.
+/// The result of connect_peers().
 struct PeerConnections {
   std::vector<Peer> peers;              // Those who share memory with this rank, in rank order, itself among
                                         // them. None: nobody shares memory with anybody.
@@ -51,10 +51,11 @@ struct JoinOptions {
   std::function<Layout(int ranks)> layout;
 };
 
-/// Exchanges segments with the other ranks. *Collective*. That ranks do not share memory, because they are on
-/// several hosts or cannot reach each other (containers, users), is a result and not an error, and all ranks
-/// get the same `hosts` and `obstacle`. Throws, on every rank, when a rank could not make its segment;
-/// TimeoutError when a rank does not come before the deadline.
+/// Connects to the other ranks of this host and exchanges segments with them. *Collective*. It is a result
+/// and not an error when ranks cannot share memory because they are on several hosts, or in containers or of
+/// users that cannot reach each other: all ranks get the same `hosts` and `obstacle`. Throws on every rank
+/// when a rank could not create its segment; TimeoutError when a rank has not posted its address before the
+/// deadline.
 PeerConnections connect_peers(const JoinOptions& self, BootstrapStore& store);
 
 }  // namespace lockstep::shm

@@ -68,7 +68,7 @@ void StepSync::show(std::int64_t heap_offset) {
   compared_ = false;
 }
 
-/// Ranks only come, so that those found once are not looked at again.
+/// Steps only grow, so that a rank that was seen to have come is not checked again.
 bool StepSync::all_have_come() {
   for (; first_missing_ < size(); ++first_missing_) {
     if (control(first_missing_).step.load() < step_ + 1) return false;
@@ -87,13 +87,14 @@ std::vector<int> StepSync::missing() const {
 void StepSync::wait_for_all() {
   FutexEvent& event = control(0).steps;
   first_missing_ = 0;
-  // Only who finds everybody there has anybody to wake: in the order of all stores somebody is the last.
+  // The stores of the steps have one order, so the last rank sees all others there: only it has to wake
+  // anybody.
   if (all_have_come()) return notify(event);
   Watch watch(members_, connections_.peers, timeout_);
   wait_on(
       event, spinner_, [&] { return all_have_come(); },
       [&] {
-        // Who came in the meantime, perhaps with its last breath, is missed no more.
+        // A rank that has come meanwhile is not missing, even if it has died since.
         if (const auto ranks = missing(); !ranks.empty()) {
           watch.check(ranks, [&] { return describe_own_call(); });
         }
@@ -143,9 +144,9 @@ void StepSync::break_group(const char* failure_text) noexcept {
   notify(control(0).steps);
 }
 
-void StepSync::announce_failure(const char* words) noexcept {
+void StepSync::announce_failure(const char* reason) noexcept {
   if (control(rank()).presence.load() != Presence::here) return;
-  break_group(words);
+  break_group(reason);
   for (int r = 0; r < size(); ++r) notify(control(r).messages);
 }
 

@@ -13,14 +13,15 @@
 
 namespace lockstep::shm {
 
-/// The rhythm of the collectives. An operation is a number of steps: in each, a rank writes its own staging
-/// area, says that it is done, and waits until all have said so; after that it may read what the others wrote
-/// in that step. There are two areas, used by turns: when a rank writes an area again, all have passed the
-/// step in which it was read, so that no further waiting is needed.
+/// Synchronises the ranks of a host step by step. A collective is a number of steps. In each step a rank
+/// writes its own staging area, publishes the step's number and waits until all ranks have published it; then
+/// it may read what the others wrote in that step. Each rank has two areas and alternates between them:
+/// before a rank overwrites an area, all ranks have passed the step in which they read it, so no second
+/// barrier is needed.
 ///
-/// In the first step of an operation the ranks compare what they were called with. Every rank compares all
-/// calls, so that all get the same error when they differ, before any result has been written. After an error
-/// the group is unusable: each later operation throws the same again. One thread at a time.
+/// The first step of a collective also verifies it: every rank compares the calls of all ranks, so that all
+/// get the same error when they differ, before any result is written. After an error the group is unusable:
+/// every later operation throws the same error again. One thread at a time.
 class StepSync {
  public:
   StepSync(const Members& members, PeerConnections connections, net::Milliseconds timeout);
@@ -39,38 +40,37 @@ class StepSync {
   /// Begins the next operation; its sequence number is filled in. `heap_offset`: where in this rank's heap
   /// the buffer lies, else -1.
   void begin(Call call, std::int64_t heap_offset = -1);
-  /// Begins a further part of the operation, with a buffer of its own.
+  /// Begins a further piece of the same operation, with another buffer.
   void begin_part(std::int64_t heap_offset);
 
-  /// Ends this rank's part of a step and waits for the others'. Throws as Group does.
+  /// Publishes this rank's step and waits until the others have published theirs. Throws as Group does.
   void step();
 
-  /// What this rank writes in the step at hand.
+  /// The staging area that this rank writes in the current step.
   std::byte* mine() const noexcept { return area(rank(), step_ + 1); }
-  /// What `member` wrote in the step before.
+  /// The staging area that `member` wrote in the previous step.
   const std::byte* of(int member) const noexcept { return area(member, step_); }
-  /// What `member` called, after the first step; and where its buffer lies.
+  /// After the first step: the call of `member`, and where in its heap its buffer lies.
   const Call& call_of(int member) const noexcept { return step_slot(member, step_).call; }
   std::int64_t heap_offset_of(int member) const noexcept { return step_slot(member, step_).heap_offset; }
 
-  /// Makes the group unusable here and tells the others; throws CommunicationError(text).
+  /// Marks the group as failed, here and for the others; throws CommunicationError(text).
   [[noreturn]] void fail(const std::string& text);
-  /// The same because of an exception, which every later operation throws again.
+  /// The same for an exception, which every later operation throws again.
   void give_up(const std::exception_ptr& reason, const char* text) noexcept;
 
-  /// Tells the others, with these words, that this rank will not come again, while another thread may be at
-  /// work here. Any thread.
-  void announce_failure(const char* words) noexcept;
+  /// Tells the others that this rank has failed, and why, even while another thread is inside an operation.
+  /// Any thread.
+  void announce_failure(const char* reason) noexcept;
 
-  /// Why one of these ranks, by their names, will not come to anything again; "" as far as is known. Any
-  /// thread.
+  /// Which of these ranks (numbers in the world) has died or left, as a text for messages; "": none is known
+  /// to. Any thread.
   std::string loss_among(const std::vector<int>& names) const;
 
-  /// Tells the others that this rank will not come again. Does not wake those who sleep when `quietly`: they
-  /// find out within a slice.
+  /// Tells the others that this rank has left. `quietly` wakes no sleeper: they notice within kSlice.
   void leave(bool quietly) noexcept;
 
-  /// What this rank called last.
+  /// The last call of this rank.
   const Call& own_call() const noexcept { return call_; }
   /// "all_reduce #3 (float32, 1000 elements, sum)".
   std::string describe_own_call() const;
@@ -92,7 +92,7 @@ class StepSync {
   Spinner spinner_;
   std::vector<Control*> controls_;
   Call call_;
-  std::uint64_t step_ = 0;  // The last one that was finished.
+  std::uint64_t step_ = 0;  // The last finished step.
   std::uint64_t sequence_ = 0;
   int first_missing_ = 0;
   bool compared_ = true;
@@ -101,12 +101,12 @@ class StepSync {
 
 std::string describe(const Call& call);
 
-/// A rank, and what it calls.
+/// A rank and its call, for messages.
 struct Caller {
   std::string name;
   std::string call;
 };
-/// The words for two ranks that differ. `who`: the beginning of messages.
+/// The error text for two ranks whose calls differ. `who`: the beginning of messages.
 std::string disagreement(const std::string& who, const Caller& one, const Caller& other);
 
 }  // namespace lockstep::shm

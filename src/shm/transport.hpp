@@ -7,8 +7,8 @@
 
 namespace lockstep::shm {
 
-/// The collectives of a group, whatever its ranks have between them. They work as the functions of the same
-/// names in collectives.hpp, and fail as Group says.
+/// The collectives of a group over whatever connects its ranks. They work as the functions of the same names
+/// in collectives.hpp, and fail as Group says.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -19,11 +19,11 @@ class Transport {
   virtual void broadcast(void* data, Elements elements, int root) = 0;
   virtual void all_gather(const void* input, Buffers outputs, Elements elements) = 0;
   virtual void barrier() = 0;
-  /// What something else carries: `body` runs when the ranks have agreed on the call.
+  /// An operation over another transport: `body` runs when the calls of the ranks are verified.
   virtual void elsewhere(const Call& call, const std::function<void()>& body) = 0;
 };
 
-/// Where all ranks share memory.
+/// For groups whose ranks all share memory.
 class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(Group& group) : sync_(group.step_sync()), heap_(*group.heap()) {}

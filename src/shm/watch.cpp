@@ -28,7 +28,7 @@ std::optional<std::string> loss_of(const Members& members, const std::vector<Pee
                      peer.pid, begun);
 }
 
-/// What keeps a rank from coming, or nothing.
+/// Why the rank cannot come; nothing: it still can.
 std::optional<std::string> Watch::fate_of(int rank) const {
   const Control& control = control_of(*peers_[static_cast<std::size_t>(rank)].segment);
   if (control.presence.load() == Presence::failed)

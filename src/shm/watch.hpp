@@ -12,27 +12,27 @@
 
 namespace lockstep::shm {
 
-/// A rank that is waited for cannot come. The text says which one, and why.
+/// A peer that this rank waits for has died, left or failed. The text says which one, and why.
 class PeerLost : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
 
-/// What keeps `member` from ever coming to anything again: it has ended, or left; or nothing. Any thread.
+/// Says that `member` has died or left; nothing: it has not. Any thread.
 std::optional<std::string> loss_of(const Members& members, const std::vector<Peer>& peers, int member);
 
-/// Looks, for one wait, whether those who are waited for can still come.
+/// Checks, during one wait, that the ranks that are waited for are still alive.
 class Watch {
  public:
   Watch(const Members& members, const std::vector<Peer>& peers, net::Milliseconds timeout)
       : members_(members), peers_(peers), timeout_(timeout), begun_(net::Clock::now()) {}
 
   /// Throws when one of `missing` left the group, gave up or died: PeerLost naming it; TimeoutError
-  /// when the time is up. `what` is what this rank does: "all_reduce #3 (...)". Whoever left or died has a
-  /// moment to report why, before others report that it is gone.
+  /// after the timeout. `what` is what this rank does: "all_reduce #3 (...)". Waits a moment before it
+  /// reports a rank as gone, so that the rank itself, or its launcher, can report the cause first.
   void check(const std::vector<int>& missing, const std::function<std::string()>& what);
 
-  /// Like check() where any one of `missing` would do: throws when none can come.
+  /// Like check() where any one of `missing` would do: throws when none of them can come.
   void check_any(const std::vector<int>& missing, const std::function<std::string()>& what);
 
  private:

@@ -43,8 +43,8 @@ double time_all_reduce(Group& group, float* data, std::size_t count) {
 
 void measure(int rank, int ranks, const std::filesystem::path& folder) {
   lockstep::benchmarks::pin(rank, ranks);
-  lockstep::testing::FolderBoard board(folder);
-  const auto joined = Group::join(lockstep::shm::testing::options_for(rank, ranks), board);
+  lockstep::testing::FolderBootstrapStore store(folder);
+  const auto joined = Group::join(lockstep::shm::testing::options_for(rank, ranks), store);
   if (!joined.group) throw lockstep::Error(joined.obstacle);
   Group& group = *joined.group;
   for (std::size_t bytes = 4U << 10; bytes <= (64U << 20); bytes *= 4) {

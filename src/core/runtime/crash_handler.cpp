@@ -16,7 +16,6 @@
 #include <memory>
 #include <typeinfo>
 
-#include "core/runtime/crash_stack.hpp"
 #include "core/runtime/signal_safe.hpp"
 #include "core/runtime/stack_trace.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/runtime/crash_stack.hpp"
+#include "core/runtime/crash_handler.hpp"
 
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
 #include "worker_pool.hpp"
 
-#include "core/runtime/crash_stack.hpp"
+#include "core/runtime/crash_handler.hpp"
 
 namespace lockstep {
 
