@@ -46,14 +46,14 @@ void write_owner(int descriptor, const std::string& owner) {
 }  // namespace
 
 DirectoryLock::DirectoryLock(const fs::path& folder, const std::string& owner,
-                             std::chrono::milliseconds patience) {
+                             std::chrono::milliseconds timeout) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
   const fs::path path = folder / kLockName;
   descriptor_ = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   if (descriptor_ < 0) throw Error("cannot write '" + path.string() + "': " + reason(errno) + ".");
-  const int error = lock_until(descriptor_, Clock::now() + patience);
+  const int error = lock_until(descriptor_, Clock::now() + timeout);
   if (error == 0) write_owner(descriptor_, owner);
   if (error == 0 || error == ENOLCK || error == ENOTSUP || error == ENOSYS) return;
   const std::string holder = error == EWOULDBLOCK ? owner_in(descriptor_) : "";

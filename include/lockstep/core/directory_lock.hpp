@@ -13,12 +13,12 @@ namespace lockstep {
 /// says who holds the lock, or held it last. Everything is *Local*; not copied and not moved.
 class DirectoryLock {
  public:
-  /// Makes the folder where needed and takes the lock, waiting up to `patience` for who holds it: a process
+  /// Makes the folder where needed and takes the lock, waiting up to `timeout` for who holds it: a process
   /// that was killed a moment ago may still be ending. `owner` says who we are, for others' messages. Throws
   /// UsageError naming the holder when the lock is not to be had, Error when the folder cannot be written. A
   /// file system that knows no locks (ENOLCK, ENOTSUP) gives none, and that is no error.
   DirectoryLock(const std::filesystem::path& folder, const std::string& owner,
-                std::chrono::milliseconds patience = std::chrono::seconds(10));
+                std::chrono::milliseconds timeout = std::chrono::seconds(10));
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;

@@ -20,14 +20,14 @@
 namespace lockstep {
 namespace {
 
-/// How long a rank that lost another one stays before it ends.
-constexpr std::chrono::seconds kFarewell{1};
+/// A rank that failed only because a peer vanished exits so much later.
+constexpr std::chrono::seconds kSecondaryExitDelay{1};
 
 struct Failure {
   std::string kind;
   std::string text;
   int exit_code;
-  /// Another rank may be the cause.
+  /// Another rank may be the root cause.
   bool of_communication = false;
 };
 
@@ -88,7 +88,7 @@ void write_error_file(const std::string& path, const Failure& failure,
   if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
 }
 
-/// The rank, where it can be told: the environment may be what the program has failed of.
+/// The rank, if the environment says it: a wrong environment may be why the program failed.
 std::optional<std::string> rank_of(const Environment& environment) {
   if (const auto rank = find_variable(environment, "RANK")) return rank;
   try {
@@ -107,15 +107,15 @@ void report(const std::string& name, const Failure& failure) {
   if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
     write_error_file(*path, failure, rank);
   }
-  // A launcher takes the rank that ends first for the cause, and ends the others. So the one that only lost a
-  // partner, perhaps within the microseconds in which that partner died, lets it go first; and whoever waits
-  // for this rank gets to say so before the connections close.
-  // Not so when it was told to end meanwhile: then the launcher knows.
+  // A launcher takes the rank that exits first for the root cause, and terminates the others. A rank that
+  // only lost a peer, perhaps within microseconds of its death, therefore lets that peer exit first; and
+  // ranks that wait for this one can report it before their connections close. A rank that was told to stop
+  // meanwhile need not wait: the launcher knows.
   if (rank && failure.of_communication && StopSignals::received() == 0)
-    std::this_thread::sleep_for(kFarewell);
+    std::this_thread::sleep_for(kSecondaryExitDelay);
 }
 
-/// What a launcher that started this process learns of it while it runs, and when it crashes.
+/// Heartbeat and crash reports, for the launcher that started this process.
 void prepare_for_launcher() {
   const auto error_file = find_variable(process_environment(), "TORCHELASTIC_ERROR_FILE");
   if (error_file && !error_file->empty()) install_crash_handler(*error_file);

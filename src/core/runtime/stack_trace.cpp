@@ -24,9 +24,9 @@ namespace {
 using namespace signal_safe;
 
 constexpr int kMostFrames = 100;
-/// How long one thread may take to answer.
-constexpr int kPatience = 500;
-constexpr int kPatienceOnceBegun = 3000;
+/// How long one thread may take to begin writing its stack, and to finish.
+constexpr int kAnswerTimeoutMs = 500;
+constexpr int kWriteTimeoutMs = 3000;
 
 /// What the handler works with. One a process, as signal handlers are.
 struct StackSignal {
@@ -72,10 +72,11 @@ bool ask(pid_t thread, int file) noexcept {
   stack_signal.done = false;
   stack_signal.wanted = thread;
   const auto done = [] { return stack_signal.done.load(); };
-  if (syscall(SYS_tgkill, getpid(), thread, stack_signal.number.load()) == 0 && comes_true(done, kPatience))
+  if (syscall(SYS_tgkill, getpid(), thread, stack_signal.number.load()) == 0 &&
+      comes_true(done, kAnswerTimeoutMs))
     return true;
   pid_t unheard = thread;
-  if (!stack_signal.wanted.compare_exchange_strong(unheard, 0)) return comes_true(done, kPatienceOnceBegun);
+  if (!stack_signal.wanted.compare_exchange_strong(unheard, 0)) return comes_true(done, kWriteTimeoutMs);
   put(file, "  it did not answer: it blocks the signal, or hangs in the kernel\n");
   return true;
 }
