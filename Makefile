@@ -23,7 +23,7 @@ test: ## Set up, build everything, and run every test
 	@cmake --preset tests
 	@cmake --build build -j $(JOBS)
 	@echo "== running every test (about 15 minutes)"
-	@ctest --preset tests -j $(JOBS)
+	@status=0; ctest --preset tests -j $(JOBS) || status=$$?; scripts/slowest_tests; exit $$status
 
 format: ## Format our C++ with clang-format
 	@scripts/setup tools
