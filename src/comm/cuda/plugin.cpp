@@ -68,7 +68,9 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest
   return options;
 }
 
+/// Both may be called in a thread that has used no device yet, and would begin with the first one.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const NcclRequest& request) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(request.device_index));
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size,
                                                              options_of(request));
   // NCCL takes them when the communicator is made.
@@ -83,6 +85,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const NcclRequest& request) 
 }
 
 void sit_out_split(const c10::intrusive_ptr<c10d::Backend>& parent, int device_index) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_index));
   nccl(parent).performNocolorSplit(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_index)));
 }
 

@@ -174,6 +174,21 @@ TEST_F(Nccl, CanBeAbortedAndShutDown) {
   expect_collectives(alone(), at::kFloat);
 }
 
+/// What is queued when the group goes is done, and c10d has nothing to warn of.
+TEST_F(Nccl, EndsCleanly) {
+  const at::Tensor tensor = at::ones({1 << 20}, at::TensorOptions(kCuda));
+  ::testing::internal::CaptureStderr();
+  {
+    const ProcessGroup group = alone();
+    const auto part = group.new_group({0});
+    ASSERT_TRUE(part);
+    static_cast<void>(group.all_reduce_async(tensor));
+    static_cast<void>(part->broadcast_async(tensor));
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_TRUE(at::equal(tensor.cpu(), at::ones({1 << 20})));
+}
+
 /// Their end is not seen from the host.
 TEST_F(Nccl, EntersItsOperationsIntoTraces) {
   const testing::TemporaryFolder folder;
