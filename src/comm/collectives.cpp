@@ -2,11 +2,12 @@
 
 #include <utility>
 
-#include "c10d_handles.hpp"
-#include "errors.hpp"
+#include "comm/backend/operation_queue.hpp"
+#include "comm/c10d_handles.hpp"
+#include "comm/errors.hpp"
+#include "comm/process_group_impl.hpp"
+#include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
-#include "operation_queue.hpp"
-#include "process_group_impl.hpp"
 
 namespace lockstep {
 namespace {
@@ -92,8 +93,8 @@ c10d::Backend& ProcessGroup::Impl::carrier_of(const at::Tensor& tensor) const {
   return *connections->group->getBackend(tensor.device().type());
 }
 
-comm::AllReducesNow* ProcessGroup::Impl::reducer_of(const at::Tensor& tensor) const {
-  return tensor.is_cpu() && tensor.layout() == at::kStrided ? connections->cpu_reducer : nullptr;
+comm::CpuBackend* ProcessGroup::Impl::inline_carrier_of(const at::Tensor& tensor) const {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided ? connections->cpu : nullptr;
 }
 
 void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
@@ -237,6 +238,13 @@ Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::T
   });
 }
 
+Work ProcessGroup::all_to_all_async(const Tensors& outputs, const Tensors& inputs) const {
+  comm::check_lists(outputs, inputs, size());
+  Tensors to = outputs, from = inputs;
+  return impl_->launch("all_to_all", inputs.front(),
+                       [&] { return impl_->carrier_of(inputs.front()).alltoall(to, from); });
+}
+
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
   check_in_one_piece("send", tensor);
   impl_->check_rank("send", "destination", destination);
@@ -270,14 +278,14 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
 // ------------------------------------------------------------------------------------------
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
-  comm::AllReducesNow* const now = impl_->reducer_of(tensor);
-  if (now == nullptr) {
+  comm::CpuBackend* const carrier = impl_->inline_carrier_of(tensor);
+  if (carrier == nullptr) {
     const comm::CallerWaits waits;
     return all_reduce_async(tensor, op).wait();
   }
   check_in_one_piece("all_reduce", tensor);
   const auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
-  now->all_reduce_now(tensor, operation);
+  carrier->all_reduce_now(tensor, operation);
   if (finish) finish();
 }
 

@@ -1,19 +1,12 @@
-#include "errors.hpp"
+#include "comm/errors.hpp"
 
 #include <c10/util/Exception.h>
 #include <gloo/common/error.h>
 
-#include "lockstep/core/error.hpp"
+#include <new>
 
 namespace lockstep::comm {
 namespace {
-
-bool speaks_of_timeout(const std::string& text) {
-  for (const auto* words : {"imed out", "imeout", "wait timeout"}) {
-    if (text.find(words) != std::string::npos) return true;
-  }
-  return false;
-}
 
 /// Gloo puts the place in its source in front, which tells nothing to who reads a job's log.
 std::string without_place(const std::string& text) {
@@ -21,10 +14,8 @@ std::string without_place(const std::string& text) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-[[noreturn]] void rethrow(const std::string& what, const std::string& reason) {
-  const std::string text = what + ": " + without_place(reason);
-  if (speaks_of_timeout(reason)) throw TimeoutError(text);
-  throw CommunicationError(text);
+std::string joined(const std::string& what, const std::string& reason) {
+  return what + ": " + without_place(reason);
 }
 
 }  // namespace
@@ -34,20 +25,30 @@ void rethrow_as_communication_error(const std::string& what) {
     throw;
   } catch (const Error&) {
     throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const LibraryTimeout& error) {
+    throw WaitTimedOut(joined(what, error.what()));
+  } catch (const c10::DistStoreError& error) {
+    throw WaitTimedOut(joined(what, error.what_without_backtrace()));
   } catch (const c10::Error& error) {
-    rethrow(what, error.what_without_backtrace());
+    throw ConnectionLost(joined(what, error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    rethrow(what, error.what());
+    throw ConnectionLost(joined(what, error.what()));
   }
 }
 
 void rethrow_lost_peer(const std::string& what) {
   try {
     throw;
-  } catch (const c10::DistError& error) {
-    rethrow(what, error.what_without_backtrace());
-  } catch (const gloo::Exception& error) {
-    rethrow(what, error.what());
+  } catch (const c10::DistError&) {
+    rethrow_as_communication_error(what);
+  } catch (const gloo::Exception&) {
+    rethrow_as_communication_error(what);
+  } catch (const LibraryTimeout&) {
+    rethrow_as_communication_error(what);
   }
 }
 

@@ -1,14 +1,34 @@
 #pragma once
 
-#include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep::comm {
 
-/// Throws the exception in flight again as one of Lockstep's: TimeoutError where the text speaks of a
-/// timeout, else CommunicationError. `what` says what was being done, and by which rank. Lockstep's own
-/// errors pass unchanged.
+/// Time was up for a library below us, whose words tell neither what this rank did nor which ranks are
+/// missing.
+class LibraryTimeout : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What a library's failure becomes: who catches these knows that nobody has looked yet which ranks are to
+/// blame.
+class WaitTimedOut : public TimeoutError {
+ public:
+  using TimeoutError::TimeoutError;
+};
+class ConnectionLost : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// Throws the exception in flight again as one of Lockstep's: WaitTimedOut for a LibraryTimeout and for
+/// c10d's store, else ConnectionLost. `what` says what was being done, and by which rank. Lockstep's own
+/// errors pass unchanged, and so does a lack of memory.
 [[noreturn]] void rethrow_as_communication_error(const std::string& what);
 
 /// Throws the exception in flight again: as rethrow_as_communication_error does where c10d or Gloo threw it,

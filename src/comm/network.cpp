@@ -1,4 +1,4 @@
-#include "network.hpp"
+#include "comm/network.hpp"
 
 #include "lockstep/core/error.hpp"
 #include "net/resolve.hpp"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"
-#include "process_group_impl.hpp"
 
 namespace lockstep {
 namespace {

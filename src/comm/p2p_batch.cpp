@@ -1,13 +1,13 @@
-#include "p2p_batch.hpp"
+#include "comm/p2p_batch.hpp"
 
 #include <fmt/core.h>
 
 #include <functional>
 #include <utility>
 
-#include "errors.hpp"
+#include "comm/errors.hpp"
+#include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"
-#include "process_group_impl.hpp"
 
 namespace lockstep {
 namespace comm {

@@ -9,22 +9,21 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-#include "barrier_look.hpp"
-#include "c10d_handles.hpp"
-#include "cpu_backend.hpp"
-#include "cuda/made_within.hpp"
-#include "cuda/nccl_store.hpp"
-#include "cuda/plugin.hpp"
-#include "cuda/shared_device.hpp"
-#include "entrance.hpp"
-#include "errors.hpp"
-#include "library_log.hpp"
+#include "comm/backend/cpu_backend.hpp"
+#include "comm/c10d_handles.hpp"
+#include "comm/cuda/made_within.hpp"
+#include "comm/cuda/nccl_store.hpp"
+#include "comm/cuda/plugin.hpp"
+#include "comm/cuda/shared_device.hpp"
+#include "comm/diagnostics/library_log.hpp"
+#include "comm/diagnostics/liveness_probe.hpp"
+#include "comm/diagnostics/waiting_text.hpp"
+#include "comm/errors.hpp"
+#include "comm/group_join.hpp"
+#include "comm/process_group_impl.hpp"
+#include "comm/transport/make_transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "observed_backend.hpp"
-#include "process_group_impl.hpp"
-#include "shm_backend.hpp"
-#include "waiting_text.hpp"
 
 namespace lockstep {
 namespace {
@@ -66,54 +65,50 @@ bool has_nccl(const ProcessGroupOptions& options) {
 c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
                                           const ProcessGroupOptions& options) {
   if (!has_nccl(options)) return {};
-  return comm::unobserved(group.getBackend(BackendType::NCCL));
+  return group.getBackend(BackendType::NCCL);
 }
 
-/// Puts a backend before this group's observer.
-using Observe = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend> backend,
-                                                                comm::Ends ends)>;
+/// Makes what carries a group's CPU tensors.
+using MakeCpuBackend = std::function<c10::intrusive_ptr<comm::CpuBackend>()>;
 
-BackendType add_cpu_backend(c10d::ProcessGroup& group, const comm::Membership& members, const Store& store,
-                            const ProcessGroupOptions& options, const Observe& observe,
-                            const comm::CpuBackendOptions& cpu) {
-  const auto [type, carrier] = comm::make_cpu_backend(members, store, options, cpu);
-  const bool gloo = type == BackendType::GLOO;
-  const auto backend = observe(carrier, gloo ? comm::Ends::by_future : comm::Ends::by_wait);
+BackendType add_cpu_backend(c10d::ProcessGroup& group, const ProcessGroupOptions& options,
+                            const MakeCpuBackend& make) {
+  const auto backend = make();
+  const auto type = backend->getBackendName() == "gloo" ? BackendType::GLOO : BackendType::CUSTOM;
   group.setBackend(at::kCPU, type, backend);
-  if (options.device.is_cuda() && options.backend == CommBackend::gloo) {
+  if (options.device.is_cuda() && options.backend == CommBackend::gloo)
     group.setBackend(at::kCUDA, type, backend);
-  }
   return type;
 }
 
 /// Every rank of the group reads the same, so all of them fail or none.
-void check_devices(const comm::Membership& members, const Store& corner) {
+void check_devices(const comm::GroupInfo& members, const Store& store) {
   std::vector<comm::RankDevice> devices;
   for (const int name : members.names)
-    devices.push_back({name, corner.get("device/" + std::to_string(name), std::chrono::seconds(1))});
+    devices.push_back({name, store.get("device/" + std::to_string(name), std::chrono::seconds(1))});
   if (const std::string text = comm::shared_device_text(devices); !text.empty())
     throw UsageError(members.who + ": " + text);
 }
 
-std::string no_communicator_text(const comm::Membership& members, const ProcessGroupOptions& options) {
+std::string no_communicator_text(const comm::GroupInfo& members, const ProcessGroupOptions& options) {
   return members.who + ": NCCL made no communicator within " + std::to_string(options.join_timeout.count()) +
          " ms, although all ranks came for it. See that the hosts reach each other by the network that NCCL "
          "takes (NCCL_SOCKET_IFNAME), and what it waits for (NCCL_DEBUG=INFO)";
 }
 
 /// NCCL waits without limit for a rank that does not come, so ranks meet right before.
-void meet_before_nccl(const comm::Membership& members, const Store& corner,
+void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
                       const ProcessGroupOptions& options) {
   const std::string own = std::to_string(members.names.at(static_cast<std::size_t>(members.rank)));
-  corner.set("device/" + own, comm::cuda_plugin().device_uuid(options.device.index()));
-  comm::StoreBarrier meeting(corner, members);
+  store.set("device/" + own, comm::cuda_plugin().device_uuid(options.device.index()));
+  comm::StoreBarrier meeting(store, members);
   meeting.arrive_and_wait(options.join_timeout);
-  check_devices(members, corner);
+  check_devices(members, store);
 }
 
-void add_nccl(c10d::ProcessGroup& group, const comm::Membership& members, const std::string& path,
-              const Store& store, const ProcessGroupOptions& options, const Observe& observe,
-              const NcclParent& nccl) {
+/// Its operations are in c10d's own flight recorder.
+void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const std::string& path,
+              const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
   nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
   const comm::NcclRequest request{
       .store = c10::make_intrusive<c10d::PrefixStore>(path, nccl.communicators->store()),
@@ -130,13 +125,13 @@ void add_nccl(c10d::ProcessGroup& group, const comm::Membership& members, const 
       comm::made_within(options.join_timeout, no_communicator_text(members, options),
                         [request] { return comm::cuda_plugin().make_nccl_backend(request); });
   nccl.communicators->add(backend);
-  group.setBackend(at::kCUDA, BackendType::NCCL, observe(backend, comm::Ends::unseen));
+  group.setBackend(at::kCUDA, BackendType::NCCL, backend);
 }
 
-std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, const std::string& path,
+std::shared_ptr<c10d::ProcessGroup> make_group(const comm::GroupInfo& members, const std::string& path,
                                                const Store& store, const ProcessGroupOptions& options,
-                                               const Observe& observe, const NcclParent& nccl,
-                                               const comm::CpuBackendOptions& cpu) {
+                                               const MakeCpuBackend& make_cpu_backend,
+                                               const NcclParent& nccl) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), members.rank,
                                                        members.size());
   const bool with_nccl = has_nccl(options);
@@ -145,17 +140,11 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::Membership& members, 
     group->setBoundDeviceId(options.device);
   }
   auto type = BackendType::NCCL;
-  if (options.backend != CommBackend::nccl)
-    type = add_cpu_backend(*group, members, store, options, observe, cpu);
-  if (with_nccl) add_nccl(*group, members, path, store, options, observe, nccl);
+  if (options.backend != CommBackend::nccl) type = add_cpu_backend(*group, options, make_cpu_backend);
+  if (with_nccl) add_nccl(*group, members, path, store, options, nccl);
   group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
   group->setGroupName(path);
   return comm::to_shared(std::move(group));
-}
-
-comm::AllReducesNow* cpu_reducer_of(c10d::ProcessGroup& group, const ProcessGroupOptions& options) {
-  if (options.backend == CommBackend::nccl) return nullptr;
-  return dynamic_cast<comm::AllReducesNow*>(group.getBackend(at::kCPU).get());
 }
 
 std::string describe(const std::vector<int>& ranks) {
@@ -174,20 +163,20 @@ void check_members(const std::vector<int>& ranks, int size) {
 }
 
 /// Those who already wait for the other list's members learn it too.
-[[noreturn]] void refuse_part(const std::string& who, const Store& corner, const std::vector<int>& ranks,
+[[noreturn]] void refuse_part(const std::string& who, const Store& store, const std::vector<int>& ranks,
                               const std::string& agreed) {
   const std::string words = who + ": new_group" + describe(ranks) +
                             " here, but another rank calls new_group" + agreed +
                             ": every rank must pass the same list, in the same order of calls";
-  comm::call_off(corner, words);
+  comm::abort_join(store, words);
   throw CommunicationError(words);
 }
 
 /// What the missing ranks do instead, if they say so.
-[[noreturn]] void add_doings(const TimeoutError& error, comm::Watch* watch) {
+[[noreturn]] void add_doings(const TimeoutError& error, comm::PeerMonitor* monitor) {
   constexpr std::chrono::seconds kAnswerTime(2);
   const std::string doings =
-      watch == nullptr ? "" : comm::doings_text(watch->ask(kAnswerTime), error.missing_ranks());
+      monitor == nullptr ? "" : comm::doings_text(monitor->ask(kAnswerTime), error.missing_ranks());
   if (doings.empty()) throw error;
   throw TimeoutError(std::string(error.what()) + ". Now " + doings, error.missing_ranks());
 }
@@ -202,7 +191,7 @@ CommBackend comm_backend_from(const std::string& name) {
   throw UsageError("'" + name + "' is no communication backend: expected auto, shm, gloo or nccl");
 }
 
-ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
+ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,
                          const Store& group_store, const ProcessGroupOptions& group_options,
                          std::shared_ptr<comm::Diagnostics> diagnostics, const NcclParent& nccl_parent)
     : members(group_members),
@@ -212,29 +201,32 @@ ProcessGroup::Impl::Impl(const comm::Membership& group_members, std::string grou
       is_outermost(diagnostics == nullptr) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
-  comm::StoreBarrier join = comm::come_together(group_store, members, options.join_timeout);
+  comm::StoreBarrier join = comm::join_group(group_store, members, options.join_timeout);
   if (is_outermost) {
     diagnostics = comm::Diagnostics::make(
-        members, group_store.with_prefix("watch"),
+        members, group_store.with_prefix("peer_monitor"),
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
   }
-  const Observe observe = [&](c10::intrusive_ptr<c10d::Backend> backend, comm::Ends ends) {
-    auto observer = comm::make_observer(diagnostics, {members, path, options.timeout},
-                                        backend->getBackendName(), group_store, ends != comm::Ends::unseen);
-    return comm::observed(std::move(backend), std::move(observer), ends);
+  const auto make_cpu_backend = [&] {
+    auto [transport, cpu] = comm::make_transport(
+        members, group_store, options,
+        {.binds = is_outermost, .verifies = diagnostics->options.check != CollectiveCheckLevel::off});
+    auto tracker = std::make_shared<comm::OperationTracker>(
+        diagnostics, comm::OperationTracker::Place{members, path, options.timeout}, transport->name(),
+        group_store);
+    return c10::make_intrusive<comm::CpuBackend>(members.rank, members.size(), std::move(transport),
+                                                 std::move(tracker), cpu);
   };
-  const comm::CpuBackendOptions cpu{.binds = is_outermost,
-                                    .compares = diagnostics->options.check != CollectiveCheckLevel::off};
   NcclParent nccl = nccl_parent;
   if (has_nccl(options) && !nccl.communicators)
     nccl.communicators =
         std::make_shared<comm::NcclCommunicators>(comm::rooted(group_store.with_prefix("nccl")));
-  auto group =
-      comm::translated([&] { return make_group(members, path, group_store, options, observe, nccl, cpu); },
-                       [&] { return *who + ": setting up the process group failed"; });
-  auto* const reducer = cpu_reducer_of(*group, options);
+  auto group = comm::translated(
+      [&] { return make_group(members, path, group_store, options, make_cpu_backend, nccl); },
+      [&] { return *who + ": setting up the process group failed"; });
+  auto* const cpu = comm::cpu_backend_of(*group);
   connections = std::make_unique<Connections>(Connections{
-      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), reducer});
+      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), cpu});
   connections->nccl = nccl.communicators;
   if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
   // Nobody goes on, and perhaps away, before everybody is connected.
@@ -246,7 +238,7 @@ comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
   auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
                host = connections->origin, group = connections->group, name = path,
                diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
-    comm::BarrierLook look(*group, name, *diagnostics);
+    comm::LivenessProbe look(*group, name, *diagnostics);
     barrier.arrive_and_wait(timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
   };
   return {*who, [index = options.device.index()] { comm::cuda_plugin().synchronize(index); },
@@ -268,7 +260,7 @@ ProcessGroup::Impl::~Impl() {
   }
   // All ranks meet for it, so none has said yet that it leaves.
   connections->nccl.reset();
-  if (is_outermost && connections->diagnostics->watch) connections->diagnostics->watch->say_goodbye();
+  if (is_outermost && connections->diagnostics->monitor) connections->diagnostics->monitor->announce_exit();
 }
 
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
@@ -283,7 +275,7 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
   // waiting.
-  impl_ = std::make_shared<Impl>(comm::Membership::whole(rank, size), "world", store,
+  impl_ = std::make_shared<Impl>(comm::GroupInfo::whole(rank, size), "world", store,
                                  store.clone().with_prefix("group"), options);
 }
 
@@ -305,12 +297,12 @@ void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
   Connections& connections = *impl_->connections;
-  comm::BarrierLook look(*connections.group, impl_->path, *connections.diagnostics);
+  comm::LivenessProbe look(*connections.group, impl_->path, *connections.diagnostics);
   try {
     connections.barrier.arrive_and_wait(
         timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
   } catch (const TimeoutError& error) {
-    add_doings(error, connections.diagnostics->watch.get());
+    add_doings(error, connections.diagnostics->monitor.get());
   } catch (const CommunicationError& error) {
     look.tell_the_others(error.what());
     throw;

@@ -6,12 +6,12 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "all_reduces_now.hpp"
-#include "cuda/nccl_communicators.hpp"
-#include "group_observer.hpp"
+#include "comm/backend/cpu_backend.hpp"
+#include "comm/cuda/nccl_communicators.hpp"
+#include "comm/diagnostics/operation_tracker.hpp"
+#include "comm/store_barrier.hpp"
+#include "comm/work_impl.hpp"
 #include "lockstep/comm/process_group.hpp"
-#include "store_barrier.hpp"
-#include "work_impl.hpp"
 
 namespace lockstep {
 
@@ -19,10 +19,10 @@ namespace lockstep {
 struct Connections {
   std::shared_ptr<comm::Diagnostics> diagnostics;  // Goes last: it says that this rank leaves.
   Store origin;                                    // On rank 0 it may be the server, which a clone is not.
-  Store store;                                     // The group's corner of it.
+  Store store;                                     // With the group's key prefix.
   comm::StoreBarrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;
-  comm::AllReducesNow* cpu_reducer = nullptr;  // The group's, for CPU tensors; null where it has none.
+  comm::CpuBackend* cpu = nullptr;  // Of the group; null where it carries no CPU tensors.
   /// Shared with the group's parts; null without NCCL.
   std::shared_ptr<comm::NcclCommunicators> nccl = nullptr;
 };
@@ -40,9 +40,9 @@ struct NcclParent {
 };
 
 struct ProcessGroup::Impl {
-  /// `origin` is the store that the program gave, `group_store` this group's corner of it. A part of a group
-  /// has its `diagnostics`; the outermost group makes them.
-  Impl(const comm::Membership& group_members, std::string group_path, const Store& origin,
+  /// `origin` is the store that the program gave, `group_store` the same under this group's key prefix. A
+  /// part of a group has its `diagnostics`; the outermost group makes them.
+  Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,
        const Store& group_store, const ProcessGroupOptions& group_options,
        std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
   ~Impl();
@@ -56,8 +56,8 @@ struct ProcessGroup::Impl {
 
   /// What carries tensors on that device.
   c10d::Backend& carrier_of(const at::Tensor& tensor) const;
-  /// Null: what carries it has no such way.
-  comm::AllReducesNow* reducer_of(const at::Tensor& tensor) const;
+  /// Where the thread that calls does the operation itself; null where it cannot.
+  comm::CpuBackend* inline_carrier_of(const at::Tensor& tensor) const;
   /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
   void check_rank(const char* operation, const char* role, int other) const;
   /// Throws UsageError unless `tensors` has one entry a rank.
@@ -69,7 +69,7 @@ struct ProcessGroup::Impl {
   /// The device on which objects travel.
   at::Device object_device() const;
 
-  comm::Membership members;
+  comm::GroupInfo members;
   std::string path;                        // "world", "world/1": the same on all ranks, and no other group's.
   std::shared_ptr<const std::string> who;  // For operations, which may outlive the group.
   ProcessGroupOptions options;

@@ -6,13 +6,13 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-#include "agent_store.hpp"
-#include "c10d_handles.hpp"
-#include "errors.hpp"
-#include "library_log.hpp"
+#include "comm/c10d_handles.hpp"
+#include "comm/diagnostics/library_log.hpp"
+#include "comm/errors.hpp"
+#include "comm/network.hpp"
+#include "comm/tcp_store_adapter.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/control.hpp"
-#include "network.hpp"
 
 namespace lockstep {
 namespace {
@@ -60,7 +60,8 @@ c10::intrusive_ptr<c10d::Store> join(const World& world, std::vector<net::Addres
   }
   const net::StoreClientOptions options{.secret = world.job_token};
   try {
-    return c10::make_intrusive<comm::AgentStore>(std::move(addresses), options, timeout, std::move(hosted));
+    return c10::make_intrusive<comm::TcpStoreAdapter>(std::move(addresses), options, timeout,
+                                                      std::move(hosted));
   } catch (const net::ControlError& error) {
     fail_to_join(world, error);
   } catch (const TimeoutError& error) {

@@ -1,4 +1,4 @@
-#include "store_barrier.hpp"
+#include "comm/store_barrier.hpp"
 
 #include <algorithm>
 #include <sstream>
@@ -19,10 +19,10 @@ Milliseconds left_until(Clock::time_point deadline) {
   return std::max(left, Milliseconds(1));
 }
 
-/// How long a rank that waits does not look around.
+/// How long a rank that waits does not probe the others.
 constexpr Milliseconds kSlice{1000};
 
-/// What a look found.
+/// What a probe found.
 struct CannotCome {
   std::string why;
 };
@@ -58,17 +58,17 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-StoreBarrier::StoreBarrier(Store store, Membership membership)
-    : store_(std::move(store)), membership_(std::move(membership)) {}
+StoreBarrier::StoreBarrier(Store store, GroupInfo membership)
+    : store_(std::move(store)), info_(std::move(membership)) {}
 
-std::string StoreBarrier::who() const { return membership_.who + ": barrier #" + std::to_string(meetings_); }
+std::string StoreBarrier::who() const { return info_.who + ": barrier #" + std::to_string(barriers_); }
 
-void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Look& look) {
-  if (membership_.size() == 1) return;
-  ++meetings_;
-  const Heartbeat::Waiting beat(process_heartbeat(), "barrier", static_cast<std::uint64_t>(meetings_));
+void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Probe& probe) {
+  if (info_.size() == 1) return;
+  ++barriers_;
+  const Heartbeat::Waiting beat(process_heartbeat(), "barrier", static_cast<std::uint64_t>(barriers_));
   try {
-    meet(timeout, look);
+    meet(timeout, probe);
   } catch (const TimeoutError&) {
     throw;
   } catch (const CannotCome& loss) {
@@ -82,67 +82,67 @@ void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Look& look) {
   }
 }
 
-void StoreBarrier::let_go(const Store& store) {
+void StoreBarrier::release(const Store& store) {
   for (const auto* key : {"done", "over"}) store.set(name_of(1) + key, "1");
 }
 
-void StoreBarrier::meet(Milliseconds timeout, const Look& look) {
+void StoreBarrier::meet(Milliseconds timeout, const Probe& probe) {
   const auto deadline = Clock::now() + timeout;
-  const std::string meeting = name_of(meetings_);
-  store_.append(meeting + "arrived", std::to_string(membership_.rank) + ",");
-  if (store_.add(meeting + "count", 1) == membership_.size()) {
+  const std::string meeting = name_of(barriers_);
+  store_.append(meeting + "arrived", std::to_string(info_.rank) + ",");
+  if (store_.add(meeting + "count", 1) == info_.size()) {
     store_.set(meeting + "done", "1");
-    forget(meetings_ - 1);
-  } else if (!wait_for_all(meeting, deadline, look)) {
+    forget(barriers_ - 1);
+  } else if (!wait_for_all(meeting, deadline, probe)) {
     name_the_missing(meeting, timeout);
   }
-  acknowledge(meeting, deadline, look);
+  acknowledge(meeting, deadline, probe);
 }
 
-bool StoreBarrier::wait_for_all(const std::string& meeting, Deadline deadline, const Look& look) const {
+bool StoreBarrier::wait_for_all(const std::string& meeting, Deadline deadline, const Probe& probe) const {
   const std::string done = meeting + "done";
-  if (!look) return store_.wait(done, left_until(deadline));
+  if (!probe) return store_.wait(done, left_until(deadline));
   for (const auto begun = Clock::now();;) {
     if (store_.wait(done, std::min(left_until(deadline), kSlice))) return true;
     if (left_until(deadline) <= Milliseconds(1)) return false;
-    const std::string why = look_around(look, meeting, since(begun));
+    const std::string why = probe_missing(probe, meeting, since(begun));
     // The last one may have come, and left again, while this rank looked.
     if (!why.empty() && !store_.contains(done)) throw CannotCome{why};
   }
 }
 
-std::string StoreBarrier::look_around(const Look& look, const std::string& meeting,
-                                      Milliseconds waited) const {
+std::string StoreBarrier::probe_missing(const Probe& probe, const std::string& meeting,
+                                        Milliseconds waited) const {
   std::vector<int> absentees;
   try {
     absentees = missing(meeting);
   } catch (const TimeoutError&) {
-    return "";  // The store is busy: the next look may find more.
+    return "";  // The store is busy: the next probe may find more.
   }
   // All have said that they come: one may have ended before it was counted.
-  return look(absentees.empty() ? others() : absentees, waited);
+  return probe(absentees.empty() ? others() : absentees, waited);
 }
 
 std::vector<int> StoreBarrier::others() const {
-  std::vector<int> ranks = membership_.names;
-  ranks.erase(ranks.begin() + membership_.rank);
+  std::vector<int> ranks = info_.names;
+  ranks.erase(ranks.begin() + info_.rank);
   return ranks;
 }
 
 std::vector<int> StoreBarrier::missing(const std::string& meeting) const {
-  return absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), membership_.names);
+  return absent(store_.get(meeting + "arrived", std::chrono::seconds(1)), info_.names);
 }
 
-void StoreBarrier::acknowledge(const std::string& meeting, Deadline deadline, const Look& look) const {
-  if (membership_.rank != 0) {
-    if (store_.add(meeting + "seen", 1) == membership_.size() - 1) store_.set(meeting + "over", "1");
+void StoreBarrier::acknowledge(const std::string& meeting, Deadline deadline, const Probe& probe) const {
+  if (info_.rank != 0) {
+    if (store_.add(meeting + "seen", 1) == info_.size() - 1) store_.set(meeting + "over", "1");
     return;
   }
   // All have arrived; a rank that dies between its arrival and here is found by the next operation.
   const auto begun = Clock::now();
   while (!store_.wait(meeting + "over", std::min(left_until(deadline), kSlice))) {
     const bool over = left_until(deadline) <= Milliseconds(1);
-    if (over || (look && !look(others(), since(begun)).empty())) return;
+    if (over || (probe && !probe(others(), since(begun)).empty())) return;
   }
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/group_info.hpp"
 #include "lockstep/comm/store.hpp"
-#include "membership.hpp"
 
 namespace lockstep::comm {
 
@@ -15,33 +15,33 @@ namespace lockstep::comm {
 /// came.
 class StoreBarrier {
  public:
-  StoreBarrier(Store store, Membership membership);
+  StoreBarrier(Store store, GroupInfo membership);
 
   /// Looks about once a second, while this rank waits, whether those who are missing can still come: why one
   /// cannot, or "". `missing`: their names; `waited`: since this rank came.
-  using Look = std::function<std::string(const std::vector<int>& missing, std::chrono::milliseconds waited)>;
+  using Probe = std::function<std::string(const std::vector<int>& missing, std::chrono::milliseconds waited)>;
 
   /// Returns when all `size` ranks have called it. Throws TimeoutError naming the missing ranks;
-  /// CommunicationError when the store is gone, or when `look` says that one cannot come. *Collective*. Rank
+  /// CommunicationError when the store is gone, or when `probe` says that one cannot come. *Collective*. Rank
   /// 0 returns last: where it hosts the store, the others no longer need it then, so that a program may end
   /// right after a barrier.
-  void arrive_and_wait(std::chrono::milliseconds timeout, const Look& look = nullptr);
+  void arrive_and_wait(std::chrono::milliseconds timeout, const Probe& probe = nullptr);
 
-  /// Ends the first meeting in that corner of the store for all who wait in it, and for who comes later,
+  /// Ends the first meeting under the key prefix of `store` for all who wait in it, and for who comes later,
   /// whoever is missing: they return as if all had come. *Local*.
-  static void let_go(const Store& store);
+  static void release(const Store& store);
 
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  void meet(std::chrono::milliseconds timeout, const Look& look);
+  void meet(std::chrono::milliseconds timeout, const Probe& probe);
   /// Until the deadline; false when it passes first.
-  bool wait_for_all(const std::string& meeting, Deadline deadline, const Look& look) const;
-  std::string look_around(const Look& look, const std::string& meeting,
-                          std::chrono::milliseconds waited) const;
+  bool wait_for_all(const std::string& meeting, Deadline deadline, const Probe& probe) const;
+  std::string probe_missing(const Probe& probe, const std::string& meeting,
+                            std::chrono::milliseconds waited) const;
   std::vector<int> missing(const std::string& meeting) const;
   std::vector<int> others() const;
-  void acknowledge(const std::string& meeting, Deadline deadline, const Look& look) const;
+  void acknowledge(const std::string& meeting, Deadline deadline, const Probe& probe) const;
   void forget(std::int64_t meeting) const;
   /// Throws unless everybody has come after all.
   void name_the_missing(const std::string& meeting, std::chrono::milliseconds timeout) const;
@@ -50,8 +50,8 @@ class StoreBarrier {
   std::string who() const;
 
   Store store_;
-  Membership membership_;
-  std::int64_t meetings_ = 0;
+  GroupInfo info_;
+  std::int64_t barriers_ = 0;
 };
 
 /// "rank 2" or "ranks 1, 3, 4 and 7 more".

@@ -3,9 +3,9 @@
 #include <sstream>
 #include <utility>
 
-#include "errors.hpp"
+#include "comm/errors.hpp"
+#include "comm/work_impl.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "work_impl.hpp"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "../comm/operation_facts.hpp"
+#include "comm/diagnostics/op_meta.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {

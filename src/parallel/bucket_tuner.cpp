@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "../comm/c10d_handles.hpp"
-#include "../comm/shared_allocation.hpp"
+#include "comm/transport/shared_allocation.hpp"
 
 namespace lockstep::parallel {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "../comm/c10d_handles.hpp"
 #include "../comm/errors.hpp"
-#include "../comm/shared_allocation.hpp"
+#include "comm/transport/shared_allocation.hpp"
 #include "ddp_state.hpp"
 #include "join.hpp"
 #include "lockstep/core/error.hpp"

@@ -4,7 +4,7 @@
 #include <limits>
 #include <sstream>
 
-#include "../comm/shared_allocation.hpp"
+#include "comm/transport/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
@@ -126,7 +126,7 @@ std::shared_ptr<TimedReducer> make_reducer(const std::vector<NamedTensor>& param
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
   auto reducer = std::make_shared<TimedReducer>(
-      tensors_of(parameters), std::move(buckets), c10::make_intrusive<BucketLabels>(group),
+      tensors_of(parameters), std::move(buckets), c10::make_intrusive<LabeledProcessGroup>(group),
       sparse_flags(parameters, options.sparse_parameters), cap_of(options), options.find_unused_parameters,
       options.gradient_as_bucket_view, std::move(names), first_cap_of(options), false, false,
       std::vector<std::int64_t>{});

@@ -6,13 +6,13 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
-#include "bucket_labels.hpp"
+#include "labeled_process_group.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "step_watch.hpp"
 
 namespace lockstep::parallel {
 
-/// A reducer that tells what it has measured. Its process group is a BucketLabels.
+/// A reducer that tells what it has measured. Its process group is a LabeledProcessGroup.
 class TimedReducer : public c10d::Reducer {
  public:
   using Reducer::Reducer;
@@ -20,7 +20,7 @@ class TimedReducer : public c10d::Reducer {
   /// Of the last synchronised step; nothing when it was not completed, and on GPUs, where asking would wait.
   std::optional<StepTimes> times() const;
   /// To be called before the buckets of a step are sent: the first of them is named as the first.
-  void buckets_begin() { static_cast<BucketLabels&>(*process_group_).backward_begins(); }
+  void buckets_begin() { static_cast<LabeledProcessGroup&>(*process_group_).backward_begins(); }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
   /// The buckets stay as they are, and are not rebuilt in the order of the first backward.
   void keep_buckets() { has_rebuilt_bucket_ = true; }

@@ -12,7 +12,7 @@
 #include <iostream>
 #include <vector>
 
-#include "comm/shared_allocation.hpp"
+#include "comm/transport/shared_allocation.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"

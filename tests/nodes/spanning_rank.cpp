@@ -10,7 +10,7 @@
 #include <map>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "comm/shm_backend.hpp"
+#include "comm/backend/cpu_backend.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
@@ -274,8 +274,8 @@ void run(const std::string& what, const std::string& folder) {
   const auto repeated = endless.find(what);
   const std::chrono::milliseconds timeout(repeated == endless.end() ? 60'000 : 5'000);
   const Store store = Store::connect(world);
-  const auto group = [&](const std::string& corner, CommBackend backend) {
-    return ProcessGroup(world.rank, world.world_size, store.with_prefix(corner),
+  const auto group = [&](const std::string& prefix, CommBackend backend) {
+    return ProcessGroup(world.rank, world.world_size, store.with_prefix(prefix),
                         {.backend = backend, .timeout = timeout});
   };
   const Groups groups{group("spanning", CommBackend::automatic), group("gloo", CommBackend::gloo)};

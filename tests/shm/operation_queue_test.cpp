@@ -1,8 +1,10 @@
-#include "comm/operation_queue.hpp"
+#include "comm/backend/operation_queue.hpp"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <thread>
 #include <vector>
 
 namespace lockstep::comm {
@@ -36,6 +38,36 @@ TEST(OperationQueue, RunsWhatNobodyWaitsFor) {
     EXPECT_EQ(ran.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Long enough for the worker to doze.
   }
+}
+
+/// The first only waits for what the second does.
+TEST(OperationQueue, LetsTheNextBeginWhereOperationsOverlap) {
+  std::promise<void> second_began;
+  OperationQueue queue(-1, 2);
+  const auto first = queue.add(
+      [&] {
+        OperationQueue::let_next_begin();
+        second_began.get_future().wait();
+      },
+      true);
+  const auto second = queue.add([&] { second_began.set_value(); }, true);
+  queue.wait(first);
+  EXPECT_TRUE(queue.is_done(second));
+}
+
+/// Of an operation that is made of several no other may come between the parts.
+TEST(OperationQueue, KeepsOthersBackWhereAnOperationDoesNotOverlap) {
+  OperationQueue queue(-1, 2);
+  std::atomic<bool> ended{false}, seen{false};
+  queue.add(
+      [&] {
+        OperationQueue::let_next_begin();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ended = true;
+      },
+      true, false);
+  queue.wait(queue.add([&] { seen = ended.load(); }, true));
+  EXPECT_TRUE(seen);
 }
 
 /// However large it is: nothing is won by waking another thread for it.

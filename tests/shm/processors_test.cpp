@@ -5,8 +5,8 @@
 
 #include <future>
 
-#include "comm/communication_cpu.hpp"
-#include "comm/operation_queue.hpp"
+#include "comm/backend/operation_queue.hpp"
+#include "comm/transport/communication_cpu.hpp"
 #include "groups.hpp"
 #include "lockstep/core/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "availability.hpp"
+#include "comm/cuda/availability.hpp"
 
 #include <fmt/core.h>
 

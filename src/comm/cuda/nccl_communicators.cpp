@@ -1,4 +1,4 @@
-#include "nccl_communicators.hpp"
+#include "comm/cuda/nccl_communicators.hpp"
 
 #include <fmt/core.h>
 

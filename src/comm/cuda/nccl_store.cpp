@@ -1,4 +1,4 @@
-#include "nccl_store.hpp"
+#include "comm/cuda/nccl_store.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "peer_access.hpp"
+#include "comm/cuda/peer_access.hpp"
 
 namespace lockstep::comm {
 

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "plugin.hpp"
+#include "comm/cuda/plugin.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -91,6 +91,10 @@ void sit_out_split(const c10::intrusive_ptr<c10d::Backend>& parent, int device_i
 
 std::string nccl_version() { return c10d::getNcclVersion(); }
 
+std::string nccl_flight_record() {
+  return c10d::dump_nccl_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false);
+}
+
 void begin_range(const char* name) { nvtxRangePushA(name); }
 void end_range() { nvtxRangePop(); }
 
@@ -109,6 +113,7 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .make_nccl_backend = &make_nccl_backend,
                                  .sit_out_split = &sit_out_split,
                                  .nccl_version = &nccl_version,
+                                 .nccl_flight_record = &nccl_flight_record,
                                  .begin_range = &begin_range,
                                  .end_range = &end_range};
   return &plugin;

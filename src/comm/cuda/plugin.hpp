@@ -46,11 +46,13 @@ struct CudaPlugin {
   void (*sit_out_split)(const c10::intrusive_ptr<c10d::Backend>& parent, int device_index);
   /// "2.28.9".
   std::string (*nccl_version)();
+  /// What c10d's flight recorder has of NCCL's operations, as JSON.
+  std::string (*nccl_flight_record)();
   void (*begin_range)(const char* name);
   void (*end_range)();
 };
 
-constexpr int kCudaPluginVersion = 5;
+constexpr int kCudaPluginVersion = 6;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Lockstep's CUDA library. Loaded at the start of the program where a device may be used, else (CudaLoading)

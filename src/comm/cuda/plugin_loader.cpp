@@ -12,11 +12,11 @@
 #include <filesystem>
 #include <string>
 
-#include "availability.hpp"
+#include "comm/cuda/availability.hpp"
+#include "comm/cuda/peer_access.hpp"
+#include "comm/cuda/plugin.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
-#include "peer_access.hpp"
-#include "plugin.hpp"
 
 namespace lockstep {
 namespace comm {

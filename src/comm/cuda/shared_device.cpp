@@ -1,4 +1,4 @@
-#include "shared_device.hpp"
+#include "comm/cuda/shared_device.hpp"
 
 #include <fmt/format.h>
 

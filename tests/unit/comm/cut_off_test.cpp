@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "comm/c10d_handles.hpp"
-#include "comm/failure_note.hpp"
-#include "comm/waiting_text.hpp"
-#include "comm/watch.hpp"
+#include "comm/diagnostics/peer_monitor.hpp"
+#include "comm/diagnostics/waiting_text.hpp"
+#include "comm/first_failure.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -30,7 +30,7 @@ struct Line {
 thread_local std::int64_t waited = 0;
 
 /// A connection over a line that can be cut: what is told is lost then, and what is asked waits for its
-/// timeout, after which the connection is closed, as AgentStore does; all but a wait.
+/// timeout, after which the connection is closed, as TcpStoreAdapter does; all but a wait.
 class CuttableStore final : public c10d::Store {
  public:
   explicit CuttableStore(std::shared_ptr<Line> line) : line_(std::move(line)) {}
@@ -96,25 +96,26 @@ class CuttableStore final : public c10d::Store {
 TEST(CutOff, ARankSpendsLittleTimeOnAStoreOutOfReach) {
   const auto line = std::make_shared<Line>();
   const Store store(to_shared<c10d::Store>(c10::make_intrusive<CuttableStore>(line)));
-  Watch watch(store.with_prefix("watch"), std::make_shared<FlightRecorder>(0, 2, 10), Milliseconds(0), {});
-  const FailureNote note(store.with_prefix("failure"));
+  PeerMonitor monitor(store.with_prefix("peer_monitor"), std::make_shared<FlightRecorder>(0, 2, 10),
+                      Milliseconds(0), {});
+  const FirstFailure note(store.with_prefix("failure"));
   line->is_cut = true;
   waited = 0;
   note.post("a link is down");
-  const Whereabouts found = watch.ask(Milliseconds(2000));
-  EXPECT_TRUE(watch.departed().empty());
+  const PeerStatus found = monitor.ask(Milliseconds(2000));
+  EXPECT_TRUE(monitor.departed().empty());
   EXPECT_FALSE(found.store_answers);
   EXPECT_LE(waited, 2000);
-  line->is_cut = false;  // So that the watch ends at once.
+  line->is_cut = false;  // So that the monitor ends at once.
 }
 
 TEST(CutOff, WhoDoesNotAnswerIsNamedAndSoIsTheStore) {
   FlightRecorder recorder(0, 2, 10);
   const GroupFacts group{"world", {0, 1}, "gloo"};
-  OperationFacts facts;
-  facts.name = "all_reduce";
-  const auto record = *recorder.find(recorder.begin(recorder.add_group(group), facts, true));
-  Whereabouts found;
+  OpMeta meta;
+  meta.name = "all_reduce";
+  const auto record = *recorder.find(recorder.begin(recorder.add_group(group), meta, true));
+  PeerStatus found;
   EXPECT_EQ(waiting_for(record, group, 0, found).text, "rank 1 does not answer: stopped, or gone");
   found.store_answers = false;
   const WaitingFor waiting = waiting_for(record, group, 0, found);
@@ -122,9 +123,9 @@ TEST(CutOff, WhoDoesNotAnswerIsNamedAndSoIsTheStore) {
   EXPECT_EQ(waiting.missing, std::vector<int>{1});
 }
 
-TEST(FailureNotes, AreReadFromTheFirst) {
+TEST(FirstFailures, AreReadFromTheFirst) {
   const Store store = Store::in_memory();
-  const FailureNote one(store), two(store);
+  const FirstFailure one(store), two(store);
   EXPECT_EQ(one.read(Milliseconds(1)), "");
   one.post("rank 3 has ended\nits last words");
   two.post("rank 1 gave up");

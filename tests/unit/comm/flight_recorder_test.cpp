@@ -1,4 +1,4 @@
-#include "comm/flight_recorder.hpp"
+#include "comm/diagnostics/flight_recorder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,24 +8,24 @@
 namespace lockstep::comm {
 namespace {
 
-OperationFacts all_reduce(std::int64_t count) {
-  OperationFacts facts;
-  facts.name = "all_reduce";
-  facts.dtype = "Float";
-  facts.reduce_op = "sum";
-  facts.dimensions = 1;
-  facts.sizes[0] = facts.elements = count;
-  facts.bytes = 4 * count;
-  return facts;
+OpMeta all_reduce(std::int64_t count) {
+  OpMeta meta;
+  meta.name = "all_reduce";
+  meta.dtype = "Float";
+  meta.reduce_op = "sum";
+  meta.dimensions = 1;
+  meta.sizes[0] = meta.elements = count;
+  meta.bytes = 4 * count;
+  return meta;
 }
 
-OperationFacts recv_from(int peer) {
-  OperationFacts facts = all_reduce(1);
-  facts.name = "recv";
-  facts.reduce_op = "";
-  facts.peer = peer;
-  facts.is_message = true;
-  return facts;
+OpMeta recv_from(int peer) {
+  OpMeta meta = all_reduce(1);
+  meta.name = "recv";
+  meta.reduce_op = "";
+  meta.peer = peer;
+  meta.is_message = true;
+  return meta;
 }
 
 TEST(FlightRecorder, CountsCollectivesAndMessagesOfEachGroup) {
@@ -46,13 +46,13 @@ TEST(FlightRecorder, CountsCollectivesAndMessagesOfEachGroup) {
 TEST(FlightRecorder, ForgetsTheOldest) {
   FlightRecorder recorder(0, 1, 3);
   const int group = recorder.add_group({"world", {0}, "gloo"});
-  std::vector<Ticket> tickets;
+  std::vector<OperationId> tickets;
   for (int i = 1; i <= 5; ++i) tickets.push_back(recorder.begin(group, all_reduce(i), true));
   EXPECT_FALSE(recorder.find(tickets[1]));
   EXPECT_FALSE(recorder.find_collective(group, 2));
   ASSERT_TRUE(recorder.find_collective(group, 3));
-  EXPECT_EQ(recorder.find_collective(group, 3)->facts.elements, 3);
-  EXPECT_EQ(recorder.oldest_unfinished()->ticket.sequence, 3U);
+  EXPECT_EQ(recorder.find_collective(group, 3)->meta.elements, 3);
+  EXPECT_EQ(recorder.oldest_unfinished()->id.sequence, 3U);
   recorder.finish(tickets[0], true);
   EXPECT_EQ(recorder.progress(group).finished, 0U);
   EXPECT_EQ(recorder.dump("a test").at("entries").size(), 3U);
@@ -61,20 +61,20 @@ TEST(FlightRecorder, ForgetsTheOldest) {
 TEST(FlightRecorder, ZeroEntriesAreCountedOnly) {
   FlightRecorder recorder(0, 1, 0);
   const int group = recorder.add_group({"world", {0}, "gloo"});
-  const Ticket ticket = recorder.begin(group, all_reduce(1), true);
-  recorder.finish(ticket, true);
-  EXPECT_EQ(ticket.sequence, 1U);
-  EXPECT_FALSE(recorder.find(ticket));
+  const OperationId id = recorder.begin(group, all_reduce(1), true);
+  recorder.finish(id, true);
+  EXPECT_EQ(id.sequence, 1U);
+  EXPECT_FALSE(recorder.find(id));
   EXPECT_TRUE(recorder.dump("a test").at("entries").empty());
 }
 
 TEST(FlightRecorder, TheFirstEndCounts) {
   FlightRecorder recorder(0, 1, 3);
   const int group = recorder.add_group({"world", {0}, "gloo"});
-  const Ticket ticket = recorder.begin(group, all_reduce(1), true);
-  recorder.finish(ticket, false);
-  recorder.finish(ticket, true);
-  EXPECT_EQ(recorder.find(ticket)->state, OperationState::failed);
+  const OperationId id = recorder.begin(group, all_reduce(1), true);
+  recorder.finish(id, false);
+  recorder.finish(id, true);
+  EXPECT_EQ(recorder.find(id)->state, OperationState::failed);
   EXPECT_FALSE(recorder.oldest_unfinished());
 }
 
@@ -112,7 +112,7 @@ TEST(OperationRecord, IsPutIntoWords) {
   const OperationLabel label("bucket 2");
   EXPECT_EQ(recorder.find(recorder.begin(group, all_reduce(2'097'152), true))->text(),
             "all_reduce #1 (bucket 2, Float [2097152], 8 MiB)");
-  EXPECT_EQ(all_reduce(8).claim(), "all_reduce of sum, 8 x Float");
+  EXPECT_EQ(all_reduce(8).fingerprint(), "all_reduce of sum, 8 x Float");
   EXPECT_EQ(size_text(1536), "1.5 KiB");
 }
 

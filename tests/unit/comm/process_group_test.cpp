@@ -451,39 +451,5 @@ TEST_P(InDetail, SplitSizesAreCompared) {
   });
 }
 
-/// The second of the two finds out, and the first is none the worse for it.
-TEST(Messages, AreComparedAndNotHeldBack) {
-  run_detailed(2, CommBackend::gloo, [](const ProcessGroup& group) {
-    const at::Tensor four = at::full({4}, 7.0F), received = at::zeros({4});
-    if (group.rank() == 1) {
-      Work later = group.recv_async(received, 0);
-      group.barrier();
-      later.wait();
-      EXPECT_TRUE(at::equal(received, four));
-      return;
-    }
-    group.barrier();
-    const auto text = message_of<CommunicationError>([&] { group.send(at::ones({3}), 1); });
-    EXPECT_TRUE(contains_all(text, {"message 1 with tag 0 from rank 0 to rank 1", "sends 3 x Float",
-                                    "rank 1 receives 4 x Float"}));
-    group.send(four, 1);
-  });
-}
-
-/// Also while another thread waits for the same message.
-TEST(Messages, HaveFutures) {
-  for (const auto backend : {CommBackend::gloo, CommBackend::shm}) {
-    run_detailed(2, backend, [](const ProcessGroup& group) {
-      if (group.rank() == 0) return group.send(at::full({4}, 7.0F), 1);
-      std::vector<at::Tensor> tensors{at::zeros({4})};
-      const auto work = group.c10d_process_group()->recv(tensors, 0, 0);
-      const auto future = work->getFuture();
-      work->wait();
-      future->waitAndThrow();
-      EXPECT_TRUE(at::equal(future->value().toTensorVector().at(0), at::full({4}, 7.0F)));
-    });
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 #include <map>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "comm/shared_allocation.hpp"
-#include "comm/shm_backend.hpp"
+#include "comm/backend/cpu_backend.hpp"
+#include "comm/transport/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "support/ranks.hpp"
@@ -45,8 +45,8 @@ const ReduceOp kOperations[] = {ReduceOp::sum,     ReduceOp::product, ReduceOp::
 /// Bit for bit: of two numbers there is only one sum.
 TEST(SharedMemory, ReducesAsGlooDoesOnTwoRanks) {
   run_both(2, [](const ProcessGroup& shared, const ProcessGroup& gloo) {
-    for (const auto dtype :
-         {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kChar, at::kByte}) {
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kShort, at::kInt,
+                             at::kLong, at::kChar, at::kByte}) {
       for (const auto op : kOperations) {
         if (at::isFloatingType(dtype) && op >= ReduceOp::bit_and) continue;
         for (const std::int64_t count : {1, 1000, 300'001}) {
@@ -57,6 +57,23 @@ TEST(SharedMemory, ReducesAsGlooDoesOnTwoRanks) {
           EXPECT_TRUE(at::equal(ours, theirs)) << dtype << ' ' << static_cast<int>(op) << ' ' << count;
         }
       }
+    }
+  });
+}
+
+/// What is not zero is gathered, and added in rank order.
+TEST(SharedMemory, ReducesSparseTensorsAsGlooDoes) {
+  run_both(3, [](const ProcessGroup& shared, const ProcessGroup& gloo) {
+    const std::int64_t rank = shared.rank();
+    const auto make = [&] {
+      const at::Tensor indices = at::arange(rank + 1).view({1, rank + 1});
+      return at::sparse_coo_tensor(indices, at::full({rank + 1, 2}, static_cast<float>(rank + 1)), {4, 2});
+    };
+    const at::Tensor expected = at::tensor({6.0F, 5.0F, 3.0F, 0.0F}).view({4, 1}).expand({4, 2});
+    for (const auto* group : {&shared, &gloo}) {
+      std::vector<at::Tensor> tensors{make()};
+      group->c10d_process_group()->getBackend(at::kCPU)->allreduce(tensors)->wait();
+      EXPECT_TRUE(at::equal(tensors.front().to_dense(), expected)) << tensors.front().to_dense();
     }
   });
 }

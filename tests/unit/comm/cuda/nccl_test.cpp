@@ -189,7 +189,7 @@ TEST_F(Nccl, EndsCleanly) {
   EXPECT_TRUE(at::equal(tensor.cpu(), at::ones({1 << 20})));
 }
 
-/// Their end is not seen from the host.
+/// By c10d's own recorder, which sees their ends.
 TEST_F(Nccl, EntersItsOperationsIntoTraces) {
   const testing::TemporaryFolder folder;
   const ProcessGroup group = alone();
@@ -200,12 +200,10 @@ TEST_F(Nccl, EntersItsOperationsIntoTraces) {
   std::ifstream file(group.write_trace(folder.path().string()));
   const auto trace = nlohmann::json::parse(file);
   std::set<std::string> names;
-  for (const auto& entry : trace.at("entries")) {
+  for (const auto& entry : trace.at("nccl").at("entries"))
     names.insert(entry.at("profiling_name").get<std::string>());
-    EXPECT_EQ(entry.at("state"), "scheduled");
-  }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"nccl:all_reduce", "nccl:broadcast", "nccl:reduce_scatter_tensor"}));
+  for (const char* name : {"nccl:all_reduce", "nccl:broadcast", "nccl:_reduce_scatter_base"})
+    EXPECT_TRUE(names.contains(name)) << name;
 }
 
 TEST_F(Nccl, TakesBatchesFromPinnedMemory) {

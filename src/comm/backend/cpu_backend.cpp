@@ -1,0 +1,457 @@
+#include "comm/backend/cpu_backend.hpp"
+
+#include <ATen/ThreadLocalState.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "comm/backend/cpu_work.hpp"
+#include "comm/backend/sparse_all_reduce.hpp"
+#include "comm/diagnostics/tensor_meta.hpp"
+#include "comm/transport/fingerprint_exchange.hpp"
+#include "comm/transport/tensor_memory.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "shm/group.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using c10d::OpType;
+using shm::Elements;
+using Run = std::function<void(Transport&)>;
+using Tensors = CpuBackend::Tensors;
+
+/// Above this a worker is woken at once.
+constexpr std::int64_t kUrgentBytes = 256 << 10;
+
+shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
+
+OpMeta with_op(OpMeta meta, const c10d::ReduceOp& op) {
+  meta.reduce_op = reduce_name(op);
+  return meta;
+}
+
+OpMeta with_peer(OpMeta meta, std::int64_t peer) {
+  meta.peer = static_cast<std::int32_t>(peer);
+  return meta;
+}
+
+OpMeta of_any_size(OpMeta meta) {
+  meta.sizes_may_differ = true;
+  return meta;
+}
+
+/// Of each rank's part.
+std::vector<std::int64_t> rows_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                  int ranks) {
+  if (!splits.empty() || tensor.dim() == 0) return splits;
+  return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), tensor.size(0) / ranks);
+}
+
+const Tensors& front_of(const CpuBackend::TensorLists& lists) {
+  static const Tensors none;
+  return lists.empty() ? none : lists.front();
+}
+
+Run gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
+  const Elements elements = elements_of("all_gather_into_tensor", input);
+  check_multiple("all_gather_into_tensor", "output", output, "input", elements, size);
+  return [=](Transport& transport) {
+    transport.all_gather(input.data_ptr(), pieces_of(output, elements, size), elements);
+  };
+}
+
+Run reduce_into(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op, int size) {
+  const Elements elements = elements_of("reduce_scatter_tensor", output);
+  check_multiple("reduce_scatter_tensor", "input", input, "output", elements, size);
+  return [=, reduction = reduction_of(op)](Transport& transport) {
+    const auto places = pieces_of(input, elements, size);
+    transport.reduce_scatter(constant(places), output.data_ptr(), elements, reduction);
+  };
+}
+
+/// The same of several tensors, one after the other.
+template <class Make>
+Run one_after_the_other(const Tensors& outputs, const Tensors& inputs, const Make& make) {
+  if (outputs.size() != inputs.size()) {
+    throw UsageError(fmt::format("expected as many output as input tensors, but got {} and {}",
+                                 outputs.size(), inputs.size()));
+  }
+  std::vector<Run> bodies;
+  for (std::size_t i = 0; i < inputs.size(); ++i) bodies.push_back(make(outputs[i], inputs[i]));
+  return [bodies = std::move(bodies)](Transport& transport) {
+    for (const auto& body : bodies) body(transport);
+  };
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
+                       std::shared_ptr<OperationTracker> tracker, int cpu)
+    : c10d::Backend(rank, size),
+      transport_(std::move(transport)),
+      tracker_(std::move(tracker)),
+      queue_(std::make_shared<OperationQueue>(cpu, transport_->concurrency())),
+      message_threads_(std::make_shared<MessageThreads>()) {}
+
+CpuBackend::~CpuBackend() { queue_->close(); }
+
+template <class Body>
+CpuBackend::WorkPointer CpuBackend::enqueue(Request request, Body body) {
+  ++operations_;
+  const OperationId id = tracker_->begin(request.meta, request.rows);
+  const CollectiveCall call{request.meta, id.sequence, OperationLabel::current(),
+                            std::max(request.timeout, std::chrono::milliseconds(0))};
+  // What Gloo carries takes longer than to wake a worker.
+  const bool urgent = request.several || request.meta.bytes > kUrgentBytes || transport_->concurrency() > 1;
+  auto entry = queue_->add(
+      [transport = transport_, tracker = tracker_, id, call, copies = std::move(request.copies),
+       run = std::move(body)]() mutable {
+        const OperationTracker::End end(*tracker, id);
+        transport->begin(call);
+        run(*transport);
+        copies.copy_back();
+      },
+      urgent, !request.several);
+  return c10::make_intrusive<CpuWork>(request.type, queue_, std::move(entry), tracker_, id,
+                                      std::move(request.outputs));
+}
+
+template <class Body>
+void CpuBackend::run_now(const OpMeta& meta, const Body& body) {
+  ++operations_;
+  const OperationId id = tracker_->begin(meta);
+  try {
+    const Heartbeat::Waiting beat(process_heartbeat(), meta.name, id.sequence);
+    queue_->run([&] {
+      const OperationTracker::End end(*tracker_, id);
+      transport_->begin({meta, id.sequence, OperationLabel::current()});
+      body(*transport_);
+    });
+  } catch (...) {
+    tracker_->explain_and_rethrow(id);
+  }
+}
+
+void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const Elements elements = elements_of("all_reduce", tensor);
+  const auto reduction = reduction_of(op);
+  run_now(with_op(meta_of("all_reduce", tensor), op),
+          [&](Transport& transport) { transport.all_reduce(tensor.data_ptr(), elements, reduction); });
+}
+
+CpuBackend::WorkPointer CpuBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (single("all_reduce", tensors).layout() == at::kSparse) return allreduce_sparse(tensors, options);
+  HostCopies copies;
+  const at::Tensor tensor = copies.of(tensors.front());
+  const Elements elements = elements_of("all_reduce", tensor);
+  const auto reduction = reduction_of(options.reduceOp);
+  return enqueue({OpType::ALLREDUCE, with_op(meta_of("all_reduce", tensor), options.reduceOp), tensors,
+                  options.timeout, std::move(copies)},
+                 [=](Transport& transport) { transport.all_reduce(tensor.data_ptr(), elements, reduction); });
+}
+
+CpuBackend::WorkPointer CpuBackend::allreduce_sparse(Tensors& tensors,
+                                                     const c10d::AllreduceOptions& options) {
+  const at::Tensor& tensor = single("all_reduce_sparse", tensors);
+  return enqueue({OpType::_ALLREDUCE_SPARSE,
+                  with_op(of_any_size(meta_of("all_reduce_sparse", tensor)), options.reduceOp),
+                  tensors,
+                  options.timeout,
+                  {},
+                  true},
+                 sparse_all_reduce(tensor, options.reduceOp, getSize()));
+}
+
+CpuBackend::WorkPointer CpuBackend::allreduce_coalesced(Tensors& tensors,
+                                                        const c10d::AllreduceCoalescedOptions& options) {
+  HostCopies copies;
+  const Tensors own = copies.of(tensors);
+  const auto reduction = reduction_of(options.reduceOp);
+  for (const auto& tensor : own) elements_of("all_reduce_coalesced", tensor);
+  return enqueue(
+      {OpType::ALLREDUCE_COALESCED, with_op(meta_of("all_reduce_coalesced", own), options.reduceOp), tensors,
+       options.timeout, std::move(copies), true},
+      [own, reduction](Transport& transport) {
+        for (const auto& tensor : own) {
+          transport.all_reduce(tensor.data_ptr(), elements_of("all_reduce_coalesced", tensor), reduction);
+        }
+      });
+}
+
+CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  HostCopies copies;
+  const at::Tensor tensor = copies.of(single("broadcast", tensors));
+  const Elements elements = elements_of("broadcast", tensor);
+  const int root = static_cast<int>(options.rootRank);
+  return enqueue({OpType::BROADCAST, with_peer(meta_of("broadcast", tensor), root), tensors, options.timeout,
+                  std::move(copies)},
+                 [=](Transport& transport) { transport.broadcast(tensor.data_ptr(), elements, root); });
+}
+
+CpuBackend::WorkPointer CpuBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  HostCopies copies;
+  const at::Tensor tensor = copies.of(single("reduce", tensors));
+  const Elements elements = elements_of("reduce", tensor);
+  const auto reduction = reduction_of(options.reduceOp);
+  const int root = static_cast<int>(options.rootRank);
+  return enqueue(
+      {OpType::REDUCE, with_peer(with_op(meta_of("reduce", tensor), options.reduceOp), root), tensors,
+       options.timeout, std::move(copies)},
+      [=](Transport& transport) { transport.reduce(tensor.data_ptr(), elements, reduction, root); });
+}
+
+CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) {
+  HostCopies copies;
+  const at::Tensor input = copies.of(single("all_gather", inputs));
+  const Elements elements = elements_of("all_gather", input);
+  const auto held = memory_of("all_gather", copies.of(front_of(outputs)), elements);
+  check_count("all_gather", "output", held.tensors, getSize());
+  return enqueue(
+      {OpType::ALLGATHER, meta_of("all_gather", input), front_of(outputs), options.timeout,
+       std::move(copies)},
+      [=](Transport& transport) { transport.all_gather(input.data_ptr(), held.places, elements); });
+}
+
+/// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
+CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                        const c10d::AllgatherOptions& options) {
+  HostCopies copies;
+  const Tensors own = copies.of(inputs);
+  const TensorLists lists = copies.of(outputs);
+  std::vector<Run> bodies;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const Elements elements = elements_of("all_gather_coalesced", own[i]);
+    Tensors list;
+    for (const auto& of_rank : lists) list.push_back(of_rank.at(i));
+    bodies.push_back([input = own[i], elements,
+                      held = memory_of("all_gather_coalesced", list, elements)](Transport& transport) {
+      transport.all_gather(input.data_ptr(), held.places, elements);
+    });
+  }
+  return enqueue({OpType::ALLGATHER_COALESCED,
+                  meta_of("all_gather_coalesced", own),
+                  {},
+                  options.timeout,
+                  std::move(copies),
+                  true},
+                 [bodies](Transport& transport) {
+                   for (const auto& body : bodies) body(transport);
+                 });
+}
+
+CpuBackend::WorkPointer CpuBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                    const c10d::AllgatherOptions& options) {
+  HostCopies copies;
+  const at::Tensor from = copies.of(input), to = copies.of(output);
+  return enqueue({OpType::_ALLGATHER_BASE,
+                  meta_of("all_gather_into_tensor", from),
+                  {output},
+                  options.timeout,
+                  std::move(copies)},
+                 gather_into(to, from, getSize()));
+}
+
+CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                    const c10d::AllgatherOptions& options) {
+  HostCopies copies;
+  const Tensors from = copies.of(inputs), to = copies.of(outputs);
+  return enqueue({OpType::COALESCED, meta_of("all_gather_into_tensor_coalesced", from), outputs,
+                  options.timeout, std::move(copies), true},
+                 one_after_the_other(to, from, [&](const at::Tensor& output, const at::Tensor& input) {
+                   return gather_into(output, input, getSize());
+                 }));
+}
+
+CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                           const c10d::GatherOptions& options) {
+  HostCopies copies;
+  const at::Tensor input = copies.of(single("gather", inputs));
+  const Elements elements = elements_of("gather", input);
+  const auto held = memory_of("gather", copies.of(front_of(outputs)), elements);
+  const int root = static_cast<int>(options.rootRank);
+  if (getRank() == root) check_count("gather", "output", held.tensors, getSize());
+  return enqueue(
+      {OpType::GATHER, with_peer(meta_of("gather", input), root), front_of(outputs), options.timeout,
+       std::move(copies)},
+      [=](Transport& transport) { transport.gather(input.data_ptr(), held.places, elements, root); });
+}
+
+CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                            const c10d::ScatterOptions& options) {
+  HostCopies copies;
+  const at::Tensor output = copies.of(single("scatter", outputs));
+  const Elements elements = elements_of("scatter", output);
+  const auto held = memory_of("scatter", copies.of(front_of(inputs)), elements);
+  const int root = static_cast<int>(options.rootRank);
+  if (getRank() == root) check_count("scatter", "input", held.tensors, getSize());
+  return enqueue({OpType::SCATTER, with_peer(meta_of("scatter", output), root), outputs, options.timeout,
+                  std::move(copies)},
+                 [=](Transport& transport) {
+                   transport.scatter(constant(held.places), output.data_ptr(), elements, root);
+                 });
+}
+
+CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                   const c10d::ReduceScatterOptions& options) {
+  HostCopies copies;
+  const at::Tensor output = copies.of(single("reduce_scatter", outputs));
+  const Elements elements = elements_of("reduce_scatter", output);
+  const auto held = memory_of("reduce_scatter", copies.of(front_of(inputs)), elements);
+  check_count("reduce_scatter", "input", held.tensors, getSize());
+  const auto reduction = reduction_of(options.reduceOp);
+  return enqueue({OpType::REDUCE_SCATTER, with_op(meta_of("reduce_scatter", output), options.reduceOp),
+                  outputs, options.timeout, std::move(copies)},
+                 [=](Transport& transport) {
+                   transport.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);
+                 });
+}
+
+CpuBackend::WorkPointer CpuBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                         const c10d::ReduceScatterOptions& options) {
+  HostCopies copies;
+  const at::Tensor from = copies.of(input), to = copies.of(output);
+  return enqueue({OpType::_REDUCE_SCATTER_BASE,
+                  with_op(meta_of("reduce_scatter_tensor", to), options.reduceOp),
+                  {output},
+                  options.timeout,
+                  std::move(copies)},
+                 reduce_into(to, from, options.reduceOp, getSize()));
+}
+
+CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  HostCopies copies;
+  const Tensors from = copies.of(inputs), to = copies.of(outputs);
+  return enqueue(
+      {OpType::COALESCED, with_op(meta_of("reduce_scatter_tensor_coalesced", to), options.reduceOp), outputs,
+       options.timeout, std::move(copies), true},
+      one_after_the_other(to, from, [&](const at::Tensor& output, const at::Tensor& input) {
+        return reduce_into(output, input, options.reduceOp, getSize());
+      }));
+}
+
+CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                  Splits& output_splits, Splits& input_splits,
+                                                  const c10d::AllToAllOptions& options) {
+  HostCopies copies;
+  const at::Tensor from = copies.of(input), to = copies.of(output);
+  if (from.scalar_type() != to.scalar_type())
+    throw UsageError("all_to_all: the output must be of the input's dtype");
+  const auto outgoing = parts_of(from, input_splits, getSize());
+  const auto incoming = parts_of(to, output_splits, getSize());
+  const RowCounts rows{rows_of(from, input_splits, getSize()), rows_of(to, output_splits, getSize())};
+  return enqueue({OpType::ALLTOALL_BASE,
+                  of_any_size(meta_of("all_to_all_single", from)),
+                  {output},
+                  options.timeout,
+                  std::move(copies),
+                  false,
+                  &rows},
+                 [=, dtype = dtype_of(from.scalar_type())](Transport& transport) {
+                   transport.all_to_all(outgoing.places, incoming.places, dtype);
+                 });
+}
+
+CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                             const c10d::AllToAllOptions& options) {
+  check_lists(outputs, inputs, getSize());
+  HostCopies copies;
+  const Tensors from = contiguous(copies.of(inputs)), to = copies.of(outputs), space = contiguous(to);
+  return enqueue({OpType::ALLTOALL, of_any_size(meta_of("all_to_all", from)), outputs, options.timeout,
+                  std::move(copies)},
+                 [=, outgoing = parts_of(from), incoming = parts_of(space),
+                  caller = at::ThreadLocalState()](Transport& transport) {
+                   transport.all_to_all(outgoing.places, incoming.places,
+                                        dtype_of(from.front().scalar_type()));
+                   // A worker knows nothing of the caller's inference mode.
+                   const at::ThreadLocalStateGuard as_the_caller(caller);
+                   for (std::size_t r = 0; r < to.size(); ++r) {
+                     if (!to[r].is_same(space[r])) to[r].detach().copy_(space[r]);
+                   }
+                 });
+}
+
+CpuBackend::WorkPointer CpuBackend::barrier(const c10d::BarrierOptions& options) {
+  return enqueue({OpType::BARRIER, {.name = "c10d_barrier"}, {}, options.timeout, {}},
+                 [](Transport& transport) { transport.barrier(); });
+}
+
+/// By the thread that calls: what has to be waited for has an end of its own.
+CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tensors& tensors, int peer,
+                                                  int tag) {
+  HostCopies copies;
+  const at::Tensor tensor = copies.of(single(meta.name, tensors));
+  elements_of(meta.name, tensor);
+  if (tag >= FingerprintExchange::kFirstTag) {
+    throw UsageError(fmt::format("{}: tags from {} on are this library's own, but came {}", meta.name,
+                                 FingerprintExchange::kFirstTag, tag));
+  }
+  meta.is_message = true;
+  meta.tag = tag;
+  const OperationId id = tracker_->begin(with_peer(meta, peer));
+  try {
+    auto message =
+        type == OpType::SEND ? transport_->send(tensor, peer, tag) : transport_->recv(tensor, peer, tag);
+    const auto arrived = [type, copies = std::move(copies)] {
+      if (type != OpType::SEND) copies.copy_back();
+    };
+    return c10::make_intrusive<MessageWork>(type, std::move(message), tensors, tracker_, id, message_threads_,
+                                            arrived);
+  } catch (...) {
+    tracker_->explain_and_rethrow(id);
+  }
+}
+
+CpuBackend::WorkPointer CpuBackend::send(Tensors& tensors, int destination, int tag) {
+  return start_message(OpType::SEND, meta_of("send", tensors), tensors, destination, tag);
+}
+
+CpuBackend::WorkPointer CpuBackend::recv(Tensors& tensors, int source, int tag) {
+  return start_message(OpType::RECV, meta_of("recv", tensors), tensors, source, tag);
+}
+
+CpuBackend::WorkPointer CpuBackend::recvAnysource(Tensors& tensors, int tag) {
+  return start_message(OpType::RECVANYSOURCE, meta_of("recv_any_source", tensors), tensors, -1, tag);
+}
+
+CpuBackend* cpu_backend_of(c10d::ProcessGroup& group) noexcept {
+  try {
+    return dynamic_cast<CpuBackend*>(group.getBackend(at::kCPU).get());
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+}
+
+namespace {
+
+shm::Group* memory_of_ranks(c10d::ProcessGroup& group) noexcept {
+  const CpuBackend* const backend = cpu_backend_of(group);
+  return backend == nullptr ? nullptr : backend->transport().memory();
+}
+
+}  // namespace
+
+std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {
+  shm::Group* const memory = memory_of_ranks(group);
+  return memory == nullptr ? nullptr : memory->heap();
+}
+
+std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks) {
+  shm::Group* const memory = memory_of_ranks(group);
+  return memory == nullptr ? "" : memory->step_sync().loss_among(ranks);
+}
+
+void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept {
+  if (shm::Group* const memory = memory_of_ranks(group)) memory->step_sync().announce_failure(words.c_str());
+}
+
+void leave_group(c10d::ProcessGroup& group) noexcept {
+  if (shm::Group* const memory = memory_of_ranks(group)) memory->step_sync().leave(true);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "comm/backend/host_copies.hpp"
+#include "comm/backend/operation_queue.hpp"
+#include "comm/diagnostics/operation_tracker.hpp"
+#include "comm/transport/transport.hpp"
+
+namespace lockstep::comm {
+
+class MessageThreads;
+
+/// c10d's view of what carries a group's CPU tensors. Every collective goes through enqueue(), or run_now()
+/// where the caller waits for it at once: there it is recorded, verified and run, by the thread that waits
+/// for it or by a worker. Tensors on a GPU go through copies on the host.
+class CpuBackend final : public c10d::Backend {
+ public:
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
+  using Splits = std::vector<std::int64_t>;
+
+  /// `cpu`: where a worker runs; -1: anywhere.
+  CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
+             std::shared_ptr<OperationTracker> tracker, int cpu);
+  /// Waits for what is still in flight, then leaves the group.
+  ~CpuBackend() override;
+
+  const std::string getBackendName() const override { return transport_->name(); }
+  Transport& transport() const { return *transport_; }
+
+  /// allreduce() of one tensor in the thread that calls, which returns when it is done: nothing is made to
+  /// wait for, which takes as long as the operation itself where that is small.
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op);
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, Splits& output_splits,
+                            Splits& input_splits, const c10d::AllToAllOptions& options) override;
+  /// Tensors of any shapes and strides.
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  WorkPointer send(Tensors& tensors, int destination, int tag) override;
+  WorkPointer recv(Tensors& tensors, int source, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return operations_.load(); }
+
+ private:
+  /// What enqueue() knows of an operation.
+  struct Request {
+    c10d::OpType type;
+    OpMeta meta;
+    Tensors outputs;
+    std::chrono::milliseconds timeout;
+    HostCopies copies;
+    /// It is made of several operations of the transport, between which no other may begin.
+    bool several = false;
+    const RowCounts* rows = nullptr;
+  };
+  /// `body(transport)` holds the tensors that it uses until it has run.
+  template <class Body>
+  WorkPointer enqueue(Request request, Body body);
+  template <class Body>
+  void run_now(const OpMeta& meta, const Body& body);
+  WorkPointer start_message(c10d::OpType type, OpMeta meta, Tensors& tensors, int peer, int tag);
+
+  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<OperationTracker> tracker_;
+  std::shared_ptr<OperationQueue> queue_;
+  std::shared_ptr<MessageThreads> message_threads_;
+  std::atomic<std::uint64_t> operations_{0};
+};
+
+/// What carries the group's CPU tensors; null where nothing of ours does.
+CpuBackend* cpu_backend_of(c10d::ProcessGroup& group) noexcept;
+
+/// The heap of this rank in a group whose CPU tensors are carried by shared memory; null for any other group.
+std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group);
+
+/// Why one of these ranks of the world will not come to anything again: it has ended, or left; "" as far as
+/// is known here, and for a group without shared memory. Any thread.
+std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks);
+
+/// Tells those who share memory with this rank why it will not come again, at once. Any thread.
+void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept;
+
+/// Tells the others that this rank will not come again, without waking them: they fail within a moment, in
+/// which this rank can report why. For a rank that ends by an exception and leaves its connections behind.
+/// Does nothing for a group without shared memory.
+void leave_group(c10d::ProcessGroup& group) noexcept;
+
+}  // namespace lockstep::comm

@@ -1,0 +1,151 @@
+#include "comm/backend/cpu_work.hpp"
+
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "net/signal_free_thread.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using Future = c10::ivalue::Future;
+using FuturePointer = c10::intrusive_ptr<Future>;
+
+FuturePointer future_of_tensors() {
+  return c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+std::exception_ptr explained(OperationTracker& tracker, const OperationId& id,
+                             const std::exception_ptr& failure) {
+  try {
+    try {
+      std::rethrow_exception(failure);
+    } catch (...) {
+      tracker.explain_and_rethrow(id);
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
+
+CpuWork::CpuWork(c10d::OpType type, std::shared_ptr<OperationQueue> queue, OperationQueue::Handle entry,
+                 std::shared_ptr<OperationTracker> tracker, OperationId id, std::vector<at::Tensor> outputs)
+    : c10d::Work(-1, type),
+      queue_(std::move(queue)),
+      entry_(std::move(entry)),
+      tracker_(std::move(tracker)),
+      id_(id),
+      outputs_(std::move(outputs)) {}
+
+bool CpuWork::wait(std::chrono::milliseconds) {
+  try {
+    queue_->wait(entry_);
+  } catch (...) {
+    tracker_->explain_and_rethrow(id_);
+  }
+  return true;
+}
+
+FuturePointer CpuWork::getFuture() {
+  const std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  future_ = future_of_tensors();
+  queue_->when_done(entry_, [future = future_, outputs = outputs_, tracker = tracker_,
+                             id = id_](const std::exception_ptr& failure) {
+    if (failure) {
+      future->setError(explained(*tracker, id, failure));
+    } else {
+      future->markCompleted(c10::IValue(outputs));
+    }
+  });
+  return future_;
+}
+
+MessageThreads::~MessageThreads() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (auto& thread : threads_) thread.join();
+}
+
+void MessageThreads::run(std::function<void()> wait) {
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(std::move(wait));
+  if (waiting_.size() > idle_) {
+    threads_.push_back(net::signal_free_thread([this] { serve(); }));
+  } else {
+    changed_.notify_one();
+  }
+}
+
+void MessageThreads::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++idle_;
+    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+    --idle_;
+    if (waiting_.empty()) return;
+    auto wait = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    wait();
+    wait = nullptr;
+    lock.lock();
+  }
+}
+
+MessageWork::MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
+                         std::shared_ptr<OperationTracker> tracker, OperationId id,
+                         std::weak_ptr<MessageThreads> threads, std::function<void()> arrived)
+    : c10d::Work(-1, type),
+      message_(std::move(message)),
+      tensors_(std::move(tensors)),
+      tracker_(std::move(tracker)),
+      id_(id),
+      threads_(std::move(threads)),
+      arrived_(std::move(arrived)) {
+  isCompleted();
+}
+
+bool MessageWork::isCompleted() {
+  if (message_ && !message_->is_done()) return false;
+  std::call_once(told_, [&] {
+    if (!exception()) arrived_();
+    tracker_->finish(id_, !exception());
+  });
+  return true;
+}
+
+bool MessageWork::isSuccess() const { return (!message_ || message_->is_done()) && !exception(); }
+
+bool MessageWork::wait(std::chrono::milliseconds timeout) {
+  try {
+    if (message_) message_->wait(timeout);
+  } catch (...) {
+    tracker_->explain_and_rethrow(id_);
+  }
+  return isCompleted();
+}
+
+FuturePointer MessageWork::getFuture() {
+  const std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  const auto threads = threads_.lock();
+  if (!threads) throw UsageError("the future of a message was asked for when its group was gone");
+  future_ = future_of_tensors();
+  threads->run([self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = future_] {
+    try {
+      self->wait(kNoTimeout);
+      future->markCompleted(c10::IValue(self->result()));
+    } catch (...) {
+      future->setError(std::current_exception());
+    }
+  });
+  return future_;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "comm/backend/operation_queue.hpp"
+#include "comm/diagnostics/operation_tracker.hpp"
+#include "comm/transport/transport.hpp"
+
+namespace lockstep::comm {
+
+/// A collective in the queue of its backend. Its failure says what the other ranks do.
+class CpuWork final : public c10d::Work {
+ public:
+  CpuWork(c10d::OpType type, std::shared_ptr<OperationQueue> queue, OperationQueue::Handle entry,
+          std::shared_ptr<OperationTracker> tracker, OperationId id, std::vector<at::Tensor> outputs);
+
+  bool isCompleted() override { return queue_->is_done(entry_); }
+  bool isSuccess() const override { return queue_->is_done(entry_) && !exception(); }
+  std::exception_ptr exception() const override { return queue_->failure_of(entry_); }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  /// The operation's own timeout ends it, so that the one given here is not needed.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::uint64_t getSequencenumber() const override { return id_.sequence; }
+
+ private:
+  std::shared_ptr<OperationQueue> queue_;
+  OperationQueue::Handle entry_;
+  std::shared_ptr<OperationTracker> tracker_;
+  OperationId id_;
+  std::vector<at::Tensor> outputs_;
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+/// Threads that wait for messages whose futures somebody has asked for: Gloo's end only for one who waits. A
+/// thread serves one message after the other, and there are as many as messages at a time. They belong to the
+/// backend, whose end waits for them. Any thread.
+class MessageThreads {
+ public:
+  ~MessageThreads();
+  void run(std::function<void()> wait);
+
+ private:
+  void serve();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  std::size_t idle_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+/// A message, which has ended when its transport or a wait says so.
+class MessageWork final : public c10d::Work {
+ public:
+  /// `message` is null when it has been handed over.
+  MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
+              std::shared_ptr<OperationTracker> tracker, OperationId id,
+              std::weak_ptr<MessageThreads> threads, std::function<void()> arrived);
+  ~MessageWork() override { isCompleted(); }
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override { return message_ ? message_->failure() : nullptr; }
+  int sourceRank() const override { return message_ ? message_->source() : -1; }
+  std::vector<at::Tensor> result() override { return tensors_; }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::uint64_t getSequencenumber() const override { return id_.sequence; }
+
+ private:
+  std::unique_ptr<Message> message_;
+  std::vector<at::Tensor> tensors_;
+  std::shared_ptr<OperationTracker> tracker_;
+  OperationId id_;
+  std::weak_ptr<MessageThreads> threads_;
+  std::function<void()> arrived_;
+  std::once_flag told_;
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,199 @@
+#include "comm/backend/operation_queue.hpp"
+
+#include <utility>
+
+#include "core/cpu_set.hpp"
+#include "net/signal_free_thread.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{2};     // So long may an operation lie that nobody waits for.
+constexpr std::chrono::milliseconds kAwake{200};  // Workers doze when nothing was added for so long.
+
+}  // namespace
+
+class OperationQueue::Entry {
+ public:
+  Entry(std::function<void()> run, bool may_overlap) : body(std::move(run)), overlaps(may_overlap) {}
+
+  std::function<void()> body;
+  const bool overlaps;
+  std::exception_ptr failure;
+  std::function<void(std::exception_ptr)> then;
+  bool taken = false;
+  bool done = false;
+};
+
+void OperationQueue::close() {
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+    urgent_ = true;
+    for_worker_.notify_all();
+  }
+  for (auto& worker : workers_) worker.join();
+  workers_.clear();
+}
+
+/// With the lock.
+void OperationQueue::start_worker() {
+  workers_.push_back(net::signal_free_thread([this] { work(); }));
+}
+
+OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urgent, bool overlaps) {
+  auto entry = std::make_shared<Entry>(std::move(body), overlaps);
+  const Lock lock(mutex_);
+  if (workers_.empty()) start_worker();
+  entries_.push_back(entry);
+  if (CallerWaits::now()) return entry;
+  last_added_ = Clock::now();
+  urgent_ = urgent_ || urgent;
+  if (urgent || dozing_ > 0) for_worker_.notify_one();
+  return entry;
+}
+
+/// With the lock: the next operation may begin.
+void OperationQueue::end(Turn& turn) {
+  if (std::exchange(turn.ended, true)) return;
+  turn_taken_ = false;
+  if (entries_.empty()) urgent_ = stopping_;
+  if (has_work_for_worker()) for_worker_.notify_one();
+}
+
+void OperationQueue::let_next_begin() {
+  Turn* const turn = turn_of_thread();
+  if (turn == nullptr || !turn->may_end_early) return;
+  OperationQueue& queue = *turn->queue;
+  const Lock lock(queue.mutex_);
+  queue.end(*turn);
+  if (queue.entries_.empty()) return;
+  // A thread that waits for what lies there may begin it, else a worker.
+  queue.ended_.notify_all();
+  const bool more = queue.workers_.size() < static_cast<std::size_t>(queue.most_workers_);
+  if (more && queue.urgent_ && !queue.stopping_) queue.start_worker();
+}
+
+/// What it threw, if it did. What it adds itself, nobody waits for.
+std::exception_ptr OperationQueue::perform(const std::function<void()>& body, Turn& turn) {
+  const CallerWaits not_in_it(false);
+  Turn* const outer = std::exchange(turn_of_thread(), &turn);
+  std::exception_ptr failure;
+  try {
+    body();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  turn_of_thread() = outer;
+  return failure;
+}
+
+void OperationQueue::run(const std::function<void()>& body) {
+  Lock lock(mutex_);
+  if (turn_taken_ || !entries_.empty()) {
+    lock.unlock();
+    const CallerWaits waits;
+    return wait(add(body, false));
+  }
+  turn_taken_ = true;
+  ++running_;
+  lock.unlock();
+  Turn turn{this, most_workers_ > 1};
+  const std::exception_ptr failure = perform(body, turn);
+  lock.lock();
+  --running_;
+  end(turn);
+  ended_.notify_all();
+  lock.unlock();
+  if (failure) std::rethrow_exception(failure);
+}
+
+/// Takes the front out of the queue and runs it without the lock.
+void OperationQueue::run_next(Lock& lock) {
+  const Handle entry = std::move(entries_.front());
+  entries_.pop_front();
+  entry->taken = true;
+  turn_taken_ = true;
+  ++running_;
+  overdue_ = false;
+  lock.unlock();
+  Turn turn{this, entry->overlaps && most_workers_ > 1};
+  const std::exception_ptr failure = perform(entry->body, turn);
+  entry->body = nullptr;  // Tensors go while nobody is kept waiting for the lock.
+  lock.lock();
+  entry->done = true;
+  entry->failure = failure;
+  --running_;
+  end(turn);
+  ended_.notify_all();
+  if (!entry->then) return;
+  lock.unlock();
+  {
+    const CallerWaits not_in_it(false);
+    entry->then(failure);
+  }
+  lock.lock();
+}
+
+void OperationQueue::wait(const Handle& entry) {
+  Lock lock(mutex_);
+  while (!entry->done) {
+    if (entry->taken || turn_taken_) {
+      ended_.wait(lock);
+    } else {
+      run_next(lock);
+    }
+  }
+  if (entry->failure) std::rethrow_exception(entry->failure);
+}
+
+bool OperationQueue::is_done(const Handle& entry) {
+  const Lock lock(mutex_);
+  return entry->done;
+}
+
+std::exception_ptr OperationQueue::failure_of(const Handle& entry) {
+  const Lock lock(mutex_);
+  return entry->failure;
+}
+
+void OperationQueue::when_done(const Handle& entry, std::function<void(std::exception_ptr)> then) {
+  Lock lock(mutex_);
+  if (!entry->done) {
+    entry->then = std::move(then);
+    urgent_ = true;
+    for_worker_.notify_one();
+    return;
+  }
+  lock.unlock();
+  then(entry->failure);
+}
+
+/// Returns when there may be something to do.
+void OperationQueue::await_work(Lock& lock) {
+  if (entries_.empty() && Clock::now() - last_added_ > kAwake) {
+    ++dozing_;
+    for_worker_.wait(lock);
+    --dozing_;
+    return;
+  }
+  const Entry* const front = entries_.empty() ? nullptr : entries_.front().get();
+  if (for_worker_.wait_for(lock, kTick) == std::cv_status::no_timeout) return;
+  overdue_ = front != nullptr && !entries_.empty() && entries_.front().get() == front;
+}
+
+void OperationQueue::work() {
+  if (cpu_ >= 0) bind_thread_to({cpu_});
+  Lock lock(mutex_);
+  while (!stopping_ || !entries_.empty() || running_ > 0) {
+    if (has_work_for_worker()) {
+      run_next(lock);
+    } else {
+      await_work(lock);
+    }
+  }
+}
+
+}  // namespace lockstep::comm

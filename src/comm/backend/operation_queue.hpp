@@ -1,0 +1,115 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::comm {
+
+/// While one lives, its thread waits for each operation as soon as it has added it, and so runs it itself:
+/// waking a worker and being woken by it would cost more than many an operation. They nest. *Local*.
+class CallerWaits {
+ public:
+  /// `waits`: false within such a scope, where other code runs that may not wait.
+  explicit CallerWaits(bool waits = true) noexcept : before_(std::exchange(flag(), waits)) {}
+  ~CallerWaits() { flag() = before_; }
+  CallerWaits(const CallerWaits&) = delete;
+  CallerWaits& operator=(const CallerWaits&) = delete;
+
+  static bool now() noexcept { return flag(); }
+
+ private:
+  static bool& flag() noexcept {
+    thread_local bool waits = false;
+    return waits;
+  }
+
+  bool before_;
+};
+
+/// Operations of one group, begun one at a time in the order in which they were queued: by the thread that
+/// waits for one of them, or by a worker. Handing an operation to another thread costs more than a small
+/// operation itself, so that a worker is woken for what is worth it, and comes by itself to what nobody waits
+/// for. Any thread may call any method.
+class OperationQueue {
+ public:
+  /// An operation and how it went.
+  class Entry;
+  using Handle = std::shared_ptr<Entry>;
+
+  /// `cpu`: where the workers run; -1: anywhere. `workers`: so many operations may be under way at a time.
+  explicit OperationQueue(int cpu = -1, int workers = 1) : cpu_(cpu), most_workers_(workers) {}
+  ~OperationQueue() { close(); }
+  OperationQueue(const OperationQueue&) = delete;
+  OperationQueue& operator=(const OperationQueue&) = delete;
+
+  /// Runs what is still queued, and ends the workers. Nothing may be added afterwards.
+  void close();
+
+  /// `urgent`: a worker takes it at once, unless a thread that waits is faster, or the caller does
+  /// (CallerWaits). `overlaps`: it may let the next begin before it has ended.
+  Handle add(std::function<void()> body, bool urgent, bool overlaps = true);
+
+  /// Runs an operation in this thread, after those before it, and throws what it throws.
+  void run(const std::function<void()>& body);
+
+  /// Returns when the operation has ended, and throws what it threw.
+  void wait(const Handle& entry);
+
+  bool is_done(const Handle& entry);
+  std::exception_ptr failure_of(const Handle& entry);
+
+  /// Calls `then` in the thread that runs the operation, when it has ended; at once when it has already. At
+  /// most once for each operation. The worker no longer waits for somebody to wait.
+  void when_done(const Handle& entry, std::function<void(std::exception_ptr)> then);
+
+  /// Called by an operation that has begun and from now on only waits: the next may begin. Does nothing where
+  /// operations of the queue do not overlap, and outside of one.
+  static void let_next_begin();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  /// An operation that a thread is in, while it keeps others from beginning.
+  struct Turn {
+    OperationQueue* queue;
+    bool may_end_early;
+    bool ended = false;
+  };
+
+  void run_next(Lock& lock);
+  std::exception_ptr perform(const std::function<void()>& body, Turn& turn);
+  void end(Turn& turn);
+  void start_worker();
+  void work();
+  bool has_work_for_worker() const { return !entries_.empty() && !turn_taken_ && (urgent_ || overdue_); }
+  void await_work(Lock& lock);
+
+  static Turn*& turn_of_thread() noexcept {
+    thread_local Turn* turn = nullptr;
+    return turn;
+  }
+
+  const int cpu_;
+  const int most_workers_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::condition_variable for_worker_;
+  std::deque<Handle> entries_;
+  bool turn_taken_ = false;  // An operation runs that has not let the next begin.
+  int running_ = 0;
+  bool urgent_ = false;   // Workers shall empty the queue.
+  bool overdue_ = false;  // The front has waited through a whole tick.
+  int dozing_ = 0;        // Workers that sleep until they are woken; others look again within a tick.
+  bool stopping_ = false;
+  std::chrono::steady_clock::time_point last_added_{};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,82 @@
+#include "comm/backend/sparse_all_reduce.hpp"
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "comm/diagnostics/tensor_meta.hpp"
+#include "comm/transport/tensor_memory.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+/// Sparse dimensions, dense dimensions, values that are not zero, elements of the whole tensor.
+using Shape = std::array<std::int64_t, 4>;
+
+std::vector<Shape> gather_shapes(Transport& transport, const at::Tensor& own, int size) {
+  const Shape shape{own.sparse_dim(), own.dense_dim(), own._nnz(), own.numel()};
+  std::vector<Shape> all(static_cast<std::size_t>(size));
+  std::vector<void*> places;
+  for (auto& each : all) places.push_back(each.data());
+  transport.all_gather(shape.data(), places, {shape.size(), shm::Dtype::i64});
+  for (const auto& each : all) {
+    if (each[0] == shape[0] && each[1] == shape[1] && each[3] == shape[3]) continue;
+    throw CommunicationError(fmt::format(
+        "all_reduce of sparse tensors: this rank's has {} sparse and {} dense dimensions and {} elements, "
+        "another's {}, {} and {}: give tensors of one shape",
+        shape[0], shape[1], shape[3], each[0], each[1], each[3]));
+  }
+  return all;
+}
+
+/// Of each rank the first `counts[r]` of what lies along `dimension`.
+std::vector<at::Tensor> gather_padded(Transport& transport, const at::Tensor& own, std::int64_t dimension,
+                                      const std::vector<Shape>& shapes) {
+  std::int64_t most = 0;
+  for (const auto& shape : shapes) most = std::max(most, shape[2]);
+  auto sizes = own.sizes().vec();
+  sizes[static_cast<std::size_t>(dimension)] = most;
+  const at::Tensor padded = at::empty(sizes, own.options()).zero_();
+  padded.narrow(dimension, 0, own.size(dimension)).copy_(own);
+  std::vector<at::Tensor> all;
+  std::vector<void*> places;
+  for (std::size_t r = 0; r < shapes.size(); ++r) all.push_back(at::empty(sizes, own.options()));
+  for (auto& each : all) places.push_back(each.data_ptr());
+  transport.all_gather(padded.data_ptr(), places, elements_of("all_reduce_sparse", padded));
+  for (std::size_t r = 0; r < all.size(); ++r) all[r] = all[r].narrow(dimension, 0, shapes[r][2]);
+  return all;
+}
+
+void reduce(Transport& transport, const at::Tensor& tensor, int size) {
+  const at::Tensor own = tensor.detach().coalesce();
+  const auto shapes = gather_shapes(transport, own, size);
+  const auto indices = gather_padded(transport, own.indices(), 1, shapes);
+  const auto values = gather_padded(transport, own.values(), 0, shapes);
+  at::Tensor sum;
+  for (std::size_t r = 0; r < shapes.size(); ++r) {
+    const at::Tensor of_rank = at::sparse_coo_tensor(indices[r], values[r], own.sizes(), own.options());
+    sum = r == 0 ? of_rank : sum + of_rank;
+  }
+  tensor.detach().copy_(sum.coalesce());
+}
+
+}  // namespace
+
+std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
+                                                  int size) {
+  if (op != c10d::ReduceOp::SUM)
+    throw UsageError(fmt::format("all_reduce of a sparse tensor: expected sum, but got {}", reduce_name(op)));
+  return [tensor, size, caller = at::ThreadLocalState()](Transport& transport) {
+    // A worker knows nothing of the caller's inference mode and gradients.
+    const at::ThreadLocalStateGuard as_the_caller(caller);
+    reduce(transport, tensor, size);
+  };
+}
+
+}  // namespace lockstep::comm

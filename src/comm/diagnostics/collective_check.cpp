@@ -1,0 +1,189 @@
+#include "comm/diagnostics/collective_check.hpp"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kReadTime{1};
+
+std::string hexadecimal(std::uintptr_t number) {
+  std::array<char, 20> text{};
+  std::snprintf(text.data(), text.size(), "+0x%zx", static_cast<std::size_t>(number));
+  return text.data();
+}
+
+std::string_view file_name(const char* path) {
+  const std::string_view text = path == nullptr ? "" : path;
+  return text.substr(text.rfind('/') + 1);
+}
+
+bool is_of_a_library(std::string_view file) {
+  for (const auto* name :
+       {"liblockstep", "libtorch", "libc10", "libc.so", "libstdc++", "libpthread", "libgomp"}) {
+    if (file.starts_with(name)) return true;
+  }
+  return false;
+}
+
+std::string demangled(const char* name) {
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, nullptr),
+                                                         &std::free);
+  return text ? text.get() : name;
+}
+
+std::string text_of(const Dl_info& info, const void* address) {
+  const std::string file(file_name(info.dli_fname));
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  if (info.dli_sname == nullptr)
+    return file + hexadecimal(place - reinterpret_cast<std::uintptr_t>(info.dli_fbase));
+  return demangled(info.dli_sname) + hexadecimal(place - reinterpret_cast<std::uintptr_t>(info.dli_saddr)) +
+         " in " + file;
+}
+
+/// The nearest caller on this thread's stack that belongs to the program, and not to Lockstep, LibTorch or
+/// the system: "train_step()+0x42 in my_trainer". A function that is not exported (-rdynamic) has only its
+/// file and offset, for addr2line. Empty: there is none, as in a thread of the library. Takes some
+/// microseconds.
+std::string call_site() {
+  std::array<void*, 96> frames{};
+  const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
+  for (int i = 0; i < count; ++i) {
+    Dl_info info{};
+    const void* address = frames[static_cast<std::size_t>(i)];
+    if (dladdr(address, &info) == 0 || is_of_a_library(file_name(info.dli_fname))) continue;
+    return text_of(info, address);
+  }
+  return "";
+}
+
+}  // namespace
+
+CollectiveCheck::CollectiveCheck(Store store, GroupInfo members, Milliseconds timeout)
+    : store_(std::move(store)), members_(std::move(members)), timeout_(timeout) {}
+
+/// Also the shape counts, and what the program calls the operation.
+std::string CollectiveCheck::text_of(const OpMeta& meta) const {
+  if (meta.sizes_may_differ) return meta.fingerprint();
+  const std::string label{OperationLabel::current().view()};
+  return meta.text() + (label.empty() ? "" : " (" + label + ")");
+}
+
+void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const RowCounts* rows) {
+  PostedCall own{members_.rank, text_of(meta), call_site(), {}};
+  if (rows != nullptr) own.rows = *rows;
+  const bool all_here = post(id.sequence, own);
+  const auto calls = posted(id.sequence);
+  for (const auto& call : calls) {
+    if (call.is != own.is) refuse(id.sequence, own, call);
+  }
+  if (!all_here) throw TimeoutError("the check before " + meta.text() + " timed out");
+  compare_rows(id.sequence, calls);
+}
+
+bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
+  const std::string key = std::to_string(number);
+  const json line{{"place", call.place},
+                  {"is", call.is},
+                  {"site", call.site},
+                  {"gives", call.rows.gives},
+                  {"takes", call.rows.takes}};
+  store_.append(key, line.dump() + "\n");
+  const bool last = store_.add(key + "/count", 1) == members_.size();
+  if (last) {
+    store_.set(key + "/all", "1");
+    // All have come here, and so are past the one before.
+    const std::string before = std::to_string(last_number_);
+    for (const auto* part : {"", "/count", "/all"}) store_.erase(before + part);
+  }
+  last_number_ = number;
+  return last || store_.wait(key + "/all", timeout_);
+}
+
+CollectiveCheck::PostedCall CollectiveCheck::call_in(const std::string& line) {
+  const json entry = json::parse(line);
+  return {entry.at("place").get<int>(),
+          entry.at("is").get<std::string>(),
+          entry.at("site").get<std::string>(),
+          {entry.at("gives").get<std::vector<std::int64_t>>(),
+           entry.at("takes").get<std::vector<std::int64_t>>()}};
+}
+
+std::vector<CollectiveCheck::PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
+  std::vector<PostedCall> calls;
+  std::istringstream lines(store_.get(std::to_string(number), kReadTime));
+  for (std::string line; std::getline(lines, line);) calls.push_back(call_in(line));
+  std::sort(calls.begin(), calls.end(),
+            [](const PostedCall& a, const PostedCall& b) { return a.place < b.place; });
+  return calls;
+}
+
+/// All ranks look at all pairs, so that all find the same one.
+void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<PostedCall>& calls) const {
+  const auto count = [](const std::vector<std::int64_t>& rows, int place) {
+    return rows.empty() ? -1 : rows.at(static_cast<std::size_t>(place));
+  };
+  for (const auto& from : calls) {
+    for (const auto& to : calls) {
+      const auto gives = count(from.rows.gives, to.place), takes = count(to.rows.takes, from.place);
+      if (gives == takes) continue;
+      throw CommunicationError(members_.who + ": the split sizes of " + from.is + " #" +
+                               std::to_string(number) + " do not agree: " + name_of(from.place) + " gives " +
+                               std::to_string(gives) + " rows to " + name_of(to.place) + ", which takes " +
+                               std::to_string(takes));
+    }
+  }
+}
+
+void CollectiveCheck::before_message(const OpMeta& meta) {
+  const bool sends = std::string_view(meta.name) == "send";
+  if (meta.peer < 0) open_tags_.insert(meta.tag);
+  // The order of those from several ranks is not known beforehand.
+  if (meta.peer < 0 || (!sends && open_tags_.contains(meta.tag))) return;
+  const int from = sends ? members_.rank : meta.peer, to = sends ? meta.peer : members_.rank;
+  const auto number = ++messages_[{from, to, meta.tag}];
+  const std::string key = "message/" + std::to_string(from) + "/" + std::to_string(to) + "/" +
+                          std::to_string(meta.tag) + "/" + std::to_string(number);
+  const std::string size = std::to_string(meta.elements) + " x " + meta.dtype;
+  const std::string own = (sends ? "sends " : "receives ") + size;
+  const std::string first = store_.set_if_absent(key, own);
+  if (first == own) return;
+  store_.erase(key);
+  if (first.ends_with(" " + size)) return;
+  throw CommunicationError(members_.who + ": message " + std::to_string(number) + " with tag " +
+                           std::to_string(meta.tag) + " from " + name_of(from) + " to " + name_of(to) +
+                           ": this rank " + own + ", but " + name_of(meta.peer) + " " + first);
+}
+
+std::string CollectiveCheck::name_of(int place) const {
+  return "rank " + std::to_string(members_.names.at(static_cast<std::size_t>(place)));
+}
+
+void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const {
+  const auto called = [](const PostedCall& call) {
+    return call.site.empty() ? "" : " (called by " + call.site + ")";
+  };
+  throw CommunicationError(members_.who + ": the ranks do different things in collective #" +
+                           std::to_string(number) + ": " + own.is + called(own) + " here, but " +
+                           name_of(other.place) + " does " + other.is + called(other) +
+                           ". All ranks must call the same operations in the same order, with " +
+                           "tensors of the same size and dtype");
+}
+
+}  // namespace lockstep::comm

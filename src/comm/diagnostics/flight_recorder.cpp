@@ -1,0 +1,224 @@
+#include "comm/diagnostics/flight_recorder.hpp"
+
+#include <unistd.h>
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "core/host_name.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+bool is_under_way(const OperationRecord& record) {
+  return record.id.serial != 0 && record.state == OperationState::started;
+}
+
+using nlohmann::json;
+
+const char* name_of(OperationState state) {
+  switch (state) {
+    case OperationState::scheduled:
+      return "scheduled";
+    case OperationState::started:
+      return "started";
+    case OperationState::completed:
+      return "completed";
+    case OperationState::failed:
+      break;
+  }
+  return "failed";
+}
+
+/// What has to be added to this host's monotonic clock for the time of day. Taken once a dump: all times of
+/// a dump, and of all dumps of one host, are those of the monotonic clock.
+std::int64_t wall_offset() {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - monotonic_now();
+}
+
+json sizes_of(const OpMeta& meta) {
+  json sizes = json::array();
+  for (std::int32_t i = 0; i < meta.dimensions && i < static_cast<std::int32_t>(meta.sizes.size()); ++i)
+    sizes.push_back(meta.sizes[static_cast<std::size_t>(i)]);
+  return sizes;
+}
+
+json tensors_of(const OpMeta& meta, const json& each) {
+  json all = json::array();
+  if (*meta.dtype != '\0') all.push_back(each);
+  return all;
+}
+
+json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64_t offset) {
+  const OpMeta& meta = record.meta;
+  const bool message = meta.is_message;
+  json entry{{"record_id", record.id.serial},
+             {"pg_id", record.id.group},
+             {"process_group", {std::to_string(record.id.group), group.name}},
+             {"collective_seq_id", message ? 0 : record.id.sequence},
+             {"p2p_seq_id", message ? record.id.sequence : 0},
+             {"op_id", record.id.serial},
+             {"is_p2p", message},
+             {"profiling_name", group.backend + ":" + meta.name},
+             {"input_sizes", tensors_of(meta, sizes_of(meta))},
+             {"input_dtypes", tensors_of(meta, meta.dtype)},
+             {"state", name_of(record.state)},
+             {"retired", record.finished != 0},
+             {"time_created_ns", record.created + offset},
+             {"frames", json::array()},
+             {"label", std::string(record.label.view())},
+             {"bytes", meta.bytes},
+             {"reduce_op", meta.reduce_op},
+             {"peer", meta.peer}};
+  if (record.state != OperationState::scheduled)
+    entry["time_discovered_started_ns"] = record.created + offset;
+  if (record.finished == 0) return entry;
+  entry["time_discovered_completed_ns"] = record.finished + offset;
+  entry["duration_ms"] = static_cast<double>(record.finished - record.created) / 1e6;
+  return entry;
+}
+
+}  // namespace
+
+std::string OperationRecord::text() const {
+  std::string result = std::string(meta.name) + " #" + std::to_string(id.sequence);
+  std::string details{label.view()};
+  const auto add = [&](const std::string& part) { details += (details.empty() ? "" : ", ") + part; };
+  if (meta.is_message && meta.peer >= 0) {
+    add((std::string_view(meta.name) == "recv" ? "from place " : "to place ") + std::to_string(meta.peer));
+  }
+  if (*meta.dtype != '\0') add(std::string(meta.dtype) + " " + sizes_text(meta));
+  if (*meta.dtype != '\0') add(size_text(meta.bytes));
+  return details.empty() ? result : result + " (" + details + ")";
+}
+
+FlightRecorder::FlightRecorder(int rank, int world_size, std::size_t capacity)
+    : rank_(rank), world_size_(world_size), ring_(capacity) {}
+
+int FlightRecorder::add_group(GroupFacts meta) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(meta));
+  progress_.emplace_back();
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+OperationRecord* FlightRecorder::at(std::uint64_t serial) {
+  if (ring_.empty()) return nullptr;
+  OperationRecord& record = ring_[serial % ring_.size()];
+  return record.id.serial == serial ? &record : nullptr;
+}
+
+const OperationRecord* FlightRecorder::at(std::uint64_t serial) const {
+  return const_cast<FlightRecorder*>(this)->at(serial);
+}
+
+OperationId FlightRecorder::begin(int group, const OpMeta& meta, bool starts_now) {
+  const std::int64_t now = monotonic_now();
+  const std::lock_guard lock(mutex_);
+  Progress& progress = progress_[static_cast<std::size_t>(group)];
+  const OperationId id{next_++, group, meta.is_message ? ++progress.messages : ++progress.collectives};
+  if (ring_.empty()) return id;
+  ring_[id.serial % ring_.size()] = {
+      .id = id,
+      .meta = meta,
+      .label = OperationLabel::current(),
+      .state = starts_now ? OperationState::started : OperationState::scheduled,
+      .created = now,
+  };
+  return id;
+}
+
+void FlightRecorder::finish(const OperationId& id, bool success) {
+  const std::int64_t now = monotonic_now();
+  const std::lock_guard lock(mutex_);
+  OperationRecord* record = at(id.serial);
+  if (record == nullptr || record->finished != 0) return;
+  record->state = success ? OperationState::completed : OperationState::failed;
+  record->finished = now;
+  ++progress_[static_cast<std::size_t>(id.group)].finished;
+}
+
+std::optional<OperationRecord> FlightRecorder::find(const OperationId& id) const {
+  const std::lock_guard lock(mutex_);
+  const OperationRecord* record = at(id.serial);
+  return record == nullptr ? std::nullopt : std::optional(*record);
+}
+
+std::optional<OperationRecord> FlightRecorder::find_collective(int group, std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& record : ring_) {
+    const OperationId& id = record.id;
+    if (id.serial != 0 && id.group == group && id.sequence == sequence && !record.meta.is_message) {
+      return record;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<OperationRecord> FlightRecorder::oldest_unfinished() const {
+  const std::lock_guard lock(mutex_);
+  const OperationRecord* oldest = nullptr;
+  for (const auto& record : ring_) {
+    if (is_under_way(record) && (oldest == nullptr || record.id.serial < oldest->id.serial)) oldest = &record;
+  }
+  return oldest == nullptr ? std::nullopt : std::optional(*oldest);
+}
+
+FlightRecorder::Progress FlightRecorder::progress(int group) const {
+  const std::lock_guard lock(mutex_);
+  return progress_.at(static_cast<std::size_t>(group));
+}
+
+std::uint64_t FlightRecorder::operations() const {
+  const std::lock_guard lock(mutex_);
+  return next_ - 1;
+}
+
+int FlightRecorder::find_group(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) { return group.name == name; });
+  return found == groups_.end() ? -1 : static_cast<int>(found - groups_.begin());
+}
+
+GroupFacts FlightRecorder::group(int number) const {
+  const std::lock_guard lock(mutex_);
+  return groups_.at(static_cast<std::size_t>(number));
+}
+
+int FlightRecorder::groups() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(groups_.size());
+}
+
+json FlightRecorder::dump(const std::string& reason) const {
+  const std::int64_t offset = wall_offset();
+  const std::lock_guard lock(mutex_);
+  json result{
+      {"version", "2.10"},     {"rank", rank_},    {"world_size", world_size_}, {"host", host_name()},
+      {"pid", getpid()},       {"reason", reason}, {"wall_offset_ns", offset},  {"entries", json::array()},
+      {"spans", json::array()}};
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    result["pg_config"][std::to_string(i)] = {
+        {"name", std::to_string(i)}, {"desc", groups_[i].name}, {"ranks", json(groups_[i].ranks).dump()}};
+    result["pg_status"][std::to_string(i)] = {{"last_enqueued_collective", progress_[i].collectives},
+                                              {"finished_operations", progress_[i].finished}};
+  }
+  const std::uint64_t first = next_ > ring_.size() ? next_ - ring_.size() : 1;
+  for (std::uint64_t id = first; id < next_; ++id) {
+    const OperationRecord* record = at(id);
+    if (record == nullptr) continue;
+    result["entries"].push_back(
+        entry_of(*record, groups_[static_cast<std::size_t>(record->id.group)], offset));
+  }
+  for (const auto& span : process_spans().spans()) {
+    result["spans"].push_back({{"name", span.name},
+                               {"thread", span.thread},
+                               {"begin_ns", span.begin + offset},
+                               {"end_ns", span.end + offset}});
+  }
+  return result;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,100 @@
+#include "comm/diagnostics/op_meta.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace lockstep::comm {
+namespace {
+
+LabelText& current_label() noexcept {
+  thread_local LabelText label;
+  return label;
+}
+
+/// "from 1", "to 2": how the operation's other side is spoken of.
+std::string peer_text(const OpMeta& meta) {
+  if (meta.peer < 0) return "";
+  const std::string_view name = meta.name;
+  const bool from = name == "broadcast" || name == "scatter" || name == "recv";
+  return (from ? " from " : " to ") + std::to_string(meta.peer);
+}
+
+std::string headline(const OpMeta& meta) {
+  std::string result = meta.name;
+  if (*meta.reduce_op != '\0') result += std::string(" of ") + meta.reduce_op;
+  return result + peer_text(meta);
+}
+
+/// Of a dtype that c10 calls by a name of its own.
+std::string common_name(std::string_view dtype) {
+  constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"Byte", "uint8"},     {"Char", "int8"},    {"Short", "int16"},       {"Int", "int32"},
+      {"Long", "int64"},     {"Half", "float16"}, {"BFloat16", "bfloat16"}, {"Float", "float32"},
+      {"Double", "float64"}, {"Bool", "bool"}};
+  for (const auto& [theirs, common] : kNames) {
+    if (theirs == dtype) return common;
+  }
+  return std::string(dtype);
+}
+
+}  // namespace
+
+LabelText::LabelText(std::string_view text) noexcept
+    : length_(static_cast<std::uint8_t>(std::min(text.size(), letters_.size()))) {
+  std::memcpy(letters_.data(), text.data(), length_);
+}
+
+OperationLabel::OperationLabel(std::string_view text) noexcept : before_(current_label()) {
+  current_label() = LabelText(text);
+}
+
+OperationLabel::~OperationLabel() { current_label() = before_; }
+
+const LabelText& OperationLabel::current() noexcept { return current_label(); }
+
+std::string sizes_text(const OpMeta& meta) {
+  const auto shown = std::min<std::size_t>(static_cast<std::size_t>(meta.dimensions), meta.sizes.size());
+  std::string text = "[";
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(meta.sizes[i]);
+  return text + (static_cast<std::size_t>(meta.dimensions) > shown ? ", ...]" : "]");
+}
+
+std::string OpMeta::fingerprint() const {
+  std::string result = headline(*this);
+  if (*dtype == '\0') return result;
+  return result + ", " + (sizes_may_differ ? "" : std::to_string(elements) + " x ") + dtype;
+}
+
+std::string OpMeta::call(std::uint64_t number, std::string_view label) const {
+  std::string what;
+  const auto add = [&](const std::string& text) { what += (what.empty() ? "" : ", ") + text; };
+  if (*dtype != '\0') add(common_name(dtype));
+  if (*dtype != '\0' && !sizes_may_differ) add(std::to_string(elements) + " elements");
+  if (tensors > 1) add(std::to_string(tensors) + " tensors");
+  if (*reduce_op != '\0') add(reduce_op);
+  if (peer >= 0) add("root " + std::to_string(peer));
+  if (!label.empty()) add(std::string(label));
+  return std::string(name) + " #" + std::to_string(number) + (what.empty() ? "" : " (" + what + ")");
+}
+
+std::string OpMeta::text() const {
+  std::string result = headline(*this);
+  if (*dtype == '\0') return result;
+  result += std::string(", ") + dtype + " " + sizes_text(*this);
+  return tensors > 1 ? result + " and more: " + std::to_string(tensors) + " tensors" : result;
+}
+
+std::string size_text(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto number = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; number >= 1024 && unit + 1 < std::size(kUnits); ++unit) number /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %s", number < 10 && number != static_cast<int>(number) ? 1 : 0,
+                number, kUnits[unit]);
+  return text;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,90 @@
+#include "comm/diagnostics/trace_writer.hpp"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "comm/cuda/plugin.hpp"
+#include "core/runtime/stack_trace.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/signal_free_thread.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kLook{1};
+
+/// What would make a trace due, as it was last seen.
+struct Requests {
+  fs::file_time_type file;
+  unsigned stacks = 0;
+
+  explicit Requests(const fs::path& folder) : stacks(stack_requests()) {
+    std::error_code absent;
+    file = fs::last_write_time(folder / kTraceRequest, absent);
+    if (absent) file = fs::file_time_type::min();
+  }
+  bool operator==(const Requests&) const = default;
+};
+
+}  // namespace
+
+TraceWriter::TraceWriter(std::shared_ptr<FlightRecorder> recorder, fs::path folder)
+    : recorder_(std::move(recorder)), folder_(std::move(folder)) {
+  if (!folder_.empty()) thread_ = net::signal_free_thread([this] { serve(); });
+}
+
+TraceWriter::~TraceWriter() {
+  if (folder_.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+  write("the end of the group");
+}
+
+void TraceWriter::serve() noexcept {
+  Requests seen(folder_);
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [&] { return stopping_; })) {
+    const Requests now(folder_);
+    if (now == seen) continue;
+    seen = now;
+    lock.unlock();
+    write("a request");
+    lock.lock();
+  }
+}
+
+void TraceWriter::write(const std::string& reason) noexcept {
+  if (folder_.empty()) return;
+  const std::lock_guard lock(writing_);
+  try {
+    write_into(*recorder_, folder_, reason);
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep: rank " + std::to_string(recorder_->rank()) +
+                     ": no trace was written: " + error.what() + "\n"
+              << std::flush;
+  }
+}
+
+fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path& folder,
+                                 const std::string& reason) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message());
+  const fs::path path = folder / ("trace-rank-" + std::to_string(recorder.rank()) + ".json");
+  nlohmann::json all = recorder.dump(reason);
+  // NCCL's operations are in c10d's own recorder.
+  if (const CudaPlugin* const plugin = loaded_cuda_plugin())
+    all["nccl"] = nlohmann::json::parse(plugin->nccl_flight_record());
+  write_atomically(path, all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return path;
+}
+
+}  // namespace lockstep::comm

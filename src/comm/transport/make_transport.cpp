@@ -1,0 +1,108 @@
+#include "comm/transport/make_transport.hpp"
+
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/transport/communication_cpu.hpp"
+#include "comm/transport/gloo_transport.hpp"
+#include "comm/transport/shm_transport.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+/// More streams between two hosts than this fill no network better.
+constexpr int kMostLanes = 4;
+
+/// Where ranks that share a store leave their addresses.
+class GroupBootstrapStore final : public shm::BootstrapStore {
+ public:
+  explicit GroupBootstrapStore(Store store) : store_(std::move(store)) {}
+  void post(const std::string& key, const std::string& value) override { store_.set(key, value); }
+  std::string read(const std::string& key, net::Deadline deadline) override {
+    return store_.get(key, std::max(net::left_until(deadline), net::Milliseconds(1)));
+  }
+
+ private:
+  Store store_;
+};
+
+class Factory {
+ public:
+  Factory(const GroupInfo& info, const Store& store, const ProcessGroupOptions& options,
+          const TransportOptions& how)
+      : info_(info), store_(store), options_(options), how_(how) {}
+
+  /// `verifies`: unless the hierarchy above does.
+  std::unique_ptr<Transport> gloo(bool verifies) const {
+    FingerprintExchange::Names names{info_.who, {}};
+    for (const int name : info_.names) names.callers.push_back(fmt::format("rank {}", name));
+    const auto prefixed = store_.with_prefix("gloo");
+    auto connection = std::make_unique<GlooConnection>(prefixed, info_.rank, info_.size(), options_);
+    return make_gloo_transport(std::move(connection),
+                               verifies && info_.size() > 1 ? std::optional(std::move(names)) : std::nullopt);
+  }
+
+  shm::Group::Joined join_memory() const {
+    GroupBootstrapStore bootstrap(store_.with_prefix("shm"));
+    return shm::Group::join({.members = {info_.rank, info_.names, info_.who},
+                             .timeout = options_.timeout,
+                             .join_timeout = options_.join_timeout,
+                             .threads = at::get_num_threads()},
+                            bootstrap);
+  }
+
+  std::unique_ptr<Transport> hierarchical(shm::Group::Joined joined) const {
+    const std::shared_ptr<shm::Group> group = std::move(joined.group);
+    shm::Hierarchy::Parts parts{.group = group,
+                                .hosts = joined.hosts,
+                                .rank = info_.rank,
+                                .lanes = std::min(kMostLanes, joined.hosts.least())};
+    const int member = group->step_sync().rank();
+    if (member < parts.lanes) parts.lane = inter_host(member, joined);
+    auto hierarchy = std::make_unique<shm::Hierarchy>(std::move(parts));
+    return make_hierarchical_transport(group, std::move(hierarchy), gloo(false));
+  }
+
+ private:
+  /// Joins those who are number `lane` on their hosts: "rank 0 on node0", "rank 2 on node1".
+  std::unique_ptr<shm::InterHostTransport> inter_host(int lane, const shm::Group::Joined& joined) const {
+    InterHostPlace place{{info_.who, {}}, info_.size(), how_.verifies};
+    for (const auto& part : joined.hosts.ranks)
+      place.names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(lane))));
+    const auto prefixed = store_.with_prefix(fmt::format("lane/{}", lane));
+    auto connection =
+        std::make_unique<GlooConnection>(prefixed, joined.hosts.own, joined.hosts.count(), options_);
+    return make_gloo_inter_host_transport(std::move(connection), std::move(place),
+                                          FirstFailure(store_.with_prefix("failure")));
+  }
+
+  const GroupInfo& info_;
+  const Store& store_;
+  const ProcessGroupOptions& options_;
+  const TransportOptions& how_;
+};
+
+}  // namespace
+
+MadeTransport make_transport(const GroupInfo& info, const Store& store, const ProcessGroupOptions& options,
+                             const TransportOptions& how) {
+  const Factory make(info, store, options, how);
+  if (options.backend == CommBackend::gloo) return {make.gloo(how.verifies)};
+  const auto affinity = how.binds ? communication_affinity(process_environment())
+                                  : std::optional<std::vector<int>>(std::in_place);
+  auto joined = make.join_memory();
+  if (!joined.obstacle.empty() && options.backend == CommBackend::shm) {
+    throw CommunicationError(fmt::format("{}: the shm backend was asked for, but {}: use 'auto' or 'gloo'",
+                                         info.who, joined.obstacle));
+  }
+  if (!joined.group) return {make.gloo(how.verifies)};
+  const int cpu = communication_cpu(affinity, joined.group->step_sync());
+  if (joined.obstacle.empty()) return {make_shm_transport(std::move(joined.group)), cpu};
+  return {make.hierarchical(std::move(joined)), cpu};
+}
+
+}  // namespace lockstep::comm

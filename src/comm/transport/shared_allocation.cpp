@@ -1,0 +1,81 @@
+#include "comm/transport/shared_allocation.hpp"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <utility>
+
+#include "comm/backend/cpu_backend.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+thread_local const std::shared_ptr<shm::Heap>* current_heap = nullptr;
+
+/// Memory of a heap, and the heap, which may be all that is left of a group.
+struct Piece {
+  std::shared_ptr<shm::Heap> heap;
+  void* memory;
+};
+
+void free_piece(void* context) {
+  const std::unique_ptr<Piece> piece(static_cast<Piece*>(context));
+  piece->heap->free(piece->memory);
+}
+
+/// LibTorch's allocator, but for large tensors made in a scope.
+class SharingAllocator final : public c10::Allocator {
+ public:
+  explicit SharingAllocator(c10::Allocator* usual) : usual_(usual) {}
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (current_heap == nullptr || bytes < SharedAllocation::kSmallest) return usual_->allocate(bytes);
+    void* const memory = allocate_shared(bytes);
+    if (memory == nullptr) return usual_->allocate(bytes);
+    return {memory, new Piece{*current_heap, memory}, &free_piece, at::Device(at::kCPU)};
+  }
+  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
+    return usual_->is_simple_data_ptr(pointer);
+  }
+  /// Of the usual allocator: who asks for raw memory does not do so in a scope.
+  c10::DeleterFnPtr raw_deleter() const override { return usual_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  /// Null where shared memory is short: a tensor elsewhere serves as well, only slower.
+  static void* allocate_shared(std::size_t bytes) {
+    try {
+      return (*current_heap)->allocate(bytes);
+    } catch (const CommunicationError&) {
+      return nullptr;
+    }
+  }
+
+  c10::Allocator* usual_;
+};
+
+/// Once a process, and only in one that shares memory. Never taken back: tensors may be made at any time.
+void install_allocator() {
+  static SharingAllocator* const allocator = [] {
+    auto* made = new SharingAllocator(c10::GetCPUAllocator());
+    c10::SetAllocator(at::kCPU, made);
+    return made;
+  }();
+  static_cast<void>(allocator);
+}
+
+}  // namespace
+
+SharedAllocation::SharedAllocation(const ProcessGroup& group)
+    : heap_(shared_heap_of(*group.c10d_process_group())), outer_(current_heap) {
+  if (!heap_) return;
+  install_allocator();
+  current_heap = &heap_;
+}
+
+SharedAllocation::~SharedAllocation() { current_heap = outer_; }
+
+}  // namespace lockstep::comm

@@ -1,0 +1,160 @@
+#include "comm/transport/tensor_memory.hpp"
+
+#include <fmt/core.h>
+
+#include <numeric>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+struct DtypeNames {
+  at::ScalarType theirs;
+  shm::Dtype ours;
+};
+constexpr DtypeNames kDtypes[] = {{at::kByte, shm::Dtype::u8},       {at::kChar, shm::Dtype::i8},
+                                  {at::kShort, shm::Dtype::i16},     {at::kInt, shm::Dtype::i32},
+                                  {at::kLong, shm::Dtype::i64},      {at::kHalf, shm::Dtype::f16},
+                                  {at::kBFloat16, shm::Dtype::bf16}, {at::kFloat, shm::Dtype::f32},
+                                  {at::kDouble, shm::Dtype::f64},    {at::kBool, shm::Dtype::boolean}};
+
+template <c10d::ReduceOp::RedOpType theirs, shm::Reduction ours>
+constexpr bool kSame = static_cast<int>(theirs) == static_cast<int>(ours);
+// c10d's reductions have the same numbers as ours, so that no table goes between them.
+static_assert(kSame<c10d::ReduceOp::SUM, shm::Reduction::sum> &&
+              kSame<c10d::ReduceOp::AVG, shm::Reduction::avg> &&
+              kSame<c10d::ReduceOp::PRODUCT, shm::Reduction::product> &&
+              kSame<c10d::ReduceOp::MIN, shm::Reduction::min> &&
+              kSame<c10d::ReduceOp::MAX, shm::Reduction::max> &&
+              kSame<c10d::ReduceOp::BAND, shm::Reduction::bit_and> &&
+              kSame<c10d::ReduceOp::BOR, shm::Reduction::bit_or> &&
+              kSame<c10d::ReduceOp::BXOR, shm::Reduction::bit_xor>);
+
+}  // namespace
+
+shm::Dtype dtype_of(at::ScalarType type) {
+  for (const auto& [theirs, ours] : kDtypes) {
+    if (theirs == type) return ours;
+  }
+  return shm::Dtype::bytes;
+}
+
+at::ScalarType scalar_type_of(shm::Dtype dtype) {
+  for (const auto& [theirs, ours] : kDtypes) {
+    if (ours == dtype && theirs != at::kBool) return theirs;
+  }
+  return at::kByte;
+}
+
+shm::Reduction reduction_of(const c10d::ReduceOp& op) {
+  const auto type = static_cast<c10d::ReduceOp::RedOpType>(op);
+  if (type <= c10d::ReduceOp::BXOR) return static_cast<shm::Reduction>(type);
+  throw UsageError(
+      "this reduction is for tensors of a GPU only: use sum, avg, product, min, max or one of bits");
+}
+
+shm::Elements elements_of(const char* operation, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided ||
+      !tensor.is_non_overlapping_and_dense()) {
+    throw UsageError(fmt::format("{}: expected a dense CPU tensor that is one piece of memory", operation));
+  }
+  const auto dtype = dtype_of(tensor.scalar_type());
+  const auto count = static_cast<std::size_t>(tensor.numel());
+  return {dtype == shm::Dtype::bytes ? count * tensor.element_size() : count, dtype};
+}
+
+const at::Tensor& single(const char* operation, const Tensors& tensors) {
+  if (tensors.size() == 1) return tensors.front();
+  throw UsageError(fmt::format("{}: expected one tensor, but got {}", operation, tensors.size()));
+}
+
+Held<void*> memory_of(const char* operation, const Tensors& tensors, shm::Elements elements) {
+  Held<void*> memory{tensors, {}};
+  for (const auto& tensor : tensors) {
+    const auto found = elements_of(operation, tensor);
+    if (found.dtype != elements.dtype || found.count != elements.count) {
+      throw UsageError(fmt::format("{}: expected tensors of {} elements of {}, but one has {} of {}",
+                                   operation, elements.count, shm::name_of(elements.dtype), found.count,
+                                   shm::name_of(found.dtype)));
+    }
+    memory.places.push_back(tensor.data_ptr());
+  }
+  return memory;
+}
+
+std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int count) {
+  std::vector<void*> memory;
+  auto* next = static_cast<std::byte*>(tensor.data_ptr());
+  for (int i = 0; i < count; ++i, next += piece.bytes()) memory.push_back(next);
+  return memory;
+}
+
+Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count) {
+  const auto elements = elements_of("all_to_all", tensor);
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  std::vector<std::int64_t> lengths = splits;
+  if (lengths.empty()) lengths.assign(static_cast<std::size_t>(count), rows / count);
+  const bool fit = lengths.size() == static_cast<std::size_t>(count) &&
+                   std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) == rows;
+  if (!fit) {
+    throw UsageError(fmt::format(
+        "all_to_all: the split sizes must be one for each of {} ranks and add up to the tensor's first "
+        "dimension, {}; without split sizes that must be a multiple of the number of ranks",
+        count, rows));
+  }
+  const std::size_t row = rows == 0 ? 0 : elements.count / static_cast<std::size_t>(rows);
+  Held<shm::Part> parts{{tensor}, {}};
+  auto* next = static_cast<std::byte*>(tensor.data_ptr());
+  for (const auto length : lengths) {
+    const std::size_t part = static_cast<std::size_t>(length) * row;
+    parts.places.push_back({next, part});
+    next += part * shm::size_of(elements.dtype);
+  }
+  return parts;
+}
+
+Held<shm::Part> parts_of(const Tensors& tensors) {
+  Held<shm::Part> parts{tensors, {}};
+  for (const auto& tensor : tensors)
+    parts.places.push_back({tensor.data_ptr(), elements_of("all_to_all", tensor).count});
+  return parts;
+}
+
+void check_multiple(const char* operation, const char* role, const at::Tensor& whole, const char* piece_role,
+                    shm::Elements piece, int ranks) {
+  const auto found = elements_of(operation, whole);
+  if (found.dtype == piece.dtype && found.count == piece.count * static_cast<std::size_t>(ranks)) return;
+  throw UsageError(fmt::format("{0}: the {1} must be of the {2}'s dtype and as large as all {2}s", operation,
+                               role, piece_role));
+}
+
+void check_count(const char* operation, const char* role, const Tensors& tensors, int ranks) {
+  if (tensors.size() == static_cast<std::size_t>(ranks)) return;
+  throw UsageError(fmt::format("{}: expected {} {} tensors, one for each rank of the group, but got {}",
+                               operation, ranks, role, tensors.size()));
+}
+
+void check_lists(const Tensors& outputs, const Tensors& inputs, int ranks) {
+  check_count("all_to_all", "output", outputs, ranks);
+  check_count("all_to_all", "input", inputs, ranks);
+  const auto expected = inputs.front().scalar_type();
+  for (const auto* list : {&outputs, &inputs}) {
+    for (const auto& tensor : *list) {
+      if (tensor.scalar_type() == expected) continue;
+      throw UsageError(fmt::format("all_to_all: expected tensors of one dtype, but got {} and {}",
+                                   c10::toString(expected), c10::toString(tensor.scalar_type())));
+    }
+  }
+}
+
+Tensors contiguous(const Tensors& tensors) {
+  Tensors result;
+  result.reserve(tensors.size());
+  for (const auto& tensor : tensors) result.push_back(tensor.contiguous());
+  return result;
+}
+
+}  // namespace lockstep::comm
