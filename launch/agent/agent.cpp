@@ -117,9 +117,13 @@ void Agent::run_round(const Assignment& place) {
 bool Agent::start_ranks() {
   try {
     round_->prepare();
-    // The coordinator's lease does not wait until all of many ranks have started. Signals do: a rank that
-    // fails finds all others begun, and so does one that is told to end.
-    while (round_->start_next()) hear_coordinator(SignalFd::Clock::now());
+    // The coordinator's lease does not wait until all of many ranks have started. Signals do: a rank that fails
+    // finds all others begun, and so does one that is told to end.
+    while (round_->start_next()) {
+      // Where exec hangs, everything else goes on meanwhile.
+      while (round_->is_starting()) wait_for_event();
+      hear_coordinator(SignalFd::Clock::now());
+    }
     events_.started(spec_, round_->workers());
     return true;
   } catch (const std::exception& error) {
@@ -159,7 +163,8 @@ Agent::TimePoint Agent::next_deadline() const {
 void Agent::wait_for_event() {
   const TimePoint next = next_deadline();
   const auto limit = next == TimePoint::max() ? std::nullopt : std::optional(next);
-  const auto event = supervisor_.signals.wait(limit, {forwarder_.descriptor(), coordinator_.descriptor()});
+  const auto event = supervisor_.signals.wait(
+      limit, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
   if (event.wakeup == SignalFd::Wakeup::signal) on_signal(event.signal_number);
   if (event.wakeup == SignalFd::Wakeup::input) forwarder_.pump();
   const TimePoint now = SignalFd::Clock::now();

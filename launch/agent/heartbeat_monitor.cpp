@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <ostream>
 
+#include "process/process_facts.hpp"
+
 namespace lockstep::launch {
 namespace {
 
@@ -83,7 +85,12 @@ std::vector<RankStatus> HeartbeatMonitor::views(const std::vector<Worker>& worke
     view.rank = first_rank_ + worker.local_rank;
     view.place = (node_.empty() ? "" : node_ + ", ") + "pid " + std::to_string(worker.pid);
     view.beat = read_heartbeat(file(worker.local_rank));
-    if (view.beat) view.still = since(view.beat->beat_time);
+    if (view.beat) {
+      view.still = since(view.beat->beat_time);
+      // Looked up only where it may matter: a rank that has just beaten does what it says.
+      if (const auto stat = view.still >= kInterval ? process_stat(view.beat->pid) : std::nullopt)
+        view.process_state = stat->state;
+    }
     view.status = worker.status;
     result.push_back(std::move(view));
   }

@@ -1,6 +1,8 @@
 #include "agent/round.hpp"
 
+#include <fmt/core.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -56,8 +58,20 @@ Round::Round(const LaunchConfig& config, const Environment& environment, WorkerS
       log_(log),
       group_(signals, reaper, config.keep_daemons) {}
 
+/// One error instead of one of each rank's interpreter.
+void Round::check_script() const {
+  constexpr int kPythonsStatus = 2;
+  if (config_.script.empty() || access(config_.script.c_str(), F_OK) == 0) return;
+  throw SpawnError(
+      fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on this "
+                  "host; a module is started by --module.",
+                  config_.script, config_.script.starts_with('/') ? "" : " in this folder"),
+      kPythonsStatus);
+}
+
 void Round::prepare() {
-  memory_kills_before_ = out_of_memory_kills();
+  check_script();
+  oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
   monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host,
                    HangOptions{.timeout = config_.heartbeat_timeout, .sees_all_ranks = alone},
@@ -110,8 +124,11 @@ void Round::kill() {
 }
 
 std::optional<Round::TimePoint> Round::deadline() const {
-  if (!monitor_) return deadline_;
-  return deadline_ ? std::min(*deadline_, monitor_->next_look()) : monitor_->next_look();
+  std::optional<TimePoint> next = group_.start_deadline();
+  const auto take = [&](TimePoint time) { next = next ? std::min(*next, time) : time; };
+  if (deadline_) take(*deadline_);
+  if (monitor_) take(monitor_->next_look());
+  return next;
 }
 
 bool Round::on_deadline() {
@@ -193,9 +210,9 @@ bool Round::preempted() const {
   });
 }
 
-std::int64_t Round::memory_kills() const {
-  const auto kills = out_of_memory_kills();
-  return kills && memory_kills_before_ ? *kills - *memory_kills_before_ : 0;
+std::optional<std::int64_t> Round::new_oom_kills() const {
+  const auto kills = oom_kills();
+  return kills && oom_kills_before_ ? std::optional(*kills - *oom_kills_before_) : std::nullopt;
 }
 
 ProcessFailure Round::record_for(int local_rank) const {
@@ -217,20 +234,22 @@ ProcessFailure Round::not_started(const std::exception& error) const {
   return result;
 }
 
-ProcessFailure Round::record(const Worker& worker, std::int64_t kills) const {
+ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> kills) const {
   const std::string file = error_file(spec_, worker.local_rank);
   ProcessFailure result = record_for(worker.local_rank);
   result.pid = worker.pid;
   result.status = worker.status;
   result.stopped = worker.stopped;
+  result.killed = worker.killed;
   result.time = worker.ended;
   result.error = error_content(file);
   make_stack_readable(result.error);
   result.message = message_of(result.error);
+  result.is_secondary = is_secondary(result.error);
   result.error_file = named_error_file(file, !config_.log_dir.empty());
-  result.out_of_memory_kills = kills;
+  result.oom_kills = kills;
   result.peak_memory = worker.peak_memory;
-  if (result.is_secondary()) result.message += departures();
+  if (result.is_secondary) result.message += departures();
   if (!hang_text_.empty() && &worker == &group_.workers()[*first_failure_]) {
     result.hung = true;
     result.message = hang_text_;
@@ -242,12 +261,12 @@ ProcessFailure Round::record(const Worker& worker, std::int64_t kills) const {
 }
 
 ProcessFailure Round::first_failure() const {
-  return record(group_.workers()[*first_failure_], memory_kills());
+  return record(group_.workers()[*first_failure_], new_oom_kills());
 }
 
 std::vector<ProcessFailure> Round::records() const {
   std::vector<ProcessFailure> result;
-  const auto kills = memory_kills();
+  const auto kills = new_oom_kills();
   for (const auto& worker : group_.workers()) result.push_back(record(worker, kills));
   return result;
 }

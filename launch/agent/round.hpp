@@ -32,12 +32,17 @@ class Round {
   Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
         const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log, bool coordinator_judges);
 
-  /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk).
+  /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk, a script
+  /// that is not there).
   void prepare();
-  /// Starts the next rank; false when there is none, or the ranks are being stopped. Throws SpawnError when
-  /// the program cannot be started, and other exceptions when this host cannot (too many open files); what
-  /// was started ends with this object.
+  /// Starts the next rank; false when there is none, or the ranks are being stopped. To be called when
+  /// `is_starting` says no. Both throw SpawnError when the program cannot be started, and other exceptions
+  /// when this host cannot (too many open files); what was started ends with this object.
   bool start_next();
+  /// Whether the rank that was started last is still to begin its program. Asked again when
+  /// `start_descriptor` becomes readable, and at `deadline`.
+  bool is_starting() { return group_.is_starting(); }
+  int start_descriptor() const { return group_.start_descriptor(); }
 
   /// Takes note of processes that have ended. Returns whether that tells of the round's first failure.
   bool reap();
@@ -94,9 +99,10 @@ class Round {
   bool look_at_ranks();
   std::string departures() const;
   void begin_stopping();
+  void check_script() const;
   ProcessFailure record_for(int local_rank) const;
-  ProcessFailure record(const Worker& worker, std::int64_t memory_kills) const;
-  std::int64_t memory_kills() const;
+  ProcessFailure record(const Worker& worker, std::optional<std::int64_t> kills) const;
+  std::optional<std::int64_t> new_oom_kills() const;
 
   const LaunchConfig& config_;
   const Environment& environment_;
@@ -113,7 +119,7 @@ class Round {
   /// The rank that failed first.
   std::optional<std::size_t> first_failure_;
   /// The kernel's count when the round began.
-  std::optional<std::int64_t> memory_kills_before_;
+  std::optional<std::int64_t> oom_kills_before_;
   bool abandoned_ = false;
 };
 

@@ -35,7 +35,7 @@ class StackDump {
 
   /// `environment` is for the debugger.
   StackDump(const std::vector<StackTarget>& targets, const Environment& environment, Time now);
-  /// Ends debuggers that still run, for which it waits a second at most.
+  /// Ends debuggers that still run, without waiting.
   ~StackDump();
   StackDump(const StackDump&) = delete;
   StackDump& operator=(const StackDump&) = delete;

@@ -6,7 +6,6 @@
 
 #include <csignal>
 #include <sstream>
-#include <utility>
 
 #include "process/process_facts.hpp"
 #include "process/worker_process.hpp"
@@ -61,23 +60,12 @@ StackTool::StackTool(const std::vector<std::string>& command, const Environment&
   Environment variables = environment;
   // Debuggers would ask servers for what is not on this host.
   variables.erase("DEBUGINFOD_URLS");
-  pid_ = start_process(command, variables, [&] { settle(file); });
+  // Whether it begins is seen from what it says: nothing waits for a file system that hangs.
+  pid_ = SpawnedProcess(command, variables, [&] { settle(file); }).pid();
 }
 
 StackTool::~StackTool() {
-  if (has_ended()) return;
-  if (!std::exchange(asked_, true)) {
-    ::kill(pid_, SIGTERM);
-    await_end();
-  }
-  if (has_ended()) return;
-  ::kill(pid_, SIGKILL);
-  // One that hangs in the kernel is left to whoever reaps children.
-  await_end();
-}
-
-void StackTool::await_end() {
-  for (int i = 0; i < 200 && !has_ended(); ++i) usleep(5000);
+  if (!has_ended()) ::kill(pid_, asked_ ? SIGKILL : SIGTERM);
 }
 
 void StackTool::ask_to_end() {

@@ -20,8 +20,8 @@ class StackTool {
 
   /// Starts the tool with its output in `file`. Throws SpawnError.
   StackTool(const std::vector<std::string>& command, const Environment& environment, const std::string& file);
-  /// Ends it. Waits for a second where it was not asked to end, and for another one where it has to be
-  /// killed.
+  /// Ends it, without waiting: SIGTERM where it was not asked to end, else SIGKILL. Whoever reaps children
+  /// takes note of its end.
   ~StackTool();
   StackTool(const StackTool&) = delete;
   StackTool& operator=(const StackTool&) = delete;
@@ -31,8 +31,6 @@ class StackTool {
   void ask_to_end();
 
  private:
-  void await_end();
-
   pid_t pid_ = 0;
   bool asked_ = false;
 };

@@ -87,5 +87,6 @@ const std::vector<Command>& commands() {
 }  // namespace lockstep::launch
 
 int main(int argc, char** argv) {
+  lockstep::launch::open_standard_descriptors();
   return lockstep::launch::dispatch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
 }

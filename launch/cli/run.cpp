@@ -23,7 +23,7 @@ int exit_status(const LaunchConfig& config, int status) {
 int launch(const LaunchConfig& config, Environment environment) {
   // Goes last: while it waits for a reader, signals act as on any program.
   Console console(environment);
-  // Before the first line, and so before any thread: the guardian is forked by it.
+  // Before the first line, and so before any thread: the orphan reaper is forked by it.
   ProcessSupervisor supervision(environment, config.end_signals, config.keep_daemons);
   if (config.log_level <= LogLevel::warning) {
     for (const auto& notice : config.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;

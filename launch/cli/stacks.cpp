@@ -1,6 +1,3 @@
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -9,8 +6,8 @@
 
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/file_descriptor.hpp"
 #include "process/process_facts.hpp"
+#include "process/process_handle.hpp"
 #include "process/signal_fd.hpp"
 
 namespace lockstep::launch {
@@ -48,9 +45,9 @@ int stacks_command(const Words& words, std::ostream& out, std::ostream&) {
   if (words.size() != 1) throw UsageError("expected one process id. " + std::string(kUsage));
   const pid_t process = process_in(words[0]);
   // Held, so that the process that is looked at is the one that gets the signal.
-  const net::FileDescriptor handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  const ProcessHandle handle(process);
   check_is_launcher(process);
-  if (!handle || syscall(SYS_pidfd_send_signal, handle.get(), stacks_request(), nullptr, 0) != 0) {
+  if (!handle.signal(stacks_request())) {
     throw Error("process " + words[0] + ": the launcher cannot be asked: " + std::strerror(errno) + ".");
   }
   out << "asked; the stacks are on the standard error of process " << process << '\n';

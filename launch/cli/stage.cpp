@@ -3,12 +3,12 @@
 
 #include "cli/commands.hpp"
 #include "core/host_name.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/staging.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -47,6 +47,7 @@ LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const En
   config.command = command.words;
   config.first_argument = command.first_argument;
   config.program = command.program;
+  config.script = command.script;
   if (config.backend == Backend::alone) plan_own_address(parsed, config);
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.role = options.role;

@@ -23,6 +23,8 @@ struct LaunchConfig : RendezvousConfig, OutputConfig {
   std::size_t first_argument = 1;
   /// How the program is called in messages.
   std::string program;
+  /// The Python script that the ranks run; empty: none. Looked for once, before they start.
+  std::string script;
   int local_world_size = 1;
   std::string role = "default";
   std::string run_id = "none";

@@ -33,7 +33,7 @@ struct OutputConfig {
   std::string log_dir;
   /// One for each rank of this node.
   std::vector<RankOutput> outputs;
-  /// What stands in front of relayed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]: ".
+  /// What stands in front of relayed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
   std::string line_prefix;
   /// Relayed lines that hold any of these go to a file of their own, too.
   std::vector<std::string> out_filters;

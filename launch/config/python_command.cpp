@@ -53,6 +53,7 @@ Command plan_command(const RunOptions& options, const Environment& environment) 
     throw UsageError("the program's name is empty: expected a path or a command.");
   }
   Command command{options.program.front(), interpreter(options, environment)};
+  if (!command.words.empty() && (options.run_path || !options.module)) command.script = command.program;
   command.first_argument = command.words.size() + 1;
   command.words.insert(command.words.end(), options.program.begin(), options.program.end());
   if (!options.use_env) {

@@ -14,6 +14,8 @@ struct Command {
   std::string program;
   std::vector<std::string> words;
   std::size_t first_argument = 1;
+  /// The file that the interpreter is to read; empty: the words name no such file.
+  std::string script = {};
 };
 
 /// The program of the options, with an interpreter in front where it needs one (PYTHON_EXEC, else python3);

@@ -66,6 +66,7 @@ Json cut_down(const Json& content) {
   Json extra = {{"timestamp", std::to_string(time_of(content))}};
   if (const std::string traceback = traceback_of(content); !traceback.empty())
     extra["py_callstack"] = traceback;
+  if (is_secondary(content)) extra["is_secondary"] = true;
   return {{"message", {{"message", message_of(content)}, {"extraInfo", extra}}}};
 }
 
@@ -112,6 +113,11 @@ std::int64_t time_of(const nlohmann::json& content) {
   std::int64_t seconds = 0;
   const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   return failure == std::errc() && stop == text.data() + text.size() ? seconds : 0;
+}
+
+bool is_secondary(const nlohmann::json& content) {
+  const Json* flag = member(member(member(&content, "message"), "extraInfo"), "is_secondary");
+  return flag != nullptr && flag->is_boolean() && flag->get<bool>();
 }
 
 void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code) {

@@ -4,12 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "failure/process_failure.hpp"
+
 namespace lockstep::launch {
 
 /// What a failed round comes to.
 struct FailureSummary {
-  /// What every node prints.
+  /// All that is known, for people: one node prints it.
   std::string report;
+  /// The cause in one line, for the other nodes.
+  std::string headline;
   int exit_code = 1;
   /// Every rank that did not succeed asked for this end itself, after saving its state: no restart follows.
   bool preempted = false;
@@ -18,6 +22,12 @@ struct FailureSummary {
   /// The content of the cause's error file; null: it left none.
   nlohmann::json error = nullptr;
 };
+
+/// The failure that is the cause, of those of a round whose first is of the rank that failed first. A rank
+/// that only lost another one is not the cause where some rank crashed or has an error of its own, and one
+/// that ended without a word is not where some rank crashed: of the two, either may end, or be heard of,
+/// first. `failures` is not empty.
+std::size_t root_cause(const std::vector<ProcessFailure>& failures);
 
 /// What the failures say that agents sent (failure/process_failure.hpp), in the order in which they were told
 /// of. Never throws; what is of another form counts for nothing.

@@ -2,11 +2,16 @@
 
 #include <sys/wait.h>
 
+#include <fmt/core.h>
+
 #include <array>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "core/cpu_list.hpp"
 #include "failure/error_file.hpp"
 #include "process/signal_fd.hpp"
 
@@ -33,33 +38,39 @@ std::string quoted(std::string message, const std::string& indent = "  ") {
   return result + (message.size() > kLongestMessage ? " ..." : "") + "\n";
 }
 
-std::string named(const ProcessFailure& record) {
-  return "rank " + std::to_string(record.rank) + " (" + (record.node.empty() ? "" : record.node + ", ") +
-         "local rank " + std::to_string(record.local_rank) +
-         (record.pid == 0 ? "" : ", pid " + std::to_string(record.pid)) + ", " + record.program + ") ";
+std::string named(const ProcessFailure& failure) {
+  return fmt::format("rank {} ({}local rank {}{}, {}) ", failure.rank,
+                     failure.node.empty() ? "" : failure.node + ", ", failure.local_rank,
+                     failure.pid == 0 ? "" : fmt::format(", pid {}", failure.pid), failure.program);
 }
 
-/// " (this one had 2.5 GiB)", or nothing where that is not known.
-std::string memory_text(const ProcessFailure& record) {
-  if (record.peak_memory <= 0) return "";
-  const auto tenths = (record.peak_memory * 10 + (1 << 29)) >> 30;
-  const bool small = tenths < 10;
-  const std::string number = small ? std::to_string(record.peak_memory >> 20)
-                                   : std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
-  return " (this one had " + number + (small ? " MiB)" : " GiB)");
+/// "; this one had 2.5 GiB", or nothing where that is not known.
+std::string memory_text(const ProcessFailure& failure) {
+  if (failure.peak_memory <= 0) return "";
+  const auto tenths = (failure.peak_memory * 10 + (1 << 29)) >> 30;
+  if (tenths < 10) return fmt::format("; this one had {} MiB", failure.peak_memory >> 20);
+  return fmt::format("; this one had {}.{} GiB", tenths / 10, tenths % 10);
 }
 
-std::string advice(const ProcessFailure& record) {
-  if (!record.status || record.hung) return "";
-  if (!WIFSIGNALED(*record.status) || WTERMSIG(*record.status) != SIGKILL) return "";
-  if (record.out_of_memory_kills == 0) {
-    return "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the "
-           "job).\n";
+/// Who may have sent a SIGKILL that did not come from here.
+std::string sender_of_kill(const ProcessFailure& failure) {
+  if (!failure.status || failure.hung || failure.killed) return "";
+  if (!WIFSIGNALED(*failure.status) || WTERMSIG(*failure.status) != SIGKILL) return "";
+  if (failure.killed_by_oom()) {
+    return fmt::format(
+        "  killed by the kernel's OOM killer ({} process(es) of this job on this host{}): start fewer ranks, "
+        "use "
+        "smaller batches, or raise the memory limit of the job.\n",
+        *failure.oom_kills, memory_text(failure));
   }
-  return "  The kernel ended " + std::to_string(record.out_of_memory_kills) +
-         " process(es) of this job for want of memory" + memory_text(record) +
-         ": start fewer ranks, use smaller batches, or raise the "
-         "memory limit of the job.\n";
+  if (failure.oom_kills) {
+    return "  Nobody here sent it, and the kernel's OOM killer has killed no process of this job: somebody "
+           "else "
+           "did (kill -9, or the batch system).\n";
+  }
+  return "  Nobody here sent it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or the "
+         "memory "
+         "limit of the job.\n";
 }
 
 /// A traceback ends with the message in most cases.
@@ -97,13 +108,8 @@ std::string end_of_log(const ProcessFailure& record) {
 }
 
 std::string details(const ProcessFailure& record) {
-  return own_words(record) + (record.failed() ? advice(record) : "") + circumstances(record) +
+  return own_words(record) + (record.failed() ? sender_of_kill(record) : "") + circumstances(record) +
          end_of_log(record);
-}
-
-std::string other_line(const ProcessFailure& record) {
-  if (!record.status) return named(record) + "did not end, even after SIGKILL: look at its state with ps";
-  return named(record) + describe_exit(*record.status) + (record.stopped ? " after it was told to stop" : "");
 }
 
 std::string how_it_failed(const ProcessFailure& record) {
@@ -112,36 +118,102 @@ std::string how_it_failed(const ProcessFailure& record) {
   return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
 }
 
-}  // namespace
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-std::size_t root_cause(const std::vector<ProcessFailure>& records) {
-  if (!records.front().is_secondary()) return 0;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    if (!records[i].message.empty() && !records[i].is_secondary()) return i;
-  }
-  return 0;
+/// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
+std::string in_one_line(const ProcessFailure& failure) {
+  const std::string message = failure.message.empty() ? "" : ": " + first_line(failure.message);
+  return quoted(named(failure) + how_it_failed(failure) + message, "");
 }
+
+/// "rank 0", "ranks 0, 2-31".
+std::string rank_list(const std::vector<int>& ranks) {
+  const std::set<int> numbers(ranks.begin(), ranks.end());
+  std::string text = cpu_list_text(numbers);
+  for (auto at = text.find(','); at != std::string::npos; at = text.find(',', at + 2))
+    text.insert(at + 1, " ");
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+/// Ranks that ended alike, by how they did.
+using Groups = std::map<std::string, std::vector<int>>;
+
+std::string group_lines(const Groups& groups, const char* singular, const char* plural) {
+  std::string text;
+  for (const auto& [how, ranks] : groups) {
+    std::string words = how;
+    // "was killed" of one, "were killed" of several.
+    if (ranks.size() > 1 && words.starts_with("was ")) words.replace(0, 4, "were ");
+    text += fmt::format("lockstep run: {} {}{}\n", rank_list(ranks), words,
+                        ranks.size() == 1 ? singular : plural);
+  }
+  return text;
+}
+
+/// Everything about the other ranks, in as few lines as it takes.
+class OtherRanks {
+ public:
+  void add(const ProcessFailure& failure) {
+    if (!failure.status) {
+      detailed_ +=
+          "lockstep run: " + named(failure) + "did not end, even after SIGKILL: look at its state with ps\n";
+    } else if (!failure.failed()) {
+      (failure.stopped ? obeyed_ : succeeded_)[describe_exit(*failure.status)].push_back(failure.rank);
+    } else if (failure.is_secondary && has_secondary_) {
+      secondary_.push_back(failure.rank);
+    } else if (shown_++ < kMostDetailed) {
+      has_secondary_ = has_secondary_ || failure.is_secondary;
+      detailed_ +=
+          "lockstep run: " + named(failure) + describe_exit(*failure.status) + "\n" + details(failure);
+    } else {
+      more_[describe_exit(*failure.status)].push_back(failure.rank);
+    }
+  }
+
+  std::string text() const {
+    std::string text = detailed_ + group_lines(more_, " as well", " as well");
+    if (!secondary_.empty())
+      text += fmt::format("lockstep run: {} lost another rank as well\n", rank_list(secondary_));
+    return text + group_lines(obeyed_, " after it was told to stop", " after they were told to stop") +
+           group_lines(succeeded_, "", "");
+  }
+
+ private:
+  int shown_ = 0;
+  /// One of them is in the details.
+  bool has_secondary_ = false;
+  std::string detailed_;
+  std::vector<int> secondary_;
+  Groups more_;
+  Groups obeyed_;
+  Groups succeeded_;
+};
+
+}  // namespace
 
 int exit_code_of(int wait_status) noexcept {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 std::string describe_exit(int wait_status) {
-  if (!WIFSIGNALED(wait_status)) return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
+  if (!WIFSIGNALED(wait_status)) return fmt::format("exited with code {}", WEXITSTATUS(wait_status));
   const int number = WTERMSIG(wait_status);
-  return "was killed by " + signal_name(number) + " (" + strsignal(number) + ")";
+  return fmt::format("was killed by {} ({})", signal_name(number), strsignal(number));
 }
 
-std::string failure_report(const std::vector<ProcessFailure>& records, std::size_t cause) {
-  const ProcessFailure& root = records[cause];
+std::string failure_headline(const ProcessFailure& cause) {
+  return "lockstep run: FAILED: " + in_one_line(cause);
+}
+
+std::string failure_report(const std::vector<ProcessFailure>& failures, std::size_t cause) {
+  const ProcessFailure& root = failures[cause];
   std::string text = "lockstep run: FAILED: " + named(root) + how_it_failed(root) + "\n" + details(root);
-  int detailed = 0;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    if (i == cause) continue;
-    text += "lockstep run: " + other_line(records[i]) + "\n";
-    if (records[i].failed() && detailed++ < kMostDetailed) text += details(records[i]);
+  if (failures.size() == 1) return text;
+  OtherRanks others;
+  for (std::size_t i = 0; i < failures.size(); ++i) {
+    if (i != cause) others.add(failures[i]);
   }
-  return text;
+  return text + others.text() + "lockstep run: root cause: " + in_one_line(root);
 }
 
 }  // namespace lockstep::launch

@@ -13,14 +13,13 @@ int exit_code_of(int wait_status) noexcept;
 /// "exited with code 7", "was killed by SIGSEGV (Segmentation fault)".
 std::string describe_exit(int wait_status);
 
-/// The record of the cause, of the `records` of a round whose first is of the rank that failed first. A rank
-/// that blames another one is not the cause where some rank has an error of its own: the two may well end, or
-/// be heard of, in the wrong order. `records` is not empty.
-std::size_t root_cause(const std::vector<ProcessFailure>& records);
-
 /// What a person needs after a failure: the cause, how it ended, with its own words where it left some, when
-/// and where, and the last lines of its standard error; then the other ranks, a line each, and the same of
-/// those that failed as well (of the first few: many ranks of a job fail alike).
-std::string failure_report(const std::vector<ProcessFailure>& records, std::size_t cause);
+/// and where, and the last lines of its standard error; then the same of the first few ranks that failed as
+/// well, and a line for all the others of a kind, as for those that only did as they were told. Where there
+/// is more than one rank the cause is repeated in the last line, which is the one that a person sees first.
+std::string failure_report(const std::vector<ProcessFailure>& failures, std::size_t cause);
+
+/// "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
+std::string failure_headline(const ProcessFailure& cause);
 
 }  // namespace lockstep::launch

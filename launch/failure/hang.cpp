@@ -23,7 +23,16 @@ Views pointers(const std::vector<RankStatus>& views) {
   return result;
 }
 
+/// What keeps a process in this state from doing anything; empty: nothing does.
+std::string held_text(char state) {
+  if (state == 'T') return "stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT lets it go on";
+  if (state == 't') return "held by a debugger";
+  if (state == 'D') return "waiting for a device or a file system, in the kernel";
+  return "";
+}
+
 bool left(const RankStatus& view) { return view.beat && view.status == 0; }
+bool is_held(const RankStatus& view) { return !held_text(view.process_state).empty(); }
 bool works(const RankStatus& view) { return view.beat->activity == Activity::working; }
 
 std::string rank_list(const Views& views) {
@@ -40,7 +49,9 @@ std::string seconds(milliseconds time) { return std::to_string(time.count() / 10
 std::string stuck_text(const RankStatus& view) {
   const std::string head = "rank " + std::to_string(view.rank) + " (" + view.place + ") ";
   if (left(view)) return head + "left at step " + std::to_string(view.beat->step) + " (exit code 0)";
-  return head + "has not moved for " + seconds(view.still) + ": last seen in " + view.beat->text();
+  const std::string held = held_text(view.process_state);
+  return head + "has not moved for " + seconds(view.still) + ": " +
+         (held.empty() ? "" : "it is " + held + "; ") + "last seen in " + view.beat->text();
 }
 
 /// "ranks 0, 1 wait in all_reduce #412 for 30 s": a part for each place.
@@ -79,7 +90,8 @@ Views elsewhere(const Views& views) {
 }
 
 Views blamed(const Views& all, const Views& running) {
-  for (auto found : {those(running, works), those(all, left), behind(running), elsewhere(running)}) {
+  for (auto found : {those(running, is_held), those(running, works), those(all, left), behind(running),
+                     elsewhere(running)}) {
     if (!found.empty()) return found;
   }
   return {};
@@ -110,8 +122,9 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, milliseconds
     parts.push_back(stuck_text(*view));
   }
   const auto waits = [](const RankStatus* view) { return !works(*view); };
-  found.is_certain = std::any_of(stuck.begin(), stuck.end(),
-                                 [](const RankStatus* view) { return left(*view) || works(*view); });
+  found.is_certain = std::any_of(stuck.begin(), stuck.end(), [](const RankStatus* view) {
+    return is_held(*view) || left(*view) || works(*view);
+  });
   found.somebody_waits = std::any_of(running.begin(), running.end(), waits);
   for (auto& part : waiting_texts(others)) parts.push_back(std::move(part));
   found.text = joined(parts);

@@ -23,6 +23,7 @@ struct Hang {
 };
 
 /// Looks for a standstill: every rank that runs has beaten, and none of them within `limit`. Blamed are ranks
+/// whose process is stopped, held by a debugger or stuck in a device, whatever they did before; else those
 /// that do their own work while others wait; else those that left early; else those that are behind in steps;
 /// else those that wait in another place than most. *Local*.
 std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono::milliseconds limit);

@@ -2,6 +2,9 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <csignal>
+
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
 
@@ -39,10 +42,18 @@ bool ProcessFailure::timed_out() const noexcept {
   return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kTimeoutExitCode;
 }
 
-bool ProcessFailure::is_secondary() const {
-  // The words are those of run_program.
-  return message.starts_with("RemoteError: ") || message.starts_with("CommunicationError: ") ||
-         message.starts_with("TimeoutError: ");
+bool ProcessFailure::killed_by_oom() const noexcept {
+  return status && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGKILL && !killed &&
+         oom_kills.value_or(0) > 0;
+}
+
+bool ProcessFailure::crashed() const noexcept {
+  if (killed_by_oom()) return true;
+  if (!status || stopped || !WIFSIGNALED(*status)) return false;
+  // A program may abort, or be ended by a pipe that nobody reads, because another rank is gone; and requests
+  // to end are no crash.
+  const auto consequences = {SIGABRT, SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  return std::count(consequences.begin(), consequences.end(), WTERMSIG(*status)) == 0;
 }
 
 Json to_json(const ProcessFailure& record) {
@@ -54,16 +65,17 @@ Json to_json(const ProcessFailure& record) {
                {"time", record.time},
                {"program", record.program},
                {"stopped", record.stopped},
+               {"killed", record.killed},
                {"message", record.message},
                {"error", record.error},
                {"error_file", record.error_file},
-               {"out_of_memory_kills", record.out_of_memory_kills},
                {"peak_memory", record.peak_memory},
                {"stood_still", record.hung},
                {"timed_out", record.timed_out()},
                {"log_file", record.log_file},
                {"last_lines", record.last_lines}};
   if (record.status) json["status"] = *record.status;
+  if (record.oom_kills) json["oom_kills"] = *record.oom_kills;
   return json;
 }
 
@@ -77,15 +89,16 @@ ProcessFailure read_process_failure(const Json& json) {
   record.time = number(json, "time");
   record.program = text(json, "program");
   record.stopped = flag(json, "stopped");
+  record.killed = flag(json, "killed");
   record.message = text(json, "message");
   record.error = json.value("error", Json());
   record.error_file = text(json, "error_file");
-  record.out_of_memory_kills = number(json, "out_of_memory_kills");
   record.peak_memory = number(json, "peak_memory");
   record.hung = flag(json, "stood_still");
   record.log_file = text(json, "log_file");
   record.last_lines = text(json, "last_lines");
   if (json.contains("status")) record.status = static_cast<int>(number(json, "status"));
+  if (json.contains("oom_kills")) record.oom_kills = number(json, "oom_kills");
   return record;
 }
 

@@ -25,15 +25,17 @@ struct ProcessFailure {
   std::string program = {};
   /// What waitpid said; nothing for a process that did not end.
   std::optional<int> status = std::nullopt;
-  /// It was told to stop before it ended.
+  /// It was told to stop before it ended, and by SIGKILL.
   bool stopped = false;
+  bool killed = false;
   /// The rank's own words, and the whole content of its error file where that is JSON.
   std::string message = {};
   nlohmann::json error = nullptr;
   /// Its error file, where it is kept or there is something wrong with it.
   std::string error_file = {};
-  /// Processes that the kernel killed for want of memory on this rank's node during the round.
-  std::int64_t out_of_memory_kills = 0;
+  /// Processes of this rank's node that the kernel's OOM killer ended during the round; nothing where no
+  /// cgroup tells.
+  std::optional<std::int64_t> oom_kills = std::nullopt;
   /// The most memory that the process had at a time, in bytes; 0: not known.
   std::int64_t peak_memory = 0;
   /// It had not failed, but made no progress, and the job was ended because of it.
@@ -42,12 +44,17 @@ struct ProcessFailure {
   std::string log_file = {};
   std::string last_lines = {};
 
+  /// It says itself that it only lost another rank, or waited for it in vain (error_file.hpp).
+  bool is_secondary = false;
+
+  /// The kernel's OOM killer ended it, for all that is known.
+  bool killed_by_oom() const noexcept;
+  /// It died of a signal that nobody here sent, and that is no usual consequence of another rank's end.
+  bool crashed() const noexcept;
   /// It ended by itself and not with success.
-  bool failed() const noexcept { return hung || (status && *status != 0 && !stopped); }
+  bool failed() const noexcept { return hung || killed_by_oom() || (status && *status != 0 && !stopped); }
   /// It has ended because others did not come in time (kTimeoutExitCode).
   bool timed_out() const noexcept;
-  /// It says itself that another rank is to blame: a lost connection, a timeout, a remote failure.
-  bool is_secondary() const;
 };
 
 nlohmann::json to_json(const ProcessFailure& record);

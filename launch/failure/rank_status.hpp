@@ -17,6 +17,8 @@ struct RankStatus {
   std::string place;
   /// Nothing: it never beat.
   std::optional<HeartbeatRecord> beat;
+  /// The state of its process as ps shows it (ProcessStat::state); '?': not known.
+  char process_state = '?';
   /// Since its last beat.
   std::chrono::milliseconds still{0};
   /// What waitpid said; nothing while it runs.

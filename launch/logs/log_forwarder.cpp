@@ -1,6 +1,7 @@
 #include "logs/log_forwarder.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
 }  // namespace
 
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank) {
-  if (pattern.empty()) return "[" + role + std::to_string(local_rank) + "]: ";
+  if (pattern.empty()) return fmt::format("[{}{}]:", role, local_rank);
   return substituted(
       pattern,
       {{"role_name", role}, {"rank", std::to_string(rank)}, {"local_rank", std::to_string(local_rank)}});

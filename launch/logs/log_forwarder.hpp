@@ -32,7 +32,7 @@ struct ForwardedStream {
 };
 
 /// What stands in front of a rank's lines: `pattern` with ${role_name}, ${rank} and ${local_rank} (or $rank)
-/// replaced, or "[role0]: " when it is empty.
+/// replaced, or torchrun's "[role0]:" when it is empty.
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank);
 
 /// Passes on what ranks write, in whole lines with the rank in front, so that lines of several ranks never

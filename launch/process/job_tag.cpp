@@ -1,16 +1,15 @@
 #include "process/job_tag.hpp"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
 #include <iterator>
 
-#include "net/file_descriptor.hpp"
 #include "process/orphan_reaper.hpp"
+#include "process/process_facts.hpp"
+#include "process/process_handle.hpp"
 #include "process/temporary_folder.hpp"
-#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -27,7 +26,7 @@ bool has_word(pid_t process, const std::string& word) {
   return text.substr(begin, text.find('\0', begin + 1) - begin).find(word) != std::string::npos;
 }
 
-/// A guardian of a launcher within a rank ends by itself, when it has done what it is there for.
+/// An orphan reaper of a launcher within a rank ends by itself, when it has done what it is there for.
 bool is_orphan_reaper(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/comm");
   std::string name;
@@ -38,9 +37,8 @@ bool is_orphan_reaper(pid_t process) {
 /// Whether it was one of those. Its handle is held meanwhile, so that the process that was looked at is the
 /// one that gets the signal.
 bool kill_if_tagged(pid_t process, const std::string& word) {
-  const net::FileDescriptor handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
-  if (!handle || !has_word(process, word) || is_orphan_reaper(process)) return false;
-  return syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0) == 0;
+  const ProcessHandle handle(process);
+  return has_word(process, word) && !is_orphan_reaper(process) && handle.signal(SIGKILL);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class JobTag {
 };
 
 /// SIGKILL to every process of this user whose environment has the word, again and again until there is none,
-/// for `limit` at most: what is killed may have started another one. The calling process and guardians
+/// for `limit` at most: what is killed may have started another one. The calling process and orphan reapers
 /// are left out. A process that has wiped its environment is not found.
 void kill_tagged(const std::string& word, std::chrono::milliseconds limit);
 

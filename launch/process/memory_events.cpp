@@ -23,7 +23,7 @@ bool names_memory(const std::string& controllers) {
 
 }  // namespace
 
-std::optional<std::int64_t> out_of_memory_kills(const std::string& membership, const std::string& mount) {
+std::optional<std::int64_t> oom_kills(const std::string& membership, const std::string& mount) {
   std::ifstream file(membership);
   // A line is "number:controllers:path"; v2 has no controllers there.
   for (std::string line; std::getline(file, line);) {

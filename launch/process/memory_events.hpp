@@ -6,14 +6,14 @@
 
 namespace lockstep::launch {
 
-/// How many processes of this process's cgroup (and of those below it) the kernel has killed for want of
-/// memory since the cgroup was made; nothing where no cgroup tells. Read before and after, the difference
+/// How many processes of this process's cgroup (and of those below it) the kernel's OOM killer has ended
+/// since the cgroup was made; nothing where no cgroup tells. Read before and after, the difference
 /// says whether a SIGKILL came from there. Understands cgroup v2 (`memory.events`) and v1
 /// (`memory.oom_control`). Never throws. *Local*.
 ///
 /// `membership` is the file that names the cgroup, `mount` the folder where cgroups are seen; others only in
 /// tests.
-std::optional<std::int64_t> out_of_memory_kills(const std::string& membership = "/proc/self/cgroup",
-                                                const std::string& mount = "/sys/fs/cgroup");
+std::optional<std::int64_t> oom_kills(const std::string& membership = "/proc/self/cgroup",
+                                      const std::string& mount = "/sys/fs/cgroup");
 
 }  // namespace lockstep::launch

@@ -19,7 +19,7 @@
 namespace lockstep::launch {
 namespace {
 
-/// Ends the guardian's duty; no process group has this number.
+/// Ends the reaper's duty; no process group has this number.
 constexpr pid_t kFarewell = 0;
 
 /// What starts processes faster than they are killed for so long is left to others.
@@ -34,7 +34,7 @@ bool read_message(int descriptor, pid_t& message) {
   return count == static_cast<ssize_t>(sizeof message);
 }
 
-/// The life of the guardian. Never returns.
+/// The life of the orphan reaper. Never returns.
 [[noreturn]] void guard(int descriptor, const std::string& folder, const std::string& word) {
   sigset_t all;
   sigfillset(&all);
@@ -75,7 +75,7 @@ OrphanReaper::OrphanReaper(const std::string& folder, const std::string& word) {
   pipe_ = ends[1];
   if (pid_ > 0) return;
   close(pipe_);
-  throw Error(std::string("cannot start the guardian process: ") + std::strerror(failure) +
+  throw Error(std::string("cannot start the orphan reaper: ") + std::strerror(failure) +
               ". Look at the limits on processes (ulimit -u).");
 }
 

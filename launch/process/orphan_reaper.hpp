@@ -10,7 +10,7 @@ namespace lockstep::launch {
 inline constexpr const char* kOrphanReaperName = "lockstep-guard";
 
 /// A small process that outlives the launcher by a moment. Should the launcher be killed (SIGKILL, out of
-/// memory), the kernel kills the ranks; the guardian kills what they have started, wherever that is, and
+/// memory), the kernel kills the ranks; the orphan reaper kills what they have started, wherever that is, and
 /// removes the temporary folder. It learns of the launcher's end from a pipe, so it costs nothing until then.
 ///
 /// It is a child without an end signal: waiting for "any child" does not see it. One object a process.
@@ -20,7 +20,7 @@ class OrphanReaper {
   /// (job_mark.hpp) die with the launcher; empty: only those of the process groups that are watched. Throws
   /// lockstep::Error.
   OrphanReaper(const std::string& folder, const std::string& word);
-  /// Says farewell: the guardian ends and touches nothing.
+  /// Says farewell: it ends and touches nothing.
   ~OrphanReaper();
   OrphanReaper(const OrphanReaper&) = delete;
   OrphanReaper& operator=(const OrphanReaper&) = delete;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -56,11 +57,50 @@ std::string thread_text(const fs::path& folder) {
 
 }  // namespace
 
+std::optional<ProcessStat> process_stat(pid_t process) {
+  const std::string text = text_of(folder_of(process) / "stat");
+  // "pid (name) state parent ...": the name may hold anything, its last ')' ends it.
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
+  ProcessStat stat;
+  fields >> stat.state >> stat.parent;
+  // The start is field 22. proc(5).
+  std::string skipped;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
+  fields >> stat.start;
+  return fields ? std::optional(stat) : std::nullopt;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> result;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator("/proc", failure)) {
+    const std::string name = entry.path().filename();
+    pid_t process = 0;
+    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
+    if (error == std::errc() && stop == name.data() + name.size()) result.push_back(process);
+  }
+  return result;
+}
+
+std::vector<pid_t> child_processes() {
+  std::vector<pid_t> result = all_processes();
+  std::erase_if(result, [](pid_t process) {
+    const auto stat = process_stat(process);
+    return !stat || stat->parent != getpid();
+  });
+  return result;
+}
+
 bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt", number); }
 
 bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
 
-bool is_stopped(pid_t process) { return field(folder_of(process) / "status", "State").starts_with("T "); }
+bool is_stopped(pid_t process) {
+  const auto stat = process_stat(process);
+  return stat && stat->state == 'T';
+}
 
 std::string program_of(pid_t process) {
   std::error_code failure;

@@ -11,7 +11,7 @@
 namespace lockstep::launch {
 
 /// What a launcher needs before it may start threads or ranks: signals become events in every thread, and a
-/// guardian, which is forked and so must come first, watches over what is started later.
+/// orphan reaper, which is forked and so must come first, watches over what is started later.
 struct ProcessSupervisor {
   ProcessSupervisor(const Environment& environment, const std::vector<int>& end_signals, bool keep_daemons)
       : signals(end_signals),

@@ -68,18 +68,21 @@ void SignalFd::restore_in_child() const noexcept {
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-SignalFd::Event SignalFd::wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs) {
+SignalFd::Event SignalFd::wait(std::optional<Clock::time_point> deadline, const std::vector<int>& inputs) {
+  std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
+  for (const int input : inputs) entries.push_back({input, POLLIN, 0});
   for (;;) {
     signalfd_siginfo info{};
     if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
     }
     if (deadline && Clock::now() >= *deadline) return {Wakeup::deadline, 0};
-    pollfd entries[] = {{descriptor_, POLLIN, 0}, {inputs[0], POLLIN, 0}, {inputs[1], POLLIN, 0}};
     const timespec left = deadline ? until(*deadline) : timespec{};
-    if (ppoll(entries, 3, deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR) fail("ppoll");
+    if (ppoll(entries.data(), entries.size(), deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR)
+      fail("ppoll");
     // Signals first: ranks that write without end must not drown them.
-    if (entries[0].revents == 0 && (entries[1].revents != 0 || entries[2].revents != 0))
+    const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
+    if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready))
       return {Wakeup::input, 0};
   }
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -35,7 +34,7 @@ class SignalFd {
 
   /// The next signal; or that `deadline` came first, or that one of the `inputs` (descriptors, -1: none) can
   /// be read. Waits without end when there is no deadline.
-  Event wait(std::optional<Clock::time_point> deadline, std::array<int, 2> inputs = {-1, -1});
+  Event wait(std::optional<Clock::time_point> deadline, const std::vector<int>& inputs = {});
 
   /// Whether the signal asks the job to end.
   bool ends_job(int signal_number) const noexcept;

@@ -1,5 +1,6 @@
 #include "process/worker_group.hpp"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,13 +11,21 @@
 #include <csignal>
 #include <ctime>
 
-#include "process/worker_process.hpp"
+#include "process/process_facts.hpp"
 
 namespace lockstep::launch {
 
 void WorkerOutput::apply() const noexcept {
-  if (out) dup2(out.get(), STDOUT_FILENO);
-  if (err) dup2(err.get(), STDERR_FILENO);
+  const auto put = [](const net::FileDescriptor& file, int place) {
+    // dup2 of a descriptor onto itself would leave it close-on-exec.
+    if (file.get() == place) {
+      fcntl(place, F_SETFD, 0);
+    } else if (file) {
+      dup2(file.get(), place);
+    }
+  };
+  put(out, STDOUT_FILENO);
+  put(err, STDERR_FILENO);
 }
 
 WorkerGroup::WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bool keep_daemons)
@@ -39,14 +48,38 @@ WorkerGroup::~WorkerGroup() {
 
 void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
                         const Environment& environment, const WorkerOutput& output) {
-  Worker worker;
-  worker.local_rank = local_rank;
-  worker.pid = start_process(command, environment, [&] {
+  spawned_.emplace(command, environment, [&] {
     output.apply();
     signals_.restore_in_child();
   });
+  Worker worker;
+  worker.local_rank = local_rank;
+  worker.pid = spawned_->pid();
   workers_.push_back(worker);
   reaper_.watch(worker.pid);
+}
+
+bool WorkerGroup::is_starting() {
+  // Long enough for nearly every start, so that it costs no turn of the event loop.
+  constexpr std::chrono::milliseconds kUsual{20};
+  if (!spawned_) return false;
+  // One that was stopped meanwhile is done with: waitpid says what became of it.
+  if (!workers_.back().stopped) {
+    try {
+      if (!spawned_->has_begun(kUsual)) return true;
+    } catch (const SpawnError&) {
+      reaper_.release(workers_.back().pid);
+      workers_.pop_back();
+      spawned_.reset();
+      throw;
+    }
+  }
+  spawned_.reset();
+  return false;
+}
+
+std::optional<SignalFd::Clock::time_point> WorkerGroup::start_deadline() const {
+  return spawned_ ? std::optional(spawned_->deadline()) : std::nullopt;
 }
 
 void WorkerGroup::signal(int number, bool stopping) {
@@ -56,6 +89,7 @@ void WorkerGroup::signal(int number, bool stopping) {
     // A stopped (SIGSTOP) process would never see it.
     if (stopping) killpg(worker.pid, SIGCONT);
     worker.stopped = worker.stopped || stopping;
+    worker.killed = worker.killed || number == SIGKILL;
   }
 }
 

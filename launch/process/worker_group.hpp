@@ -15,6 +15,7 @@
 #include "net/file_descriptor.hpp"
 #include "process/orphan_reaper.hpp"
 #include "process/signal_fd.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 
@@ -30,6 +31,8 @@ struct Worker {
   std::int64_t peak_memory = 0;
   /// It was asked to end before it did.
   bool stopped = false;
+  /// SIGKILL was sent to it from here before it ended.
+  bool killed = false;
 
   /// It was asked to stop, and says that it has saved where it is.
   bool preempted() const noexcept {
@@ -59,14 +62,21 @@ class WorkerGroup {
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  /// Throws SpawnError.
+  /// Forks the next rank, which begins its program by itself: `is_starting` says whether that is still to
+  /// come. One rank at a time. Throws SpawnError.
   void start(int local_rank, const std::vector<std::string>& command, const Environment& environment,
              const WorkerOutput& output);
+  /// Whether the rank that was started last has not begun its program yet. Returns at once but for the few
+  /// milliseconds that this takes on a healthy host. Throws SpawnError when it cannot begin.
+  bool is_starting();
+  /// Becomes readable when that may have changed, and when to ask anyway; -1 and nothing: all have begun.
+  int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
+  std::optional<SignalFd::Clock::time_point> start_deadline() const;
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
-  /// SIGTERM to every rank that runs, because another has failed: with kTerminateNow, so that those that would
-  /// save their state at a SIGTERM do not try.
+  /// SIGTERM to every rank that runs, because another has failed: with kTerminateNow, so that those that
+  /// would save their state at a SIGTERM do not try.
   void end_after_failure();
 
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
@@ -93,6 +103,8 @@ class WorkerGroup {
   const OrphanReaper& reaper_;
   const bool keep_daemons_;
   std::vector<Worker> workers_;
+  /// The rank that was started last, until it has begun its program.
+  std::optional<SpawnedProcess> spawned_;
   std::set<pid_t> asked_;
 };
 

@@ -1,16 +1,15 @@
 #include "process/worker_process.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 
 namespace lockstep::launch {
@@ -33,11 +32,14 @@ std::vector<std::string> assignments(const Environment& environment) {
 /// What the child tells: the error of exec, or nothing, when the pipe was closed by a successful exec.
 std::optional<int> reported_error(int descriptor) {
   int error = 0;
-  ssize_t count = 0;
-  do {
-    count = read(descriptor, &error, sizeof error);
-  } while (count < 0 && errno == EINTR);
+  const ssize_t count = read(descriptor, &error, sizeof error);
   return count == static_cast<ssize_t>(sizeof error) ? std::optional<int>(error) : std::nullopt;
+}
+
+/// False when the time is over.
+bool await_readable(int descriptor, std::chrono::milliseconds limit) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return poll(&entry, 1, static_cast<int>(limit.count())) > 0;
 }
 
 /// The child's side. Never returns.
@@ -54,8 +56,8 @@ std::optional<int> reported_error(int descriptor) {
   _exit(written < 0 ? 1 : 127);
 }
 
-SpawnError start_error(const std::string& program, int error) {
-  const std::string head = "cannot start '" + program + "': ";
+SpawnError exec_error(const std::string& program, int error) {
+  const std::string head = fmt::format("cannot start '{}': ", program);
   if (error == ENOENT && program.find('/') != std::string::npos && access(program.c_str(), F_OK) == 0) {
     return {
         head + "the file is there, but the interpreter that its first line (or its ELF header) names is not.",
@@ -69,83 +71,61 @@ SpawnError start_error(const std::string& program, int error) {
   return {head + std::strerror(error) + ".", 126};
 }
 
-struct Pipe {
-  int ends[2] = {-1, -1};
-
-  Pipe() {
-    if (pipe2(ends, O_CLOEXEC) != 0)
-      throw Error(std::string("cannot open a pipe: ") + std::strerror(errno) + ".");
-  }
-  ~Pipe() {
-    close_end(0);
-    close_end(1);
-  }
-  void close_end(int end) {
-    if (ends[end] >= 0) close(ends[end]);
-    ends[end] = -1;
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-};
-
-/// The parent of a process; nothing when it is gone.
-std::optional<pid_t> parent_of(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text, '\0');
-  // "pid (name) state parent ...": the name may hold anything, its last ')' ends it.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 4 >= text.size()) return std::nullopt;
-  pid_t parent = 0;
-  std::from_chars(text.data() + name_end + 4, text.data() + text.size(), parent);
-  return parent;
-}
-
 }  // namespace
 
-pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
-                    const std::function<void()>& in_child) {
+void open_standard_descriptors() noexcept {
+  // The lowest free number is taken, so they are filled in order; without close-on-exec, as streams are.
+  int opened = 0;
+  do {
+    opened = open("/dev/null", O_RDWR);
+  } while (opened >= 0 && opened <= STDERR_FILENO);
+  if (opened >= 0) close(opened);
+}
+
+SpawnedProcess::SpawnedProcess(const std::vector<std::string>& command, const Environment& environment,
+                               const std::function<void()>& in_child)
+    : program_(command.front()), deadline_(Clock::now() + kExecTimeout) {
   auto words = command;
   auto variables = assignments(environment);
   const auto arguments = pointers(words);
   const auto variable_pointers = pointers(variables);
-  Pipe report;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot open a pipe: {}.", std::strerror(errno)));
+  report_ = net::FileDescriptor(ends[0]);
+  const net::FileDescriptor child_end(ends[1]);
   const pid_t launcher = getpid();
-  const pid_t child = fork();
-  if (child < 0) {
+  pid_ = fork();
+  if (pid_ < 0) {
     throw SpawnError(
-        "cannot start '" + command.front() + "': fork: " + std::strerror(errno) +
-            ". Look at the limits on processes (ulimit -u, pids.max of the job's cgroup) and memory.",
+        fmt::format(
+            "cannot start '{}': fork: {}. Look at the limits on processes (ulimit -u, pids.max of the "
+            "job's cgroup) and memory.",
+            program_, std::strerror(errno)),
         126);
   }
-  if (child == 0) {
-    become(const_cast<char**>(arguments.data()), const_cast<char**>(variable_pointers.data()), report.ends[1],
-           launcher, in_child);
+  if (pid_ == 0) {
+    become(const_cast<char**>(arguments.data()), const_cast<char**>(variable_pointers.data()),
+           child_end.get(), launcher, in_child);
   }
-  report.close_end(1);
-  const auto error = reported_error(report.ends[0]);
-  if (!error) return child;
-  waitpid(child, nullptr, 0);
-  throw start_error(command.front(), *error);
 }
 
-std::vector<pid_t> all_processes() {
-  std::vector<pid_t> result;
-  std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", failure)) {
-    const std::string name = entry.path().filename();
-    pid_t process = 0;
-    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
-    if (error != std::errc() || stop != name.data() + name.size()) continue;
-    result.push_back(process);
+bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
+  if (!report_) return true;
+  if (!await_readable(report_.get(), limit)) {
+    if (Clock::now() < deadline_) return false;
+    // One that hangs in the kernel dies when it comes back; whoever reaps children takes note of it then.
+    kill(pid_, SIGKILL);
+    throw SpawnError(
+        fmt::format("cannot start '{}': its file could not be read within {} s. Look at the file system that "
+                    "it (or its interpreter) is on.",
+                    program_, kExecTimeout.count()),
+        126);
   }
-  return result;
-}
-
-std::vector<pid_t> child_processes() {
-  std::vector<pid_t> result = all_processes();
-  std::erase_if(result, [](pid_t process) { return parent_of(process) != getpid(); });
-  return result;
+  const auto error = reported_error(report_.get());
+  report_.reset();
+  if (!error) return true;
+  waitpid(pid_, nullptr, 0);
+  throw exec_error(program_, *error);
 }
 
 }  // namespace lockstep::launch

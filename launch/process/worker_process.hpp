@@ -2,12 +2,14 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
 
@@ -22,18 +24,41 @@ class SpawnError : public Error {
   int exit_code_;
 };
 
-/// Starts `command` (searched in PATH) with `environment` and the launcher's standard streams, as the
-/// coordinator of a session and process group of its own, so that it and its children can be signalled
-/// together. It is killed by the kernel when the launcher dies. `in_child` runs between fork and exec: only
-/// async-signal-safe calls. Returns its process id once the program has begun; throws SpawnError when it has
-/// not. *Local*.
-pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
-                    const std::function<void()>& in_child);
+/// Opens /dev/null on those of the descriptors 0 to 2 that are closed, as after `>&-`. To be called before
+/// anything else opens a file: that would become a standard stream, here and in every rank. *Local*.
+void open_standard_descriptors() noexcept;
 
-/// The processes of the host, as far as they are seen from here. *Local*.
-std::vector<pid_t> all_processes();
+/// A process between fork and exec. It begins its program by itself, within a millisecond in most cases; on a
+/// file system that hangs it may never begin, so nothing here waits for it longer than the caller says. All
+/// *Local*.
+class SpawnedProcess {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// A program whose file cannot be read within this time does not start.
+  static constexpr std::chrono::seconds kExecTimeout{60};
 
-/// The living and dead-but-unreaped children of this process. *Local*.
-std::vector<pid_t> child_processes();
+  /// Forks a process that executes `command` (searched in PATH) with `environment` and the launcher's
+  /// standard streams, as the leader of a session and process group of its own, so that it and its children
+  /// can be signalled together. It is killed by the kernel when the launcher dies. `in_child` runs between
+  /// fork and exec: only async-signal-safe calls. Throws SpawnError.
+  SpawnedProcess(const std::vector<std::string>& command, const Environment& environment,
+                 const std::function<void()>& in_child);
+
+  pid_t pid() const noexcept { return pid_; }
+  /// Becomes readable when the program has begun, or cannot begin.
+  int descriptor() const noexcept { return report_.get(); }
+  /// When `has_begun` gives up.
+  Clock::time_point deadline() const noexcept { return deadline_; }
+
+  /// Waits for `limit` at most. Throws SpawnError when the program cannot be started or the deadline is over;
+  /// the process is gone then, or has been told to go.
+  bool has_begun(std::chrono::milliseconds limit);
+
+ private:
+  std::string program_;
+  pid_t pid_ = 0;
+  net::FileDescriptor report_;
+  Clock::time_point deadline_;
+};
 
 }  // namespace lockstep::launch

@@ -295,7 +295,7 @@ void Coordinator::after_preemption(Time now) {
 
 void Coordinator::after_failure(Time now) {
   const FailureSummary verdict = options_.judge(records_);
-  report(verdict.report);
+  report_failure(verdict);
   const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
   const auto decision = restarts_.after({lived, best_step_});
   if (!verdict.preempted && !decision.reason.empty()) say(decision.reason);
@@ -465,6 +465,14 @@ bool Coordinator::finished() const {
 void Coordinator::say(const std::string& text) { broadcast({{"type", "text"}, {"text", text}}); }
 
 void Coordinator::report(const std::string& text) { broadcast({{"type", "report"}, {"text", text}}); }
+
+/// All that is known is said once, on the coordinator's own node; the others name the cause.
+void Coordinator::report_failure(const FailureSummary& summary) {
+  for (const auto& node : nodes_) {
+    const bool is_own = node.id == 0;
+    outbox_.send(node.id, {{"type", "report"}, {"text", is_own ? summary.report : summary.headline}});
+  }
+}
 
 void Coordinator::broadcast(const Json& message) {
   for (const auto& node : nodes_) outbox_.send(node.id, message);

@@ -126,6 +126,7 @@ class Coordinator {
   void finish(int exit_code, const Json& error, Time now);
   void drop_silent(Time now);
   void say(const std::string& text);
+  void report_failure(const FailureSummary& summary);
   void report(const std::string& text);
   void broadcast(const Json& message);
   std::string awaited() const;

@@ -18,9 +18,10 @@ constexpr std::int64_t kLongestStill = 31LL * 24 * 3600 * 1000;
       "every node.");
 }
 
-/// [rank, place, still, status, activity, what, number, step]; without the last four: it never beat.
+/// [rank, place, still, status, process state, activity, what, number, step]; without the last four: it never
+/// beat.
 Json to_values(const RankStatus& view) {
-  Json values = {view.rank, view.place, view.still.count(), nullptr};
+  Json values = {view.rank, view.place, view.still.count(), nullptr, std::string(1, view.process_state)};
   if (view.status) values[3] = *view.status;
   if (!view.beat) return values;
   values.push_back(static_cast<int>(view.beat->activity));
@@ -45,21 +46,24 @@ std::string text_at(const Json& values, std::size_t index) {
 
 HeartbeatRecord read_beat(const Json& values) {
   HeartbeatRecord beat;
-  beat.activity = static_cast<Activity>(number_at(values, 4, 1, 3));
-  beat.what = text_at(values, 5);
-  beat.number = static_cast<std::uint64_t>(number_at(values, 6, INT64_MIN, INT64_MAX));
-  beat.step = static_cast<std::uint64_t>(number_at(values, 7, INT64_MIN, INT64_MAX));
+  beat.activity = static_cast<Activity>(number_at(values, 5, 1, 3));
+  beat.what = text_at(values, 6);
+  beat.number = static_cast<std::uint64_t>(number_at(values, 7, INT64_MIN, INT64_MAX));
+  beat.step = static_cast<std::uint64_t>(number_at(values, 8, INT64_MIN, INT64_MAX));
   return beat;
 }
 
 RankStatus read_view(const Json& values) {
-  if (!values.is_array() || (values.size() != 4 && values.size() != 8)) refuse();
+  if (!values.is_array() || (values.size() != 5 && values.size() != 9)) refuse();
   RankStatus view;
   view.rank = static_cast<int>(number_at(values, 0, 0, 1 << 24));
   view.place = text_at(values, 1);
   view.still = std::chrono::milliseconds(number_at(values, 2, 0, kLongestStill));
   if (!values[3].is_null()) view.status = static_cast<int>(number_at(values, 3, 0, 0xffff));
-  if (values.size() == 8) view.beat = read_beat(values);
+  const std::string state = text_at(values, 4);
+  if (state.size() != 1) refuse();
+  view.process_state = state.front();
+  if (values.size() == 9) view.beat = read_beat(values);
   return view;
 }
 

@@ -37,8 +37,9 @@ int status_of(pid_t process) {
 int submit_script(const std::string& script, const Environment& environment) {
   const net::FileDescriptor file = file_with(script);
   const int input = file.get();
-  return status_of(
-      start_process({"sbatch", "--parsable"}, environment, [input] { dup2(input, STDIN_FILENO); }));
+  SpawnedProcess sbatch({"sbatch", "--parsable"}, environment, [input] { dup2(input, STDIN_FILENO); });
+  while (!sbatch.has_begun(SpawnedProcess::kExecTimeout)) continue;
+  return status_of(sbatch.pid());
 }
 
 }  // namespace lockstep::launch

@@ -72,6 +72,7 @@ void Accelerator::free_memory() const {
 
 void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
                              const SaveStateOptions& options) const {
+  process_heartbeat().working("saving a checkpoint");
   for (const auto& hook : *state_->save_hooks) hook(path);
   state_->training.save(*this, path, info, options, state_->writer);
 }

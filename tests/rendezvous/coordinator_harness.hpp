@@ -78,7 +78,8 @@ class CoordinatorHarness : public CoordinatorActions {
           std::find_if(records.begin(), records.end(), [](const Json& r) { return r.value("own", true); });
       const Json& cause = own == records.end() ? records.front() : *own;
       FailureSummary verdict;
-      verdict.report = "FAILED: rank " + cause["rank"].dump();
+      verdict.headline = "FAILED: rank " + cause["rank"].dump();
+      verdict.report = verdict.headline + " with all its details";
       verdict.exit_code = cause["exit_code"].get<int>();
       verdict.has_own_cause = own != records.end();
       verdict.preempted = verdict.exit_code == 85;

@@ -128,9 +128,11 @@ TEST(CoordinatorHangs, MessagesWithoutFormAreErrorsOfTheirSender) {
     job.hear(1, {{"type", "still"}, {"round", 1}, {"ranks", ranks}});
   };
   for (const Json& ranks :
-       {Json(7), Json({1}), Json({Json({1, "x", 5})}), Json({Json({-1, "x", 5, nullptr})}),
-        Json({Json({1, "x", -5, nullptr})}), Json({Json({1, "x", 5, nullptr, 9, "w", 1, 1})}),
-        Json({Json({1, 2, 5, nullptr})}), Json({Json({1, "x", 5, "0"})})})
+       {Json(7), Json({1}), Json({Json({1, "x", 5})}), Json({Json({-1, "x", 5, nullptr, "S"})}),
+        Json({Json({1, "x", -5, nullptr, "S"})}), Json({Json({1, "x", 5, nullptr, "S", 9, "w", 1, 1})}),
+        Json({Json({1, 2, 5, nullptr, "S"})}), Json({Json({1, "x", 5, "0", "S"})}),
+        Json({Json({1, "x", 5, nullptr})}), Json({Json({1, "x", 5, nullptr, "SS"})}),
+        Json({Json({1, "x", 5, nullptr, 7})})})
     EXPECT_THROW(hear(ranks), DataError) << ranks;
   EXPECT_THROW(job.hear(1, {{"type", "stacks_of"}, {"for", "me"}, {"text", "x"}}), DataError);
 }
@@ -139,6 +141,7 @@ TEST(CoordinatorHangs, RanksSurviveTheWayThroughAMessage) {
   RankStatus view = works(3, 1234ms);
   view.beat->number = 77;
   view.status = 256;
+  view.process_state = 'T';
   RankStatus silent;
   silent.rank = 4;
   const auto read = read_still(Json::parse(still_message(1, {view, silent}).dump()));
@@ -146,6 +149,7 @@ TEST(CoordinatorHangs, RanksSurviveTheWayThroughAMessage) {
   EXPECT_EQ(read[0].place, view.place);
   EXPECT_EQ(read[0].still, 1234ms);
   EXPECT_EQ(read[0].status, 256);
+  EXPECT_EQ(read[0].process_state, 'T');
   EXPECT_EQ(read[0].beat->text(), view.beat->text());
   EXPECT_EQ(read[0].beat->number, 77U);
   EXPECT_EQ(read[0].beat->step, 5U);

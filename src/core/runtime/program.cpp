@@ -27,7 +27,7 @@ struct Failure {
   std::string kind;
   std::string text;
   int exit_code;
-  /// Another rank may be the root cause.
+  /// The rank only lost another one, or waited for it in vain.
   bool of_communication = false;
 };
 
@@ -81,6 +81,8 @@ void write_error_file(const std::string& path, const Failure& failure,
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   nlohmann::json extra{{"timestamp", fmt::to_string(now.count())}};
   if (rank) extra["rank"] = *rank;
+  // For our launcher, which looks for the cause elsewhere then.
+  if (failure.of_communication) extra["is_secondary"] = true;
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);

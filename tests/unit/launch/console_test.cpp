@@ -11,7 +11,6 @@
 
 #include "launcher_process.hpp"
 #include "logs/async_writer.hpp"
-#include "logs/line_prefix.hpp"
 #include "logs/line_splitter.hpp"
 #include "logs/log_file.hpp"
 #include "logs/stderr_tail.hpp"
@@ -72,7 +71,7 @@ TEST(Tail, KeepsTheEnd) {
 }
 
 TEST(LinePrefix, IsTorchrunsTemplate) {
-  EXPECT_EQ(line_prefix("", "trainer", 9, 1), "[trainer1]: ");
+  EXPECT_EQ(line_prefix("", "trainer", 9, 1), "[trainer1]:");
   EXPECT_EQ(line_prefix("${role_name}|$rank|${local_rank}|$rank_|$$|", "t", 9, 1), "t|9|1|$rank_|$$|");
 }
 
@@ -215,8 +214,8 @@ std::string on_a_terminal(const Environment& variables) {
 
 TEST(LauncherConsole, RanksHaveColoursOnATerminal) {
   const std::string text = on_a_terminal({{"TERM", "xterm"}, {"OMP_NUM_THREADS", "1"}, {"NO_COLOR", ""}});
-  EXPECT_NE(text.find("\x1b[36m[default0]: \x1b[0mword 0\r\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("\x1b[32m[default1]: \x1b[0mword 1\r\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\x1b[36m[default0]:\x1b[0mword 0\r\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\x1b[32m[default1]:\x1b[0mword 1\r\n"), std::string::npos) << text;
   for (const Environment& variables :
        {Environment{{"TERM", "xterm"}, {"NO_COLOR", "1"}}, {{"TERM", "dumb"}}}) {
     EXPECT_EQ(on_a_terminal(variables).find('\x1b'), std::string::npos);

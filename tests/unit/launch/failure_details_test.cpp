@@ -19,17 +19,16 @@ TEST(MemoryEvents, AreReadFromBothKindsOfCgroup) {
   fs::create_directories(folder.file("user/job"));
   folder.write("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
   folder.write("user/job/memory.events", "low 0\nhigh 7\nmax 9\noom 5\noom_kill 4\n");
-  EXPECT_EQ(out_of_memory_kills(folder.write("v1", "9:pids:/\n4:cpu,memory:/job\n0::/\n"), folder.path()), 3);
-  EXPECT_EQ(out_of_memory_kills(folder.write("v2", "0::/user/job\n"), folder.path()), 4);
+  EXPECT_EQ(oom_kills(folder.write("v1", "9:pids:/\n4:cpu,memory:/job\n0::/\n"), folder.path()), 3);
+  EXPECT_EQ(oom_kills(folder.write("v2", "0::/user/job\n"), folder.path()), 4);
 }
 
 TEST(MemoryEvents, AreUnknownWhereNothingTells) {
   const ScratchFolder folder;
-  EXPECT_EQ(out_of_memory_kills(folder.file("absent"), folder.path()), std::nullopt);
-  EXPECT_EQ(out_of_memory_kills(folder.write("none", "0::/\nno such line\n::\n"), folder.path()),
-            std::nullopt);
+  EXPECT_EQ(oom_kills(folder.file("absent"), folder.path()), std::nullopt);
+  EXPECT_EQ(oom_kills(folder.write("none", "0::/\nno such line\n::\n"), folder.path()), std::nullopt);
   folder.write("memory.events", "oom_kill many\n");
-  EXPECT_EQ(out_of_memory_kills(folder.write("bad", "0::/\n"), folder.path()), std::nullopt);
+  EXPECT_EQ(oom_kills(folder.write("bad", "0::/\n"), folder.path()), std::nullopt);
 }
 
 TEST(LastLines, AreTheLastOnes) {

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "failure/error_file.hpp"
+#include "failure/failure_analysis.hpp"
 #include "failure/failure_report.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
@@ -34,6 +36,9 @@ TEST(ErrorContent, IsReadInTorchrunsForms) {
   EXPECT_EQ(message_of(whole), "ValueError: x");
   EXPECT_EQ(traceback_of(whole), "Trace\nValueError: x");
   EXPECT_EQ(time_of(whole), 77);
+  EXPECT_FALSE(is_secondary(whole));
+  EXPECT_TRUE(is_secondary(content(R"({"message": {"message": "x", "extraInfo": {"is_secondary": true}}})")));
+  EXPECT_FALSE(is_secondary(content(R"({"message": {"message": "x", "extraInfo": {"is_secondary": 1}}})")));
   const auto old = content(R"({"message": "text", "timestamp": 5})");
   EXPECT_EQ(message_of(old), "text");
   EXPECT_EQ(time_of(old), 5);
@@ -92,16 +97,57 @@ TEST(FailureReport, NamesTheCauseFirst) {
   records[1].status = 0;
   records[2].status = SIGKILL;
   records[2].message = "line 1\nline 2\x1b\n";
-  EXPECT_EQ(
-      failure_report(records, 2),
-      "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed)\n"
-      "  line 1\n  line 2\n"
-      "  Nobody here sent it: maybe the out-of-memory killer (see dmesg, or the memory limit of the job).\n"
-      "lockstep run: rank 0 (local rank 0, pid 100, prog) was killed by SIGTERM (Terminated) after it was "
-      "told to stop\n"
-      "lockstep run: rank 1 (local rank 1, pid 101, prog) exited with code 0\n");
+  EXPECT_EQ(failure_report(records, 2),
+            "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed)\n"
+            "  line 1\n  line 2\n"
+            "  Nobody here sent it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or the "
+            "memory limit "
+            "of the job.\n"
+            "lockstep run: rank 0 was killed by SIGTERM (Terminated) after it was told to stop\n"
+            "lockstep run: rank 1 exited with code 0\n"
+            "lockstep run: root cause: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed): "
+            "line 1\n");
   EXPECT_EQ(exit_code_of(SIGKILL), 137);
   EXPECT_EQ(exit_code_of(7 << 8), 7);
+}
+
+TEST(FailureReport, SaysOfASigkillWhatIsKnown) {
+  auto failures = failed_ranks(1);
+  failures[0].status = SIGKILL;
+  failures[0].peak_memory = std::int64_t{5} << 29;
+  const auto report = [&](std::optional<std::int64_t> oom_kills) {
+    failures[0].oom_kills = oom_kills;
+    return failure_report(failures, 0);
+  };
+  EXPECT_NE(
+      report(1).find("killed by the kernel's OOM killer (1 process(es) of this job on this host; this one "
+                     "had 2.5 GiB)"),
+      std::string::npos)
+      << report(1);
+  EXPECT_NE(report(0).find("the kernel's OOM killer has killed no process of this job: somebody else did"),
+            std::string::npos)
+      << report(0);
+  EXPECT_NE(report(std::nullopt).find("see dmesg"), std::string::npos);
+}
+
+TEST(FailureReport, DoesNotGrowWithTheRanks) {
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  auto obeyed = failed_ranks(96);
+  for (std::size_t i = 1; i < obeyed.size(); ++i) {
+    obeyed[i].status = i % 7 == 0 ? SIGKILL : SIGTERM;
+    obeyed[i].stopped = true;
+    obeyed[i].killed = i % 7 == 0;
+  }
+  const std::string report = failure_report(obeyed, 0);
+  EXPECT_EQ(lines(report), 4) << report;
+  EXPECT_NE(report.find("ranks 1-6, 8-13,"), std::string::npos) << report;
+  auto victims = failed_ranks(96);
+  for (std::size_t i = 1; i < victims.size(); ++i) {
+    victims[i].message = "CommunicationError: rank 0 is gone";
+    victims[i].is_secondary = true;
+  }
+  EXPECT_EQ(lines(failure_report(victims, 0)), 5) << failure_report(victims, 0);
+  EXPECT_LT(lines(failure_report(failed_ranks(96), 0)), 15) << failure_report(failed_ranks(96), 0);
 }
 
 TEST(FailureReport, SaysWhenWhereAndWhatCameLast) {
@@ -133,25 +179,73 @@ TEST(FailureReport, ShowsTheLastLinesOfEachRankThatFailed) {
   EXPECT_NE(report.find("    words of 1\n"), std::string::npos);
   EXPECT_EQ(report.find("    words of 3\n"), std::string::npos) << "it was told to stop";
   EXPECT_EQ(report.find("    words of 11\n"), std::string::npos) << "enough is enough";
-  EXPECT_NE(report.find("rank 11 (local rank 11"), std::string::npos);
+  EXPECT_NE(report.find("ranks 10-11 exited with code 1 as well\n"), std::string::npos) << report;
 }
 
-TEST(FailureReport, BlamesTheRankThatBlamesNobody) {
-  auto records = failed_ranks(3);
-  const auto cause = [&](const std::string& first, const std::string& second, const std::string& third) {
-    records[0].message = first;
-    records[1].message = second;
-    records[2].message = third;
-    return root_cause(records);
-  };
-  EXPECT_EQ(cause("RemoteError: x", "", "DataError: y"), 2U);
-  EXPECT_EQ(cause("ValueError: x", "", "DataError: y"), 0U);
-  EXPECT_EQ(cause("", "", "DataError: y"), 0U);
-  EXPECT_EQ(cause("CommunicationError: x", "TimeoutError: z", ""), 0U);
-  cause("RemoteError: x", "", "DataError: y");
-  records[2].status = SIGTERM;
-  records[2].stopped = true;
-  const std::string report = failure_report(records, 2);
+/// What a rank ended with.
+struct End {
+  std::string message;
+  bool is_secondary = false;
+  int status = 1 << 8;
+};
+
+std::size_t cause_of(const std::vector<End>& ends) {
+  auto failures = failed_ranks(static_cast<int>(ends.size()));
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    failures[i].message = ends[i].message;
+    failures[i].is_secondary = ends[i].is_secondary;
+    failures[i].status = ends[i].status;
+  }
+  return root_cause(failures);
+}
+
+const End kSilent{""};
+const End kOwnError{"DataError: y"};
+const End kLostPeer{"CommunicationError: x", true};
+const End kKilled{"", false, SIGKILL};
+
+TEST(RootCause, IsTheFirstRankThatDidNotOnlyLoseAnother) {
+  EXPECT_EQ(cause_of({kLostPeer, kSilent, kOwnError}), 2U);
+  EXPECT_EQ(cause_of({{"ValueError: x"}, kSilent, kOwnError}), 0U);
+  EXPECT_EQ(cause_of({kSilent, kSilent, kOwnError}), 0U);
+  EXPECT_EQ(cause_of({kLostPeer, kLostPeer, kSilent}), 0U);
+}
+
+TEST(RootCause, IsNotReadFromTheWordsOfAMessage) {
+  EXPECT_EQ(cause_of({{"TimeoutError: the data server does not answer"}, kSilent, kOwnError}), 0U)
+      << "a Python program's own TimeoutError";
+  EXPECT_EQ(cause_of({{"CommunicationError: of a program of somebody's"}, kOwnError}), 0U);
+}
+
+TEST(RootCause, IsACrashThoughAVictimWasHeardOfFirst) {
+  EXPECT_EQ(cause_of({kLostPeer, kLostPeer, kKilled}), 2U);
+  EXPECT_EQ(cause_of({kLostPeer, {"", false, SIGSEGV}}), 1U);
+  EXPECT_EQ(cause_of({kLostPeer, kOwnError, kKilled}), 2U);
+  EXPECT_EQ(cause_of({kSilent, kKilled}), 1U) << "it may have lost its partner";
+  EXPECT_EQ(cause_of({kOwnError, kKilled}), 0U);
+  EXPECT_EQ(cause_of({kLostPeer, {"", false, SIGABRT}}), 0U) << "a program may abort for want of a partner";
+}
+
+TEST(RootCause, IsNoRankThatWasKilledFromHere) {
+  auto failures = failed_ranks(2);
+  failures[0].is_secondary = true;
+  failures[1].status = SIGKILL;
+  failures[1].stopped = failures[1].killed = true;
+  failures[1].oom_kills = 1;
+  EXPECT_EQ(root_cause(failures), 0U);
+  failures[1].killed = false;
+  EXPECT_EQ(root_cause(failures), 1U) << "the OOM killer came before the shutdown timeout";
+}
+
+TEST(RootCause, MayBeARankThatWasStopped) {
+  auto failures = failed_ranks(3);
+  failures[0].message = "RemoteError: x";
+  failures[0].is_secondary = true;
+  failures[2].message = "DataError: y";
+  failures[2].status = SIGTERM;
+  failures[2].stopped = true;
+  ASSERT_EQ(root_cause(failures), 2U);
+  const std::string report = failure_report(failures, 2);
   EXPECT_TRUE(
       report.starts_with("lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) reported an error, and "
                          "then was told to stop\n  DataError: y\nlockstep run: rank 0"))
@@ -163,6 +257,8 @@ TEST(ProcessFailure, TravelsAsJson) {
   record.host = "b";
   record.time = 77;
   record.error_file = "/x";
+  record.is_secondary = true;
+  record.oom_kills = 2;
   record.message = "\xff not UTF-8";
   record.error = {{"message", "text"}};
   const auto text = to_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -170,6 +266,8 @@ TEST(ProcessFailure, TravelsAsJson) {
   EXPECT_EQ(copy.host, "b");
   EXPECT_EQ(copy.time, 77);
   EXPECT_EQ(copy.error_file, "/x");
+  EXPECT_TRUE(copy.is_secondary);
+  EXPECT_EQ(copy.oom_kills, 2);
   EXPECT_EQ(copy.status, 1 << 8);
   EXPECT_EQ(message_of(copy.error), "text");
   const auto whole = to_json(record);

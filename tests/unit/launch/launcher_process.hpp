@@ -64,6 +64,9 @@ class LauncherProcess {
   pid_t pid_ = 0;
 };
 
+/// For `in_child`: pidfd_open fails from here on, as on kernels before 5.3. Async-signal-safe.
+void forbid_pidfds();
+
 /// Starts a launcher and waits for it.
 Finished launch(const std::vector<std::string>& arguments, const Environment& variables = {});
 

@@ -59,7 +59,8 @@ TEST(Limits, ARankKilledForWantOfMemoryIsNamedWithWhatItHad) {
                                        "[ $RANK = 1 ] && exec tail /dev/zero; exec sleep 60"});
   EXPECT_EQ(job.status, 128 + SIGKILL);
   EXPECT_NE(job.err.find("FAILED: rank 1 "), std::string::npos) << job.err;
-  EXPECT_NE(job.err.find("The kernel ended 1 process(es) of this job for want of memory (this one had 1"),
+  EXPECT_NE(job.err.find(
+                "killed by the kernel's OOM killer (1 process(es) of this job on this host; this one had 1"),
             std::string::npos)
       << job.err;
 }

@@ -58,16 +58,16 @@ TEST(LauncherOutput, TeeNamesTheRankInFrontOfEachLine) {
   const Finished result = talk({"--tee=3", "--role=trainer"}, "printf 'half'");
   EXPECT_EQ(result.status, 0) << result.err;
   for (const std::string rank : {"0", "1"}) {
-    EXPECT_TRUE(has_line(result.out, "[trainer" + rank + "]: out " + rank)) << result.out;
-    EXPECT_TRUE(has_line(result.out, "[trainer" + rank + "]: half")) << result.out;
-    EXPECT_TRUE(has_line(result.err, "[trainer" + rank + "]: err " + rank)) << result.err;
+    EXPECT_TRUE(has_line(result.out, "[trainer" + rank + "]:out " + rank)) << result.out;
+    EXPECT_TRUE(has_line(result.out, "[trainer" + rank + "]:half")) << result.out;
+    EXPECT_TRUE(has_line(result.err, "[trainer" + rank + "]:err " + rank)) << result.err;
   }
 }
 
 TEST(LauncherOutput, TeeKeepsFilesWhereThereIsALogFolder) {
   const ScratchFolder logs;
   const Finished result = talk({"--tee=1", "--log-dir=" + logs.path()});
-  EXPECT_TRUE(has_line(result.out, "[default1]: out 1"));
+  EXPECT_TRUE(has_line(result.out, "[default1]:out 1"));
   EXPECT_EQ(read_file(run_folder(logs) + "/attempt_0/1/stdout.log"), "out 1\n");
   EXPECT_TRUE(has_line(result.err, "err 1"));
 }
@@ -76,7 +76,7 @@ TEST(LauncherOutput, TheFilterHidesOtherRanksFromTheConsole) {
   EXPECT_EQ(talk({"--local-ranks-filter=1"}).out, "out 1\n");
   const ScratchFolder logs;
   const Finished result = talk({"--local-ranks-filter=1", "--tee=3", "--log-dir=" + logs.path()});
-  EXPECT_EQ(result.out, "[default1]: out 1\n");
+  EXPECT_EQ(result.out, "[default1]:out 1\n");
   EXPECT_EQ(read_file(run_folder(logs) + "/attempt_0/0/stdout.log"), "out 0\n");
 }
 
@@ -89,7 +89,7 @@ TEST(LauncherOutput, LinesOfSeveralRanksNeverMix) {
   for (const std::string rank : {"0", "1", "2", "3"}) {
     std::string line = "[default";
     line += rank;
-    line += "]: a";
+    line += "]:a";
     line += rank;
     line += 'b';
     line += rank;
@@ -104,13 +104,13 @@ TEST(LauncherOutput, LinesOfSeveralRanksNeverMix) {
 TEST(LauncherOutput, MuchOutputPassesWhole) {
   const Finished result = launch({"run", "--tee=1", "sh", "-c", "yes 0123456789 | head -n 100000"});
   EXPECT_EQ(result.status, 0);
-  EXPECT_EQ(result.out.size(), 100000U * (11 + std::string("[default0]: ").size()));
+  EXPECT_EQ(result.out.size(), 100000U * (11 + std::string("[default0]:").size()));
 }
 
 TEST(LauncherOutput, TheLastWordsComeBeforeTheReport) {
   const Finished result = talk({"--tee=2"}, "exit 3");
   EXPECT_EQ(result.status, 3);
-  EXPECT_LT(result.err.find("]: err "), result.err.find("FAILED")) << result.err;
+  EXPECT_LT(result.err.find("]:err "), result.err.find("FAILED")) << result.err;
 }
 
 TEST(LauncherOutput, EveryAttemptHasItsFiles) {
@@ -161,9 +161,9 @@ TEST(LauncherOutput, FiltersCopyLinesToAFile) {
   EXPECT_EQ(result.status, 0) << result.err;
   const std::string out = read_file(run_folder(logs) + "/attempt_0/filtered_stdout.log");
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4) << out;
-  EXPECT_TRUE(has_line(out, "[default1]: apple 1")) << out;
-  EXPECT_TRUE(has_line(out, "[default0]: a,b")) << out;
-  EXPECT_EQ(read_file(run_folder(logs) + "/attempt_0/filtered_stderr.log"), "[default1]: err 1\n");
+  EXPECT_TRUE(has_line(out, "[default1]:apple 1")) << out;
+  EXPECT_TRUE(has_line(out, "[default0]:a,b")) << out;
+  EXPECT_EQ(read_file(run_folder(logs) + "/attempt_0/filtered_stderr.log"), "[default1]:err 1\n");
 }
 
 TEST(LauncherOutput, ThePrefixIsTheUsers) {

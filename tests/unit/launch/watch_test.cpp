@@ -76,6 +76,27 @@ TEST(Hang, OfRanksThatAllWorkIsTold) {
   EXPECT_FALSE(found->somebody_waits);
 }
 
+RankStatus held(RankStatus rank, char state) {
+  rank.process_state = state;
+  return rank;
+}
+
+TEST(Hang, NamesTheRankThatIsStoppedWhateverTheOthersDo) {
+  EXPECT_EQ(
+      text_of({working(0, "saving a checkpoint", 33), held(waiting(1, "all_reduce", 5, 33), 'T')}),
+      "rank 1 (node1, pid 71) has not moved for 33 s: it is stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT "
+      "lets it go on; last seen in all_reduce #5; rank 0 waits in saving a checkpoint, step 57 for 33 s");
+  for (const char state : {'T', 't', 'D'}) {
+    const auto found =
+        find_hang({working(0, "forward", 33), held(waiting(1, "all_reduce", 5, 33), state)}, seconds(30));
+    EXPECT_EQ(found->stuck, std::vector<int>{1}) << state;
+    EXPECT_TRUE(found->is_certain);
+  }
+  EXPECT_EQ(
+      find_hang({working(0, "forward", 33), held(waiting(1, "barrier", 5, 33), 'S')}, seconds(30))->stuck,
+      std::vector<int>{0});
+}
+
 TEST(Hang, NamesRanksThatLeft) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 61, 31), ended(working(1, "forward", 90), 0)}),
             "rank 1 (node1, pid 71) left at step 57 (exit code 0); rank 0 waits in all_reduce #61 for 31 s");
@@ -347,6 +368,25 @@ TEST(HeartbeatMonitor, MakesAndRemovesItsFiles) {
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 
+TEST(HeartbeatMonitor, SeesWhichProcessIsStopped) {
+  const ScratchFolder folder;
+  const HeartbeatMonitor monitor(folder.path(), place_with_first_rank(0), 1, "", {});
+  const pid_t rank = fork();
+  if (rank == 0) {
+    Heartbeat heartbeat(monitor.file(0));
+    heartbeat.working("forward");
+    for (;;) pause();
+  }
+  Worker worker;
+  worker.pid = rank;
+  const auto state = [&] { return monitor.views({worker}).front().process_state; };
+  EXPECT_TRUE(eventually([&] { return state() == 'S'; }));
+  kill(rank, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return state() == 'T'; }));
+  kill(rank, SIGKILL);
+  waitpid(rank, nullptr, 0);
+}
+
 TEST(HeartbeatMonitor, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
   const ScratchFolder folder;
   HeartbeatMonitor watch(folder.path(), place_with_first_rank(0), 1, "",
@@ -373,6 +413,18 @@ TEST(HeartbeatMonitor, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
   for (auto next = milliseconds(50); next <= lasted; next *= 2) ++most;
   EXPECT_GE(notices, 1);
   EXPECT_LE(notices, most) << log.str();
+}
+
+TEST(StacksCommand, AsksTheLauncherWhereTheSystemHasNoPidfds) {
+  const ScratchFolder folder;
+  LauncherProcess job({"run", "sh", "-c",
+                       "echo $$ > " + folder.file("new") + "; mv " + folder.file("new") + " " +
+                           folder.file("pid") + "; exec sleep 1000"});
+  await_number(folder.file("pid"));
+  const Finished asked = LauncherProcess({"stacks", std::to_string(job.pid())}, {}, forbid_pidfds).wait();
+  EXPECT_EQ(asked.status, 0) << asked.err;
+  EXPECT_TRUE(eventually([&] { return job.err().find("stacks of rank 0") != std::string::npos; }))
+      << job.err();
 }
 
 TEST(StacksCommand, RefusesWhatIsNoLauncher) {
