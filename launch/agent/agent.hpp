@@ -6,7 +6,7 @@
 
 #include "agent/event_log.hpp"
 #include "agent/round.hpp"
-#include "agent/stack_requests.hpp"
+#include "agent/stack_dump.hpp"
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"

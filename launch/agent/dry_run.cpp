@@ -4,8 +4,8 @@
 
 #include "agent/worker_spec.hpp"
 #include "config/binding_config.hpp"
-#include "config/shell_word.hpp"
 #include "net/socket.hpp"
+#include "process/command_words.hpp"
 
 namespace lockstep::launch {
 namespace {

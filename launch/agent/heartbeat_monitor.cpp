@@ -7,10 +7,16 @@
 #include <filesystem>
 #include <ostream>
 
-#include "process/process_facts.hpp"
+#include "core/runtime/process_handle.hpp"
 
 namespace lockstep::launch {
 namespace {
+
+/// Nothing has happened to the rank between the two looks.
+bool unchanged(const RankStatus& one, const RankStatus& other) {
+  if (one.status != other.status || one.beat.has_value() != other.beat.has_value()) return false;
+  return !one.beat || one.beat->beat_time == other.beat->beat_time;
+}
 
 using std::chrono::milliseconds;
 
@@ -31,6 +37,19 @@ milliseconds told_after(const HangOptions& options) {
 }
 
 }  // namespace
+
+bool StillReport::is_outdated(const std::vector<RankStatus>& now) const {
+  return !std::equal(now.begin(), now.end(), told_.begin(), told_.end(), unchanged);
+}
+
+std::optional<std::vector<RankStatus>> StillReport::news(const std::vector<RankStatus>& now) {
+  const bool still = std::all_of(now.begin(), now.end(), [this](const RankStatus& view) {
+    return view.status || (view.beat && view.still >= after_);
+  });
+  if (still ? !is_outdated(now) : told_.empty()) return std::nullopt;
+  told_ = still ? now : std::vector<RankStatus>();
+  return told_;
+}
 
 std::string hang_notice(const std::string& text) {
   return "lockstep run: the job stands still: " + text + ". 'lockstep stacks " + std::to_string(getpid()) +
@@ -88,8 +107,8 @@ std::vector<RankStatus> HeartbeatMonitor::views(const std::vector<Worker>& worke
     if (view.beat) {
       view.still = since(view.beat->beat_time);
       // Looked up only where it may matter: a rank that has just beaten does what it says.
-      if (const auto stat = view.still >= kInterval ? process_stat(view.beat->pid) : std::nullopt)
-        view.process_state = stat->state;
+      if (const char state = view.still >= kInterval ? process_stat(view.beat->pid).state : 0; state != 0)
+        view.process_state = state;
     }
     view.status = worker.status;
     result.push_back(std::move(view));

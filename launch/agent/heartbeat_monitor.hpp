@@ -8,12 +8,28 @@
 #include <vector>
 
 #include "agent/stack_dump.hpp"
-#include "agent/still_report.hpp"
-#include "failure/hang_detector.hpp"
+#include "failure/hang.hpp"
 #include "process/worker_group.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
+
+/// What a node tells the coordinator of its ranks, which judges for all nodes: nothing while any of them
+/// moves, then how they stand, and again when something about them changes.
+class StillReport {
+ public:
+  /// `after`: how long they must have been still.
+  explicit StillReport(std::chrono::milliseconds after) : after_(after) {}
+
+  /// What is to be told now; an empty list: they move again. Nothing: no news.
+  std::optional<std::vector<RankStatus>> news(const std::vector<RankStatus>& now);
+  /// Whether what was told last is so no more.
+  bool is_outdated(const std::vector<RankStatus>& now) const;
+
+ private:
+  std::chrono::milliseconds after_;
+  std::vector<RankStatus> told_;
+};
 
 /// The heartbeat file of one rank of this node, in the launcher's own folder (never in a log folder, which
 /// may lie on a network file system): `<folder>/heartbeats_<round>/<local rank>`.

@@ -1,7 +1,7 @@
 #include "agent/worker_spec.hpp"
 
 #include "config/devices.hpp"
-#include "process/substitution.hpp"
+#include "process/command_words.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -15,8 +15,8 @@
 #include <sstream>
 #include <thread>
 
-#include "core/host_name.hpp"
 #include "core/cpu_set.hpp"
+#include "core/host_name.hpp"
 #include "process/topology.hpp"
 
 namespace lockstep::launch {

@@ -5,9 +5,9 @@
 #include <ostream>
 
 #include "cli/commands.hpp"
+#include "core/runtime/process_handle.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
-#include "process/process_handle.hpp"
 #include "process/signal_fd.hpp"
 
 namespace lockstep::launch {

@@ -54,7 +54,7 @@ CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
 
 }  // namespace
 
-std::vector<CpuBinding> plan_binding(const RunOptions& options, int ranks, const Environment& environment,
+std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const Environment& environment,
                                      const std::string& sys, const std::string& proc,
                                      const std::string& dev) {
   if (options.numa_binding && options.cpu_binding != "auto") {

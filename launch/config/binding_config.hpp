@@ -12,7 +12,7 @@ namespace lockstep::launch {
 /// Works out --cpu-binding and --numa-binding for each of the `ranks` of this node; nothing where they are
 /// not to be bound. Looks at the host: its CPUs, those that this process may use, its GPUs. Throws
 /// UsageError. *Local*.
-std::vector<CpuBinding> plan_binding(const RunOptions& options, int ranks, const Environment& environment,
+std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const Environment& environment,
                                      const std::string& sys = "/sys", const std::string& proc = "/proc",
                                      const std::string& dev = "/dev");
 

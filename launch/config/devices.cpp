@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "lockstep/core/error.hpp"
 #include "core/cpu_set.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "config/log_level.hpp"
 #include "config/output_config.hpp"
 #include "config/rendezvous_config.hpp"
 #include "config/run_options.hpp"
@@ -14,6 +13,14 @@
 #include "process/scoped_binding.hpp"
 
 namespace lockstep::launch {
+
+/// How much the launcher says: `info` also what it is going to do, `error` no notices. Failures are always
+/// reported.
+enum class LogLevel { info, warning, error };
+
+/// The level of the variable LOGLEVEL, in Python's names or numbers, as for torchrun; warning when it is
+/// unset. A value that is none of them is told in `notices`.
+LogLevel log_level(const Environment& environment, std::vector<std::string>& notices);
 
 /// What is to be started, worked out from the command line: every default is filled in.
 struct LaunchConfig : RendezvousConfig, OutputConfig {
@@ -58,5 +65,9 @@ struct LaunchConfig : RendezvousConfig, OutputConfig {
 
 /// Throws UsageError when the options contradict each other or ask for what is not there.
 LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment);
+
+/// The numbers of --signals-to-handle ("SIGTERM,SIGUSR1"). A name that no signal has is told in `notices` and
+/// passed over, as torchrun does. Throws UsageError for a signal that nobody can catch.
+std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices);
 
 }  // namespace lockstep::launch

@@ -126,8 +126,8 @@ std::int64_t parse_size(const std::string& text) {
   return bytes;
 }
 
-OutputConfig plan_output(const RunOptions& options, int ranks, const std::string& run_name,
-                         const Environment& environment) {
+OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
+                           const Environment& environment) {
   auto redirects = streams_of("--redirects", options.redirects, ranks);
   const auto tee = streams_of("--tee", options.tee, ranks);
   const auto shown = shown_ranks(options.local_ranks_filter, ranks);

@@ -46,8 +46,8 @@ struct OutputConfig {
 
 /// Works out the options of output for the `ranks` of this node. `run_name` begins the name of the log
 /// folder, which is not made here. Throws UsageError.
-OutputConfig plan_output(const RunOptions& options, int ranks, const std::string& run_name,
-                         const Environment& environment);
+OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
+                           const Environment& environment);
 
 /// "100M" in bytes; K, M and G count by 1024. Throws UsageError.
 std::int64_t parse_size(const std::string& text);

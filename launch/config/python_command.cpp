@@ -41,7 +41,7 @@ Command check_command(const RunOptions& options) {
 
 }  // namespace
 
-Command plan_command(const RunOptions& options, const Environment& environment) {
+Command command_of(const RunOptions& options, const Environment& environment) {
   if (options.check) return check_command(options);
   if (options.program.empty()) {
     throw UsageError("the program ... is missing: expected lockstep run [options] program .... See --help.");

@@ -21,6 +21,6 @@ struct Command {
 /// The program of the options, with an interpreter in front where it needs one (PYTHON_EXEC, else python3);
 /// --check has a program of its own, beside this one.
 /// Throws UsageError.
-Command plan_command(const RunOptions& options, const Environment& environment);
+Command command_of(const RunOptions& options, const Environment& environment);
 
 }  // namespace lockstep::launch

@@ -66,8 +66,8 @@ struct RendezvousConfig {
 
 /// Throws UsageError when the options contradict each other. What is accepted and means nothing is told in
 /// `notices`, a line each.
-RendezvousConfig plan_rendezvous(const OptionTable<RunOptions>::Parsed& parsed,
-                                 std::vector<std::string>& notices);
+RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed,
+                                   std::vector<std::string>& notices);
 
 /// A place to meet. Port: nothing when none was written.
 struct Endpoint {
@@ -84,5 +84,11 @@ Endpoint static_endpoint(const RunOptions& options);
 
 /// "N" or "MIN:MAX". Throws UsageError.
 std::pair<int, int> parse_nodes(const std::string& text);
+
+/// Reads `--rdzv-conf` ("join_timeout=60,is_host=1") into the plan, in torchrun's grammar: items between
+/// commas, blanks around names and values dropped, and also one pair of quotes around the whole. A key that
+/// means nothing here is told in `notices`. Throws UsageError that names the item.
+void read_rendezvous_conf(const std::string& text, RendezvousConfig& config,
+                          std::vector<std::string>& notices);
 
 }  // namespace lockstep::launch

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/cpu_list.hpp"
+#include "core/cpu_set.hpp"
 #include "failure/error_file.hpp"
 #include "process/signal_fd.hpp"
 

@@ -5,9 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "failure/rank_status.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep::launch {
+
+/// One rank as its node's launcher sees it. Views of several nodes can stand in one list: times are told as
+/// durations, since nodes do not share a clock.
+struct RankStatus {
+  int rank = 0;
+  /// "pid 77", or "node1, pid 77" where there are several nodes.
+  std::string place;
+  /// Nothing: it never beat.
+  std::optional<HeartbeatRecord> beat;
+  /// The state of its process as ps shows it (ProcessStat::state); '?': not known.
+  char process_state = '?';
+  /// Since its last beat.
+  std::chrono::milliseconds still{0};
+  /// What waitpid said; nothing while it runs.
+  std::optional<int> status;
+};
 
 /// A job in which no rank moves any more.
 struct Hang {
@@ -31,5 +47,36 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono:
 /// After the end of a job: "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61"; empty
 /// where no rank left with success while another one waited. *Local*.
 std::string early_leavers(const std::vector<RankStatus>& views);
+
+struct HangOptions {
+  /// When a standstill is told for the first time; then after twice the time, and so on.
+  std::chrono::milliseconds notice_after = std::chrono::seconds(30);
+  /// When it ends the job; 0: never.
+  std::chrono::milliseconds timeout{0};
+  /// Whether these are all ranks of the job. Otherwise ranks that all wait prove nothing: the one that they
+  /// wait for may be one that is not seen.
+  bool sees_all_ranks = true;
+};
+
+/// When a standstill of an attempt is told, and when it ends the job. Knows no clock.
+class HangDetector {
+ public:
+  explicit HangDetector(const HangOptions& options);
+
+  struct Finding {
+    Hang standstill;
+    /// It has lasted for the timeout. Told once, unless some rank moves meanwhile.
+    bool ends_job = false;
+  };
+  /// To be called about once a second.
+  std::optional<Finding> look(const std::vector<RankStatus>& now);
+
+ private:
+  std::optional<Hang> standstill(const std::vector<RankStatus>& now, std::chrono::milliseconds limit) const;
+
+  HangOptions options_;
+  std::chrono::milliseconds next_notice_;
+  bool ended_ = false;
+};
 
 }  // namespace lockstep::launch

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "process/substitution.hpp"
+#include "process/command_words.hpp"
 
 namespace lockstep::launch {
 namespace {

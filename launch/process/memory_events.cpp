@@ -1,7 +1,8 @@
 #include "process/memory_events.hpp"
 
 #include <fstream>
-#include <sstream>
+
+#include "core/cgroup.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -16,25 +17,13 @@ std::optional<std::int64_t> count_in(const std::string& path) {
   return std::nullopt;
 }
 
-/// Whether "memory" is among the names of "cpu,memory".
-bool names_memory(const std::string& controllers) {
-  return ("," + controllers + ",").find(",memory,") != std::string::npos;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> oom_kills(const std::string& membership, const std::string& mount) {
-  std::ifstream file(membership);
-  // A line is "number:controllers:path"; v2 has no controllers there.
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream parts(line);
-    std::string number, controllers, path;
-    std::getline(parts, number, ':');
-    std::getline(parts, controllers, ':');
-    std::getline(parts, path);
+  for (const auto& cgroup : read_cgroups(membership)) {
     std::optional<std::int64_t> count;
-    if (names_memory(controllers)) count = count_in(mount + "/memory" + path + "/memory.oom_control");
-    if (controllers.empty()) count = count_in(mount + path + "/memory.events");
+    if (cgroup.has("memory")) count = count_in(mount + "/memory" + cgroup.path + "/memory.oom_control");
+    if (cgroup.is_v2()) count = count_in(mount + cgroup.path + "/memory.events");
     if (count) return count;
   }
   return std::nullopt;

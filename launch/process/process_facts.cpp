@@ -1,14 +1,19 @@
 #include "process/process_facts.hpp"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "core/runtime/process_handle.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -57,21 +62,6 @@ std::string thread_text(const fs::path& folder) {
 
 }  // namespace
 
-std::optional<ProcessStat> process_stat(pid_t process) {
-  const std::string text = text_of(folder_of(process) / "stat");
-  // "pid (name) state parent ...": the name may hold anything, its last ')' ends it.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  ProcessStat stat;
-  fields >> stat.state >> stat.parent;
-  // The start is field 22. proc(5).
-  std::string skipped;
-  for (int field = 5; field < 22; ++field) fields >> skipped;
-  fields >> stat.start;
-  return fields ? std::optional(stat) : std::nullopt;
-}
-
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> result;
   std::error_code failure;
@@ -86,10 +76,7 @@ std::vector<pid_t> all_processes() {
 
 std::vector<pid_t> child_processes() {
   std::vector<pid_t> result = all_processes();
-  std::erase_if(result, [](pid_t process) {
-    const auto stat = process_stat(process);
-    return !stat || stat->parent != getpid();
-  });
+  std::erase_if(result, [](pid_t process) { return process_stat(process).parent != getpid(); });
   return result;
 }
 
@@ -97,10 +84,7 @@ bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt
 
 bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
 
-bool is_stopped(pid_t process) {
-  const auto stat = process_stat(process);
-  return stat && stat->state == 'T';
-}
+bool is_stopped(pid_t process) { return process_stat(process).state == 'T'; }
 
 std::string program_of(pid_t process) {
   std::error_code failure;

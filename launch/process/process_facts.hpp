@@ -2,24 +2,12 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep::launch {
 
 /// What /proc tells of processes. All *Local*; a process that is gone has no facts.
-
-struct ProcessStat {
-  /// As ps shows it: R runs, S sleeps, D waits for a device, T was stopped, t is held by a debugger, Z is
-  /// dead and waits for its parent.
-  char state = '?';
-  pid_t parent = 0;
-  /// When it began, in clock ticks since the boot: a number that is given again has another one.
-  std::uint64_t start = 0;
-};
-std::optional<ProcessStat> process_stat(pid_t process);
 
 /// The processes of the host, as far as they are seen from here.
 std::vector<pid_t> all_processes();

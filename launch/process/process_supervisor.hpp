@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
-#include "process/job_tag.hpp"
 #include "process/orphan_reaper.hpp"
 #include "process/signal_fd.hpp"
 #include "process/temporary_folder.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "failure/failure_analysis.hpp"
-#include "failure/hang_detector.hpp"
+#include "failure/hang.hpp"
 #include "rendezvous/messages.hpp"
 #include "rendezvous/rank_assignment.hpp"
 #include "rendezvous/rank_status_table.hpp"

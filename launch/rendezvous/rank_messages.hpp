@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "failure/rank_status.hpp"
+#include "failure/hang.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "failure/rank_status.hpp"
+#include "failure/hang.hpp"
 #include "rendezvous/rank_assignment.hpp"
 
 namespace lockstep::launch {

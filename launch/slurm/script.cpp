@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "config/shell_word.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/command_words.hpp"
 #include "slurm/templates.hpp"
 
 namespace lockstep::launch {

@@ -4,9 +4,9 @@
 #include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <string>
 
+#include "core/cgroup.hpp"
 #include "core/cpu_set.hpp"
 #include "core/variables.hpp"
 
@@ -45,21 +45,12 @@ int least_limit(const fs::path& mount, fs::path group, Limit limit) {
   return least;
 }
 
-bool names_cpu(const std::string& controllers) {
-  return ("," + controllers + ",").find(",cpu,") != std::string::npos;
-}
-
 int quota_count(const ProcessorFiles& files) {
-  std::ifstream file(files.membership);
   int least = kNoLimit;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream parts(line);
-    std::string number, controllers, path;
-    std::getline(parts, number, ':');
-    std::getline(parts, controllers, ':');
-    std::getline(parts, path);
-    if (controllers.empty()) least = std::min(least, least_limit(files.mount, path, limit_of_v2));
-    if (names_cpu(controllers)) least = std::min(least, least_limit(files.mount / "cpu", path, limit_of_v1));
+  for (const auto& cgroup : read_cgroups(files.membership)) {
+    if (cgroup.is_v2()) least = std::min(least, least_limit(files.mount, cgroup.path, limit_of_v2));
+    if (cgroup.has("cpu"))
+      least = std::min(least, least_limit(files.mount / "cpu", cgroup.path, limit_of_v1));
   }
   return least;
 }

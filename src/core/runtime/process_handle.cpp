@@ -23,8 +23,8 @@ ProcessStat process_stat(pid_t pid) {
   std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
   ProcessStat stat;
   std::string skipped;
-  fields >> stat.state;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
+  fields >> stat.state >> stat.parent;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
   fields >> stat.start;
   return stat;
 }
@@ -61,6 +61,13 @@ bool ProcessHandle::has_ended() const noexcept {
   } catch (...) {
     return false;  // No memory to find out; the next look may have some.
   }
+}
+
+bool ProcessHandle::signal(int number) const noexcept {
+  if (descriptor_ >= 0) return syscall(SYS_pidfd_send_signal, descriptor_, number, nullptr, 0) == 0;
+  if (pid_ != 0 && start_ != 0 && !has_ended()) return kill(pid_, number) == 0;
+  errno = ESRCH;
+  return false;
 }
 
 bool ProcessHandle::is_gone() const {

@@ -9,6 +9,7 @@ namespace lockstep {
 /// What the kernel says of a process in /proc/<pid>/stat. See proc(5).
 struct ProcessStat {
   char state = 0;           // 'R', 'S', 'Z', ...; 0: there is no such process, or no /proc.
+  pid_t parent = 0;
   std::uint64_t start = 0;  // In clock ticks since the boot: a number that is given again has another one.
 };
 ProcessStat process_stat(pid_t pid);
@@ -26,6 +27,10 @@ class ProcessHandle {
 
   /// A zombie has ended. Any thread.
   bool has_ended() const noexcept;
+
+  /// False, with errno set, when the process is gone or may not be signalled. Where the kernel has no pidfds a
+  /// window of microseconds remains in which its number may be given to another one.
+  bool signal(int number) const noexcept;
 
   /// Readable when the process has ended; -1: the kernel has no pidfds.
   int descriptor() const noexcept { return descriptor_; }

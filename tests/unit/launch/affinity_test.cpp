@@ -188,7 +188,7 @@ class BindingPlan : public ::testing::Test {
     const MadeUpHost host{1, 1, 1, *allowed_cpus().rbegin() + 1, 1, gpus};
     const ScratchFolder folder;
     host.write(folder.path());
-    return plan_binding(options, ranks, {}, folder.file("sys"), folder.file("proc"), folder.file("dev"));
+    return cpu_bindings(options, ranks, {}, folder.file("sys"), folder.file("proc"), folder.file("dev"));
   }
   static RunOptions asked(const std::string& cpu_binding,
                           const std::optional<std::string>& numa_binding = {}) {

@@ -8,9 +8,7 @@
 
 #include "agent/heartbeat_monitor.hpp"
 #include "agent/stack_tool.hpp"
-#include "agent/still_report.hpp"
 #include "failure/hang.hpp"
-#include "failure/hang_detector.hpp"
 #include "failure/readable_stack.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"

@@ -1,4 +1,4 @@
-#include "process/substitution.hpp"
+#include "process/command_words.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -43,6 +43,15 @@ std::string substituted(const std::string& text, const std::vector<Macro>& macro
     at += known ? name.length + 1 : 1;
   }
   return result;
+}
+
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string result = "'";
+  for (const char letter : word) result += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return result + "'";
 }
 
 }  // namespace lockstep::launch

@@ -13,4 +13,7 @@ using Macro = std::pair<std::string, std::string>;
 /// signs.
 std::string substituted(const std::string& text, const std::vector<Macro>& macros);
 
+/// A word as a shell would take it.
+std::string shell_word(const std::string& word);
+
 }  // namespace lockstep::launch
