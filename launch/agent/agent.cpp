@@ -117,8 +117,8 @@ void Agent::run_round(const Assignment& place) {
 bool Agent::start_ranks() {
   try {
     round_->prepare();
-    // The coordinator's lease does not wait until all of many ranks have started. Signals do: a rank that fails
-    // finds all others begun, and so does one that is told to end.
+    // The coordinator's lease does not wait until all of many ranks have started. Signals do: a rank that
+    // fails finds all others begun, and so does one that is told to end.
     while (round_->start_next()) {
       // Where exec hangs, everything else goes on meanwhile.
       while (round_->is_starting()) wait_for_event();
@@ -297,7 +297,7 @@ void Agent::on_hang(const Json& message) {
 
 void Agent::end_hang(std::chrono::milliseconds limit) {
   tell_failed(round_->first_failure());
-  say("the job stands still for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
+  say("the job has hung for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
   stop_after_stacks();
 }
 

@@ -61,7 +61,7 @@ class Agent {
   void on_stop(const Json& message);
   void obey_stop(const Json& message);
   void on_hang(const Json& message);
-  /// A rank of this node has been blamed for a standstill: the job is ended when it is known where its ranks
+  /// A rank of this node has been blamed for a hang: the job is ended when it is known where its ranks
   /// are.
   void end_hang(std::chrono::milliseconds limit);
   void stop_after_stacks();
@@ -85,7 +85,7 @@ class Agent {
   EventLog events_;
   std::optional<Round> round_;
   StackRequests stacks_;
-  /// The ranks stand still, or one has waited for others in vain: they are not stopped before it is known
+  /// The ranks hang, or one has waited for others in vain: they are not stopped before it is known
   /// where they are. The word to stop waits meanwhile.
   bool stacks_first_ = false;
   std::optional<Json> held_stop_;

@@ -1,5 +1,6 @@
 #include "agent/heartbeat_monitor.hpp"
 
+#include <fmt/core.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,7 +31,7 @@ milliseconds since(std::int64_t beat_time) {
   return milliseconds(std::max<std::int64_t>(passed, 0) / 1'000'000);
 }
 
-/// In time for the coordinator to hear of all nodes before a standstill is one.
+/// In time for the coordinator to hear of all nodes before a hang is one.
 milliseconds told_after(const HangOptions& options) {
   const bool ends = options.timeout.count() > 0;
   return (ends ? std::min(options.timeout, options.notice_after) : options.notice_after) / 2;
@@ -52,12 +53,12 @@ std::optional<std::vector<RankStatus>> StillReport::news(const std::vector<RankS
 }
 
 std::string hang_notice(const std::string& text) {
-  return "lockstep run: the job stands still: " + text + ". 'lockstep stacks " + std::to_string(getpid()) +
-         "' shows where in the program\n";
+  return fmt::format("lockstep run: the job hangs: {}. 'lockstep stacks {}' shows where in the program\n",
+                     text, getpid());
 }
 
 std::string heartbeat_file(const std::string& folder, int round, int local_rank) {
-  return folder + "/heartbeats_" + std::to_string(round) + "/" + std::to_string(local_rank);
+  return fmt::format("{}/heartbeats_{}/{}", folder, round, local_rank);
 }
 
 HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks,
@@ -102,7 +103,7 @@ std::vector<RankStatus> HeartbeatMonitor::views(const std::vector<Worker>& worke
   for (const auto& worker : workers) {
     RankStatus view;
     view.rank = first_rank_ + worker.local_rank;
-    view.place = (node_.empty() ? "" : node_ + ", ") + "pid " + std::to_string(worker.pid);
+    view.place = fmt::format("{}{}pid {}", node_, node_.empty() ? "" : ", ", worker.pid);
     view.beat = read_heartbeat(file(worker.local_rank));
     if (view.beat) {
       view.still = since(view.beat->beat_time);
@@ -125,8 +126,8 @@ std::optional<Hang> HeartbeatMonitor::look(const std::vector<Worker>& workers, s
   }
   auto found = judge_.look(now);
   if (!found) return std::nullopt;
-  if (found->ends_job) return std::move(found->standstill);
-  log << hang_notice(found->standstill.text) << std::flush;
+  if (found->ends_job) return std::move(found->hang);
+  log << hang_notice(found->hang.text) << std::flush;
   return std::nullopt;
 }
 

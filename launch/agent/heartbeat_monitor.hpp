@@ -35,7 +35,7 @@ class StillReport {
 /// may lie on a network file system): `<folder>/heartbeats_<round>/<local rank>`.
 std::string heartbeat_file(const std::string& folder, int round, int local_rank);
 
-/// What people read of a standstill that ends nothing.
+/// What people read of a hang that ends nothing.
 std::string hang_notice(const std::string& text);
 
 /// Looks at the heartbeats of one attempt's ranks, about once a second. For the launcher's thread.
@@ -60,7 +60,7 @@ class HeartbeatMonitor {
   /// When to look next.
   Clock::time_point next_look() const noexcept { return next_look_; }
 
-  /// Looks. Notices go to `log`; returned is a standstill that has lasted for the timeout, once. Nothing of
+  /// Looks. Notices go to `log`; returned is a hang that has lasted for the timeout, once. Nothing of
   /// that where the coordinator judges.
   std::optional<Hang> look(const std::vector<Worker>& workers, std::ostream& log);
 

@@ -138,10 +138,9 @@ bool Round::on_deadline() {
 }
 
 bool Round::look_at_ranks() {
-  const auto standstill = monitor_->look(group_.workers(), log_);
-  if (!standstill) return false;
-  return blame(standstill->stuck.empty() ? spec_.place.first_rank : standstill->stuck.front(),
-               standstill->text);
+  const auto hang = monitor_->look(group_.workers(), log_);
+  if (!hang) return false;
+  return blame(hang->stuck.empty() ? spec_.place.first_rank : hang->stuck.front(), hang->text);
 }
 
 bool Round::blame(int rank, const std::string& text) {
@@ -220,7 +219,7 @@ ProcessFailure Round::record_for(int local_rank) const {
   result.rank = spec_.place.first_rank + local_rank;
   result.local_rank = local_rank;
   if (spec_.place.group_world_size > 1)
-    result.node = "node " + std::to_string(spec_.place.group_rank) + ", host " + spec_.host;
+    result.node = fmt::format("node {}, host {}", spec_.place.group_rank, spec_.host);
   result.host = spec_.host;
   result.program = config_.program;
   return result;

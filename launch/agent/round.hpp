@@ -27,7 +27,7 @@ class Round {
  public:
   using TimePoint = SignalFd::Clock::time_point;
 
-  /// The references must outlive the round. `coordinator_judges`: of ranks that stand still, where there are
+  /// The references must outlive the round. `coordinator_judges`: of ranks that hang, where there are
   /// several nodes.
   Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
         const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log, bool coordinator_judges);
@@ -57,7 +57,7 @@ class Round {
   /// Whether the ranks have been told to end.
   bool is_stopping() const { return stage_ != Stage::running; }
   void kill();
-  /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a standstill.
+  /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a hang.
   bool on_deadline();
   std::optional<TimePoint> deadline() const;
   /// What the coordinator is to be told of the ranks after `on_deadline`; nothing: no news.

@@ -1,6 +1,7 @@
 #include "agent/stack_dump.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -166,8 +167,8 @@ std::vector<RankStacks> StackDump::take() {
 std::string stacks_report(const std::vector<RankStacks>& stacks) {
   std::string text;
   for (const auto& rank : stacks) {
-    text += "lockstep run: stacks of rank " + std::to_string(rank.rank) + " (pid " +
-            std::to_string(rank.pid) + "):\n" + indented(rank.text);
+    text += fmt::format("lockstep run: stacks of rank {} (pid {}):\n{}", rank.rank, rank.pid,
+                        indented(rank.text));
   }
   return text;
 }

@@ -1,5 +1,7 @@
 #include "agent/worker_spec.hpp"
 
+#include <fmt/core.h>
+
 #include "config/devices.hpp"
 #include "process/command_words.hpp"
 
@@ -18,9 +20,9 @@ bool needs_thread_limit(const LaunchConfig& config, const Environment& parent) {
 }  // namespace
 
 std::string error_file(const WorkerSpec& spec, int local_rank) {
-  const std::string repeat = spec.repeat == 0 ? "" : "." + std::to_string(spec.repeat);
-  return spec.folder + "/attempt_" + std::to_string(spec.place.restart_count) + repeat + "/" +
-         std::to_string(local_rank) + "/error.json";
+  const std::string repeat = spec.repeat == 0 ? "" : fmt::format(".{}", spec.repeat);
+  return fmt::format("{}/attempt_{}{}/{}/error.json", spec.folder, spec.place.restart_count, repeat,
+                     local_rank);
 }
 
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
@@ -60,10 +62,10 @@ std::vector<std::string> worker_command(const LaunchConfig& config, int local_ra
 std::string thread_notice(const LaunchConfig& config, const Environment& parent) {
   if (!needs_thread_limit(config, parent) || config.log_level > LogLevel::warning) return "";
   const std::size_t block = config.bindings.empty() ? 0 : config.bindings.front().cpus.size();
-  const std::string head = "OMP_NUM_THREADS is not set: each of the " +
-                           std::to_string(config.local_world_size) + " ranks gets OMP_NUM_THREADS=1";
+  const std::string head = fmt::format(
+      "OMP_NUM_THREADS is not set: each of the {} ranks gets OMP_NUM_THREADS=1", config.local_world_size);
   if (block == 1) return head + ", as each is bound to one CPU.";
-  const std::string here = block == 0 ? "" : " (" + std::to_string(block) + " for local rank 0)";
+  const std::string here = block == 0 ? "" : fmt::format(" ({} for local rank 0)", block);
   return head + ". Set it to the CPUs of one rank" + here + " for more speed.";
 }
 

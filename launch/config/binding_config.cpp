@@ -1,5 +1,7 @@
 #include "config/binding_config.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 
@@ -27,9 +29,10 @@ std::vector<CpuSet> blocks(const RunOptions& options, const Topology& topology, 
                            int ranks) {
   auto result = cpu_blocks(topology, allowed, ranks);
   if (!result.empty() || options.cpu_binding != "block") return result;
-  throw UsageError("--cpu-binding block: " + std::to_string(ranks) + " ranks, but only " +
-                   std::to_string(allowed.size()) + " CPUs that this job may use (" + cpu_list_text(allowed) +
-                   "). Start fewer ranks, or use --cpu-binding none.");
+  throw UsageError(
+      fmt::format("--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start "
+                  "fewer ranks, or use --cpu-binding none.",
+                  ranks, allowed.size(), cpu_list_text(allowed)));
 }
 
 std::vector<CpuSet> by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed, int ranks,
@@ -37,9 +40,9 @@ std::vector<CpuSet> by_device(BindingMode mode, const Topology& topology, const 
   auto result = cpus_by_device(mode, topology, allowed, nodes);
   if (result.size() < static_cast<std::size_t>(ranks)) {
     throw UsageError(
-        "--numa-binding: " + std::to_string(ranks) + " ranks, but only " + std::to_string(result.size()) +
-        " GPUs are visible; the rank with number n uses GPU n. Start fewer ranks, or use --cpu-binding "
-        "block.");
+        fmt::format("--numa-binding: {} ranks, but only {} GPUs are visible; the rank with number n uses "
+                    "GPU n. Start fewer ranks, or use --cpu-binding block.",
+                    ranks, result.size()));
   }
   result.resize(static_cast<std::size_t>(ranks));
   return result;
@@ -80,7 +83,7 @@ std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const
 
 std::string binding_text(const CpuBinding& binding) {
   std::string text = (binding.cpus.size() == 1 ? "CPU " : "CPUs ") + cpu_list_text(binding.cpus);
-  if (binding.memory_node) text += " (memory of NUMA node " + std::to_string(*binding.memory_node) + ")";
+  if (binding.memory_node) text += fmt::format(" (memory of NUMA node {})", *binding.memory_node);
   return text;
 }
 

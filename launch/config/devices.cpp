@@ -1,5 +1,7 @@
 #include "config/devices.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -80,9 +82,10 @@ std::string virtual_device(const Environment& environment, int local_rank) {
   for (int rank = 0; rank < local_rank; ++rank) {
     const auto comma = rest.find(',');
     if (comma == std::string_view::npos) {
-      throw UsageError("--virtual-local-rank: CUDA_VISIBLE_DEVICES '" + *visible +
-                       "' has no entry for rank " + std::to_string(local_rank) +
-                       ". Expected one device for each rank of this node.");
+      throw UsageError(
+          fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES '{}' has no entry for rank {}. "
+                      "Expected one device for each rank of this node.",
+                      *visible, local_rank));
     }
     rest.remove_prefix(comma + 1);
   }

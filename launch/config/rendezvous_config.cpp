@@ -1,5 +1,7 @@
 #include "config/rendezvous_config.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -68,8 +70,9 @@ void plan_node_rank(const OptionTable<RunOptions>::Parsed& parsed, RendezvousCon
   const int rank = parsed.options.node_rank;
   if (parsed.was_given("node-rank") || config.backend == Backend::static_) config.node_rank = rank;
   if (config.backend != Backend::slurm && rank >= config.max_nodes) {
-    throw UsageError("--node-rank '" + std::to_string(rank) + "': expected a number below " +
-                     std::to_string(config.max_nodes) + ", the number of nodes (--nnodes).");
+    throw UsageError(
+        fmt::format("--node-rank '{}': expected a number below {}, the number of nodes (--nnodes).", rank,
+                    config.max_nodes));
   }
 }
 

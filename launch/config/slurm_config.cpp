@@ -1,5 +1,7 @@
 #include "config/slurm_config.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -20,14 +22,15 @@ void take_nodes(const SlurmStep& step, LaunchConfig& config) {
   if (!config.nodes_given) {
     config.min_nodes = config.max_nodes = nodes;
   } else if (config.min_nodes > nodes) {
-    throw UsageError("--nnodes asks for " + std::to_string(config.min_nodes) +
-                     " nodes, but this Slurm step has " + std::to_string(nodes) +
-                     ": start the launcher by 'srun --nodes=" + std::to_string(config.min_nodes) +
-                     " --ntasks-per-node=1', or leave --nnodes out.");
+    throw UsageError(
+        fmt::format("--nnodes asks for {0} nodes, but this Slurm step has {1}: start the launcher by "
+                    "'srun --nodes={0} --ntasks-per-node=1', or leave --nnodes out.",
+                    config.min_nodes, nodes));
   } else if (config.max_nodes < nodes) {
-    throw UsageError("--nnodes allows " + std::to_string(config.max_nodes) +
-                     " nodes, but this Slurm step has " + std::to_string(nodes) +
-                     ": leave --nnodes out, or give srun --nodes=" + std::to_string(config.max_nodes) + ".");
+    throw UsageError(
+        fmt::format("--nnodes allows {0} nodes, but this Slurm step has {1}: leave --nnodes out, or "
+                    "give srun --nodes={0}.",
+                    config.max_nodes, nodes));
   } else {
     config.max_nodes = nodes;
   }

@@ -1,5 +1,7 @@
 #include "failure/hang.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -40,16 +42,16 @@ std::string rank_list(const Views& views) {
   constexpr std::size_t kShown = 16;
   std::string text = views.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < std::min(views.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(views[i]->rank);
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", views[i]->rank);
   }
-  return views.size() > kShown ? text + " and " + std::to_string(views.size() - kShown) + " more" : text;
+  return views.size() > kShown ? fmt::format("{} and {} more", text, views.size() - kShown) : text;
 }
 
-std::string seconds(milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
+std::string seconds(milliseconds time) { return fmt::format("{} s", time.count() / 1000); }
 
 std::string stuck_text(const RankStatus& view) {
-  const std::string head = "rank " + std::to_string(view.rank) + " (" + view.place + ") ";
-  if (left(view)) return head + "left at step " + std::to_string(view.beat->step) + " (exit code 0)";
+  const std::string head = fmt::format("rank {} ({}) ", view.rank, view.place);
+  if (left(view)) return head + fmt::format("left at step {} (exit code 0)", view.beat->step);
   const std::string held = held_text(view.process_state);
   return head + "has not moved for " + seconds(view.still) + ": " +
          (held.empty() ? "" : "it is " + held + "; ") + "last seen in " + view.beat->text();
@@ -142,32 +144,31 @@ std::string early_leavers(const std::vector<RankStatus>& views) {
   if (gone.empty() || waited.empty()) return "";
   std::vector<std::string> parts;
   for (const auto* view : gone) {
-    parts.push_back("rank " + std::to_string(view->rank) + " left at step " +
-                    std::to_string(view->beat->step) + " (exit code 0)");
+    parts.push_back(fmt::format("rank {} left at step {} (exit code 0)", view->rank, view->beat->step));
   }
-  return joined(parts) + " while rank " + std::to_string(waited.front()->rank) + " was in " +
-         waited.front()->beat->text();
+  return fmt::format("{} while rank {} was in {}", joined(parts), waited.front()->rank,
+                     waited.front()->beat->text());
 }
 
 HangDetector::HangDetector(const HangOptions& options)
     : options_(options), next_notice_(options.notice_after) {}
 
-std::optional<Hang> HangDetector::standstill(const std::vector<RankStatus>& now,
-                                             std::chrono::milliseconds limit) const {
+std::optional<Hang> HangDetector::hang_within(const std::vector<RankStatus>& now,
+                                              std::chrono::milliseconds limit) const {
   auto found = find_hang(now, limit);
   return found && (options_.sees_all_ranks || found->is_certain) ? found : std::nullopt;
 }
 
 std::optional<HangDetector::Finding> HangDetector::look(const std::vector<RankStatus>& now) {
-  auto ending = options_.timeout.count() > 0 ? standstill(now, options_.timeout) : std::nullopt;
+  auto ending = options_.timeout.count() > 0 ? hang_within(now, options_.timeout) : std::nullopt;
   const bool told = std::exchange(ended_, ending.has_value());
   if (ending && !told) return Finding{*std::move(ending), true};
-  auto found = standstill(now, next_notice_);
+  auto found = hang_within(now, next_notice_);
   if (found && found->somebody_waits) {
     next_notice_ *= 2;
     return Finding{*std::move(found), false};
   }
-  if (!standstill(now, options_.notice_after)) next_notice_ = options_.notice_after;
+  if (!hang_within(now, options_.notice_after)) next_notice_ = options_.notice_after;
   return std::nullopt;
 }
 

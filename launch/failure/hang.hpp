@@ -38,7 +38,7 @@ struct Hang {
   std::string text;
 };
 
-/// Looks for a standstill: every rank that runs has beaten, and none of them within `limit`. Blamed are ranks
+/// Looks for a hang: every rank that runs has beaten, and none of them within `limit`. Blamed are ranks
 /// whose process is stopped, held by a debugger or stuck in a device, whatever they did before; else those
 /// that do their own work while others wait; else those that left early; else those that are behind in steps;
 /// else those that wait in another place than most. *Local*.
@@ -49,7 +49,7 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono:
 std::string early_leavers(const std::vector<RankStatus>& views);
 
 struct HangOptions {
-  /// When a standstill is told for the first time; then after twice the time, and so on.
+  /// When a hang is told for the first time; then after twice the time, and so on.
   std::chrono::milliseconds notice_after = std::chrono::seconds(30);
   /// When it ends the job; 0: never.
   std::chrono::milliseconds timeout{0};
@@ -58,13 +58,13 @@ struct HangOptions {
   bool sees_all_ranks = true;
 };
 
-/// When a standstill of an attempt is told, and when it ends the job. Knows no clock.
+/// When a hang of an attempt is told, and when it ends the job. Knows no clock.
 class HangDetector {
  public:
   explicit HangDetector(const HangOptions& options);
 
   struct Finding {
-    Hang standstill;
+    Hang hang;
     /// It has lasted for the timeout. Told once, unless some rank moves meanwhile.
     bool ends_job = false;
   };
@@ -72,7 +72,7 @@ class HangDetector {
   std::optional<Finding> look(const std::vector<RankStatus>& now);
 
  private:
-  std::optional<Hang> standstill(const std::vector<RankStatus>& now, std::chrono::milliseconds limit) const;
+  std::optional<Hang> hang_within(const std::vector<RankStatus>& now, std::chrono::milliseconds limit) const;
 
   HangOptions options_;
   std::chrono::milliseconds next_notice_;

@@ -1,5 +1,6 @@
 #include "logs/async_writer.hpp"
 
+#include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <string_view>
+#include <utility>
 
 namespace lockstep::launch {
 namespace {
@@ -72,10 +74,10 @@ void AsyncWriter::write_always(std::string lines) {
 
 void AsyncWriter::note_dropped() {
   if (dropped_ == 0) return;
-  const std::string count = std::to_string(dropped_);
-  dropped_ = 0;
-  push("lockstep run: " + count +
-       " lines of the ranks were dropped here, as nobody read them fast enough (--log-dir keeps all)\n");
+  push(
+      fmt::format("lockstep run: {} lines of the ranks were dropped here, as nobody read them fast enough "
+                  "(--log-dir keeps all)\n",
+                  std::exchange(dropped_, 0)));
 }
 
 void AsyncWriter::push(std::string lines) {

@@ -1,5 +1,7 @@
 #include "process/affinity.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 
@@ -108,14 +110,13 @@ std::vector<CpuSet> blocks_of(const std::vector<Groups>& nodes, std::size_t rank
   return result;
 }
 
-std::string text_of(int number) { return std::to_string(number); }
-
 CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
   CpuSet cpus = intersection(topology.cpus_of(node), allowed);
   if (!cpus.empty()) return cpus;
-  throw UsageError("NUMA node " + text_of(node) +
-                   " of a rank's device has none of the CPUs that this job may use (" +
-                   cpu_list_text(allowed) + "): widen the job's CPUs, or use --cpu-binding none.");
+  throw UsageError(
+      fmt::format("NUMA node {} of a rank's device has none of the CPUs that this job may use ({}): "
+                  "widen the job's CPUs, or use --cpu-binding none.",
+                  node, cpu_list_text(allowed)));
 }
 
 int package_of(const Topology& topology, const CpuSet& cpus) {
@@ -137,9 +138,11 @@ CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_
                       std::size_t devices) {
   const Groups cores = cores_of(topology, usable);
   if (cores.size() >= devices) return dealt(cores, devices)[place];
-  throw UsageError("--numa-binding exclusive: " + std::to_string(devices) + " ranks share a NUMA node with " +
-                   std::to_string(cores.size()) + " cores that this job may use (" + cpu_list_text(usable) +
-                   "). Start fewer ranks, or use --numa-binding node.");
+  throw UsageError(
+      fmt::format("--numa-binding exclusive: {} ranks share a NUMA node with {} cores that this job may use "
+                  "({}). Start fewer "
+                  "ranks, or use --numa-binding node.",
+                  devices, cores.size(), cpu_list_text(usable)));
 }
 
 /// Caches with more CPUs that may be used come first.

@@ -1,6 +1,7 @@
 #include "process/orphan_reaper.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -27,7 +28,7 @@ constexpr const char* kVariable = "LOCKSTEP_LAUNCHERS";
 
 /// Whether the variable of that process has the word. Another user's environment cannot be read.
 bool has_word(pid_t process, const std::string& word) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  std::ifstream file(fmt::format("/proc/{}/environ", process), std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::string name = std::string(kVariable) + "=";
   const auto begin = text.starts_with(name) ? 0 : text.find('\0' + name);
@@ -37,7 +38,7 @@ bool has_word(pid_t process, const std::string& word) {
 
 /// An orphan reaper of a launcher within a rank ends by itself, when it has done what it is there for.
 bool is_orphan_reaper(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/comm");
+  std::ifstream file(fmt::format("/proc/{}/comm", process));
   std::string name;
   std::getline(file, name);
   return name == kOrphanReaperName;

@@ -1,5 +1,6 @@
 #include "process/signal_fd.hpp"
 
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -96,7 +97,7 @@ bool SignalFd::ends_job(int signal_number) const noexcept {
 
 std::string signal_name(int signal_number) {
   const char* short_name = sigabbrev_np(signal_number);
-  return short_name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + short_name;
+  return short_name == nullptr ? fmt::format("signal {}", signal_number) : fmt::format("SIG{}", short_name);
 }
 
 }  // namespace lockstep::launch

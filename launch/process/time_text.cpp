@@ -1,12 +1,11 @@
 #include "process/time_text.hpp"
 
+#include <fmt/core.h>
+
 namespace lockstep::launch {
 
 std::string seconds_text(std::chrono::milliseconds time) {
-  std::string text = std::to_string(static_cast<double>(time.count()) / 1000.0);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.ends_with('.')) text.pop_back();
-  return text + " s";
+  return fmt::format("{} s", static_cast<double>(time.count()) / 1000.0);
 }
 
 }  // namespace lockstep::launch

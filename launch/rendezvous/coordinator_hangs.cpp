@@ -1,4 +1,4 @@
-// What the coordinator does with ranks that stand still, and with stacks.
+// What the coordinator does with ranks that hang, and with stacks.
 
 #include <algorithm>
 #include <utility>
@@ -36,11 +36,11 @@ void Coordinator::look_at_ranks(Time now) {
   if (!found) return;
   broadcast({{"type", "standstill"},
              {"round", round_},
-             {"text", found->standstill.text},
+             {"text", found->hang.text},
              {"ends", found->ends_job},
              {"limit", options_.heartbeat_timeout.count()},
-             {"stuck", found->standstill.stuck},
-             {"rank", rank_to_blame(found->standstill, views)}});
+             {"stuck", found->hang.stuck},
+             {"rank", rank_to_blame(found->hang, views)}});
 }
 
 /// The rank in whose name the job fails: a stuck one where its node is still there to say so, else one that

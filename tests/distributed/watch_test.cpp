@@ -27,7 +27,7 @@ TEST(ARankThatHangs, IsStartedAnewWhereRestartsAreLeft) {
 TEST(ARankThatMoves, IsLeftAlone) {
   const Finished job = run_probe(2, {"train"}, {"--heartbeat-timeout=30"});
   EXPECT_EQ(job.status, 0) << job.err;
-  EXPECT_EQ(count_lines_with(job.err, "stands still"), 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "job hangs"), 0) << job.err;
 }
 
 TEST(ARankThatLeavesEarly, IsNamedThoughAnotherOneFails) {

@@ -1,4 +1,4 @@
-// Ranks of several hosts that stand still, and their stacks.
+// Ranks of several hosts that hang, and their stacks.
 
 #include <csignal>
 

@@ -403,8 +403,8 @@ TEST(HeartbeatMonitor, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
   const auto lasted = HeartbeatMonitor::Clock::now() - start + milliseconds(50);
   EXPECT_EQ(ends, 1);
   int notices = 0;
-  for (auto at = log.str().find("stands still"); at != std::string::npos;
-       at = log.str().find("stands still", at + 1))
+  for (auto at = log.str().find("job hangs"); at != std::string::npos;
+       at = log.str().find("job hangs", at + 1))
     ++notices;
   // After 50 ms, 100 ms, 200 ms ...: however long the loop took here.
   int most = 0;
