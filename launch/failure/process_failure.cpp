@@ -70,7 +70,8 @@ Json to_json(const ProcessFailure& record) {
                {"error", record.error},
                {"error_file", record.error_file},
                {"peak_memory", record.peak_memory},
-               {"stood_still", record.hung},
+               {"hung", record.hung},
+               {"is_secondary", record.is_secondary},
                {"timed_out", record.timed_out()},
                {"log_file", record.log_file},
                {"last_lines", record.last_lines}};
@@ -94,7 +95,8 @@ ProcessFailure read_process_failure(const Json& json) {
   record.error = json.value("error", Json());
   record.error_file = text(json, "error_file");
   record.peak_memory = number(json, "peak_memory");
-  record.hung = flag(json, "stood_still");
+  record.hung = flag(json, "hung");
+  record.is_secondary = flag(json, "is_secondary");
   record.log_file = text(json, "log_file");
   record.last_lines = text(json, "last_lines");
   if (json.contains("status")) record.status = static_cast<int>(number(json, "status"));

@@ -13,6 +13,7 @@
 #include "logs/async_writer.hpp"
 #include "logs/line_splitter.hpp"
 #include "logs/log_file.hpp"
+#include "logs/log_forwarder.hpp"
 #include "logs/stderr_tail.hpp"
 
 namespace lockstep::launch {

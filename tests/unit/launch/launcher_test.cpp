@@ -106,7 +106,9 @@ TEST(Launcher, TheExitCodeIsTheFirstFailures) {
   EXPECT_EQ(result.status, 7);
   EXPECT_EQ(lines_with(result.err, "FAILED: rank 1 (local rank 1, pid "), 1) << result.err;
   EXPECT_EQ(lines_with(result.err, ", sh) exited with code 7"), 2) << "first and last: " << result.err;
-  EXPECT_EQ(lines_with(result.err, "was killed by SIGTERM (Terminated) after it was told to stop"), 2)
+  EXPECT_EQ(
+      lines_with(result.err, "ranks 0, 2 were killed by SIGTERM (Terminated) after they were told to stop"),
+      1)
       << result.err;
 }
 

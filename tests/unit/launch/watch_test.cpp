@@ -336,7 +336,7 @@ TEST_F(ForeignRank, IsNeverSentASignalThatWouldEndIt) {
   }
   waitpid(writer, nullptr, 0);
   std::string page = read_file(folder_.file("heartbeat"));
-  page.replace(12, sizeof pid_, std::string(reinterpret_cast<const char*>(&pid_), sizeof pid_));
+  page.replace(16, sizeof pid_, std::string(reinterpret_cast<const char*>(&pid_), sizeof pid_));
   folder_.write("heartbeat", page);
   ASSERT_EQ(read_heartbeat(folder_.file("heartbeat"))->pid, pid_);
   EXPECT_NE(stacks("/absent").find("no debugger"), std::string::npos);
@@ -430,7 +430,8 @@ TEST(StacksCommand, RefusesWhatIsNoLauncher) {
        {std::string("x"), std::string("0"), std::to_string(getpid()), std::string("2147483646")}) {
     const Finished asked = launch({"stacks", word});
     EXPECT_EQ(asked.status, 2) << word;
-    EXPECT_NE(asked.err.find("stacks '" + word), asked.err.find("stacks " + word)) << asked.err;
+    EXPECT_NE(asked.err.find("lockstep stacks: '" + word), asked.err.find("lockstep stacks: process " + word))
+        << asked.err;
   }
   EXPECT_EQ(launch({"stacks"}).status, 2);
   EXPECT_EQ(launch({"stacks", "--help"}).status, 0);
