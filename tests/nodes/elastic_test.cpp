@@ -188,7 +188,7 @@ TEST_F(Elastic, ANodeThatCannotStartItsRanksTellsTheOthersWhichAndWhy) {
   for (const Finished& end : {a, b}) {
     EXPECT_EQ(end.status, 1);
     EXPECT_TRUE(has(end.err, "(node 1, host node1, local rank "));
-    EXPECT_TRUE(has(end.err, ") could not be started\n"));
+    EXPECT_TRUE(has(end.err, ") could not be started"));
     EXPECT_TRUE(has(end.err, "Too many open files"));
     EXPECT_EQ(end.err.find("local rank 0, sh) could not"), std::string::npos) << end.err;
   }

@@ -413,6 +413,20 @@ TEST(HeartbeatMonitor, TellsEachTimeOutOnceAndRepeatsNoticesLater) {
   EXPECT_LE(notices, most) << log.str();
 }
 
+/// Rank 0 works for ever, and rank 1 waits for it: without the states of their processes it would be rank 0's
+/// doing.
+TEST(HangDetector, OfALauncherNamesTheRankThatWasStopped) {
+  const ScratchFolder folder;
+  LauncherProcess job({"run", "--nproc-per-node=2", "--heartbeat-timeout=3", "--shutdown-timeout=1",
+                       LOCKSTEP_BEATING_RANK, "0", folder.path()});
+  await_number(folder.file("0"));
+  kill(await_number(folder.file("1")), SIGSTOP);
+  const Finished end = job.wait();
+  EXPECT_EQ(end.status, 124);
+  EXPECT_NE(end.err.find("FAILED: rank 1 "), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("it is stopped by a signal"), std::string::npos) << end.err;
+}
+
 TEST(StacksCommand, AsksTheLauncherWhereTheSystemHasNoPidfds) {
   const ScratchFolder folder;
   LauncherProcess job({"run", "sh", "-c",
