@@ -13,7 +13,7 @@
 #include <set>
 #include <sstream>
 
-#include "lockstep/core/atomic_directory.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/process_identity.hpp"
 
@@ -162,12 +162,25 @@ std::string hold_on(const CacheEntry& entry) {
 }
 
 void remove_entry(const CacheEntry& entry) {
-  const std::string hold = hold_on(entry);
-  if (!hold.empty()) {
+  const auto refuse = [&](const std::string& hold) {
     throw UsageError(fmt::format("the cache entry {} ({}) is in use: {}. Try again when it has ended.",
                                  entry.manifest.key, entry.manifest.name, hold));
+  };
+  if (const std::string hold = hold_on(entry); !hold.empty()) refuse(hold);
+  const fs::path hidden = file_system::temporary_name(entry.folder);
+  std::error_code failure;
+  fs::rename(entry.folder, hidden, failure);
+  if (failure)
+    throw Error(fmt::format("cannot remove the folder '{}': {}.", entry.folder.string(), failure.message()));
+  // Whoever has come since the look has left a mark before he looks for the files: he gets them back. Whoever
+  // comes from now on finds no entry.
+  if (is_read(hidden) || live_lease(hidden)) {
+    fs::rename(hidden, entry.folder, failure);
+    if (!failure) refuse("somebody has just come");
   }
-  remove_folder(entry.folder);
+  fs::remove_all(hidden, failure);
+  if (failure)
+    throw Error(fmt::format("cannot remove the folder '{}': {}.", hidden.string(), failure.message()));
 }
 
 std::vector<std::string> evict(const fs::path& cache, std::uint64_t limit, std::uint64_t needed,

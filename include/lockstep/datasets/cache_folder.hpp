@@ -47,9 +47,9 @@ std::vector<CacheEntry> list_cache(const std::filesystem::path& cache);
 /// Why an entry must not be removed now ("host a, pid 12 writes it"), or an empty text.
 std::string hold_on(const CacheEntry& entry);
 
-/// Removes an entry; nobody sees it half removed. Throws UsageError when somebody writes or reads it. Between
-/// the look and the removal somebody may begin: a writer then finds its folder gone and says so, a reader
-/// that has mapped the files keeps them. *Local*.
+/// Removes an entry; nobody sees it half removed. Throws UsageError when somebody writes or reads it, also
+/// when he has come after the look: a reader marks the entry (CacheUse) before he looks whether it is there,
+/// and either is seen or sees that it is gone. *Local*.
 void remove_entry(const CacheEntry& entry);
 
 /// Removes entries, those not used for longest first, until `limit` bytes are not exceeded by what stays and

@@ -66,6 +66,7 @@ class CachedRun {
   }
 
   fs::path run() {
+    mark();
     if (probe_.crew().leads) {
       lead();
     } else {
@@ -82,6 +83,10 @@ class CachedRun {
 
   std::string progress_text() const { return fmt::format("{} of {} rows", writer_.rows_done(), rows_); }
 
+  void mark() const {
+    if (options_.mark) options_.mark(entry_);
+  }
+
   void lead() {
     if (!hit()) compute();
     meeting_.store().set(key("finished"), "");
@@ -94,6 +99,7 @@ class CachedRun {
   void compute() {
     const auto begin = Clock::now();
     const auto lease = take_lease();
+    mark();
     // Whoever had the lease may have done it all.
     if (hit()) return;
     writer_.begin(!options_.load_from_cache);
@@ -130,6 +136,7 @@ class CachedRun {
       return "for rank " + std::to_string(probe_.crew().leader) + ": " + progress_text();
     };
     meeting_.wait_until([&] { return is_set("plan") || is_set("finished"); }, text, leader);
+    mark();
     if (is_set("plan")) work_on(split(meeting_.store().get(key("plan"))), nullptr);
     meeting_.wait_until([&] { return is_set("finished"); }, text, leader);
     wait_until_visible();

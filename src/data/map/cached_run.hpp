@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/core/lease.hpp"
 #include "lockstep/data/workers.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 #include "meeting.hpp"
 
 namespace lockstep {
@@ -54,6 +54,9 @@ struct CachedRunOptions {
   /// Of the whole cache, in bytes; 0: none.
   std::uint64_t limit = 0;
   bool load_from_cache = true;
+  /// Called with the entry before it is looked at, and again once it is there: to mark it as in use
+  /// (CacheUse), so that nobody removes it before the caller has opened it.
+  std::function<void(const std::filesystem::path& entry)> mark = {};
   int threads = 1;
   std::vector<std::string> devices = {};
   /// Whether rank 0 draws a progress bar, and its text.

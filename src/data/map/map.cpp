@@ -215,6 +215,7 @@ class Mapping {
                                       {.cache = cache_of(options_),
                                        .limit = limit,
                                        .load_from_cache = options_.load_from_cache,
+                                       .mark = hold,
                                        .threads = threads_of(options_, tasks_.size()),
                                        .devices = options_.devices,
                                        .progress = options_.progress,
@@ -228,11 +229,11 @@ class Mapping {
     static std::mutex mutex;
     static std::map<fs::path, CacheUse> held;
     const std::lock_guard lock(mutex);
-    if (!held.contains(entry)) held.emplace(entry, CacheUse(entry));
+    // Anew each time: the entry may have been removed and made again since.
+    held.insert_or_assign(entry, CacheUse(entry));
   }
 
   static ArrowDataset open(const fs::path& entry) {
-    hold(entry);
     const auto manifest = read_manifest(entry);
     if (!manifest) throw DataError("the cache entry '" + entry.string() + "' was removed meanwhile.");
     std::vector<fs::path> files;

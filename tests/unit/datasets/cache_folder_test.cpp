@@ -127,6 +127,20 @@ TEST(CacheFolder, WhatIsInUseIsNotRemoved) {
   EXPECT_TRUE(cache.files().empty());
 }
 
+/// Between the look at an entry and its removal.
+TEST(CacheFolder, AReaderThatComesAfterTheLookKeepsTheEntry) {
+  const TemporaryFolder cache;
+  make_entry(cache, manifest_of("k1", "128"));
+  const CacheEntry looked_at = list_cache(cache.path()).front();
+  {
+    const CacheUse use(cache / "k1");
+    EXPECT_THROWS(remove_entry(looked_at), UsageError, "in use");
+    EXPECT_EQ(keys_of(cache), std::vector<std::string>{"k1"});
+  }
+  remove_entry(looked_at);
+  EXPECT_EQ(cache.files(), std::vector<std::string>());
+}
+
 TEST(CacheFolder, AReaderThatWasKilledHoldsNothing) {
   const TemporaryFolder cache;
   make_entry(cache, manifest_of("k1", "1"));

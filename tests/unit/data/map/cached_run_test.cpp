@@ -8,6 +8,7 @@
 
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep {
@@ -188,6 +189,27 @@ TEST(CachedRun, OlderEntriesGiveWayToTheLimit) {
   options.limit = 250'000;
   run_cached(young.work, {}, options);
   EXPECT_EQ(cache.files(), std::vector<std::string>{"bbbb"});
+}
+
+/// The reader marks the entry before it looks at it, and the mark is there when it has it.
+TEST(CachedRun, WhatIsFoundIsMarkedBeforeItIsLookedAt) {
+  const TemporaryFolder cache;
+  Doubling doubling(50, 10);
+  std::optional<CacheUse> use;
+  std::vector<bool> complete;
+  auto options = quick(cache.path());
+  options.mark = [&](const fs::path& entry) {
+    const auto manifest = read_manifest(entry);
+    complete.push_back(manifest && manifest->complete);
+    use.emplace(entry);
+  };
+  for (int call = 0; call < 2; ++call) {
+    run_cached(doubling.work, {}, options);
+    EXPECT_TRUE(list_cache(cache.path()).front().read);
+    use.reset();
+  }
+  EXPECT_EQ(complete, (std::vector<bool>{false, false, true}))
+      << "before and in the first call, and in the second";
 }
 
 TEST(CachedRun, AFolderThatCannotBeMadeIsNamed) {
