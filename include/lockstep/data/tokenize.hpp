@@ -38,9 +38,9 @@ struct TokenizeOptions {
 };
 
 /// Tokenizes every row, once: the result is kept as map() keeps it, by the content of the data, of the
-/// tokenizer's files and of these options. Lists are of int64. Of `map`, the name, version, parameters, input
-/// files and removed columns are set here. *Collective* over `map.ranks`, else *Local*. Errors as map();
-/// UsageError for an output or a column that there is not.
+/// tokenizer's files, of these options and of the sources of Lockstep's tokenizers. Lists are of int64. Of
+/// `map`, the name, version, parameters, input files and removed columns are set here. *Collective* over
+/// `map.ranks`, else *Local*. Errors as map(); UsageError for an output or a column that there is not.
 ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map = {});
 
 /// Joins the rows' lists, column by column, and cuts them into rows of `block_size`: the function group_texts

@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "core/file_system.hpp"
-#include "data/table/file_hash.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 
@@ -53,9 +52,9 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
 }
 
-std::string MappedFile::identity(const table::HashMemory& memory) const {
+std::string MappedFile::identity(const std::function<std::string()>& find) const {
   const std::lock_guard guard(lock_);
-  if (identity_.empty()) identity_ = memory.of(*this);
+  if (identity_.empty()) identity_ = find();
   return identity_;
 }
 

@@ -4,14 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <string>
 
 #include "lockstep/data/array_data.hpp"
-
-namespace lockstep::table {
-class HashMemory;
-}
 
 namespace lockstep::arrow_file {
 
@@ -33,8 +30,8 @@ class MappedFile {
   /// Whether it is this file, whatever its name leads to by now.
   bool is_inode(dev_t device, ino_t inode) const noexcept { return device == device_ && inode == inode_; }
 
-  /// The content hash of all its bytes. Found once: read, or taken from the memory.
-  std::string identity(const table::HashMemory& memory) const;
+  /// The content hash of all its bytes, for which `find` is called once.
+  std::string identity(const std::function<std::string()>& find) const;
 
  private:
   std::filesystem::path path_;

@@ -1,32 +1,38 @@
 #include "file_hash.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
-#include "content_hash.hpp"
-#include "lockstep/core/atomic_file.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
+#include "data/table/content_hash.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
-namespace lockstep::table {
+namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using table::content_hash;
+using table::ContentHash;
 
 constexpr char kFolder[] = "hashes";
 constexpr std::uint64_t kLargestNote = 1 << 16;
 /// From linux/magic.h.
 constexpr long kTmpfs = 0x01021994;
 constexpr long kRamfs = 0x858458f6;
-/// A file that was not asked for all that time is read again.
+/// Of a file that is still there a new note is made then.
 constexpr std::chrono::days kForgotten{90};
 
 std::int64_t nanoseconds(const timespec& time) {
@@ -89,15 +95,27 @@ void forget_old(const fs::path& folder) {
   }
 }
 
+/// Whole or not at all, but not down to the disk: a note that a crash has spoilt is no note.
+void write_note(const fs::path& place, const std::string& text) {
+  static std::atomic<std::uint64_t> count{0};
+  const fs::path aside = fmt::format("{}.{}-{}", place.string(), ::getpid(), count++);
+  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  std::error_code failure;
+  if (file) fs::rename(aside, place, failure);
+  if (!file || failure) fs::remove(aside, failure);
+}
+
+/// Whoever cannot remember reads again.
 void remember(const fs::path& place, json note, const std::string& hash) {
   note["hash"] = hash;
-  try {
-    fs::create_directories(place.parent_path());
-    write_atomically(place, note.dump() + "\n");
-    forget_old(place.parent_path());
-  } catch (const std::exception&) {
-    // Whoever cannot remember reads again.
-  }
+  std::error_code failure;
+  fs::create_directories(place.parent_path(), failure);
+  if (failure) return;
+  write_note(place, note.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  static std::once_flag once;
+  std::call_once(once, forget_old, place.parent_path());
 }
 
 std::string hash_of(const arrow_file::MappedFile& file) {
@@ -158,4 +176,4 @@ HashMemory default_hash_memory() {
   }
 }
 
-}  // namespace lockstep::table
+}  // namespace lockstep

@@ -6,7 +6,7 @@
 
 #include "data/arrow/mapped_file.hpp"
 
-namespace lockstep::table {
+namespace lockstep {
 
 /// When the hash of a file is remembered.
 struct HashMemoryOptions {
@@ -42,4 +42,4 @@ class HashMemory {
 /// In the default cache folder, where the environment names one.
 HashMemory default_hash_memory();
 
-}  // namespace lockstep::table
+}  // namespace lockstep

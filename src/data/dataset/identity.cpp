@@ -8,7 +8,6 @@ namespace lockstep {
 namespace {
 
 using table::ContentHash;
-using table::HashMemory;
 
 void add_buffer(ContentHash& hash, const Buffer& buffer) {
   hash.update_number(buffer.bytes);
@@ -34,7 +33,7 @@ void add_data(ContentHash& hash, const ChunkedArray& data, const HashMemory& mem
     return;
   }
   for (const auto& part : data.origin()->parts) {
-    hash.update_field(part.file->identity(memory));
+    hash.update_field(part.file->identity([&] { return memory.of(*part.file); }));
     hash.update_field(part.column);
   }
 }
@@ -76,9 +75,7 @@ std::string DatasetAccess::identity(const ArrowDataset& dataset, const HashMemor
   return all.identity;
 }
 
-std::string ArrowDataset::identity() const {
-  return DatasetAccess::identity(*this, table::default_hash_memory());
-}
+std::string ArrowDataset::identity() const { return DatasetAccess::identity(*this, default_hash_memory()); }
 
 std::vector<std::filesystem::path> ArrowDataset::files() const {
   std::vector<std::filesystem::path> files = state_->sources;

@@ -1,11 +1,11 @@
+#include <fmt/core.h>
+
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "data/arrow/stream_writer.hpp"
+#include "data/table/content_hash.hpp"
 #include "data/table/take.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -25,7 +25,7 @@ constexpr std::int64_t kMostShards = 99999;
 
 void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::StreamWriter::Sink sink) {
   arrow_file::StreamWriter writer(std::move(sink), dataset.features().fields(),
-                                  schema_metadata(dataset.features(), dataset.identity()));
+                                  schema_metadata(dataset.features()));
   for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
     const auto rows = std::min(batch_rows, dataset.num_rows() - start);
     writer.write(record_batch(dataset, start, rows), rows);
@@ -33,12 +33,18 @@ void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file
   writer.finish();
 }
 
-void write_stream(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
+/// Returns the hash of the bytes.
+std::string write_stream(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
   if (batch_rows < 1)
-    throw UsageError("a record batch needs 1 row or more, but came " + std::to_string(batch_rows) + ".");
+    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
   AtomicFile file(path);
-  write_rows(dataset, batch_rows, [&](const void* data, std::size_t bytes) { file.write(data, bytes); });
+  table::ContentHash hash;
+  write_rows(dataset, batch_rows, [&](const void* data, std::size_t bytes) {
+    file.write(data, bytes);
+    hash.update(data, bytes);
+  });
   file.commit();
+  return hash.text();
 }
 
 /// About the bytes that the rows take: from the first thousand.
@@ -55,8 +61,7 @@ std::size_t estimated_bytes(const ArrowDataset& dataset) {
 
 std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
   if (wanted < 0 || wanted > kMostShards) {
-    throw UsageError("num_shards must be from 0 to " + std::to_string(kMostShards) + ", but came " +
-                     std::to_string(wanted) + ".");
+    throw UsageError(fmt::format("num_shards must be from 0 to {}, but came {}.", kMostShards, wanted));
   }
   if (wanted > 0) return wanted;
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(estimated_bytes(dataset) / kShardBytes) + 1, 1,
@@ -64,19 +69,16 @@ std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
 }
 
 std::string shard_name(std::int64_t shard, std::int64_t shards) {
-  char name[48];
-  std::snprintf(name, sizeof name, "data-%05d-of-%05d.arrow", static_cast<int>(shard),
-                static_cast<int>(shards));
-  return name;
+  return fmt::format("data-{:05}-of-{:05}.arrow", shard, shards);
 }
 
-std::string state_text(const ArrowDataset& dataset, std::int64_t shards) {
+std::string state_text(const ArrowDataset& dataset, std::int64_t shards, const std::string& fingerprint) {
   Json files = Json::array();
   for (std::int64_t shard = 0; shard < shards; ++shard)
     files.push_back({{"filename", shard_name(shard, shards)}});
   Json state;
   state["_data_files"] = files;
-  state["_fingerprint"] = dataset.identity();
+  state["_fingerprint"] = fingerprint;
   state["_format_columns"] = nullptr;
   state["_format_kwargs"] = Json::object();
   state["_format_type"] = nullptr;
@@ -117,19 +119,21 @@ std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t
   return arrays;
 }
 
-std::map<std::string, std::string> schema_metadata(const Features& features, const std::string& fingerprint) {
-  Json json = {{"info", {{"features", Json::parse(features.to_json())}}}};
-  if (!fingerprint.empty()) json["fingerprint"] = fingerprint;
+std::map<std::string, std::string> schema_metadata(const Features& features) {
+  const Json json = {{"info", {{"features", Json::parse(features.to_json())}}}};
   return {{"huggingface", json.dump()}};
 }
 
 void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {
   const auto shards = shards_of(dataset, options.num_shards);
+  // Of what is written: that of the data set would read all files that the rows come from.
+  table::ContentHash fingerprint;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
-    write_stream(dataset.shard(shards, shard), folder / shard_name(shard, shards), options.batch_rows);
+    fingerprint.update_field(
+        write_stream(dataset.shard(shards, shard), folder / shard_name(shard, shards), options.batch_rows));
   }
   write_atomically(folder / "dataset_info.json", info_text(dataset));
-  write_atomically(folder / "state.json", state_text(dataset, shards));
+  write_atomically(folder / "state.json", state_text(dataset, shards, fingerprint.text()));
 }
 
 void ArrowDataset::save_to_disk(const Path& folder, const SaveOptions& options) const {

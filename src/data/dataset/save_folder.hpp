@@ -17,9 +17,8 @@ void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& f
 /// Rows of a data set as the columns of a record batch, copied.
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows);
 
-/// What `datasets` looks for in the schema of a file; without a fingerprint it makes one up.
-std::map<std::string, std::string> schema_metadata(const Features& features,
-                                                   const std::string& fingerprint = {});
+/// What `datasets` looks for in the schema of a file, but for a fingerprint, which it then makes up.
+std::map<std::string, std::string> schema_metadata(const Features& features);
 
 /// Writes the files of save_to_disk into a folder that exists.
 void write_folder(const ArrowDataset& dataset, const std::filesystem::path& folder,

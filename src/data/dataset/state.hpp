@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/table/file_hash.hpp"
+#include "file_hash.hpp"
 #include "lockstep/data/arrow_dataset.hpp"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ struct DatasetAccess {
   static ArrowDataset make(std::shared_ptr<const State> state) { return ArrowDataset(std::move(state)); }
   static const State& state(const ArrowDataset& dataset) { return *dataset.state_; }
   /// ArrowDataset::identity() with a memory of the caller's for hashes of files.
-  static std::string identity(const ArrowDataset& dataset, const table::HashMemory& memory);
+  static std::string identity(const ArrowDataset& dataset, const HashMemory& memory);
   /// A copy to change, without the identity.
   static std::shared_ptr<State> copy(const ArrowDataset& dataset);
   /// The same columns with `count` other rows: `change` makes a column's new row map out of its old one, and

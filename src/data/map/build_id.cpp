@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "data/table/file_hash.hpp"
+#include "data/dataset/file_hash.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/sha256.hpp"
 
@@ -68,7 +68,7 @@ Search module_of(const void* address) {
   if (!search.found)
     throw Error("map: the function lies in no loaded module. Declare a version in MapOptions::version.");
   if (search.build_id.empty()) {
-    search.build_id = table::default_hash_memory().of(std::filesystem::path(search.file));
+    search.build_id = default_hash_memory().of(std::filesystem::path(search.file));
   } else {
     search.build_id = net::hex(search.build_id);
   }

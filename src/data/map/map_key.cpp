@@ -60,7 +60,7 @@ void add_code(const mapping::Code& code, const MapOptions& options,
   fields["library_build_id"] = json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
 }
 
-void add_input_files(const MapOptions& options, const table::HashMemory& memory,
+void add_input_files(const MapOptions& options, const HashMemory& memory,
                      std::map<std::string, std::string>& fields) {
   for (std::size_t i = 0; i < options.input_files.size(); ++i) {
     const auto& path = options.input_files[i];
@@ -73,7 +73,7 @@ void add_input_files(const MapOptions& options, const table::HashMemory& memory,
 CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& operation,
                            const mapping::Code& code, const MapOptions& options,
                            const std::filesystem::path& cache) {
-  const table::HashMemory memory(cache);
+  const HashMemory memory(cache);
   const json parameters = parse_parameters(options);
   check_captures(code, options, parameters);
   CacheManifest manifest;

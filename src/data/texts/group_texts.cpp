@@ -78,7 +78,7 @@ ArrowDataset group_texts(const ArrowDataset& tokens, std::int64_t block_size, Ma
   }
   for (const auto& [name, column] : tokens.columns()) joined(column.slice(0, 0));
   options.name = "group_texts";
-  options.version = "1";
+  options.version = LOCKSTEP_TEXTS_VERSION;
   options.parameters = nlohmann::json{{"block_size", block_size}}.dump();
   options.input_files.clear();
   options.remove_columns = tokens.column_names();

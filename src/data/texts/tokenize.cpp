@@ -110,7 +110,7 @@ Tokenizer load_tokenizer(const fs::path& path) {
 ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map_options) {
   check(texts, options);
   map_options.name = "tokenize";
-  map_options.version = "1";
+  map_options.version = LOCKSTEP_TEXTS_VERSION;
   map_options.parameters = parameters_of(options);
   map_options.input_files = tokenizer_files(options.tokenizer);
   map_options.remove_columns = columns_to_remove(texts, options);

@@ -1,4 +1,4 @@
-#include "data/table/file_hash.hpp"
+#include "data/dataset/file_hash.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,13 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using table::content_hash;
-using table::HashMemory;
 using testing::read_bytes;
 using testing::TemporaryFolder;
 using testing::write_bytes;
 
 /// Remembers files of any size that are older than 50 ms: longer than a tick of a file system's clock.
-constexpr table::HashMemoryOptions kEager{.least_bytes = 0, .settled = std::chrono::milliseconds(50)};
+constexpr HashMemoryOptions kEager{.least_bytes = 0, .settled = std::chrono::milliseconds(50)};
 
 void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
 

@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/text_files.hpp"
 #include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
+#include "net/sha256.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -140,6 +143,30 @@ TEST(Tokenize, RefusesWhatThereIsNot) {
   EXPECT_THROWS(tokenize(data, options, quiet(cache)), UsageError, "max_length", "-1");
   EXPECT_THROWS(load_tokenizer(cache.path()), DataError, cache.path().string(), "tokenizer.json",
                 "vocab.txt");
+}
+
+std::string version_in(const TemporaryFolder& cache) {
+  EXPECT_EQ(cache.files().size(), 1U);
+  return read_manifest(cache / cache.files().front()).value_or(CacheManifest()).fields["version"];
+}
+
+/// Of Lockstep's own code: whoever changes a tokenizer gets no old tokens.
+TEST(Tokenize, TheVersionIsOfTheSources) {
+  std::set<fs::path> sources;
+  for (const auto* folder : {"data/texts", "data/tokenizer"}) {
+    for (const auto& each : fs::directory_iterator(fs::path(LOCKSTEP_SOURCES) / folder)) {
+      const bool header = each.path().extension() == ".hpp" && folder == std::string("data/tokenizer");
+      if (each.path().extension() == ".cpp" || header) sources.insert(each.path());
+    }
+  }
+  std::string version;
+  for (const auto& source : sources)
+    version = net::hex(net::sha256(version + net::hex(net::sha256(testing::read_bytes(source)))));
+  const TemporaryFolder tokens, blocks;
+  const auto ids = tokenize(shakespeare(false).take(10), by_bytes(), quiet(tokens));
+  EXPECT_EQ(version_in(tokens), "\"" + version + "\"");
+  group_texts(ids, 8, quiet(blocks));
+  EXPECT_EQ(version_in(blocks), "\"" + version + "\"");
 }
 
 TEST(GroupTexts, EqualsTheExamplesFunction) {
