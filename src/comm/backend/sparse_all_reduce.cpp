@@ -63,7 +63,8 @@ void reduce(Transport& transport, const at::Tensor& tensor, int size) {
     const at::Tensor of_rank = at::sparse_coo_tensor(indices[r], values[r], own.sizes(), own.options());
     sum = r == 0 ? of_rank : sum + of_rank;
   }
-  tensor.detach().copy_(sum.coalesce());
+  const at::NoGradGuard no_gradients;
+  tensor.copy_(sum.coalesce());
 }
 
 }  // namespace
