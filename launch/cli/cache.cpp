@@ -1,10 +1,16 @@
-#include <algorithm>
-#include <ostream>
+#include <fmt/core.h>
 
-#include "cache/cache_options.hpp"
-#include "cache/cache_report.hpp"
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -12,49 +18,180 @@ namespace {
 /// As many digits of a key as are never typed for a name.
 constexpr std::size_t kShortestKey = 6;
 
+struct CacheOptions {
+  std::string dir;
+  bool json = false;
+  bool all = false;
+  std::optional<std::string> older_than;
+  /// Keys, their beginnings, or names.
+  std::vector<std::string> names;
+};
+
+using Table = OptionTable<CacheOptions>;
 using Entries = std::vector<CacheEntry>;
+
+/// What all actions take.
+Table table_of(const std::string& action, const std::string& description) {
+  return Table("lockstep cache " + action, description)
+      .add("dir", &CacheOptions::dir,
+           "The cache's folder. Without it: $LOCKSTEP_CACHE, else $XDG_CACHE_HOME/lockstep, else "
+           "~/.cache/lockstep.");
+}
+
+std::chrono::seconds age_from(const std::string& text) {
+  static const std::map<char, std::int64_t> kUnits{
+      {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86'400}, {'w', 604'800}};
+  constexpr std::int64_t kLongest = 1'000'000'000;
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  const auto unit = stop + 1 == end ? kUnits.find(*stop) : stop == end ? kUnits.find('s') : kUnits.end();
+  if (failure != std::errc() || unit == kUnits.end() || number < 0 || number > kLongest) {
+    throw UsageError(
+        fmt::format("--older-than '{}': expected a time as in 90 (seconds), 30m, 12h, 7d or 2w.", text));
+  }
+  return std::chrono::seconds(number * unit->second);
+}
+
+/// The declared version, or the build that stands for one.
+std::string version_of(const CacheManifest& manifest) {
+  for (const char* field : {"version", "build_id"}) {
+    const auto found = manifest.fields.find(field);
+    if (found == manifest.fields.end()) continue;
+    const auto value = nlohmann::json::parse(found->second);
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    return field == std::string("build_id") ? "build " + text.substr(0, 8) : text;
+  }
+  return "-";
+}
+
+std::string time_text(std::filesystem::file_time_type time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(
+      std::chrono::file_clock::to_sys(std::chrono::time_point_cast<std::chrono::seconds>(time)));
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string rows_text(const CacheEntry& entry) {
+  return fmt::format("{}{}", entry.rows, entry.manifest.complete ? "" : " (unfinished)");
+}
+
+using Row = std::vector<std::string>;
+
+Row row_of(const CacheEntry& entry) {
+  return {entry.manifest.key.substr(0, 12),
+          entry.manifest.name,
+          version_of(entry.manifest),
+          rows_text(entry),
+          bytes_text(entry.bytes),
+          time_text(entry.last_use),
+          hold_on(entry)};
+}
+
+void print_aligned(const std::vector<Row>& rows, std::ostream& out) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += row[i] + std::string(widths[i] + 2 - row[i].size(), ' ');
+    out << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+  }
+}
+
+std::string cache_table(const std::vector<CacheEntry>& entries) {
+  std::ostringstream out;
+  std::vector<Row> rows{{"KEY", "NAME", "VERSION", "ROWS", "SIZE", "LAST USE", "IN USE"}};
+  std::uint64_t bytes = 0;
+  for (const auto& entry : entries) {
+    rows.push_back(row_of(entry));
+    bytes += entry.bytes;
+  }
+  if (!entries.empty()) print_aligned(rows, out);
+  out << entries.size() << (entries.size() == 1 ? " entry, " : " entries, ") << bytes_text(bytes) << '\n';
+  return out.str();
+}
+
+/// An array of objects: key, name, version, complete, rows, bytes, last_use (UTC), in_use, folder, and with
+/// `fields` what the key was made from.
+std::string cache_json(const std::vector<CacheEntry>& entries, bool fields) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& entry : entries) {
+    nlohmann::json each = {{"key", entry.manifest.key},
+                           {"name", entry.manifest.name},
+                           {"version", version_of(entry.manifest)},
+                           {"complete", entry.manifest.complete},
+                           {"rows", entry.rows},
+                           {"bytes", entry.bytes},
+                           {"last_use", time_text(entry.last_use)},
+                           {"in_use", hold_on(entry)},
+                           {"folder", entry.folder.string()}};
+    if (fields) {
+      for (const auto& [name, value] : entry.manifest.fields)
+        each["fields"][name] = nlohmann::json::parse(value);
+    }
+    all.push_back(std::move(each));
+  }
+  return all.dump(2) + "\n";
+}
+
+Entries entries_in(CacheOptions& options) {
+  if (options.dir.empty()) options.dir = default_cache_folder(process_environment());
+  return list_cache(options.dir);
+}
 
 bool means(const std::string& word, const CacheEntry& entry) {
   const bool beginning = word.size() >= kShortestKey && entry.manifest.key.starts_with(word);
   return word == entry.manifest.name || beginning;
 }
 
-/// The entries that the words name. Throws UsageError for a word that names none.
-Entries chosen(const Entries& all, const Words& words, const std::string& folder) {
+/// The entries that the options name. Throws UsageError for a word that names none.
+Entries chosen(const Entries& all, const CacheOptions& options) {
   Entries result;
-  for (const auto& word : words) {
+  for (const auto& word : options.names) {
     const auto before = result.size();
     std::copy_if(all.begin(), all.end(), std::back_inserter(result),
                  [&](const auto& entry) { return means(word, entry); });
     if (result.size() > before) continue;
-    throw UsageError("'" + word + "': no entry in '" + folder +
-                     "' has this name or key. 'lockstep cache ls' lists them.");
+    throw UsageError(fmt::format(
+        "'{}': no entry in '{}' has this name or key. 'lockstep cache ls' lists them.", word, options.dir));
   }
   return result;
 }
 
-void list(const CacheOptions& options, const Entries& all, std::ostream& out) {
-  if (!options.names.empty())
-    throw UsageError("ls: '" + options.names.front() + "' was not expected; see explain.");
-  out << (options.json ? cache_json(all, false) : cache_table(all));
+int list(const Words& words, std::ostream& out, std::ostream&) {
+  auto parsed = parse_or_help(table_of("ls", "Lists the cache's entries, the one used last first.")
+                                  .add("json", &CacheOptions::json, "Print JSON, for programs."),
+                              words, out);
+  if (!parsed) return 0;
+  const Entries all = entries_in(parsed->options);
+  out << (parsed->options.json ? cache_json(all, false) : cache_table(all));
+  return 0;
 }
 
-void explain(const CacheOptions& options, const Entries& all, std::ostream& out) {
-  if (options.names.empty()) throw UsageError("explain: expected a KEY or a NAME.");
-  const Entries entries = chosen(all, options.names, options.dir);
-  if (options.json) {
+int explain(const Words& words, std::ostream& out, std::ostream&) {
+  auto parsed = parse_or_help(
+      table_of("explain",
+               "Tells what an entry was made from and, for several entries of one name, which of it changed.")
+          .add("json", &CacheOptions::json, "Print JSON, for programs.")
+          .rest("KEY|NAME", &CacheOptions::names, "Keys, beginnings of keys, or names.", true),
+      words, out);
+  if (!parsed) return 0;
+  const Entries all = entries_in(parsed->options);
+  const Entries entries = chosen(all, parsed->options);
+  if (parsed->options.json) {
     out << cache_json(entries, true);
-    return;
+    return 0;
   }
   std::vector<CacheManifest> manifests;
   for (const auto& entry : entries) manifests.push_back(entry.manifest);
   out << explain_entries(std::move(manifests));
-}
-
-void drop_recent(const CacheOptions& options, Entries& entries) {
-  if (!options.older_than) return;
-  const auto newest = std::filesystem::file_time_type::clock::now() - age_from(*options.older_than);
-  std::erase_if(entries, [&](const auto& entry) { return entry.last_use > newest; });
+  return 0;
 }
 
 /// Removes what is not in use; what is says so.
@@ -75,32 +212,37 @@ int remove_all(const Entries& entries, std::ostream& out, std::ostream& err) {
   return status;
 }
 
-int clear(const CacheOptions& options, const Entries& all, std::ostream& out, std::ostream& err) {
+int clear(const Words& words, std::ostream& out, std::ostream& err) {
+  auto parsed = parse_or_help(
+      table_of("clear",
+               "Removes the entries of the given keys or names; those that a process writes or reads stay.")
+          .add("older-than", &CacheOptions::older_than,
+               "Only what was not used for so long, as in 90 (seconds), 30m, 12h, 7d, 2w.")
+          .add("all", &CacheOptions::all, "Every entry, whatever its name.")
+          .rest("KEY|NAME", &CacheOptions::names, "Keys, beginnings of keys, or names."),
+      words, out);
+  if (!parsed) return 0;
+  CacheOptions& options = parsed->options;
   if (options.names.empty() && !options.all && !options.older_than)
     throw UsageError("clear: expected KEYs or NAMEs, --older-than TIME or --all.");
-  Entries entries = options.names.empty() ? all : chosen(all, options.names, options.dir);
-  drop_recent(options, entries);
+  const Entries all = entries_in(options);
+  Entries entries = options.names.empty() ? all : chosen(all, options);
+  if (options.older_than) {
+    const auto newest = std::filesystem::file_time_type::clock::now() - age_from(*options.older_than);
+    std::erase_if(entries, [&](const auto& entry) { return entry.last_use > newest; });
+  }
   return remove_all(entries, out, err);
 }
 
 }  // namespace
 
 int cache_command(const Words& words, std::ostream& out, std::ostream& err) {
-  const std::string command = words.empty() ? "" : words.front();
-  const auto parsed = cache_option_table().parse({words.begin() + (words.empty() ? 0 : 1), words.end()});
-  if (parsed.help || command == "--help" || command == "-h") {
-    out << cache_option_table().help();
-    return 0;
-  }
-  if (command != "ls" && command != "explain" && command != "clear")
-    throw UsageError("expected ls, explain or clear, not '" + command + "'. See lockstep cache --help.");
-  CacheOptions options = parsed.options;
-  if (options.dir.empty()) options.dir = default_cache_folder(process_environment());
-  const Entries all = list_cache(options.dir);
-  if (command == "clear") return clear(options, all, out, err);
-  if (command == "ls") list(options, all, out);
-  if (command == "explain") explain(options, all, out);
-  return 0;
+  static const std::vector<Command> actions{
+      {"ls", "Lists the entries of the cache of 'map', the one used last first.", list},
+      {"explain", "Tells what entries were made from, and what changed between them.", explain},
+      {"clear", "Removes entries that nobody uses.", clear},
+  };
+  return run_one_of(actions, "lockstep cache", words, out, err);
 }
 
 }  // namespace lockstep::launch

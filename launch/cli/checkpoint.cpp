@@ -1,5 +1,6 @@
+#include <fmt/core.h>
+
 #include <filesystem>
-#include <iomanip>
 #include <ostream>
 #include <sstream>
 
@@ -14,29 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
-    "usage: lockstep checkpoint ls FOLDER\n"
-    "       lockstep checkpoint verify CHECKPOINT|FOLDER\n"
-    "       lockstep checkpoint diff A B\n"
-    "       lockstep checkpoint merge FOLDER FILE\n\n"
-    "ls      Lists the checkpoints in FOLDER, the newest first.\n"
-    "verify  Reads every byte of a checkpoint, or of all in FOLDER, and compares with the checksums. Ends "
-    "with\n"
-    "        1 when something is damaged.\n"
-    "diff    Compares two checkpoints, models or safetensors files tensor by tensor. Ends with 1 when they\n"
-    "        differ.\n"
-    "merge   Joins the files of a model that was saved in parts (model.safetensors.index.json) into one "
-    "FILE.\n";
+struct Paths {
+  std::string first;
+  std::string second;
+};
 
-std::string size_text(std::uintmax_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto size = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(unit == 0 ? 0 : 1) << size << ' ' << kUnits[unit];
-  return text.str();
-}
+using Table = OptionTable<Paths>;
 
 std::uintmax_t bytes_in(const fs::path& folder) {
   std::uintmax_t bytes = 0;
@@ -52,7 +36,7 @@ std::string line_of(const Checkpoint& checkpoint) {
   line << checkpoint.path.filename().string();
   if (info.sequence == 0) return line.str() + "  manifest damaged: see lockstep checkpoint verify";
   line << "  step " << info.step << "  epoch " << info.epoch << "  ranks " << info.world_size << "  "
-       << size_text(bytes_in(checkpoint.path));
+       << bytes_text(bytes_in(checkpoint.path));
   if (info.metric) line << "  metric " << *info.metric;
   if (!info.lockstep_version.empty()) {
     line << "  by lockstep " << info.lockstep_version << ", LibTorch " << info.libtorch_version;
@@ -65,7 +49,13 @@ void demand_folder(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw UsageError("'" + folder.string() + "' is no folder.");
 }
 
-int list(const fs::path& folder, std::ostream& out) {
+int list(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed =
+      parse_or_help(Table("lockstep checkpoint ls", "Lists the checkpoints in a folder, the newest first.")
+                        .argument("FOLDER", &Paths::first, "The folder that a trainer saves into."),
+                    words, out);
+  if (!parsed) return 0;
+  const fs::path folder = parsed->options.first;
   demand_folder(folder);
   const auto checkpoints = list_checkpoints(folder);
   for (const auto& checkpoint : checkpoints) out << line_of(checkpoint) << '\n';
@@ -84,39 +74,60 @@ bool verify_one(const fs::path& path, std::ostream& out) {
   }
 }
 
-int verify(const fs::path& path, std::ostream& out) {
+int verify(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(
+      Table("lockstep checkpoint verify",
+            "Reads every byte of a checkpoint, or of all in a folder, and compares with the checksums. Ends "
+            "with 1 when something is damaged.")
+          .argument("CHECKPOINT|FOLDER", &Paths::first, "One checkpoint, or a folder of them."),
+      words, out);
+  if (!parsed) return 0;
+  const fs::path path = parsed->options.first;
   demand_folder(path);
   if (fs::exists(path / kManifestFileName)) return verify_one(path, out) ? 0 : 1;
   const auto checkpoints = list_checkpoints(path);
   if (checkpoints.empty()) {
-    throw UsageError("verify: '" + path.string() + "' is no checkpoint (it has no " +
-                     kManifestFileName + ") and has none in it.");
+    throw UsageError(fmt::format("verify: '{}' is no checkpoint (it has no {}) and has none in it.",
+                                 path.string(), kManifestFileName));
   }
   bool whole = true;
   for (const auto& checkpoint : checkpoints) whole = verify_one(checkpoint.path, out) && whole;
   return whole ? 0 : 1;
 }
 
-int run(const std::string& action, const Words& words, std::ostream& out) {
-  if (action == "ls" && words.size() == 1) return list(words[0], out);
-  if (action == "verify" && words.size() == 1) return verify(words[0], out);
-  if (action == "diff" && words.size() == 2) return print_differences(words[0], words[1], out) ? 1 : 0;
-  if (action == "merge" && words.size() == 2) {
-    merge_model(words[0], words[1]);
-    return 0;
-  }
-  throw UsageError(std::string("expected ls, verify, diff or merge and its paths.\n") + kUsage);
+int diff(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(
+      Table("lockstep checkpoint diff",
+            "Compares two checkpoints, models or safetensors files tensor by tensor. Ends with 1 when they "
+            "differ.")
+          .argument("A", &Paths::first, "A checkpoint, a model's folder or a file.")
+          .argument("B", &Paths::second, "What it is compared with."),
+      words, out);
+  if (!parsed) return 0;
+  return print_differences(parsed->options.first, parsed->options.second, out) ? 1 : 0;
+}
+
+int merge(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(
+      Table("lockstep checkpoint merge",
+            "Joins the files of a model that was saved in parts (model.safetensors.index.json) into one.")
+          .argument("FOLDER", &Paths::first, "The model's folder.")
+          .argument("FILE", &Paths::second, "The file to be written."),
+      words, out);
+  if (parsed) merge_model(parsed->options.first, parsed->options.second);
+  return 0;
 }
 
 }  // namespace
 
-int checkpoint_command(const Words& words, std::ostream& out, std::ostream&) {
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    out << kUsage;
-    return 0;
-  }
-  return run(words.empty() ? "" : words[0], words.empty() ? words : Words{words.begin() + 1, words.end()},
-             out);
+int checkpoint_command(const Words& words, std::ostream& out, std::ostream& err) {
+  static const std::vector<Command> actions{
+      {"ls", "Lists the checkpoints in a folder.", list},
+      {"verify", "Compares every byte with the checksums.", verify},
+      {"diff", "Compares two checkpoints, models or files tensor by tensor.", diff},
+      {"merge", "Joins a model that was saved in parts into one file.", merge},
+  };
+  return run_one_of(actions, "lockstep checkpoint", words, out, err);
 }
 
 }  // namespace lockstep::launch

@@ -1,21 +1,26 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
-#include <ostream>
 
 #include "cli/commands.hpp"
 #include "cli/library_facts.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-constexpr const char* kUsage =
-    "usage: lockstep env [--json]\n\n"
-    "Prints the versions, the host with its devices and limits, and the environment variables that decide "
-    "how\n"
-    "jobs run; nothing secret. For reports of problems.\n\n"
-    "  --json      As one JSON object.\n";
+struct EnvOptions {
+  bool json = false;
+};
+
+const OptionTable<EnvOptions>& env_option_table() {
+  static const auto table =
+      OptionTable<EnvOptions>(
+          "lockstep env",
+          "Prints the versions, the host with its devices and limits, and the environment "
+          "variables that decide how jobs run; nothing secret. For reports of problems.")
+          .add("json", &EnvOptions::json, "As one JSON object.");
+  return table;
+}
 
 struct Section {
   const char* name;
@@ -43,18 +48,13 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 }  // namespace
 
 int env_command(const Words& words, std::ostream& out, std::ostream&) {
-  const std::string word = words.empty() ? "" : words.front();
-  if (word == "--help" || word == "-h") {
-    out << kUsage;
-    return 0;
-  }
-  if (words.size() > 1 || (!word.empty() && word != "--json"))
-    throw UsageError("'" + words.back() + "' was not expected.\n" + kUsage);
+  const auto parsed = parse_or_help(env_option_table(), words, out);
+  if (!parsed) return 0;
   Facts versions = {{"lockstep", version()}};
   for (auto& fact : library_facts()) versions.push_back(std::move(fact));
   const std::vector<Section> sections = {
       {"versions", versions}, {"host", host_facts()}, {"variables", variable_facts(process_environment())}};
-  word == "--json" ? print_json(sections, out) : print(sections, out);
+  parsed->options.json ? print_json(sections, out) : print(sections, out);
   return 0;
 }
 

@@ -1,8 +1,9 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <filesystem>
-#include <ostream>
 
 #include "cli/commands.hpp"
 #include "cli/new_project.hpp"
@@ -15,20 +16,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kUsageStatus = 2;
 /// What the files call the project.
 constexpr std::string_view kPlaceholder = "custom_trainer";
 
-constexpr const char* kUsage =
-    "usage: lockstep new NAME\n\n"
-    "Writes the folder NAME with a project that trains a small model by lockstep::Trainer: CMakeLists.txt "
-    "with\n"
-    "tests, trainer.cpp with a data set, a loss and a callback of its own, train.sbatch for Slurm, "
-    "README.md.\n"
-    "It builds and runs as it is.\n\n"
-    "  NAME  A folder that is not there yet. Its last part becomes the name of the program: letters, "
-    "digits,\n"
-    "        '_' and '-', with a letter first.\n";
+struct NewOptions {
+  std::string folder;
+};
+
+const OptionTable<NewOptions>& new_option_table() {
+  static const auto table =
+      OptionTable<NewOptions>(
+          "lockstep new",
+          "Writes a project that trains a small model by lockstep::Trainer: CMakeLists.txt with tests, "
+          "trainer.cpp with a data set, a loss and a callback of its own, train.sbatch for Slurm, README.md. "
+          "It "
+          "builds and runs as it is.")
+          .argument("NAME", &NewOptions::folder,
+                    "A folder that is not there yet. Its last part becomes the name of the program: letters, "
+                    "digits, '_' and '-', with a letter first.");
+  return table;
+}
 
 /// CMake has targets of these names in every project.
 bool is_taken_by_cmake(const std::string& name) {
@@ -61,28 +68,22 @@ void write_project(const fs::path& folder, const std::string& name) {
 
 }  // namespace
 
-int new_command(const Words& words, std::ostream& out, std::ostream& err) {
-  const bool help = words.size() == 1 && (words[0] == "--help" || words[0] == "-h");
-  if (help || words.size() != 1) {
-    (help ? out : err) << kUsage;
-    return help ? 0 : kUsageStatus;
-  }
-  const fs::path folder = fs::path(words[0]).lexically_normal();
+int new_command(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(new_option_table(), words, out);
+  if (!parsed) return 0;
+  const fs::path folder = fs::path(parsed->options.folder).lexically_normal();
   const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   if (!names_a_program(name)) {
-    err << "lockstep new: '" << words[0]
-        << "' does not end in a program's name: letters, digits, '_' and '-', with a letter first.\n";
-    return kUsageStatus;
+    throw UsageError(fmt::format(
+        "'{}' does not end in a program's name: letters, digits, '_' and '-', with a letter first.",
+        parsed->options.folder));
   }
   if (is_taken_by_cmake(name)) {
-    err << "lockstep new: CMake has a target '" << name
-        << "' of its own in every project: choose another name.\n";
-    return kUsageStatus;
+    throw UsageError(
+        fmt::format("CMake has a target '{}' of its own in every project: choose another name.", name));
   }
-  if (fs::exists(fs::symlink_status(folder))) {
-    err << "lockstep new: " << folder.string() << " is there already: nothing is written over.\n";
-    return kUsageStatus;
-  }
+  if (fs::exists(fs::symlink_status(folder)))
+    throw UsageError(fmt::format("{} is there already: nothing is written over.", folder.string()));
   write_project(folder, name);
   out << "wrote " << folder.string() << ": see its README.md\n";
   return 0;

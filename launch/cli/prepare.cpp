@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <ostream>
 
 #include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -12,17 +11,31 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr int kUsageStatus = 2;
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
 
-constexpr const char* kUsage =
-    "usage: lockstep prepare [--list FILE] [--] PROGRAM [ARGUMENTS]\n\n"
-    "Runs a program once, as a single process, so that its data are prepared before the job's ranks begin:\n"
-    "it finds LOCKSTEP_PREPARE=1, loads and maps its data, which puts the results into the cache, and ends\n"
-    "(lockstep::preparing). A rank's variables are replaced by those of a world of one.\n\n"
-    "  --list FILE  The cache entries that the program made or found are listed in FILE, made anew, for\n"
-    "               'lockstep stage --list FILE'.\n";
+struct PrepareOptions {
+  std::string list;
+  std::vector<std::string> program;
+};
+
+const OptionTable<PrepareOptions>& prepare_option_table() {
+  static const auto table =
+      OptionTable<PrepareOptions>(
+          "lockstep prepare",
+          "Runs a program once, as a single process, so that its data are prepared before the job's ranks "
+          "begin: it finds LOCKSTEP_PREPARE=1, loads and maps its data, which puts the results into the "
+          "cache, "
+          "and ends (lockstep::preparing). A rank's variables are replaced by those of a world of one.")
+          .rest("program ...", &PrepareOptions::program, "The program and its arguments.", true)
+          .grammar({.stop_at_first_positional = true, .environment_prefix = ""})
+          .add(
+              "list", &PrepareOptions::list,
+              "The cache entries that the program made or found are listed in FILE, made anew, for 'lockstep "
+              "stage --list FILE'.",
+              metavar("FILE"));
+  return table;
+}
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
@@ -40,29 +53,6 @@ int become(std::vector<std::string> program, const Environment& environment, std
   return error == ENOENT ? kNotFound : kNotExecutable;
 }
 
-struct PrepareWords {
-  std::string list;
-  std::vector<std::string> program;
-};
-
-/// What the words say; without a program when they are wrong.
-PrepareWords parse(const Words& words) {
-  PrepareWords result;
-  auto word = words.begin();
-  if (words.end() - word >= 2 && *word == "--list") {
-    result.list = word[1];
-    word += 2;
-  }
-  const bool dashes = word != words.end() && *word == "--";
-  if (dashes) ++word;
-  if (word != words.end() && (dashes || !word->starts_with("-"))) result.program.assign(word, words.end());
-  return result;
-}
-
-bool asks_for_help(const Words& words) {
-  return !words.empty() && (words.front() == "--help" || words.front() == "-h");
-}
-
 /// An empty list: what an earlier run has found is not this one's.
 void begin_list(const std::string& list, Environment& environment) {
   const auto path = std::filesystem::absolute(list);
@@ -73,15 +63,8 @@ void begin_list(const std::string& list, Environment& environment) {
 }  // namespace
 
 int prepare_command(const Words& words, std::ostream& out, std::ostream& err) {
-  if (asks_for_help(words)) {
-    out << kUsage;
-    return 0;
-  }
-  const PrepareWords parsed = parse(words);
-  if (parsed.program.empty()) {
-    err << "lockstep prepare: expected a program.\n" << kUsage;
-    return kUsageStatus;
-  }
+  const auto parsed = parse_or_help(prepare_option_table(), words, out);
+  if (!parsed) return 0;
   Environment environment = process_environment();
   const std::string task = find_variable(environment, "SLURM_PROCID").value_or("0");
   if (task != "0") {
@@ -89,8 +72,8 @@ int prepare_command(const Words& words, std::ostream& out, std::ostream& err) {
     return 0;
   }
   environment = preparing_environment(environment);
-  if (!parsed.list.empty()) begin_list(parsed.list, environment);
-  return become(parsed.program, environment, err);
+  if (!parsed->options.list.empty()) begin_list(parsed->options.list, environment);
+  return become(parsed->options.program, environment, err);
 }
 
 }  // namespace lockstep::launch

@@ -1,7 +1,5 @@
 #include <unistd.h>
 
-#include <ostream>
-
 #include "agent/agent.hpp"
 #include "agent/dry_run.hpp"
 #include "cli/commands.hpp"
@@ -44,14 +42,11 @@ int launch(const LaunchConfig& config, Environment environment) {
 
 int run_command(const Words& words, std::ostream& out, std::ostream&) {
   const Environment environment = process_environment();
-  const auto parsed = run_option_table().parse(words, environment);
-  if (parsed.help) {
-    out << run_option_table().help();
-    return 0;
-  }
-  LaunchConfig config = make_config(parsed, environment);
-  complete_from_slurm(parsed, environment, config);
-  if (parsed.options.dry_run) {
+  const auto parsed = parse_or_help(run_option_table(), words, out);
+  if (!parsed) return 0;
+  LaunchConfig config = make_config(*parsed, environment);
+  complete_from_slurm(*parsed, environment, config);
+  if (parsed->options.dry_run) {
     print_config(config, environment, out);
     return 0;
   }

@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <ostream>
 
 #include "cli/commands.hpp"
 #include "slurm/script.hpp"
@@ -9,49 +8,42 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr int kUsageStatus = 2;
-
-constexpr const char* kUsage =
-    "usage: lockstep slurm script [options] [--] program ...\n"
-    "       lockstep slurm submit [options] [--] program ...\n"
-    "       lockstep slurm templates\n\n"
-    "script prints a batch script for Slurm, submit submits it and prints the number of the job; both take "
-    "the same\n"
-    "options, see lockstep slurm script --help. templates lists the scripts that they start from.\n";
-
-void list_templates(std::ostream& out) {
+int list_templates(const Words& words, std::ostream& out, std::ostream&) {
+  struct None {};
+  const OptionTable<None> table("lockstep slurm templates",
+                                "Lists the templates of batch scripts, with what each is for.");
+  if (!parse_or_help(table, words, out)) return 0;
   for (const auto& each : slurm_templates()) {
     // Its second line says what it is for.
     const auto start = each.text.find("\n# ") + 3;
     out << each.name << ": " << each.text.substr(start, each.text.find('\n', start) - start) << '\n';
   }
+  return 0;
 }
 
-int make_script(const Words& words, bool submit, std::ostream& out) {
-  const auto parsed = slurm_option_table().parse(words);
-  if (parsed.help) {
-    out << slurm_option_table().help();
-    return 0;
-  }
-  const std::string script = slurm_script(parsed, std::filesystem::read_symlink("/proc/self/exe"));
-  if (submit) return submit_script(script, process_environment());
-  out << script;
+std::string script_of(const OptionTable<SlurmOptions>::Parsed& parsed) {
+  return slurm_script(parsed, std::filesystem::read_symlink("/proc/self/exe"));
+}
+
+int print_script(const Words& words, std::ostream& out, std::ostream&) {
+  if (const auto parsed = parse_or_help(slurm_option_table(), words, out)) out << script_of(*parsed);
   return 0;
+}
+
+int submit(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(slurm_option_table(), words, out);
+  return parsed ? submit_script(script_of(*parsed), process_environment()) : 0;
 }
 
 }  // namespace
 
 int slurm_command(const Words& words, std::ostream& out, std::ostream& err) {
-  const std::string command = words.empty() ? "" : words.front();
-  if (command == "script" || command == "submit")
-    return make_script({words.begin() + 1, words.end()}, command == "submit", out);
-  if (command == "templates" && words.size() == 1) {
-    list_templates(out);
-    return 0;
-  }
-  const bool help = command == "--help" || command == "-h" || command == "help";
-  (help ? out : err) << kUsage;
-  return help ? 0 : kUsageStatus;
+  static const std::vector<Command> actions{
+      {"script", "Prints a batch script for Slurm that starts a program.", print_script},
+      {"submit", "Submits that script, and prints the number of the job.", submit},
+      {"templates", "Lists the scripts that they start from.", list_templates},
+  };
+  return run_one_of(actions, "lockstep slurm", words, out, err);
 }
 
 }  // namespace lockstep::launch

@@ -1,10 +1,8 @@
 #include <csignal>
-#include <ostream>
 
 #include "cli/commands.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
@@ -101,30 +99,24 @@ StagingResult stage(const StageOptions& options) {
   return options.list.empty() ? stage_one(options) : stage_list(options);
 }
 
-int answer(const Words& words, std::ostream& out, std::ostream& err) {
-  const auto parsed = stage_option_table().parse(words);
-  if (parsed.help) {
-    out << stage_option_table().help();
-    return 0;
-  }
-  const StagingResult result = stage(parsed.options);
-  const bool quiet = parsed.options.print_path;
-  const std::string line = host_name() + ": " + staging_text(result) + "\n";
-  (quiet || !result.warning.empty() ? err : out) << line;
-  if (quiet) out << result.folder.string() << '\n';
-  return 0;
-}
-
 }  // namespace
 
 int stage_command(const Words& words, std::ostream& out, std::ostream& err) {
+  const auto parsed = parse_or_help(stage_option_table(), words, out);
+  if (!parsed) return 0;
+  StagingResult result;
   try {
-    return answer(words, out, err);
+    result = stage(parsed->options);
   } catch (const Error& error) {
     if (StopSignals::received() == 0) throw;
     err << "lockstep stage: " << error.what() << '\n';
     return 128 + StopSignals::received();
   }
+  const bool quiet = parsed->options.print_path;
+  const std::string line = host_name() + ": " + staging_text(result) + "\n";
+  (quiet || !result.warning.empty() ? err : out) << line;
+  if (quiet) out << result.folder.string() << '\n';
+  return 0;
 }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,5 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ostream>
 
 #include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -15,38 +14,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
-    "usage: lockstep trace DIR [--chrome FILE]\n"
-    "       lockstep trace --request DIR\n\n"
-    "Merges what the ranks of a job wrote into DIR (LOCKSTEP_TRACE_DIR): where each rank is, the first\n"
-    "collective in which they differ or somebody is missing, the longest waits, and who comes late.\n\n"
-    "  --chrome FILE  Also writes FILE for chrome://tracing and ui.perfetto.dev.\n"
-    "  --request DIR  Makes the ranks of a running job write their traces into DIR, the job's folder, "
-    "within\n"
-    "                 about a second.\n";
-
-struct TraceWords {
+struct TraceOptions {
   std::string folder;
   std::string chrome;
   bool request = false;
 };
 
-TraceWords parse(const Words& words) {
-  TraceWords result;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (word == "--request") {
-      result.request = true;
-    } else if (word == "--chrome" && i + 1 < words.size()) {
-      result.chrome = words[++i];
-    } else if (word.starts_with("-") || !result.folder.empty()) {
-      throw UsageError("'" + word + "' was not expected. " + kUsage);
-    } else {
-      result.folder = word;
-    }
-  }
-  if (result.folder.empty()) throw UsageError(std::string("expected a folder. ") + kUsage);
-  return result;
+const OptionTable<TraceOptions>& trace_option_table() {
+  static const auto table =
+      OptionTable<TraceOptions>(
+          "lockstep trace",
+          "Merges what the ranks of a job wrote into a folder: where each rank is, the first collective in "
+          "which they differ or somebody is missing, the longest waits, and who comes late.")
+          .argument("DIR", &TraceOptions::folder, "The folder of the job's LOCKSTEP_TRACE_DIR.")
+          .add("chrome", &TraceOptions::chrome, "Also writes FILE for chrome://tracing and ui.perfetto.dev.",
+               metavar("FILE"))
+          .add("request", &TraceOptions::request,
+               "Makes the ranks of the running job write their traces into DIR, within about a second, and "
+               "merges nothing.");
+  return table;
 }
 
 int request(const fs::path& folder, std::ostream& out) {
@@ -62,17 +48,14 @@ int request(const fs::path& folder, std::ostream& out) {
 }  // namespace
 
 int trace_command(const Words& words, std::ostream& out, std::ostream&) {
-  if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {
-    out << kUsage;
-    return 0;
-  }
-  const TraceWords parsed = parse(words);
-  if (parsed.request) return request(parsed.folder, out);
-  const auto traces = read_traces(parsed.folder);
+  const auto parsed = parse_or_help(trace_option_table(), words, out);
+  if (!parsed) return 0;
+  const TraceOptions& options = parsed->options;
+  if (options.request) return request(options.folder, out);
+  const auto traces = read_traces(options.folder);
   const auto merged = merge(traces);
   out << trace_report(traces, merged);
-  if (parsed.chrome.empty()) return 0;
-  write_atomically(parsed.chrome, chrome_trace(traces, merged).dump());
+  if (!options.chrome.empty()) write_atomically(options.chrome, chrome_trace(traces, merged).dump());
   return 0;
 }
 

@@ -1,8 +1,7 @@
 #include <algorithm>
-#include <type_traits>
 
-#include "core/option_values.hpp"
 #include "lockstep/core/options.hpp"
+#include "option_values.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,46 +31,16 @@ void append_wrapped(std::string& out, const std::string& text, std::size_t colum
   out += '\n';
 }
 
-std::string choices_text(const OptionSpec& spec) {
-  std::string text = "{";
-  for (const auto& choice : spec.choices) text += (text.size() > 1 ? "," : "") + choice;
-  return text + "}";
-}
-
-struct MetavarOf {
-  template <class T>
-  std::string operator()(T*) const {
-    using Field = std::remove_const_t<T>;
-    if constexpr (std::is_same_v<Field, std::string> || std::is_same_v<Field, std::optional<std::string>>) {
-      return "TEXT";
-    } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
-      return "A,B";
-    } else if constexpr (std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>) {
-      return "X";
-    } else if constexpr (std::is_same_v<Field, Duration> || std::is_same_v<Field, std::optional<Duration>>) {
-      return "DURATION";
-    } else {
-      return "N";
-    }
-  }
-};
-
-std::string metavar_of(const OptionSpec& spec, OptionField field) {
-  if (!spec.metavar.empty()) return spec.metavar;
-  if (!spec.choices.empty()) return choices_text(spec);
-  return std::visit(MetavarOf(), field);
-}
-
-std::string flags_text(const OptionSpec& spec, OptionField field) {
+std::string flags_text(const OptionSpec& spec) {
   std::string text = spec.short_name == 0 ? "" : std::string("-") + spec.short_name + ", ";
-  if (!spec.is_switch()) return text + "--" + spec.name + " " + metavar_of(spec, field);
+  if (!spec.is_switch()) return text + "--" + spec.name + " " + metavar_of(spec);
   return text + (spec.name.starts_with("no-") ? "--" : "--[no-]") + spec.name;
 }
 
 /// The default as a reader wants it, or an empty text when there is none to speak of.
 std::string default_text(const OptionSpec& spec, OptionField field) {
   const std::string text = value_text(field).value_or("");
-  if (!spec.boolean || text.empty()) return text;
+  if (!spec.is_switch() || text.empty()) return text;
   return text == "true" ? "on" : "off";
 }
 
@@ -80,6 +49,7 @@ std::string bracket_text(const OptionSpec& spec, OptionField field) {
   if (spec.metavar.empty()) shown.choices.clear();
   std::erase_if(shown.checks, [](const OptionCheck& check) { return !check.in_help; });
   std::string text = demands_text(shown);
+  if (spec.required) text += text.empty() ? "required" : "; required";
   const std::string value = default_text(spec, field);
   if (!value.empty()) text += (text.empty() ? "default: " : "; default: ") + value;
   return text.empty() ? "" : " [" + text + "]";
@@ -119,20 +89,23 @@ std::string code_cell(const std::string& text) { return text.empty() ? "" : "`" 
 
 }  // namespace
 
+std::string OptionSet::usage() const {
+  std::string text = program_ + (specs_.empty() ? "" : " [options]");
+  for (const auto& argument : arguments_)
+    text += argument.required ? " " + argument.name : " [" + argument.name + "]";
+  return text;
+}
+
 std::string OptionSet::help(void* defaults) const {
-  std::string out = "usage: " + program_ + " [options]";
-  if (rest() != nullptr) out += rest_required_ ? " " + rest_.name : " [" + rest_.name + "]";
-  out += "\n\n";
+  std::string out = "usage: " + usage() + "\n\n";
   append_wrapped(out, description_, 0, 0);
-  if (rest() != nullptr) {
-    out += '\n';
-    append_option(out, rest_.name, rest_.help);
-  }
+  if (!arguments_.empty()) out += '\n';
+  for (const auto& argument : arguments_) append_option(out, argument.name, argument.help);
   const auto append_section = [&](const std::string& title) {
     for (const auto& spec : specs_) {
       if (spec.section != title || !spec.refusal.empty()) continue;
       const OptionField field = spec.field(defaults);
-      append_option(out, flags_text(spec, field), spec.help + bracket_text(spec, field));
+      append_option(out, flags_text(spec), spec.help + bracket_text(spec, field));
     }
   };
   out += "\noptions:\n";
@@ -152,7 +125,7 @@ std::string OptionSet::markdown_table(void* defaults) const {
     const OptionField field = spec.field(defaults);
     const std::string alias = spec.short_name == 0 ? "" : std::string("`-") + spec.short_name + "`, ";
     out += "| " + alias + code_cell("--" + spec.name) + " | " + code_cell(spec.key()) + " | " +
-           cell(expected_text(spec, field)) + " | " + code_cell(default_text(spec, field)) + " | " +
+           cell(expected_text(spec)) + " | " + code_cell(default_text(spec, field)) + " | " +
            cell(spec.help) + " |\n";
   }
   return out;

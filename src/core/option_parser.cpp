@@ -1,271 +1,287 @@
+// Without regular expressions, which would cost every start a millisecond.
+#define CXXOPTS_NO_REGEX
+#include <cxxopts.hpp>
+#undef CXXOPTS_NO_REGEX
+
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <iterator>
 
-#include "core/option_values.hpp"
-#include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
+#include "option_values.hpp"
+#include "suggestion.hpp"
 
 namespace lockstep {
 namespace {
 
-std::string with_hyphens(std::string_view name) {
-  std::string result(name);
-  std::replace(result.begin(), result.end(), '_', '-');
-  return result;
-}
+using Words = std::vector<std::string>;
 
-std::string environment_name(const OptionGrammar& grammar, const OptionSpec& spec) {
-  std::string result = spec.key();
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return std::toupper(c); });
-  return grammar.environment_prefix + result;
+const OptionSpec& help_option() {
+  static const OptionSpec option = [] {
+    OptionSpec help;
+    help.name = "help";
+    help.short_name = 'h';
+    return help;
+  }();
+  return option;
 }
 
 /// "-3" and "-.5" are values, not flags.
-bool looks_like_number(std::string_view word) {
-  const std::size_t digit = word.size() > 2 && word[1] == '.' ? 2 : 1;
-  return word.size() > digit && word[0] == '-' && std::isdigit(static_cast<unsigned char>(word[digit])) != 0;
-}
-
 bool looks_like_flag(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && !looks_like_number(word);
+  if (word.size() < 2 || word[0] != '-') return false;
+  const std::size_t digit = word.size() > 2 && word[1] == '.' ? 2 : 1;
+  return std::isdigit(static_cast<unsigned char>(word[digit])) == 0;
 }
 
-/// One pass over a command line.
-class Parser {
+/// Rewrites a command line for cxxopts: flags get their full names, `--no-x` becomes `--x=false`, letters
+/// become flags, and the words that belong to no flag go to the end, behind "--".
+class Rewriter {
  public:
-  Parser(const OptionSet& set, void* options, const std::vector<std::string>& words)
-      : set_(set), options_(options), words_(words) {}
+  explicit Rewriter(const OptionSet& set) : set_(set) {}
 
-  void read_environment(const Environment& environment);
-  void read_words();
-  void finish();
-
-  ParseReport report;
+  Words rewrite(const Words& words);
+  /// `--help` was met: what follows was not read.
+  bool help() const { return help_; }
+  /// The flags as the user spelled them, in the order of the rewritten ones.
+  const Words& places() const { return places_; }
 
  private:
-  struct Match {
-    const OptionSpec* spec = nullptr;
-    bool negated = false;
-  };
-
-  bool more() const { return at_ < words_.size() && !report.help; }
-  void read_word(const std::string& word);
   void read_long(std::string_view body);
-  void read_short(std::string_view letters);
-  void read_positional(const std::string& word);
-  void take_rest();
-  Match resolve(const std::string& name) const;
-  Match resolve_prefix(const std::string& name) const;
-  [[noreturn]] void unknown(const std::string& flag, const std::string& name) const;
-  void apply(const Match& match, std::optional<std::string> value, const std::string& place);
-  std::string next_value(const OptionSpec& spec, const std::string& place);
-  void assign(const OptionSpec& spec, const std::string& value, const std::string& place);
+  void read_letters(std::string_view letters);
+  void add(const OptionSpec& option, const std::string& place, const std::optional<std::string>& value);
+  const OptionSpec& resolve(const std::string& name) const;
+  [[noreturn]] void refuse_unknown(const std::string& flag, const std::string& name) const;
+  [[noreturn]] void refuse_without_value(const std::string& next) const;
 
   const OptionSet& set_;
-  void* options_;
-  const std::vector<std::string>& words_;
-  std::size_t at_ = 0;
-  std::vector<std::string> rest_;
+  bool help_ = false;
+  Words flags_;
+  Words places_;
+  /// The option whose value the next word is, or null.
+  const OptionSpec* incomplete_ = nullptr;
 };
 
-void Parser::read_environment(const Environment& environment) {
-  if (set_.grammar().environment_prefix.empty()) return;
-  for (const auto& spec : set_.specs()) {
-    const std::string variable = environment_name(set_.grammar(), spec);
-    const auto value = find_variable(environment, variable);
-    if (!value || !spec.from_environment) continue;
-    // Somebody who sets a refused switch to 0, or a refused option to nothing, asks for nothing.
-    if (!spec.refusal.empty() && (value->empty() || (spec.is_switch() && *value == "0"))) continue;
-    assign(spec, *value, variable);
-  }
-}
-
-void Parser::read_words() {
-  while (more()) read_word(words_[at_++]);
-}
-
-void Parser::read_word(const std::string& word) {
-  if (word == "--") {
-    take_rest();
-  } else if (word.starts_with("--")) {
-    read_long(std::string_view(word).substr(2));
-  } else if (looks_like_flag(word)) {
-    read_short(std::string_view(word).substr(1));
-  } else {
-    read_positional(word);
-  }
-}
-
-void Parser::read_positional(const std::string& word) {
-  if (set_.rest() == nullptr) {
-    throw UsageError("unexpected argument '" + word + "': " + set_.program() +
-                     " takes flags only; see --help. A value with blanks needs quotes.");
-  }
-  if (set_.grammar().stop_at_first_positional) {
-    --at_;
-    take_rest();
-  } else {
-    rest_.push_back(word);
-  }
-}
-
-void Parser::take_rest() {
-  const auto first = words_.begin() + static_cast<std::ptrdiff_t>(at_);
-  if (set_.rest() == nullptr && first != words_.end()) {
-    throw UsageError("unexpected argument '" + *first + "' after '--': " + set_.program() +
-                     " takes flags only.");
-  }
-  rest_.insert(rest_.end(), first, words_.end());
-  at_ = words_.size();
-}
-
-void Parser::read_long(std::string_view body) {
-  const auto equals = body.find('=');
-  const std::string name = with_hyphens(body.substr(0, equals));
-  const Match match = resolve(name);
-  std::optional<std::string> value;
-  if (equals != std::string_view::npos) value = std::string(body.substr(equals + 1));
-  if (match.spec == nullptr) {
-    report.help = true;
-  } else {
-    apply(match, std::move(value), (match.negated ? "--no-" : "--") + match.spec->name);
-  }
-}
-
-void Parser::read_short(std::string_view letters) {
-  while (!letters.empty()) {
-    const char letter = letters.front();
-    letters.remove_prefix(1);
-    if (letter == 'h') {
-      report.help = true;
-      return;
+Words Rewriter::rewrite(const Words& words) {
+  Words positional;
+  auto word = words.begin();
+  for (; word != words.end() && !help_; ++word) {
+    if (incomplete_ != nullptr) {
+      if (looks_like_flag(*word)) refuse_without_value(*word);
+      flags_.push_back(*word);
+      incomplete_ = nullptr;
+    } else if (*word == "--") {
+      ++word;
+      break;
+    } else if (word->starts_with("--")) {
+      read_long(std::string_view(*word).substr(2));
+    } else if (looks_like_flag(*word)) {
+      read_letters(std::string_view(*word).substr(1));
+    } else if (set_.grammar().stop_at_first_positional) {
+      break;
+    } else {
+      positional.push_back(*word);
     }
+  }
+  if (incomplete_ != nullptr) refuse_without_value("");
+  flags_.emplace_back("--");
+  flags_.insert(flags_.end(), positional.begin(), positional.end());
+  flags_.insert(flags_.end(), word, words.end());
+  return std::move(flags_);
+}
+
+void Rewriter::read_long(std::string_view body) {
+  const auto equals = std::min(body.find('='), body.size());
+  std::string name(body.substr(0, equals));
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::optional<std::string> value;
+  if (equals < body.size()) value = body.substr(equals + 1);
+  const auto* negated =
+      name.starts_with("no-") && set_.find(name) == nullptr ? set_.find(name.substr(3)) : nullptr;
+  if (negated == nullptr || !negated->is_switch() || !negated->refusal.empty()) {
+    const OptionSpec& option = resolve(name);
+    return add(option, "--" + option.name, value);
+  }
+  if (value) throw UsageError(fmt::format("--{} takes no value, but '{}' came.", name, *value));
+  add(*negated, "--" + name, "false");
+}
+
+void Rewriter::read_letters(std::string_view letters) {
+  while (!letters.empty() && !help_) {
+    const std::string flag{'-', letters.front()};
     const auto& specs = set_.specs();
-    const auto found = std::find_if(specs.begin(), specs.end(),
-                                    [&](const OptionSpec& spec) { return spec.short_name == letter; });
-    const std::string flag = std::string("-") + letter;
-    if (found == specs.end()) unknown(flag, std::string(1, letter) + std::string(letters));
+    auto found = std::find_if(specs.begin(), specs.end(),
+                              [&](const OptionSpec& spec) { return spec.short_name == flag[1]; });
+    const OptionSpec* option = flag[1] == 'h' ? &help_option() : found == specs.end() ? nullptr : &*found;
+    if (option == nullptr) refuse_unknown(flag, std::string(letters));
+    letters.remove_prefix(1);
     std::optional<std::string> value;
-    if (!found->is_switch() && !letters.empty()) {
-      value = std::string(letters.front() == '=' ? letters.substr(1) : letters);
+    if (!option->is_switch() && !letters.empty()) {
+      value = letters.substr(letters.front() == '=' ? 1 : 0);
       letters = {};
     }
-    apply({&*found, false}, std::move(value), flag);
+    add(*option, flag, value);
   }
 }
 
-Parser::Match Parser::resolve(const std::string& name) const {
-  if (name == "help") return {};
-  if (const auto* spec = set_.find(name)) return {spec, false};
-  if (name.starts_with("no-")) {
-    const auto* spec = set_.find(name.substr(3));
-    if (spec != nullptr && spec->is_switch() && spec->refusal.empty()) return {spec, true};
-  }
-  if (set_.grammar().unique_prefixes) return resolve_prefix(name);
-  unknown("--" + name, name);
+void Rewriter::add(const OptionSpec& option, const std::string& place,
+                   const std::optional<std::string>& value) {
+  help_ = help_ || &option == &help_option();
+  flags_.push_back("--" + option.name + (value ? "=" + *value : ""));
+  places_.push_back(place);
+  if (!value && !option.is_switch()) incomplete_ = &option;
 }
 
-Parser::Match Parser::resolve_prefix(const std::string& name) const {
-  std::vector<const OptionSpec*> found;
-  for (const auto& spec : set_.specs()) {
-    if (spec.by_prefix && spec.name.starts_with(name)) found.push_back(&spec);
-  }
-  const bool is_help = std::string_view("help").starts_with(name);
-  if (found.size() + (is_help ? 1 : 0) == 0) unknown("--" + name, name);
-  if (is_help && found.empty()) return {};
-  if (found.size() == 1 && !is_help) return {found.front(), false};
+const OptionSpec& Rewriter::resolve(const std::string& name) const {
+  if (const auto* spec = set_.find(name)) return *spec;
+  std::vector<const OptionSpec*> candidates;
+  const auto consider = [&](const OptionSpec& spec) {
+    const bool begins_so = set_.grammar().unique_prefixes && spec.by_prefix && spec.name.starts_with(name);
+    if (begins_so || spec.name == name) candidates.push_back(&spec);
+  };
+  consider(help_option());
+  std::for_each(set_.specs().begin(), set_.specs().end(), consider);
+  if (candidates.empty()) refuse_unknown("--" + name, name);
+  if (candidates.size() == 1) return *candidates.front();
   std::string names;
-  for (const auto* spec : found) names += (names.empty() ? "--" : ", --") + spec->name;
-  throw UsageError("--" + name + " could be any of " + names + ": write the one that is meant in full.");
+  for (const auto* spec : candidates) names += (names.empty() ? "--" : ", --") + spec->name;
+  throw UsageError(fmt::format("--{} could be any of {}: write the one that is meant in full.", name, names));
 }
 
-void Parser::unknown(const std::string& flag, const std::string& name) const {
-  std::vector<std::string> names{"help"};
+void Rewriter::refuse_unknown(const std::string& flag, const std::string& name) const {
+  Words names{"help"};
   for (const auto& spec : set_.specs()) {
     names.push_back(spec.name);
     if (spec.is_switch()) names.push_back("no-" + spec.name);
   }
-  const std::string advice = set_.grammar().stop_at_first_positional
-                                 ? "Flags of the program itself come after its name; see --help."
-                                 : "See --help for all flags.";
-  throw UsageError("unknown flag " + flag + did_you_mean(name, names, "--") + ". " + advice);
+  throw UsageError(fmt::format("unknown flag {}{}. {}", flag, did_you_mean(name, names, "--"),
+                               set_.grammar().stop_at_first_positional
+                                   ? "Flags of the program itself come after its name; see --help."
+                                   : "See --help for all flags."));
 }
 
-void Parser::apply(const Match& match, std::optional<std::string> value, const std::string& place) {
-  const OptionSpec& spec = *match.spec;
-  if (match.negated) {
-    if (value) throw UsageError(place + " takes no value, but '" + *value + "' came.");
-    value = "false";
-  } else if (!value) {
-    value = spec.is_switch() ? "true" : next_value(spec, place);
+void Rewriter::refuse_without_value(const std::string& next) const {
+  const OptionSpec& option = *incomplete_;
+  const std::string what_follows =
+      next.empty() ? "nothing follows it."
+                   : fmt::format("'{}' follows it. A value that begins with '-' is written --{}={}.", next,
+                                 option.name, next);
+  throw UsageError(
+      fmt::format("{} needs a value ({}), but {}", places_.back(), expected_text(option), what_follows));
+}
+
+/// A value for an option, and where it comes from: "--epochs", "-e" or "PET_EPOCHS".
+struct Setting {
+  const OptionSpec* option;
+  std::string place;
+  std::string value;
+};
+
+std::vector<Setting> environment_settings(const OptionSet& set, const Environment& environment) {
+  std::vector<Setting> settings;
+  if (set.grammar().environment_prefix.empty()) return settings;
+  for (const auto& spec : set.specs()) {
+    std::string name = spec.key();
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    name = set.grammar().environment_prefix + name;
+    const auto value = find_variable(environment, name);
+    if (!value || !spec.from_environment) continue;
+    // Somebody who sets a refused switch to 0, or a refused option to nothing, asks for nothing.
+    if (!spec.refusal.empty() && (value->empty() || (spec.is_switch() && *value == "0"))) continue;
+    settings.push_back({&spec, name, *value});
   }
-  assign(spec, *value, place);
+  return settings;
 }
 
-std::string Parser::next_value(const OptionSpec& spec, const std::string& place) {
-  const bool ended = at_ >= words_.size();
-  if (!ended && !looks_like_flag(words_[at_])) return words_[at_++];
-  const std::string expected = spec.field ? expected_text(spec, spec.field(options_)) : "a value";
-  throw UsageError(place + " needs a value (" + expected + "), but " +
-                   (ended ? "nothing follows it."
-                          : "'" + words_[at_] +
-                                "' follows it. A value that begins with '-' is "
-                                "written --" +
-                                spec.name + "=" + words_[at_] + "."));
+/// What cxxopts finds in rewritten words, among the options of the table.
+cxxopts::ParseResult parsed(const OptionSet& set, const Words& words) {
+  cxxopts::Options options(set.program());
+  const auto add = [&](const OptionSpec& spec) {
+    const auto text = cxxopts::value<std::string>();
+    options.add_option("", {spec.name, "", spec.is_switch() ? text->implicit_value("true") : text});
+  };
+  add(help_option());
+  std::for_each(set.specs().begin(), set.specs().end(), add);
+  std::vector<const char*> argv{set.program().c_str()};
+  for (const auto& word : words) argv.push_back(word.c_str());
+  return options.parse(static_cast<int>(argv.size()), argv.data());
 }
 
-void Parser::assign(const OptionSpec& spec, const std::string& value, const std::string& place) {
-  if (!spec.refusal.empty()) throw UsageError(place + " is not supported: " + spec.refusal);
-  assign_text(spec, spec.field(options_), value, place);
-  report.given[spec.name] = place;
-}
-
-void Parser::finish() {
-  const auto* rest = set_.rest();
-  if (report.help || rest == nullptr) return;
-  if (set_.rest_required() && rest_.empty()) {
-    throw UsageError("the " + rest->name + " is missing: expected " + set_.program() + " [options] " +
-                     rest->name + ". See --help.");
+void apply(const std::vector<Setting>& settings, void* options, ParseReport& report) {
+  for (const auto& [option, place, value] : settings) {
+    if (!option->refusal.empty()) throw UsageError(place + " is not supported: " + option->refusal);
+    assign_text(*option, option->field(options), value, place);
+    report.given[option->name] = place;
   }
-  if (!rest_.empty()) *std::get<std::vector<std::string>*>(rest->field(options_)) = std::move(rest_);
+}
+
+/// The words that belong to no flag go to the arguments, of which the last one may be a list.
+void apply_arguments(const OptionSet& set, const Words& words, void* options) {
+  auto word = words.begin();
+  for (const auto& argument : set.arguments()) {
+    if (word == words.end()) {
+      if (!argument.required) continue;
+      throw UsageError(
+          fmt::format("the {} is missing: expected {}. See --help.", argument.name, set.usage()));
+    }
+    const OptionField field = argument.field(options);
+    if (auto* const* list = std::get_if<Words*>(&field)) {
+      (*list)->assign(word, words.end());
+      word = words.end();
+    } else {
+      assign_text(argument, field, *word++, argument.name);
+    }
+  }
+  if (word == words.end()) return;
+  throw UsageError(
+      fmt::format("unexpected argument '{}'{}: {}. See --help; a value with blanks needs quotes.", *word,
+                  word->starts_with("-") ? " after '--'" : "",
+                  set.arguments().empty() ? set.program() + " takes flags only" : "expected " + set.usage()));
 }
 
 void lay_over(const OptionSet& set, void* options, const std::string& file) {
+  const std::string place = "--" + set.grammar().config_option + " " + file + ": ";
   std::ifstream stream(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream)
-    throw UsageError("--" + set.grammar().config_option + " " + file + ": the file cannot be read");
+  if (!stream) throw UsageError(place + "the file cannot be read");
   try {
     set.from_json_text(options, text);
   } catch (const UsageError& error) {
-    throw UsageError("--" + set.grammar().config_option + " " + file + ": " + error.what());
+    throw UsageError(place + error.what());
   }
 }
 
 }  // namespace
 
-ParseReport OptionSet::read(void* options, const std::vector<std::string>& arguments,
-                            const Environment& environment) const {
-  Parser parser(*this, options, arguments);
-  parser.read_environment(environment);
-  parser.read_words();
-  parser.finish();
-  return std::move(parser.report);
-}
-
-ParseReport OptionSet::parse(void* options, const std::vector<std::string>& arguments,
+ParseReport OptionSet::parse(void* options, const std::vector<std::string>& words,
                              const Environment& environment) const {
-  ParseReport report = read(options, arguments, environment);
+  ParseReport report;
+  Rewriter rewriter(*this);
+  const auto found = parsed(*this, rewriter.rewrite(words));
+  report.help = rewriter.help();
+  if (report.help) return report;
+  std::vector<Setting> settings = environment_settings(*this, environment);
+  for (std::size_t i = 0; i < found.arguments().size(); ++i) {
+    const auto& each = found.arguments()[i];
+    settings.push_back({find(each.key()), rewriter.places()[i], each.value()});
+  }
+  apply(settings, options, report);
   const OptionSpec* config = grammar_.config_option.empty() ? nullptr : find(grammar_.config_option);
   const std::string file = config == nullptr ? "" : value_text(config->field(options)).value_or("");
-  if (file.empty() || report.help) return report;
-  lay_over(*this, options, file);
-  // What the command line says beats the file.
-  return read(options, arguments, environment);
+  if (!file.empty()) {
+    lay_over(*this, options, file);
+    // What the command line says beats the file.
+    apply(settings, options, report);
+  }
+  apply_arguments(*this, found.unmatched(), options);
+  for (const auto& spec : specs_) {
+    if (!spec.required || !value_text(spec.field(options)).value_or("").empty()) continue;
+    throw UsageError(fmt::format("--{} is required: {} See --help.", spec.name, spec.help));
+  }
+  return report;
 }
 
 }  // namespace lockstep

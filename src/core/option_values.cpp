@@ -1,86 +1,65 @@
-#include "core/option_values.hpp"
+#include "option_values.hpp"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
-#include <type_traits>
+#include <nlohmann/json.hpp>
 
-#include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
+#include "suggestion.hpp"
 
 namespace lockstep {
-namespace {
 
-template <class T>
-struct Unwrapped {
-  using type = T;
-  static constexpr bool optional = false;
-};
-template <class T>
-struct Unwrapped<std::optional<T>> {
-  using type = T;
-  static constexpr bool optional = true;
-};
-/// The type of the value behind a pointer of an OptionField, without its std::optional.
-template <class Pointer>
-using Value = typename Unwrapped<std::remove_pointer_t<Pointer>>::type;
+using Json = nlohmann::json;
+using Texts = std::vector<std::string>;
 
-/// `text` is not of the type.
-struct WrongType {};
-
-template <class T>
-std::string type_text() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (std::is_same_v<T, double>) return "a number";
-  if constexpr (std::is_same_v<T, std::string>) return "a text";
-  if constexpr (std::is_same_v<T, Duration>)
-    return "a duration: steps, or a number with ep, ba, sp, dur or sec after it";
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) return "texts with commas between them";
-  if constexpr (std::is_same_v<T, int>) return "a whole number of at most 32 bits";
-  if constexpr (std::is_same_v<T, std::int64_t>) return "a whole number of at most 64 bits";
-  if constexpr (std::is_same_v<T, std::uint64_t>) return "a whole number from 0, of at most 64 bits";
+// The JSON library finds these two by their names.
+static void to_json(Json& json, const Duration& value) { json = value.text(); }
+static void from_json(const Json& json, Duration& value) {
+  value = Duration(std::string_view(json.get_ref<const std::string&>()));
 }
 
-bool parse_bool(std::string text) {
+namespace {
+
+/// What there is to know about a type of option: its name in messages, the word for its value in `--help`,
+/// and how a text is read; the result is "discarded" where the text is not of the type.
+struct Type {
+  const char* name;
+  const char* metavar;
+  Json (*read)(const std::string& text);
+};
+
+const Json kNotOfTheType = Json::value_t::discarded;
+
+Json read_bool(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  for (const auto* yes : {"true", "1", "yes", "on"}) {
-    if (text == yes) return true;
-  }
-  for (const auto* no : {"false", "0", "no", "off"}) {
-    if (text == no) return false;
-  }
-  throw WrongType();
+  const auto is_one_of = [&](const auto&... words) { return ((text == words) || ...); };
+  if (is_one_of("true", "1", "yes", "on")) return true;
+  if (is_one_of("false", "0", "no", "off")) return false;
+  return kNotOfTheType;
 }
 
 template <class Number>
-Number parse_number(const std::string& text) {
+Json read_number(const std::string& text) {
   Number number{};
   const char* end = text.data() + text.size();
   const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  if (failure != std::errc() || stop != end) throw WrongType();
-  return number;
+  return failure == std::errc() && stop == end ? Json(number) : kNotOfTheType;
 }
 
-Duration parse_duration(const std::string& text) {
+Json read_duration(const std::string& text) {
   try {
-    return Duration(std::string_view(text));
+    return Duration(std::string_view(text)).text();
   } catch (const UsageError&) {
-    throw WrongType();
+    return kNotOfTheType;
   }
 }
 
-double parse_double(const OptionSpec& spec, const std::string& text) {
-  const double number = parse_number<double>(text);
-  if (!std::isfinite(number) && !spec.non_finite) throw WrongType();
-  return number;
-}
-
 /// Items between commas; two commas in a row are one comma inside an item, as in torchrun's lists.
-std::vector<std::string> parse_list(const std::string& text) {
-  std::vector<std::string> items;
-  if (text.empty()) return items;
-  items.emplace_back();
+Json read_list(const std::string& text) {
+  Texts items(text.empty() ? 0 : 1);
   for (std::size_t i = 0; i < text.size(); ++i) {
     const bool doubled = text[i] == ',' && i + 1 < text.size() && text[i + 1] == ',';
     if (text[i] == ',' && !doubled) {
@@ -93,142 +72,184 @@ std::vector<std::string> parse_list(const std::string& text) {
   return items;
 }
 
-std::string list_text(const std::vector<std::string>& items) {
-  std::string text;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) text += ',';
-    for (const char letter : items[i]) text += letter == ',' ? std::string(",,") : std::string(1, letter);
+std::string list_text(const Json& items) {
+  Texts texts;
+  for (std::string item : items) {
+    for (auto comma = item.find(','); comma != std::string::npos; comma = item.find(',', comma + 2))
+      item.insert(comma, 1, ',');
+    texts.push_back(std::move(item));
   }
-  return text;
+  return joined(texts, ",");
+}
+
+struct TypeOf {
+  Type operator()(const bool*) const {
+    return {"true or false", "BOOL", [](auto& text) { return read_bool(text); }};
+  }
+  Type operator()(const int*) const { return {"a whole number of at most 32 bits", "N", read_number<int>}; }
+  Type operator()(const std::int64_t*) const {
+    return {"a whole number of at most 64 bits", "N", read_number<std::int64_t>};
+  }
+  Type operator()(const std::uint64_t*) const {
+    return {"a whole number from 0, of at most 64 bits", "N", read_number<std::uint64_t>};
+  }
+  Type operator()(const double*) const { return {"a number", "X", read_number<double>}; }
+  Type operator()(const std::string*) const {
+    return {"a text", "TEXT", [](auto& text) { return Json(text); }};
+  }
+  Type operator()(const Texts*) const { return {"texts with commas between them", "A,B", read_list}; }
+  Type operator()(const Duration*) const {
+    return {"a duration: steps, or a number with ep, ba, sp, dur or sec after it", "DURATION", read_duration};
+  }
+  template <class T>
+  Type operator()(const std::optional<T>*) const {
+    return (*this)(static_cast<const T*>(nullptr));
+  }
+};
+
+Type type_of(const OptionSpec& spec) { return std::visit(TypeOf(), spec.type); }
+
+template <class T>
+void store(T& field, const Json& value) {
+  field = value.get<T>();
+}
+template <class T>
+void store(std::optional<T>& field, const Json& value) {
+  field = value.get<T>();
 }
 
 template <class T>
-T parse_as(const OptionSpec& spec, const std::string& text) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return parse_bool(text);
-  } else if constexpr (std::is_same_v<T, double>) {
-    return parse_double(spec, text);
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    return text;
-  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    return parse_list(text);
-  } else if constexpr (std::is_same_v<T, Duration>) {
-    return parse_duration(text);
-  } else {
-    return parse_number<T>(text);
-  }
+Json stored(const T& field) {
+  return field;
+}
+template <class T>
+Json stored(const std::optional<T>& field) {
+  return field ? Json(*field) : Json();
+}
+Json stored(OptionField field) {
+  return std::visit([](const auto* source) { return stored(*source); }, field);
 }
 
-template <class T>
-std::string text_of(const T& value) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return value ? "true" : "false";
-  } else if constexpr (std::is_same_v<T, double>) {
-    return number_text(value);
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    return list_text(value);
-  } else if constexpr (std::is_same_v<T, Duration>) {
-    return value.text();
-  } else {
-    return std::to_string(value);
-  }
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value;
+  if (value.is_array()) return list_text(value);
+  return value.is_number_float() ? number_text(value) : value.dump();
 }
 
-template <class T>
-OptionValue checkable(const T& value) {
-  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, Duration>) {
-    return static_cast<long double>(value.value());
-  } else {
-    return static_cast<long double>(value);
-  }
+bool is_duration(const OptionSpec& spec) { return type_of(spec).read == read_duration; }
+
+OptionValue checkable(const OptionSpec& spec, const Json& value) {
+  if (is_duration(spec)) return static_cast<long double>(value.get<Duration>().value());
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value.get<long double>();
+  return value.get<std::string>();
 }
 
-template <class T>
-bool meets_demands(const OptionSpec& spec, const T& value) {
-  if (!spec.choices.empty() &&
-      std::find(spec.choices.begin(), spec.choices.end(), text_of(value)) == spec.choices.end()) {
+bool meets_demands(const OptionSpec& spec, const Json& value) {
+  if (value.is_array()) {
+    return std::all_of(value.begin(), value.end(),
+                       [&](const Json& item) { return meets_demands(spec, item); });
+  }
+  if (value.is_number_float() && !std::isfinite(value.get<double>()) && !spec.non_finite) return false;
+  const auto& choices = spec.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text_of(value)) == choices.end())
     return false;
-  }
+  const OptionValue checked = checkable(spec, value);
   return std::all_of(spec.checks.begin(), spec.checks.end(),
-                     [&](const OptionCheck& check) { return check.accepts(checkable(value)); });
+                     [&](const OptionCheck& check) { return check.accepts(checked); });
 }
 
-bool meets_demands(const OptionSpec& spec, const std::vector<std::string>& items) {
-  return std::all_of(items.begin(), items.end(), [&](const auto& item) { return meets_demands(spec, item); });
+void demand(const OptionSpec& spec, const Json& value, const std::string& text, const std::string& place) {
+  if (!value.is_discarded() && meets_demands(spec, value)) return;
+  throw UsageError(fmt::format("{} '{}': expected {}{}.", place, text, expected_text(spec),
+                               did_you_mean(text, spec.choices)));
 }
 
-[[noreturn]] void refuse(const OptionSpec& spec, const OptionField& field, const std::string& text,
-                         const std::string& place) {
-  throw UsageError(place + " '" + text + "': expected " + expected_text(spec, field) +
-                   did_you_mean(text, spec.choices) + ".");
+void assign(const OptionSpec& spec, OptionField field, const Json& value, const std::string& text,
+            const std::string& place) {
+  demand(spec, value, text, place);
+  std::visit([&](auto* target) { store(*target, value); }, field);
+}
+
+/// Whether a JSON value has the option's own type: "3" is no number, and 1 is not true.
+bool has_type(const OptionSpec& spec, const Json& value) {
+  const Json example = type_of(spec).read("1");
+  if (value.is_string()) return example.is_string() || (example.is_number_float() && spec.non_finite);
+  if (value.is_number()) return example.is_number() || is_duration(spec);
+  if (value.is_boolean()) return example.is_boolean();
+  return example.is_array() && value.is_array() &&
+         std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); });
 }
 
 }  // namespace
 
 void assign_text(const OptionSpec& spec, OptionField field, const std::string& text,
                  const std::string& place) {
-  std::visit(
-      [&](auto* target) {
-        using T = Value<decltype(target)>;
-        try {
-          T value = parse_as<T>(spec, text);
-          if (!meets_demands(spec, value)) refuse(spec, field, text, place);
-          *target = std::move(value);
-        } catch (const WrongType&) {
-          refuse(spec, field, text, place);
-        }
-      },
-      field);
+  assign(spec, field, type_of(spec).read(text), text, place);
 }
 
-void assign_list(const OptionSpec& spec, OptionField field, std::vector<std::string> items,
-                 const std::string& place) {
-  auto** target = std::get_if<std::vector<std::string>*>(&field);
-  if (target == nullptr || !meets_demands(spec, items)) refuse(spec, field, list_text(items), place);
-  **target = std::move(items);
+void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
+  const std::string place = "JSON key '" + spec.key() + "'";
+  const bool emptied = value.is_null() && std::visit(
+                                              [](auto* target) {
+                                                if constexpr (requires { target->reset(); }) {
+                                                  target->reset();
+                                                  return true;
+                                                }
+                                                return false;
+                                              },
+                                              field);
+  if (emptied) return;
+  if (!has_type(spec, value)) {
+    throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec),
+                                 value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  }
+  if (value.is_array()) return assign(spec, field, value, list_text(value), place);
+  assign_text(spec, field, value.is_string() ? value.get<std::string>() : value.dump(), place);
+}
+
+Json json_of(OptionField field) {
+  const Json value = stored(field);
+  // The library would write null, which reads back as "not given".
+  const bool finite = !value.is_number_float() || std::isfinite(value.get<double>());
+  return finite ? value : Json(text_of(value));
 }
 
 std::optional<std::string> value_text(OptionField field) {
-  return std::visit(
-      [](const auto* source) -> std::optional<std::string> {
-        if constexpr (Unwrapped<std::remove_cvref_t<decltype(*source)>>::optional) {
-          if (!*source) return std::nullopt;
-          return text_of(**source);
-        } else {
-          return text_of(*source);
-        }
-      },
-      field);
+  const Json value = stored(field);
+  if (value.is_null()) return std::nullopt;
+  return text_of(value);
 }
 
-void check_value(const OptionSpec& spec, OptionField field, const std::string& place) {
-  if (auto** items = std::get_if<std::vector<std::string>*>(&field)) {
-    assign_list(spec, field, **items, place);
-  } else if (const auto text = value_text(field)) {
-    assign_text(spec, field, *text, place);
-  }
+void check_value(const OptionSpec& spec, OptionField field) {
+  const Json value = stored(field);
+  if (!value.is_null()) demand(spec, value, text_of(value), "option " + spec.key());
 }
 
-std::string demands_text(const OptionSpec& spec) {
+std::string joined(const std::vector<std::string>& texts, std::string_view separator) {
   std::string text;
-  for (const auto& check : spec.checks) text += (text.empty() ? "" : ", ") + check.expected;
-  if (spec.choices.empty()) return text;
-  text += text.empty() ? "one of " : ", one of ";
-  for (std::size_t i = 0; i < spec.choices.size(); ++i) text += (i > 0 ? ", " : "") + spec.choices[i];
+  for (std::size_t i = 0; i < texts.size(); ++i) text.append(i > 0 ? separator : "").append(texts[i]);
   return text;
 }
 
-std::string expected_text(const OptionSpec& spec, OptionField field) {
-  const std::string type =
-      std::visit([](auto* target) { return type_text<Value<decltype(target)>>(); }, field);
+std::string demands_text(const OptionSpec& spec) {
+  Texts demands;
+  for (const auto& check : spec.checks) demands.push_back(check.expected);
+  if (!spec.choices.empty()) demands.push_back("one of " + joined(spec.choices, ", "));
+  return joined(demands, ", ");
+}
+
+std::string expected_text(const OptionSpec& spec) {
+  const std::string type = type_of(spec).name;
   const std::string demands = demands_text(spec);
   if (demands.empty()) return type;
   // A text is what every argument is, so the demand alone says more.
   return type == "a text" ? demands : type + ", " + demands;
+}
+
+std::string metavar_of(const OptionSpec& spec) {
+  if (!spec.metavar.empty()) return spec.metavar;
+  return spec.choices.empty() ? type_of(spec).metavar : "{" + joined(spec.choices, ",") + "}";
 }
 
 std::string number_text(double number) {

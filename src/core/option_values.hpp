@@ -1,33 +1,43 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/core/option_spec.hpp"
 
 namespace lockstep {
 
 /// Reads `text` into the field, after all checks. `place` names where the text comes from ("--epochs",
-/// "PET_NNODES", "JSON key 'epochs'"). Throws UsageError and leaves the field as it was.
+/// "PET_NNODES"). Throws UsageError and leaves the field as it was.
 void assign_text(const OptionSpec& spec, OptionField field, const std::string& text,
                  const std::string& place);
 
-/// Sets a list item by item: what a JSON array means.
-void assign_list(const OptionSpec& spec, OptionField field, std::vector<std::string> items,
-                 const std::string& place);
+/// The same for a JSON value, whose type must be the field's own: "3" is no number, and 1 is not true.
+void assign_json(const OptionSpec& spec, OptionField field, const nlohmann::json& value);
+
+/// Null for an optional without a value; numbers that are not finite are texts, for JSON has no such numbers.
+nlohmann::json json_of(OptionField field);
 
 /// The value as a flag would take it; nothing for an optional without a value.
 std::optional<std::string> value_text(OptionField field);
 
 /// Throws UsageError when the value that the field has now is not allowed.
-void check_value(const OptionSpec& spec, OptionField field, const std::string& place);
+void check_value(const OptionSpec& spec, OptionField field);
 
 /// "a whole number, at least 1": the type and the demands.
-std::string expected_text(const OptionSpec& spec, OptionField field);
+std::string expected_text(const OptionSpec& spec);
 
 /// The demands alone, or an empty text: "at least 1".
 std::string demands_text(const OptionSpec& spec);
+
+/// The word for the value in `--help`: the option's own, or one for its type.
+std::string metavar_of(const OptionSpec& spec);
+
+/// "a, b, c".
+std::string joined(const std::vector<std::string>& texts, std::string_view separator);
 
 /// The shortest text that reads back as the same number.
 std::string number_text(double number);

@@ -47,6 +47,8 @@ struct OptionSpec {
   std::string section;
   /// The one-letter alias, as in `-r`; 0: none.
   char short_name = 0;
+  /// Whether the option must have a value: one that is empty after everything was read is an error.
+  bool required = false;
   /// Whether the table's environment prefix gives this option a default.
   bool from_environment = true;
   /// Whether a prefix of the name stands for it, where the table allows prefixes.
@@ -56,13 +58,11 @@ struct OptionSpec {
   /// When not empty, the option is known only to be refused with this text, and is left out of help, JSON and
   /// documentation.
   std::string refusal;
-  /// For a refused option: whether a value follows the flag.
-  bool refused_takes_value = false;
   /// The only values allowed; empty: all that the checks accept.
   std::vector<std::string> choices;
   std::vector<OptionCheck> checks;
-  /// Whether the field holds (perhaps optionally) a bool.
-  bool boolean = false;
+  /// A null pointer of the field's type.
+  OptionField type;
   /// Finds the field in a struct of the type that the option was declared for.
   std::function<OptionField(void* options)> field;
 
@@ -83,22 +83,39 @@ OptionSetting more_than(double bound);
 OptionSetting less_than(double bound);
 /// From `low` to `high`, both included.
 OptionSetting between(double low, double high);
-/// Only these texts, spelt exactly so.
-OptionSetting one_of(std::vector<std::string> choices);
 /// A text (or an item of a list) that is not empty.
 OptionSetting not_empty();
 /// Any demand on a text; `expected` says it, as in "a colour".
 OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts);
+/// Only these texts, spelt exactly so.
+inline OptionSetting one_of(std::vector<std::string> choices) {
+  return [choices = std::move(choices)](OptionSpec& spec) { spec.choices = choices; };
+}
+/// The option must be given, on the command line, by the environment or in the file of settings. For texts,
+/// lists and `std::optional`, which are empty until then.
+inline OptionSetting required() {
+  return [](OptionSpec& spec) { spec.required = true; };
+}
 /// `nan`, `inf` and `-inf` are allowed.
-OptionSetting or_non_finite();
+inline OptionSetting or_non_finite() {
+  return [](OptionSpec& spec) { spec.non_finite = true; };
+}
 /// A one-letter alias: `short_name('r')` allows `-r 3`, `-r3` and, for switches, `-r`.
-OptionSetting short_name(char letter);
+inline OptionSetting short_name(char letter) {
+  return [letter](OptionSpec& spec) { spec.short_name = letter; };
+}
 /// The word for the value in `--help`.
-OptionSetting metavar(std::string word);
+inline OptionSetting metavar(std::string word) {
+  return [word = std::move(word)](OptionSpec& spec) { spec.metavar = word; };
+}
 /// The environment never gives this option a default, even where the table reads defaults from it.
-OptionSetting not_from_environment();
+inline OptionSetting not_from_environment() {
+  return [](OptionSpec& spec) { spec.from_environment = false; };
+}
 /// Only the whole name stands for the option, even where the table allows prefixes: so an option that is
 /// added later makes no prefix ambiguous that people use.
-OptionSetting full_name_only();
+inline OptionSetting full_name_only() {
+  return [](OptionSpec& spec) { spec.by_prefix = false; };
+}
 
 }  // namespace lockstep

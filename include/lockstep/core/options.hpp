@@ -48,14 +48,14 @@ class OptionSet {
 
   /// Adds an option to the end. Throws std::logic_error for a name that is taken or is no flag name.
   void add(OptionSpec spec);
-  /// Declares where words go that are no flags; the field is a list of texts.
-  void set_rest(OptionSpec spec, bool required);
+  /// Declares the next word that is no flag; a list takes all that are left.
+  void add_argument(OptionSpec spec) { arguments_.push_back(std::move(spec)); }
   void set_grammar(OptionGrammar grammar) { grammar_ = std::move(grammar); }
   /// The heading of the options that are added from here on.
   void set_section(std::string title) { section_ = std::move(title); }
 
   /// Fills `options` from the words. Throws UsageError; the struct is then partly filled and of no use.
-  ParseReport parse(void* options, const std::vector<std::string>& arguments,
+  ParseReport parse(void* options, const std::vector<std::string>& words,
                     const Environment& environment) const;
   /// Throws UsageError when a value breaks a demand.
   void check(void* options) const;
@@ -71,13 +71,10 @@ class OptionSet {
 
   const std::string& program() const noexcept { return program_; }
   const std::vector<OptionSpec>& specs() const noexcept { return specs_; }
+  const std::vector<OptionSpec>& arguments() const noexcept { return arguments_; }
   const OptionGrammar& grammar() const noexcept { return grammar_; }
-  /// The declared rest, or null.
-  const OptionSpec* rest() const noexcept { return rest_.field ? &rest_ : nullptr; }
-  bool rest_required() const noexcept { return rest_required_; }
-  /// Reads words and environment alone, without a file of settings.
-  ParseReport read(void* options, const std::vector<std::string>& arguments,
-                   const Environment& environment) const;
+  /// "program [options] NAME [FILES]".
+  std::string usage() const;
   /// The option of that name in either spelling, or null.
   const OptionSpec* find(std::string_view name) const;
 
@@ -86,8 +83,7 @@ class OptionSet {
   std::string description_;
   std::string section_;
   std::vector<OptionSpec> specs_;
-  OptionSpec rest_;
-  bool rest_required_ = false;
+  std::vector<OptionSpec> arguments_;
   OptionGrammar grammar_;
 };
 
@@ -162,18 +158,29 @@ class OptionTable {
   OptionTable& refuse(std::string name, bool takes_value, std::string text, const Settings&... settings) {
     OptionSpec refused;
     refused.name = std::move(name);
-    refused.refused_takes_value = takes_value;
+    if (takes_value) refused.type = static_cast<std::string*>(nullptr);
     refused.refusal = std::move(text);
     (settings(refused), ...);
     set_.add(std::move(refused));
     return *this;
   }
 
-  /// The words that are no flags go into `field`; without this they are refused. `name` is shown in the usage
-  /// line.
+  /// Declares the next word that is no flag, as in `.argument("FOLDER", &Options::folder, "Where it lies.")`.
+  /// It must be given.
+  template <class Field, class... Settings>
+  OptionTable& argument(std::string name, Field Options::*field, std::string help,
+                        const Settings&... settings) {
+    set_.add_argument(spec(std::move(name), field, std::move(help), required(), settings...));
+    return *this;
+  }
+
+  /// The words that are no flags and no `argument` go into `field`; without this they are refused. `name` is
+  /// shown in the usage line.
   OptionTable& rest(std::string name, std::vector<std::string> Options::*field, std::string help,
                     bool required = false) {
-    set_.set_rest(spec(std::move(name), field, std::move(help)), required);
+    OptionSpec words = spec(std::move(name), field, std::move(help));
+    words.required = required;
+    set_.add_argument(std::move(words));
     return *this;
   }
 
@@ -239,7 +246,7 @@ class OptionTable {
     OptionSpec result;
     result.name = std::move(name);
     result.help = std::move(help);
-    result.boolean = std::is_same_v<Field, bool> || std::is_same_v<Field, std::optional<bool>>;
+    result.type = static_cast<Field*>(nullptr);
     result.field = [field](void* options) { return OptionField(&(static_cast<Options*>(options)->*field)); };
     (settings(result), ...);
     return result;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
 #include "unit/core/sample_options.hpp"
 
 namespace lockstep {
@@ -147,6 +148,54 @@ TEST(Options, TheRestIsTakenWhereItIsDeclared) {
   const Sample options = table.parse(words).options;
   EXPECT_EQ(options.epochs, 2);
   EXPECT_EQ(options.files, (std::vector<std::string>{"a", "-", "--b", "--"}));
+}
+
+TEST(Options, ArgumentsAreTakenInTheirOrder) {
+  const auto table = sample_table()
+                         .argument("FROM", &Sample::device, "Where from.")
+                         .argument("COUNT", &Sample::workers, "How many.", at_least(1))
+                         .rest("MORE", &Sample::files, "Further files.");
+  const Sample options =
+      table.parse(std::vector<std::string>{"a", "--epochs", "2", "3", "b", "--", "-c"}).options;
+  EXPECT_EQ(options.device, "a");
+  EXPECT_EQ(options.workers, 3);
+  EXPECT_EQ(options.files, (std::vector<std::string>{"b", "-c"}));
+  EXPECT_EQ(refusal(table, {"a"}),
+            "the COUNT is missing: expected sample [options] FROM COUNT [MORE]. See --help.");
+  EXPECT_EQ(refusal(table, {"a", "x"}), "COUNT 'x': expected a whole number of at most 32 bits, at least 1.");
+  const auto one = sample_table().argument("FROM", &Sample::device, "Where from.");
+  EXPECT_NE(refusal(one, {"a", "b"}).find("unexpected argument 'b': expected sample [options] FROM"),
+            std::string::npos);
+}
+
+TEST(Options, WhatIsRequiredMustComeFromSomewhere) {
+  struct Needed {
+    std::string data;
+    std::optional<int> rows;
+    std::string config;
+  };
+  const auto table = OptionTable<Needed>("needed", "Reads.")
+                         .add("data", &Needed::data, "The folder with train.csv.", required())
+                         .add("rows", &Needed::rows, "How many.", at_least(1), required())
+                         .add("config", &Needed::config, "A file of settings.")
+                         .grammar({.environment_prefix = "PET_", .config_option = "config"});
+  const auto refused = [&](const std::vector<std::string>& words) {
+    try {
+      table.parse(words);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused({}), "--data is required: The folder with train.csv. See --help.");
+  EXPECT_EQ(refused({"--data="}), refused({}));
+  EXPECT_EQ(refused({"--data", "a"}), "--rows is required: How many. See --help.");
+  EXPECT_EQ(table.parse({"--data", "a"}, {{"PET_ROWS", "3"}}).options.rows, 3);
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "settings.json", R"({"data": "b", "rows": 4})");
+  EXPECT_EQ(table.parse({"--config", folder / "settings.json"}).options.data, "b");
+  EXPECT_TRUE(table.parse(std::vector<std::string>{"--help"}).help);
+  EXPECT_NE(table.help().find("The folder with train.csv. [required]"), std::string::npos) << table.help();
 }
 
 OptionTable<Sample> launcher_like() {

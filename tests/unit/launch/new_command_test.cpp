@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "cli/commands.hpp"
 #include "cli/new_project.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
+#include "unit/launch/launcher_process.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -13,22 +12,15 @@ namespace {
 using testing::read_bytes;
 using testing::TemporaryFolder;
 
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
-Outcome run_new(const std::vector<std::string>& words) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int status = new_command(words, out, err);
-  return {status, out.str(), err.str()};
+Finished run_new(const Words& names) {
+  Words words{"new"};
+  words.insert(words.end(), names.begin(), names.end());
+  return launch(words);
 }
 
 TEST(NewCommand, WritesTheExampleUnderAnotherName) {
   const TemporaryFolder folder;
-  const Outcome outcome = run_new({folder / "my-net"});
+  const Finished outcome = run_new({folder / "my-net"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(project_files().size(), 4U);
   for (const auto& [name, text] : project_files()) {
@@ -44,7 +36,7 @@ TEST(NewCommand, WritesTheExampleUnderAnotherName) {
 TEST(NewCommand, WritesNothingOverAndRefusesBadNames) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "mine", "x");
-  EXPECT_TRUE(testing::contains_all(run_new({folder / "mine"}).err, {"there already"}));
+  EXPECT_TRUE(testing::contains_all(run_new({folder / "mine"}).err, {"lockstep new: ", "there already"}));
   for (const std::string name : {"1net", "a b", "net;", "..", "test", "install"})
     EXPECT_EQ(run_new({folder / name}).status, 2) << name;
   EXPECT_EQ(folder.files(), std::vector<std::string>{"mine"});
@@ -53,6 +45,7 @@ TEST(NewCommand, WritesNothingOverAndRefusesBadNames) {
 TEST(NewCommand, HelpsAndDemandsOneName) {
   EXPECT_TRUE(testing::contains_all(run_new({"--help"}).out, {"usage: lockstep new NAME"}));
   EXPECT_EQ(run_new({}).status, 2);
+  EXPECT_TRUE(testing::contains_all(run_new({}).err, {"lockstep new: the NAME is missing"}));
   EXPECT_EQ(run_new({"a", "b"}).status, 2);
 }
 

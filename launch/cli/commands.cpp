@@ -1,0 +1,53 @@
+#include "cli/commands.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/suggestion.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+/// "ls, verify, diff or merge".
+std::string list_of(const Words& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
+  return text;
+}
+
+std::string help_of(const std::vector<Command>& commands, const std::string& program) {
+  std::string text = fmt::format("usage: {} COMMAND ...\n\ncommands:\n", program);
+  for (const auto& command : commands) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
+  return text + fmt::format("\n{} COMMAND --help shows what a command takes.\n", program);
+}
+
+}  // namespace
+
+int run_one_of(const std::vector<Command>& commands, const std::string& program, const Words& words,
+               std::ostream& out, std::ostream& err) {
+  const std::string name = words.empty() ? "" : words.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    out << help_of(commands, program);
+    return 0;
+  }
+  Words names;
+  for (const auto& command : commands) {
+    if (name == command.name) return command.run({words.begin() + 1, words.end()}, out, err);
+    names.emplace_back(command.name);
+  }
+  const std::string came = words.empty() ? "" : fmt::format(", not '{}'{}", name, did_you_mean(name, names));
+  throw UsageError(fmt::format("expected {}{}. See {} --help.", list_of(names), came, program));
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+}  // namespace lockstep::launch
