@@ -1,25 +1,21 @@
-#include "cli/commands.hpp"
-#include "cli/tool_words.hpp"
-#include "lockstep/core/error.hpp"
+#include "cli/tool.hpp"
+#include "tools/bench/bench_options.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-const Tool& benchmark() {
-  static const Tool tool = {"lockstep-bench",
-                            {"--collective", "--min-bytes", "--max-bytes", "--step-factor", "--dtype", "--op",
-                             "--backend", "--device", "--iterations", "--warmup", "--timeout", "--json"},
-                            {"--check", "--no-check"}};
-  return tool;
+int measure_collectives(const Words& words, std::ostream& out, std::ostream& err) {
+  return run_tool(bench::option_table(), "lockstep-bench", {}, words, out, err);
 }
 
 }  // namespace
 
 int bench_command(const Words& words, std::ostream& out, std::ostream& err) {
-  if (words.empty() || words.front() != "comm") {
-    throw UsageError("expected 'comm', as in lockstep bench comm --nproc-per-node 2 --collective all");
-  }
-  return run_command(tool_words(benchmark(), {}, {words.begin() + 1, words.end()}), out, err);
+  static const std::vector<Command> actions{
+      {"comm", "Times collectives: lockstep bench comm --nproc-per-node 2 --collective all.",
+       measure_collectives},
+  };
+  return run_one_of(actions, "lockstep bench", words, out, err);
 }
 
 }  // namespace lockstep::launch

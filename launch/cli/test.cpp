@@ -1,11 +1,10 @@
-#include "cli/commands.hpp"
-#include "cli/tool_words.hpp"
+#include "cli/tool.hpp"
+#include "tools/acceptance/acceptance_options.hpp"
 
 namespace lockstep::launch {
 
 int test_command(const Words& words, std::ostream& out, std::ostream& err) {
-  static const Tool tool = {"lockstep-test", {"--device", "--timeout"}, {}};
-  return run_command(tool_words(tool, {"--nproc-per-node", "2"}, words), out, err);
+  return run_tool(acceptance::option_table(), "lockstep-test", {"--nproc-per-node", "2"}, words, out, err);
 }
 
 }  // namespace lockstep::launch

@@ -2,7 +2,7 @@
 
 A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
 launcher includes core and net, and the parts that tree.py names. c10d stays in src/comm and src/parallel. The
-environment is read, and the host asked for its name, in one file each.
+environment is read, the host asked for its name, and cxxopts included, in one file each; launch/cli by itself alone.
 """
 import os
 import re
@@ -12,6 +12,7 @@ import tree
 
 ENVIRONMENT = os.path.join("src", "core", "environment.cpp")
 GETENV = re.compile(r"\b(?:secure_getenv|getenv|__environ|environ)\b")
+OPTION_PARSER = os.path.join("src", "core", "option_parser.cpp")
 HOST_NAME = os.path.join("src", "core", "host_name.cpp")
 STRANGERS = [{"data", "parallel"}]
 
@@ -73,6 +74,15 @@ def c10d_problems(path, text):
             yield f"{path}:{line}: c10d headers belong in src/comm and src/parallel only ({include})"
 
 
+def command_problems(path, text):
+    """The launcher's commands are on top of its other folders; cxxopts has one door."""
+    for line, include, _ in tree.includes(text):
+        if include.startswith("cli/") and not path.startswith((os.path.join("launch", "cli"), "tests" + os.sep)):
+            yield f"{path}:{line}: launch/cli is on top of the launcher: nobody includes it ({include})"
+        if include == "cxxopts.hpp" and path != OPTION_PARSER:
+            yield f"{path}:{line}: cxxopts.hpp belongs in {OPTION_PARSER} only; use lockstep::OptionTable"
+
+
 def environment_problems(path, text):
     if path == ENVIRONMENT or path.startswith("tests" + os.sep):
         return
@@ -94,6 +104,7 @@ def problems(root):
         text = tree.read(root, path)
         found += arrow_problems(root, path, text)
         found += c10d_problems(path, text)
+        found += command_problems(path, text)
         found += environment_problems(path, text)
         found += host_name_problems(path, text)
     return found, len(paths)

@@ -77,6 +77,18 @@ class Arrows(MadeUpTree):
         self.give(launch__main_cpp='#include "lockstep/comm/store.hpp"\n')
         self.assertIn("launch must not include comm", self.only_problem(arrows.problems))
 
+    def test_commands_are_on_top_of_the_launcher(self):
+        self.give(launch__cli__run_cpp='#include "cli/commands.hpp"\n', tests__a_cpp='#include "cli/commands.hpp"\n')
+        self.no_problem(arrows.problems)
+        self.give(launch__agent__agent_cpp='#include "cli/commands.hpp"\n')
+        self.assertIn("launch/agent/agent.cpp:1: launch/cli is on top", self.only_problem(arrows.problems))
+
+    def test_cxxopts_has_one_door(self):
+        self.give(src__core__option_parser_cpp="#include <cxxopts.hpp>\n")
+        self.no_problem(arrows.problems)
+        self.give(trainers__t_cpp="#include <cxxopts.hpp>\n")
+        self.assertIn("trainers/t.cpp:1: cxxopts.hpp belongs in", self.only_problem(arrows.problems))
+
     def test_launcher_may_read_checkpoints(self):
         self.give(launch__main_cpp='#include "checkpoint/shards.hpp"\n', src__checkpoint__shards_hpp="")
         self.no_problem(arrows.problems)

@@ -2,26 +2,14 @@
 // this number of ranks? One line a check; ends with 1 at the first one that fails.
 #include <iostream>
 
+#include "acceptance_options.hpp"
 #include "checks.hpp"
-#include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
 
 namespace {
 
+using acceptance::option_table;
 using lockstep::Accelerator;
-
-struct Options {
-  std::string device = "auto";
-  double timeout = 120;
-};
-
-const lockstep::OptionTable<Options>& option_table() {
-  static const auto table =
-      lockstep::OptionTable<Options>("lockstep-test", "Checks this installation on several ranks.")
-          .add("device", &Options::device, "auto, cpu or cuda.")
-          .add("timeout", &Options::timeout, "Seconds after which ranks that do not come are given up.");
-  return table;
-}
 
 std::vector<acceptance::Check> all_checks() {
   std::vector<acceptance::Check> all;
@@ -47,7 +35,7 @@ void run_check(const Accelerator& accelerator, const acceptance::Check& check) {
   accelerator.print("ok      ", check.name);
 }
 
-int run(const lockstep::OptionTable<Options>::Parsed& parsed) {
+int run(const lockstep::OptionTable<acceptance::Options>::Parsed& parsed) {
   if (parsed.help) {
     std::cout << option_table().help();
     return 0;

@@ -1,12 +1,19 @@
 #include "bench_options.hpp"
 
+#include <fmt/core.h>
+
 #include <charconv>
 
-#include "collectives.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace bench {
 namespace {
+
+const std::vector<std::string>& dtype_names() {
+  static const std::vector<std::string> names{"bfloat16", "double", "float", "half",
+                                              "int32",    "int64",  "int8",  "uint8"};
+  return names;
+}
 
 std::vector<std::string> collective_choices() {
   auto names = collective_names();
@@ -15,6 +22,13 @@ std::vector<std::string> collective_choices() {
 }
 
 }  // namespace
+
+const std::vector<std::string>& collective_names() {
+  static const std::vector<std::string> names{"all_gather", "all_reduce", "all_to_all", "barrier",
+                                              "broadcast",  "gather",     "reduce",     "reduce_scatter",
+                                              "scatter",    "send_recv"};
+  return names;
+}
 
 const lockstep::OptionTable<Options>& option_table() {
   using namespace lockstep;
@@ -51,8 +65,8 @@ std::int64_t bytes_from(const std::string& text, const std::string& option) {
   const int shift = unit.empty() ? 0 : 10 * (static_cast<int>(power) + 1);
   const bool known = unit.empty() || (unit.size() == 1 && power != std::string::npos);
   if (failure == std::errc() && known && number >= 1 && number <= (kMost >> shift)) return number << shift;
-  throw lockstep::UsageError("--" + option + " '" + text +
-                             "': expected bytes, as in 8, 4K, 128M or 1G, up to 64G");
+  throw lockstep::UsageError(
+      fmt::format("--{} '{}': expected bytes, as in 8, 4K, 128M or 1G, up to 64G", option, text));
 }
 
 std::vector<std::int64_t> sizes_of(const Options& options) {
@@ -62,8 +76,8 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
        size *= options.step_factor)
     sizes.push_back(size);
   if (!sizes.empty()) return sizes;
-  throw lockstep::UsageError("--min-bytes " + options.min_bytes + " is more than --max-bytes " +
-                             options.max_bytes);
+  throw lockstep::UsageError(
+      fmt::format("--min-bytes {} is more than --max-bytes {}", options.min_bytes, options.max_bytes));
 }
 
 }  // namespace bench

@@ -24,6 +24,10 @@ struct Options {
   std::string json;
 };
 
+/// What can be measured, in the order of 'all'.
+const std::vector<std::string>& collective_names();
+
+/// Of lockstep-bench; `lockstep bench comm` takes them too, and needs no LibTorch for it.
 const lockstep::OptionTable<Options>& option_table();
 
 /// "8", "4K", "128M", "1G" as bytes; throws UsageError naming the option.

@@ -183,12 +183,6 @@ const std::map<std::string, at::ScalarType> kDtypes{
 
 }  // namespace
 
-std::vector<std::string> collective_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, collective] : collectives()) names.push_back(name);
-  return names;
-}
-
 bool has_size(const std::string& collective) { return collectives().at(collective).size != Size::none; }
 
 bool reduces(const std::string& collective) { return collectives().at(collective).reduces; }
@@ -213,12 +207,6 @@ std::int64_t count_for(const std::string& collective, std::int64_t wished, int r
       break;
   }
   return std::max(wished / ranks, std::int64_t{1}) * ranks;
-}
-
-std::vector<std::string> dtype_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, dtype] : kDtypes) names.push_back(name);
-  return names;
 }
 
 at::ScalarType dtype_from(const std::string& name) { return kDtypes.at(name); }

@@ -28,7 +28,6 @@ struct Case {
   at::Tensor expected;
 };
 
-std::vector<std::string> collective_names();
 /// False for one that moves no elements: it is timed once, and has no bandwidth and nothing to be wrong.
 bool has_size(const std::string& collective);
 bool reduces(const std::string& collective);
@@ -41,7 +40,6 @@ Case make_case(const std::string& collective, const lockstep::ProcessGroup& grou
 /// Whole parts for every rank: the number of elements nearest to the wished one; 0 where it has no size.
 std::int64_t count_for(const std::string& collective, std::int64_t wished, int ranks);
 
-std::vector<std::string> dtype_names();
 at::ScalarType dtype_from(const std::string& name);
 lockstep::ReduceOp op_from(const std::string& name);
 

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/core/options.hpp"
+
+namespace acceptance {
+
+struct Options {
+  std::string device = "auto";
+  double timeout = 120;
+};
+
+/// Of lockstep-test; `lockstep test` takes them too, and needs no LibTorch for it.
+inline const lockstep::OptionTable<Options>& option_table() {
+  static const auto table =
+      lockstep::OptionTable<Options>("lockstep-test", "Checks this installation on several ranks.")
+          .add("device", &Options::device, "auto, cpu or cuda.")
+          .add("timeout", &Options::timeout, "Seconds after which ranks that do not come are given up.");
+  return table;
+}
+
+}  // namespace acceptance
