@@ -2,14 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <mutex>
-#include <numeric>
 #include <set>
 
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/stage.hpp"
+#include "numbers.hpp"
 #include "support/throws.hpp"
 #include "threads_as_ranks.hpp"
 
@@ -17,28 +16,14 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::numbers;
+using testing::only_entry;
+using testing::options_in;
 using testing::run_job;
 using testing::shards_of;
+using testing::squares;
 using testing::TemporaryFolder;
-
-/// Rows 0, 1, ...: a number and its text.
-ArrowDataset numbers(std::int64_t rows) {
-  std::vector<std::int64_t> values;
-  std::vector<std::string> texts;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    values.push_back(row);
-    texts.push_back("row " + std::to_string(row));
-  }
-  return ArrowDataset::from_columns({{"n", make_column(values)}, {"text", make_column(texts)}});
-}
-
-Columns squares(const MapBatch& batch) {
-  std::vector<std::int64_t> result;
-  const auto values = batch.column<std::int64_t>("n");
-  for (std::int64_t i = 0; i < batch.size(); ++i)
-    result.push_back(values[i] * values[i] + batch.first_row % 7);
-  return {{"square", make_column(result)}};
-}
+using testing::values_from;
 
 /// Tokens of different lengths, and one more row for each tenth: what grouping texts does.
 Columns pieces(const MapBatch& batch) {
@@ -49,22 +34,6 @@ Columns pieces(const MapBatch& batch) {
     if (row % 10 == 0) ids.push_back({row});
   }
   return {{"ids", make_column(ids)}};
-}
-
-MapOptions options_in(const TemporaryFolder& cache) {
-  MapOptions options;
-  options.name = "squares";
-  options.version = "1";
-  options.batch_size = 7;
-  options.shard_rows = 20;
-  options.cache_folder = cache.path();
-  options.progress = false;
-  return options;
-}
-
-fs::path only_entry(const TemporaryFolder& cache) {
-  EXPECT_EQ(cache.files().size(), 1U);
-  return cache / cache.files().front();
 }
 
 TEST(Map, AddsTheFunctionsColumnsToTheSources) {
@@ -188,91 +157,6 @@ TEST(Map, EachWorkerHasItsOwnState) {
   EXPECT_EQ(devices.size(), std::set<std::string>(devices.begin(), devices.end()).size()) << "once a worker";
 }
 
-TEST(Map, IsComputedAnewWhenWhatDecidesChanges) {
-  const TemporaryFolder cache, files;
-  std::atomic<int> calls{0};
-  const auto counted = [&](const MapBatch& batch) {
-    ++calls;
-    return squares(batch);
-  };
-  auto options = options_in(cache);
-  const auto computed = [&](const ArrowDataset& dataset) {
-    calls = 0;
-    map(dataset, counted, options);
-    return calls > 0;
-  };
-  EXPECT_TRUE(computed(numbers(20)));
-  EXPECT_FALSE(computed(numbers(20)));
-  options.num_proc = 2;
-  options.devices = {"cuda:1"};
-  options.desc = "another text";
-  EXPECT_FALSE(computed(numbers(20))) << "these have no influence on the result";
-  options.parameters = R"({"a": {"b": 1}})";
-  EXPECT_TRUE(computed(numbers(20)));
-  options.parameters = R"({ "a": {"b":1}})";
-  EXPECT_FALSE(computed(numbers(20))) << "the same JSON";
-  options.version = "2";
-  EXPECT_TRUE(computed(numbers(20)));
-  options.version = std::nullopt;
-  EXPECT_TRUE(computed(numbers(20)));
-  EXPECT_FALSE(computed(numbers(20))) << "the same build";
-  testing::write_bytes(files / "vocab", "a b c");
-  options.input_files = {files / "vocab"};
-  EXPECT_TRUE(computed(numbers(20)));
-  testing::write_bytes(files / "vocab", "a b d");
-  EXPECT_TRUE(computed(numbers(20)));
-  EXPECT_TRUE(computed(numbers(21)));
-  options.load_from_cache = false;
-  EXPECT_TRUE(computed(numbers(21)));
-  options.parameters = "[1]";
-  EXPECT_THROWS(computed(numbers(20)), UsageError, "no JSON object");
-}
-
-/// Labels of a file far above what was once sampled, corrected in place: same size, same name.
-TEST(Map, SeesSingleLabelsOfALargeFileCorrectedInPlace) {
-  const TemporaryFolder cache, data;
-  std::vector<std::int64_t> labels(10'000'000, 1);
-  ArrowDataset::from_columns({{"label", make_column(labels)}})
-      .save_to_disk(data / "train", {.num_shards = 1});
-  auto options = options_in(cache);
-  options.remove_columns = {"label"};
-  options.batch_size = 1'000'000;
-  const auto sum = [&] {
-    const auto sums = map(
-        ArrowDataset::load(data / "train"),
-        [](const MapBatch& batch) -> Columns {
-          const auto values = batch.column<std::int64_t>("label").to_vector();
-          return {{"sum", make_column(std::vector<std::int64_t>{
-                              std::accumulate(values.begin(), values.end(), std::int64_t{0})})}};
-        },
-        options);
-    const auto all = sums.column<std::int64_t>("sum").to_vector();
-    return std::accumulate(all.begin(), all.end(), std::int64_t{0});
-  };
-  EXPECT_EQ(sum(), 10'000'000);
-  const fs::path file = ArrowDataset::load(data / "train").files().front();
-  std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
-  for (int label = 1; label <= 8; ++label) {
-    // A place that holds a label: the bytes of the number 1.
-    bytes.seekp(static_cast<std::streamoff>(fs::file_size(file) / 9 * static_cast<unsigned>(label) / 8 * 8));
-    bytes.write("\x02\0\0\0\0\0\0\0", 8);
-  }
-  bytes.close();
-  EXPECT_EQ(sum(), 10'000'008);
-}
-
-TEST(Map, ParametersWithDotsInTheirNamesAreOthers) {
-  const TemporaryFolder cache;
-  auto options = options_in(cache);
-  std::set<fs::path> entries;
-  for (const auto* parameters : {R"({"a": {"b": 1}})", R"({"a.b": 1})", R"({"a": {"\"b\"": 1}})",
-                                 R"({"a.\"b\"": 1})", R"({"": {"": 1}})", R"({".": 1})", R"({"": 1})"}) {
-    options.parameters = parameters;
-    entries.insert(map_cache_entry(numbers(20), {}, options));
-  }
-  EXPECT_EQ(entries.size(), 7U);
-}
-
 TEST(Map, RefusesColumnsThatDoNotFit) {
   const TemporaryFolder cache;
   auto options = options_in(cache);
@@ -295,19 +179,6 @@ TEST(Map, RefusesColumnsThatDoNotFit) {
   options.remove_columns.clear();
   options.batch_size = 0;
   EXPECT_THROWS(with(squares)(), UsageError, "batch_size 0");
-}
-
-/// Three values to a batch: `from` a row on, and nothing but nulls before.
-template <typename T>
-Columns values_from(const MapBatch& batch, std::int64_t from, T value) {
-  std::vector<Value> rows;
-  for (std::int64_t i = 0; i < batch.size(); ++i) {
-    const bool is_null = batch.first_row + i < from;
-    rows.push_back(
-        Value(Value::Fields{{"v", is_null ? Value() : Value(value)},
-                            {"list", is_null ? Value(Value::List{}) : Value(Value::List{Value(value)})}}));
-  }
-  return ArrowDataset::from_rows(rows).columns();
 }
 
 /// Parts of nothing but nulls, of both, and of values: in one shard and in several, kept and in memory.
@@ -365,59 +236,6 @@ TEST(Map, ShardsOfDifferentTypesAreNoResult) {
   options.keep_in_memory = false;
   const auto corrected = [](const MapBatch& batch) { return values_from(batch, 0, 0.5); };
   EXPECT_EQ(map(numbers(50), corrected, options).column<double>("v")[0], 0.5);
-}
-
-TEST(Map, CapturedValuesNeedParametersOrAVersion) {
-  const TemporaryFolder cache;
-  auto options = options_in(cache);
-  options.version = std::nullopt;
-  const std::int64_t factor = 3;
-  const auto times = [factor](const MapBatch& batch) { return values_from(batch, 0, factor); };
-  EXPECT_THROWS(map(numbers(20), times, options), UsageError, "map 'squares'", "captures values",
-                "`parameters`", "`version`");
-  const auto setup = [factor](const Worker&) { return factor; };
-  const auto with_state = [](const MapBatch& batch, const std::int64_t& state) {
-    return values_from(batch, 0, state);
-  };
-  EXPECT_THROWS(map(numbers(20), setup, with_state, options), UsageError, "captures values");
-  EXPECT_THROWS(filter(
-                    numbers(20), [factor](const Row& row) { return row.index() == factor; }, options),
-                UsageError, "captures values");
-  const std::function<Columns(const MapBatch&)> any = squares;
-  EXPECT_THROWS(map(numbers(20), any, options), UsageError, "captures values");
-  EXPECT_EQ(cache.files(), std::vector<std::string>());
-  options.parameters = R"({"factor": 3})";
-  EXPECT_EQ(map(numbers(20), times, options).column<std::int64_t>("v")[0], 3);
-  options.parameters = "{}";
-  options.keep_in_memory = true;
-  EXPECT_EQ(map(numbers(20), setup, with_state, options).num_rows(), 20) << "nothing is kept";
-}
-
-Columns ones(const MapBatch& batch) { return values_from(batch, 0, 1); }
-Columns twos(const MapBatch& batch) { return values_from(batch, 0, 2); }
-
-/// Of one build, under one name.
-TEST(Map, FunctionsWithoutVersionsAreToldApart) {
-  const TemporaryFolder cache;
-  auto options = options_in(cache);
-  options.version = std::nullopt;
-  const auto first = [&](const auto& function) {
-    return map(numbers(20), function, options).template column<std::int64_t>("v")[0];
-  };
-  const auto three = [](const MapBatch& batch) { return values_from(batch, 0, 3); };
-  const auto four = [](const MapBatch& batch) { return values_from(batch, 0, 4); };
-  for (int call = 0; call < 2; ++call) {
-    EXPECT_EQ(first(ones), 1);
-    EXPECT_EQ(first(twos), 2);
-    EXPECT_EQ(first(three), 3);
-    EXPECT_EQ(first(four), 4);
-  }
-  const auto state = [](const MapBatch& batch, const int& value) { return values_from(batch, 0, value); };
-  const auto five = [](const Worker&) { return 5; };
-  const auto six = [](const Worker&) { return 6; };
-  EXPECT_EQ(map(numbers(20), five, state, options).column<std::int64_t>("v")[0], 5);
-  EXPECT_EQ(map(numbers(20), six, state, options).column<std::int64_t>("v")[0], 6);
-  EXPECT_EQ(cache.files().size(), 6U);
 }
 
 TEST(Map, AFailureNamesRowsWorkerAndRank) {
