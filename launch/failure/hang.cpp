@@ -57,16 +57,18 @@ std::string stuck_text(const RankStatus& view) {
          (held.empty() ? "" : "it is " + held + "; ") + "last seen in " + view.beat->text();
 }
 
-/// "ranks 0, 1 wait in all_reduce #412 for 30 s": a part for each place.
-std::vector<std::string> waiting_texts(const Views& views) {
+/// "ranks 0, 1 wait in all_reduce #412 for 30 s", "rank 2 is in forward, step 57 for 30 s": a part for each
+/// place.
+std::vector<std::string> whereabouts(const Views& views) {
   std::map<std::string, Views> places;
   for (const auto* view : views) places[view->beat->text()].push_back(view);
   std::vector<std::string> texts;
   for (const auto& [place, ranks] : places) {
     milliseconds shortest = ranks.front()->still;
     for (const auto* view : ranks) shortest = std::min(shortest, view->still);
-    texts.push_back(rank_list(ranks) + (ranks.size() == 1 ? " waits in " : " wait in ") + place + " for " +
-                    seconds(shortest));
+    const bool is_one = ranks.size() == 1;
+    const char* verb = works(*ranks.front()) ? (is_one ? "is" : "are") : (is_one ? "waits" : "wait");
+    texts.push_back(fmt::format("{} {} in {} for {}", rank_list(ranks), verb, place, seconds(shortest)));
   }
   return texts;
 }
@@ -129,7 +131,7 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, milliseconds
     return is_held(*view) || left(*view) || works(*view);
   });
   found.somebody_waits = std::any_of(running.begin(), running.end(), waits);
-  for (auto& part : waiting_texts(others)) parts.push_back(std::move(part));
+  for (auto& part : whereabouts(others)) parts.push_back(std::move(part));
   found.text = joined(parts);
   if (stuck.empty()) found.text += "; no rank is behind: look at the network and at the host of rank 0";
   return found;
