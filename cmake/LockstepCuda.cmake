@@ -118,6 +118,7 @@ function(lockstep_cuda_library)
   message(STATUS "CUDA library: headers of CUDA in ${cuda}, of NCCL in ${nccl}")
   add_library(lockstep_cuda SHARED ${arg_SOURCES})
   target_include_directories(lockstep_cuda SYSTEM PRIVATE "${cuda}" "${nccl}")
+  target_include_directories(lockstep_cuda PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   target_compile_definitions(lockstep_cuda PRIVATE USE_C10D_NCCL)
   # Kept even where no symbol of theirs is named: loading libtorch_cuda is what registers the CUDA device.
   target_link_options(lockstep_cuda PRIVATE "LINKER:--push-state,--no-as-needed"
