@@ -1,5 +1,7 @@
 #include "slurm/script.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
@@ -56,10 +58,10 @@ std::string template_name(const Parsed& parsed) {
   const SlurmOptions& options = parsed.options;
   if (!options.template_name.empty()) return options.template_name;
   if (options.array && options.signal_before) {
-    throw UsageError(
-        "--array and --signal-before ask for different templates: choose with --template requeue "
-        "and add the numbers with --sbatch array=" +
-        *options.array + ".");
+    throw UsageError(fmt::format(
+        "--array and --signal-before ask for different templates: choose with --template requeue and add the "
+        "numbers with --sbatch array={}.",
+        *options.array));
   }
   if (options.array) return "array";
   if (options.signal_before) return "requeue";
@@ -67,7 +69,7 @@ std::string template_name(const Parsed& parsed) {
 }
 
 [[noreturn]] void refuse_for(const std::string& name, const std::string& flag, const std::string& why) {
-  throw UsageError("--" + flag + " and --template " + name + " contradict each other: " + why);
+  throw UsageError(fmt::format("--{} and --template {} contradict each other: {}", flag, name, why));
 }
 
 void check_template(const Parsed& parsed, const std::string& name) {
@@ -85,29 +87,31 @@ void check_template(const Parsed& parsed, const std::string& name) {
       refuse_for(name, flag, "only elastic has such a setting.");
   }
   if (options.min_nodes > options.nodes) {
-    throw UsageError("--min-nodes " + std::to_string(options.min_nodes) + ": expected at most --nodes " +
-                     std::to_string(options.nodes) + ".");
+    throw UsageError(
+        fmt::format("--min-nodes {}: expected at most --nodes {}.", options.min_nodes, options.nodes));
   }
 }
 
 void check_tasks(const SlurmOptions& options, bool by_launcher, const std::string& name) {
   const int expected = by_launcher ? options.nodes : options.nodes * options.nproc_per_node;
   if (!options.ntasks || *options.ntasks == expected) return;
-  const std::string nodes = "--nodes " + std::to_string(options.nodes);
-  const std::string ranks = "--nproc-per-node " + std::to_string(options.nproc_per_node);
-  throw UsageError("--ntasks " + std::to_string(*options.ntasks) + ": the template " + name +
-                   (by_launcher ? " starts one task on each node, the launcher, which starts the ranks: "
-                                : " starts one task for each rank: ") +
-                   nodes + (by_launcher ? "" : " and " + ranks) + " make " + std::to_string(expected) +
-                   ". Leave --ntasks out, or change the others.");
+  const char* tasks =
+      by_launcher ? "one task on each node, the launcher, which starts the ranks" : "one task for each rank";
+  const std::string ranks =
+      by_launcher ? "" : fmt::format(" and --nproc-per-node {}", options.nproc_per_node);
+  throw UsageError(
+      fmt::format("--ntasks {}: the template {} starts {}: --nodes {}{} make {}. Leave --ntasks out, or "
+                  "change the others.",
+                  *options.ntasks, name, tasks, options.nodes, ranks, expected));
 }
 
 void check_devices(const SlurmOptions& options) {
   if (options.gpus_per_node == 0 || options.nproc_per_node <= options.gpus_per_node) return;
   throw UsageError(
-      "--nproc-per-node " + std::to_string(options.nproc_per_node) + " and --gpus-per-node " +
-      std::to_string(options.gpus_per_node) +
-      " contradict each other: each rank needs a GPU of its own. Ask for as many GPUs as ranks.");
+      fmt::format("--nproc-per-node {} and --gpus-per-node {} contradict each other: each rank needs a GPU "
+                  "of its own. Ask for "
+                  "as many GPUs as ranks.",
+                  options.nproc_per_node, options.gpus_per_node));
 }
 
 void set_size(const SlurmOptions& options, bool by_launcher, Script& script) {
