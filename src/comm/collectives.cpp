@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <ATen/ops/empty_like.h>
 
 #include <utility>
@@ -99,14 +101,14 @@ comm::CpuBackend* ProcessGroup::Impl::inline_carrier_of(const at::Tensor& tensor
 
 void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
   if (other >= 0 && other < members.size()) return;
-  throw UsageError(std::string(operation) + ": " + role + " " + std::to_string(other) +
-                   " is not a rank of this group: expected 0 to " + std::to_string(members.size() - 1));
+  throw UsageError(fmt::format("{}: {} {} is not a rank of this group: expected 0 to {}", operation, role,
+                               other, members.size() - 1));
 }
 
 void ProcessGroup::Impl::check_count(const char* operation, const char* role, const Tensors& tensors) const {
   if (tensors.size() == members.names.size()) return;
-  throw UsageError(std::string(operation) + ": expected " + std::to_string(members.size()) + " " + role +
-                   " tensors, one for each rank of the group, but got " + std::to_string(tensors.size()));
+  throw UsageError(fmt::format("{}: expected {} {} tensors, one for each rank of the group, but got {}",
+                               operation, members.size(), role, tensors.size()));
 }
 
 Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
@@ -155,9 +157,8 @@ Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& in
 Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
   check_contiguous("all_gather_into_tensor", {output, input});
   if (output.numel() != input.numel() * size()) {
-    throw UsageError("all_gather_into_tensor: expected an output of " +
-                     std::to_string(input.numel() * size()) + " elements, but it has " +
-                     std::to_string(output.numel()));
+    throw UsageError(fmt::format("all_gather_into_tensor: expected an output of {} elements, but it has {}",
+                                 input.numel() * size(), output.numel()));
   }
   at::Tensor to = output.view({-1});
   at::Tensor from = input.view({-1});
@@ -211,9 +212,8 @@ Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const a
                                                ReduceOp op) const {
   check_contiguous("reduce_scatter_tensor", {output, input});
   if (input.numel() != output.numel() * size()) {
-    throw UsageError("reduce_scatter_tensor: expected an input of " +
-                     std::to_string(output.numel() * size()) + " elements, but it has " +
-                     std::to_string(input.numel()));
+    throw UsageError(fmt::format("reduce_scatter_tensor: expected an input of {} elements, but it has {}",
+                                 output.numel() * size(), input.numel()));
   }
   auto [operation, finish] = plan(op, output, size(), impl_->options.backend);
   at::Tensor to = output;
@@ -248,8 +248,7 @@ Work ProcessGroup::all_to_all_async(const Tensors& outputs, const Tensors& input
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
   check_in_one_piece("send", tensor);
   impl_->check_rank("send", "destination", destination);
-  if (destination == rank())
-    throw UsageError("send: rank " + std::to_string(rank()) + " cannot send to itself");
+  if (destination == rank()) throw UsageError(fmt::format("send: rank {} cannot send to itself", rank()));
   Tensors tensors{tensor};
   return impl_->launch("send", tensor,
                        [&] { return impl_->carrier_of(tensor).send(tensors, destination, tag); });
@@ -258,8 +257,7 @@ Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
   check_in_one_piece("recv", tensor);
   impl_->check_rank("recv", "source", source);
-  if (source == rank())
-    throw UsageError("recv: rank " + std::to_string(rank()) + " cannot receive from itself");
+  if (source == rank()) throw UsageError(fmt::format("recv: rank {} cannot receive from itself", rank()));
   Tensors tensors{tensor};
   return impl_->launch("recv", tensor, [&] { return impl_->carrier_of(tensor).recv(tensors, source, tag); });
 }

@@ -1,5 +1,7 @@
 #include "lockstep/comm/store.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <memory>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -9,10 +11,11 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/diagnostics/library_log.hpp"
 #include "comm/errors.hpp"
-#include "comm/network.hpp"
 #include "comm/tcp_store_adapter.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/control.hpp"
+#include "net/resolve.hpp"
+#include "net/socket.hpp"
 
 namespace lockstep {
 namespace {
@@ -25,9 +28,55 @@ using Milliseconds = std::chrono::milliseconds;
 std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
+bool is_on_one_host(const World& world) { return world.local_world_size == world.world_size; }
+
+net::FileDescriptor listen(const World& world, const std::vector<net::Address>& addresses) {
+  if (is_on_one_host(world) && net::is_local(addresses.front())) return net::listen_at(addresses.front());
+  return net::listen_everywhere(world.master_port);
+}
+
+/// The addresses of MASTER_ADDR, with MASTER_PORT. Throws CommunicationError when it does not resolve.
+/// *Local*.
+std::vector<net::Address> master_addresses(const World& world, net::Deadline deadline) {
+  try {
+    return net::resolve(world.master_addr, world.master_port, deadline);
+  } catch (const CommunicationError& error) {
+    throw CommunicationError("MASTER_ADDR='" + world.master_addr + "' does not resolve: " + error.what());
+  }
+}
+
+/// The store of a job, hosted by its rank 0. Where all ranks are on this host it listens at `addresses`
+/// alone, of which the first is taken; else on every interface, because a host's own name often means
+/// loopback to the host itself, and another address to others. With a job token, clients of other hosts must
+/// prove it. Throws CommunicationError saying what the system answered, and who holds a port in use. *Local*.
+std::shared_ptr<net::Server> host_store(const World& world, const std::vector<net::Address>& addresses) {
+  net::ServerOptions options;
+  options.secret = world.job_token;
+  options.every_host = world.job_token.empty();
+  // A rank has nobody to ask.
+  options.verify_peer_uid = false;
+  try {
+    return std::make_shared<net::Server>(listen(world, addresses), options);
+  } catch (const CommunicationError& error) {
+    throw CommunicationError("rank 0 cannot listen on port " + std::to_string(world.master_port) +
+                             " (MASTER_ADDR='" + world.master_addr + "'): " + error.what() +
+                             " The port is --master-port (MASTER_PORT); it may be left to the launcher.");
+  }
+}
+
+/// The address of the interface by which this host reaches `target`, as others can reach it: where that is
+/// loopback and the job is not on `one_host`, the first address of another interface. Sends nothing. *Local*.
+std::string local_address_towards(const net::Address& target, bool one_host) {
+  const net::Address local = net::local_address_towards(target);
+  if (local.size() == 0) return "";
+  if (one_host || !local.is_loopback()) return local.host();
+  const auto others = net::interface_addresses();
+  return (others.empty() ? local : others.front()).host();
+}
+
 std::string unreached(const World& world) {
-  return "rank " + std::to_string(world.rank) + " cannot reach the job's store at " + world.master_addr +
-         ":" + std::to_string(world.master_port) + ": ";
+  return fmt::format("rank {} cannot reach the job's store at {}:{}: ", world.rank, world.master_addr,
+                     world.master_port);
 }
 
 [[noreturn]] void fail_alone(const World& world, Milliseconds timeout, const std::string& reason) {
@@ -55,7 +104,7 @@ c10::intrusive_ptr<c10d::Store> join(const World& world, std::vector<net::Addres
                                      Milliseconds timeout) {
   std::shared_ptr<net::Server> hosted;
   if (world.rank == 0 && !world.use_agent_store) {
-    hosted = comm::host_store(world, addresses);
+    hosted = host_store(world, addresses);
     addresses = {own_address(*hosted)};
   }
   const net::StoreClientOptions options{.secret = world.job_token};
@@ -78,11 +127,11 @@ Store Store::connect(const World& world, Milliseconds timeout) {
         "Use Store::in_memory(), or start the program with 'lockstep run'");
   }
   comm::settle_library_log(comm::LibraryLog::none);
-  const auto addresses = comm::master_addresses(world, net::Clock::now() + timeout);
+  const auto addresses = master_addresses(world, net::Clock::now() + timeout);
   const bool one_host = world.local_world_size == world.world_size;
   const Store result(to_shared<c10d::Store>(join(world, addresses, timeout)),
-                     comm::local_address_towards(addresses.front(), one_host));
-  return result.with_prefix("lockstep/" + std::to_string(world.restart_count));
+                     local_address_towards(addresses.front(), one_host));
+  return result.with_prefix(fmt::format("lockstep/{}", world.restart_count));
 }
 
 Store Store::in_memory() { return Store(to_shared<c10d::Store>(c10::make_intrusive<c10d::HashStore>())); }
@@ -108,7 +157,7 @@ void Store::set(const std::string& key, const std::string& value) const {
 
 std::string Store::get(const std::string& key, Milliseconds timeout) const {
   if (!wait(key, timeout)) {
-    throw TimeoutError("store: nobody set '" + key + "' within " + std::to_string(timeout.count()) + " ms");
+    throw TimeoutError(fmt::format("store: nobody set '{}' within {} ms", key, timeout.count()));
   }
   return translated([&] { return text(store_->get(key)); },
                     [&] { return "store: get of '" + key + "' failed"; });

@@ -1,6 +1,9 @@
 #include "comm/store_barrier.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <span>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -31,7 +34,7 @@ Milliseconds since(Clock::time_point begun) {
   return std::chrono::duration_cast<Milliseconds>(Clock::now() - begun);
 }
 
-std::string name_of(std::int64_t meeting) { return "barrier/" + std::to_string(meeting) + "/"; }
+std::string name_of(std::int64_t meeting) { return fmt::format("barrier/{}/", meeting); }
 
 /// Those of `members` whose places a comma-separated list does not name.
 std::vector<int> absent(const std::string& arrived, const std::vector<int>& members) {
@@ -50,18 +53,15 @@ std::vector<int> absent(const std::string& arrived, const std::vector<int>& memb
 
 std::string list_ranks(const std::vector<int>& ranks) {
   constexpr std::size_t kShown = 16;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return text;
+  const std::span<const int> shown(ranks.data(), std::min(ranks.size(), kShown));
+  const std::string text = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(shown, ", "));
+  return ranks.size() > kShown ? fmt::format("{} and {} more", text, ranks.size() - kShown) : text;
 }
 
 StoreBarrier::StoreBarrier(Store store, GroupInfo membership)
     : store_(std::move(store)), info_(std::move(membership)) {}
 
-std::string StoreBarrier::who() const { return info_.who + ": barrier #" + std::to_string(barriers_); }
+std::string StoreBarrier::who() const { return fmt::format("{}: barrier #{}", info_.who, barriers_); }
 
 void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Probe& probe) {
   if (info_.size() == 1) return;
@@ -89,7 +89,7 @@ void StoreBarrier::release(const Store& store) {
 void StoreBarrier::meet(Milliseconds timeout, const Probe& probe) {
   const auto deadline = Clock::now() + timeout;
   const std::string meeting = name_of(barriers_);
-  store_.append(meeting + "arrived", std::to_string(info_.rank) + ",");
+  store_.append(meeting + "arrived", fmt::format("{},", info_.rank));
   if (store_.add(meeting + "count", 1) == info_.size()) {
     store_.set(meeting + "done", "1");
     forget(barriers_ - 1);
@@ -155,11 +155,12 @@ void StoreBarrier::forget(std::int64_t meeting) const {
 void StoreBarrier::name_the_missing(const std::string& meeting, Milliseconds timeout) const {
   const auto absentees = missing(meeting);
   if (absentees.empty()) return;  // The last one came while the time ran out.
-  throw TimeoutError(who() + " timed out after " + std::to_string(timeout.count()) +
-                         " ms: " + list_ranks(absentees) + " did not come. See what " +
-                         (absentees.size() == 1 ? "that rank" : "those ranks") +
-                         " did last: it may be slow, stuck, dead, or may not call the barrier at all",
-                     absentees);
+  throw TimeoutError(
+      fmt::format(
+          "{} timed out after {} ms: {} did not come. See what {} did last: it may be slow, stuck, dead, or "
+          "may not call the barrier at all",
+          who(), timeout.count(), list_ranks(absentees), absentees.size() == 1 ? "that rank" : "those ranks"),
+      absentees);
 }
 
 }  // namespace lockstep::comm

@@ -10,7 +10,6 @@
 #include "comm/backend/cpu_work.hpp"
 #include "comm/backend/sparse_all_reduce.hpp"
 #include "comm/diagnostics/tensor_meta.hpp"
-#include "comm/transport/fingerprint_exchange.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -26,6 +25,8 @@ using Tensors = CpuBackend::Tensors;
 
 /// Above this a worker is woken at once.
 constexpr std::int64_t kUrgentBytes = 256 << 10;
+/// Kept for messages of this library over a group's own connections.
+constexpr int kFirstOwnTag = 0x7fffff00;
 
 shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
 
@@ -387,9 +388,9 @@ CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tens
   HostCopies copies;
   const at::Tensor tensor = copies.of(single(meta.name, tensors));
   elements_of(meta.name, tensor);
-  if (tag >= FingerprintExchange::kFirstTag) {
-    throw UsageError(fmt::format("{}: tags from {} on are this library's own, but came {}", meta.name,
-                                 FingerprintExchange::kFirstTag, tag));
+  if (tag >= kFirstOwnTag) {
+    throw UsageError(
+        fmt::format("{}: tags from {} on are this library's own, but came {}", meta.name, kFirstOwnTag, tag));
   }
   meta.is_message = true;
   meta.tag = tag;

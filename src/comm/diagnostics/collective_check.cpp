@@ -1,5 +1,7 @@
 #include "comm/diagnostics/collective_check.hpp"
 
+#include <fmt/core.h>
+
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -143,10 +145,9 @@ void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<Poste
     for (const auto& to : calls) {
       const auto gives = count(from.rows.gives, to.place), takes = count(to.rows.takes, from.place);
       if (gives == takes) continue;
-      throw CommunicationError(members_.who + ": the split sizes of " + from.is + " #" +
-                               std::to_string(number) + " do not agree: " + name_of(from.place) + " gives " +
-                               std::to_string(gives) + " rows to " + name_of(to.place) + ", which takes " +
-                               std::to_string(takes));
+      throw CommunicationError(
+          fmt::format("{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}",
+                      members_.who, from.is, number, name_of(from.place), gives, name_of(to.place), takes));
     }
   }
 }
@@ -158,32 +159,31 @@ void CollectiveCheck::before_message(const OpMeta& meta) {
   if (meta.peer < 0 || (!sends && open_tags_.contains(meta.tag))) return;
   const int from = sends ? members_.rank : meta.peer, to = sends ? meta.peer : members_.rank;
   const auto number = ++messages_[{from, to, meta.tag}];
-  const std::string key = "message/" + std::to_string(from) + "/" + std::to_string(to) + "/" +
-                          std::to_string(meta.tag) + "/" + std::to_string(number);
-  const std::string size = std::to_string(meta.elements) + " x " + meta.dtype;
+  const std::string key = fmt::format("message/{}/{}/{}/{}", from, to, meta.tag, number);
+  const std::string size = fmt::format("{} x {}", meta.elements, meta.dtype);
   const std::string own = (sends ? "sends " : "receives ") + size;
   const std::string first = store_.set_if_absent(key, own);
   if (first == own) return;
   store_.erase(key);
   if (first.ends_with(" " + size)) return;
-  throw CommunicationError(members_.who + ": message " + std::to_string(number) + " with tag " +
-                           std::to_string(meta.tag) + " from " + name_of(from) + " to " + name_of(to) +
-                           ": this rank " + own + ", but " + name_of(meta.peer) + " " + first);
+  throw CommunicationError(fmt::format("{}: message {} with tag {} from {} to {}: this rank {}, but {} {}",
+                                       members_.who, number, meta.tag, name_of(from), name_of(to), own,
+                                       name_of(meta.peer), first));
 }
 
 std::string CollectiveCheck::name_of(int place) const {
-  return "rank " + std::to_string(members_.names.at(static_cast<std::size_t>(place)));
+  return fmt::format("rank {}", members_.names.at(static_cast<std::size_t>(place)));
 }
 
 void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const {
   const auto called = [](const PostedCall& call) {
-    return call.site.empty() ? "" : " (called by " + call.site + ")";
+    return call.site.empty() ? std::string() : fmt::format(" (called by {})", call.site);
   };
-  throw CommunicationError(members_.who + ": the ranks do different things in collective #" +
-                           std::to_string(number) + ": " + own.is + called(own) + " here, but " +
-                           name_of(other.place) + " does " + other.is + called(other) +
-                           ". All ranks must call the same operations in the same order, with " +
-                           "tensors of the same size and dtype");
+  throw CommunicationError(
+      fmt::format("{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
+                  "ranks must call the same "
+                  "operations in the same order, with tensors of the same size and dtype",
+                  members_.who, number, own.is, called(own), name_of(other.place), other.is, called(other)));
 }
 
 }  // namespace lockstep::comm

@@ -1,5 +1,7 @@
 #include "comm/diagnostics/op_meta.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -18,12 +20,12 @@ std::string peer_text(const OpMeta& meta) {
   if (meta.peer < 0) return "";
   const std::string_view name = meta.name;
   const bool from = name == "broadcast" || name == "scatter" || name == "recv";
-  return (from ? " from " : " to ") + std::to_string(meta.peer);
+  return fmt::format(" {} {}", from ? "from" : "to", meta.peer);
 }
 
 std::string headline(const OpMeta& meta) {
   std::string result = meta.name;
-  if (*meta.reduce_op != '\0') result += std::string(" of ") + meta.reduce_op;
+  if (*meta.reduce_op != '\0') result += fmt::format(" of {}", meta.reduce_op);
   return result + peer_text(meta);
 }
 
@@ -56,34 +58,34 @@ const LabelText& OperationLabel::current() noexcept { return current_label(); }
 
 std::string sizes_text(const OpMeta& meta) {
   const auto shown = std::min<std::size_t>(static_cast<std::size_t>(meta.dimensions), meta.sizes.size());
-  std::string text = "[";
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(meta.sizes[i]);
-  return text + (static_cast<std::size_t>(meta.dimensions) > shown ? ", ...]" : "]");
+  return fmt::format("[{}{}]", fmt::join(meta.sizes.begin(), meta.sizes.begin() + shown, ", "),
+                     static_cast<std::size_t>(meta.dimensions) > shown ? ", ..." : "");
 }
 
 std::string OpMeta::fingerprint() const {
   std::string result = headline(*this);
   if (*dtype == '\0') return result;
-  return result + ", " + (sizes_may_differ ? "" : std::to_string(elements) + " x ") + dtype;
+  return sizes_may_differ ? fmt::format("{}, {}", result, dtype)
+                          : fmt::format("{}, {} x {}", result, elements, dtype);
 }
 
 std::string OpMeta::call(std::uint64_t number, std::string_view label) const {
   std::string what;
   const auto add = [&](const std::string& text) { what += (what.empty() ? "" : ", ") + text; };
   if (*dtype != '\0') add(common_name(dtype));
-  if (*dtype != '\0' && !sizes_may_differ) add(std::to_string(elements) + " elements");
-  if (tensors > 1) add(std::to_string(tensors) + " tensors");
+  if (*dtype != '\0' && !sizes_may_differ) add(fmt::format("{} elements", elements));
+  if (tensors > 1) add(fmt::format("{} tensors", tensors));
   if (*reduce_op != '\0') add(reduce_op);
-  if (peer >= 0) add("root " + std::to_string(peer));
+  if (peer >= 0) add(fmt::format("root {}", peer));
   if (!label.empty()) add(std::string(label));
-  return std::string(name) + " #" + std::to_string(number) + (what.empty() ? "" : " (" + what + ")");
+  return what.empty() ? fmt::format("{} #{}", name, number) : fmt::format("{} #{} ({})", name, number, what);
 }
 
 std::string OpMeta::text() const {
   std::string result = headline(*this);
   if (*dtype == '\0') return result;
-  result += std::string(", ") + dtype + " " + sizes_text(*this);
-  return tensors > 1 ? result + " and more: " + std::to_string(tensors) + " tensors" : result;
+  result += fmt::format(", {} {}", dtype, sizes_text(*this));
+  return tensors > 1 ? fmt::format("{} and more: {} tensors", result, tensors) : result;
 }
 
 std::string size_text(std::int64_t bytes) {

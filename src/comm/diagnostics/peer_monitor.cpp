@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "comm/bounded_store.hpp"
 #include "comm/diagnostics/status_exchange.hpp"
+#include "comm/first_failure.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "net/signal_free_thread.hpp"

@@ -1,18 +1,42 @@
 #include "comm/transport/fingerprint_exchange.hpp"
 
+#include <fmt/core.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <random>
+#include <sstream>
 #include <utility>
 
+#include "comm/errors.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/socket.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-template <class Value>
-at::Tensor view_of_value(Value& value) {
-  return view_of(&value, {sizeof(value), shm::Dtype::bytes});
+/// What a rank says first on a connection. The nonce is in the job's store: strangers do not know it.
+struct Hello {
+  std::array<char, 32> nonce{};
+  std::int32_t round = 0;
+};
+
+/// How often a rank that waits looks, leaving the CPU in between, before it sleeps: about as long as being
+/// woken takes.
+constexpr int kSpins = 60;
+/// Whoever connects and says nothing keeps the others no longer than this.
+constexpr std::chrono::seconds kHelloTime{5};
+
+std::string fresh_nonce() {
+  std::random_device random;
+  std::string nonce;
+  for (int i = 0; i < 4; ++i) nonce += fmt::format("{:08x}", random());
+  return nonce;
 }
 
 std::string without_number(std::string call) {
@@ -21,29 +45,108 @@ std::string without_number(std::string call) {
   return call.erase(mark, call.find_first_not_of("0123456789", mark + 1) - mark);
 }
 
+std::string_view bytes_of(const auto& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+/// As Transport's libraries fail: nobody has looked yet which ranks are to blame.
+template <class Body>
+void as_a_library(const Body& body) {
+  try {
+    body();
+  } catch (const TimeoutError& error) {
+    throw LibraryTimeout(error.what());
+  } catch (const CommunicationError& error) {
+    throw std::runtime_error(error.what());
+  }
+}
+
+/// Reads what is there again and again, and sleeps at last.
+void receive(int socket, char* into, std::size_t count, net::Deadline deadline) {
+  for (int spins = 0; count > 0 && spins < kSpins;) {
+    const ssize_t got = ::recv(socket, into, count, MSG_DONTWAIT);
+    if (got > 0) {
+      into += got;
+      count -= static_cast<std::size_t>(got);
+    } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      ++spins;
+      ::sched_yield();
+    } else {
+      break;  // receive_exactly() says why.
+    }
+  }
+  if (count > 0) net::receive_exactly(socket, into, count, deadline);
+}
+
+net::Address address_in(const std::string& text) {
+  std::istringstream words(text);
+  std::string host;
+  std::uint16_t port = 0;
+  words >> host >> port;
+  if (const auto address = net::Address::numeric(host, port)) return *address;
+  throw CommunicationError(
+      fmt::format("expected an address and a port in the job's store, but found '{}'", text));
+}
+
 }  // namespace
 
 bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFingerprint& other) const {
   return without_number(call.data()) != without_number(other.call.data());
 }
 
-FingerprintExchange::FingerprintExchange(GlooConnection& gloo, Names names)
-    : gloo_(gloo), names_(std::move(names)) {
-  const int rank = gloo.rank(), size = gloo.size();
-  for (int distance = 1, tag = kFirstTag; distance < size; distance *= 2, ++tag) {
-    rounds_.push_back({(rank + distance) % size, (rank - distance + size) % size, tag});
-    expect(rounds_.back());
+FingerprintExchange::FingerprintExchange(const Store& store, Names names, const Options& options)
+    : names_(std::move(names)), rank_(options.rank), timeout_(options.timeout) {
+  connect(store, options);
+}
+
+/// Each rank connects to those that it sends to, and then takes the connections of those that send to it.
+void FingerprintExchange::connect(const Store& store, const Options& options) {
+  const auto deadline = net::Clock::now() + options.join_timeout;
+  const auto own = net::Address::numeric(options.address.empty() ? "127.0.0.1" : options.address, 0);
+  if (!own) throw CommunicationError(fmt::format("'{}' is no address to listen at", options.address));
+  const auto listener = net::listen_at(*own);
+  const std::string nonce = fresh_nonce();
+  const auto key = [](int rank) { return fmt::format("{}", rank); };
+  store.set(key(rank_),
+            fmt::format("{} {} {}", own->host(), net::local_address(listener.get()).port(), nonce));
+  const int size = static_cast<int>(names_.callers.size());
+  for (int distance = 1; distance < size; distance *= 2) {
+    const std::string there = store.get(key((rank_ + distance) % size), options.join_timeout);
+    Hello hello{{}, static_cast<std::int32_t>(rounds_.size())};
+    std::copy_n(there.end() - static_cast<std::ptrdiff_t>(hello.nonce.size()), hello.nonce.size(),
+                hello.nonce.begin());
+    rounds_.push_back({net::connect_to({address_in(there)}, deadline), {}});
+    net::send_all(rounds_.back().to.get(), bytes_of(hello), deadline);
+  }
+  accept_all(listener.get(), nonce, deadline);
+}
+
+void FingerprintExchange::accept_all(int listener, const std::string& nonce, net::Deadline deadline) {
+  for (std::size_t missing = rounds_.size(); missing > 0;) {
+    if (!net::await_ready(listener, POLLIN, deadline))
+      throw TimeoutError(fmt::format("{} of {} ranks that verify calls with this one did not connect",
+                                     missing, rounds_.size()));
+    auto accepted = net::accept_from(listener);
+    if (!accepted) continue;
+    Hello hello;
+    try {
+      net::receive_exactly(accepted->socket.get(), reinterpret_cast<char*>(&hello), sizeof hello,
+                           net::earlier(deadline, net::Clock::now() + kHelloTime));
+    } catch (const CommunicationError&) {
+      continue;  // A stranger.
+    }
+    const auto round = static_cast<std::size_t>(hello.round);
+    const bool known = std::equal(nonce.begin(), nonce.end(), hello.nonce.begin(), hello.nonce.end());
+    if (!known || round >= rounds_.size() || rounds_[round].from) continue;
+    rounds_[round].from = std::move(accepted->socket);
+    --missing;
   }
 }
 
-FingerprintExchange::~FingerprintExchange() {
-  constexpr Milliseconds kMoment{1000};
+void FingerprintExchange::close() noexcept {
   for (const auto& round : rounds_) {
-    try {
-      if (!broken_ && round.sending) gloo_.wait(*round.sending, kMoment);
-    } catch (const std::exception&) {
-      return;  // Its receiver has gone, and needs it no more.
-    }
+    ::shutdown(round.to.get(), SHUT_RDWR);
+    ::shutdown(round.from.get(), SHUT_RDWR);
   }
 }
 
@@ -58,26 +161,18 @@ void FingerprintExchange::guarded(const Body& body) {
   }
 }
 
-/// Beforehand, because a sender whose receiver is known to wait sends at once; and several, because telling
-/// the sender is a message, too.
-void FingerprintExchange::expect(Round& round) {
-  for (auto& each : round.expected) {
-    each.hearing = gloo_.recv(view_of_value(each.known), round.from, round.tag);
-  }
-  round.heard = 0;
+net::Deadline FingerprintExchange::deadline_in(Milliseconds timeout) const {
+  return net::Clock::now() + (timeout > Milliseconds(0) ? timeout : timeout_);
 }
 
-void FingerprintExchange::send(Round& round, Milliseconds timeout) {
-  if (round.sending) gloo_.wait(*round.sending, timeout);
-  round.sent = known_;
-  round.sending = gloo_.send(view_of_value(round.sent), round.to, round.tag);
+void FingerprintExchange::send(Round& round, net::Deadline deadline) {
+  as_a_library([&] { net::send_all(round.to.get(), bytes_of(known_), deadline); });
 }
 
-void FingerprintExchange::hear(Round& round, Milliseconds timeout) {
-  Expected& next = round.expected[round.heard++];
-  gloo_.wait(*next.hearing, timeout);
-  known_ = merged(known_, next.known);
-  if (round.heard == round.expected.size()) expect(round);
+void FingerprintExchange::hear(Round& round, net::Deadline deadline) {
+  Known heard;
+  as_a_library([&] { receive(round.from.get(), reinterpret_cast<char*>(&heard), sizeof heard, deadline); });
+  known_ = merged(known_, heard);
 }
 
 FingerprintExchange::Known FingerprintExchange::merged(const Known& one, const Known& another) {
@@ -94,25 +189,24 @@ FingerprintExchange::Known FingerprintExchange::merged(const Known& one, const K
 void FingerprintExchange::announce(const std::string& call, Milliseconds timeout) {
   guarded([&] {
     known_ = {};
-    known_.first.caller = gloo_.rank();
+    known_.first.caller = rank_;
     std::memcpy(known_.first.call.data(), call.data(), std::min(call.size(), known_.first.call.size() - 1));
-    if (!rounds_.empty()) send(rounds_.front(), timeout);
+    if (!rounds_.empty()) send(rounds_.front(), deadline_in(timeout));
   });
 }
 
 void FingerprintExchange::agree(Milliseconds timeout) {
   guarded([&] {
+    const auto deadline = deadline_in(timeout);
     for (auto& round : rounds_) {
-      if (&round != &rounds_.front()) send(round, timeout);
-      hear(round, timeout);
+      if (&round != &rounds_.front()) send(round, deadline);
+      hear(round, deadline);
     }
-    if (known_.other.caller >= 0) refuse(timeout);
+    if (known_.other.caller >= 0) refuse();
   });
 }
 
-/// Not before all has been sent: who fails may close its connections.
-void FingerprintExchange::refuse(Milliseconds timeout) {
-  for (const auto& round : rounds_) gloo_.wait(*round.sending, timeout);
+void FingerprintExchange::refuse() {
   const auto called_by = [&](const CollectiveFingerprint& fingerprint) {
     return shm::Caller{names_.callers.at(static_cast<std::size_t>(fingerprint.caller)),
                        fingerprint.call.data()};

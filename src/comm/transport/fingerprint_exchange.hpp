@@ -3,51 +3,59 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <exception>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "comm/transport/gloo_connection.hpp"
+#include "lockstep/comm/store.hpp"
+#include "net/deadline.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::comm {
 
-/// Compares what the ranks of a connection of Gloo are about to do, over its own connections and before data
-/// moves: for two ranks in the time that one message takes. Each rank sends what it knows 1, 2, 4, ... ranks
-/// on, so that after the last of these rounds it knows of all, and all find the same two that differ. One
-/// thread at a time.
+/// Verifies what the ranks of a group are about to call, before data moves, by dissemination: in round k each
+/// sends all it knows to rank + 2^k, so that after the last round it knows of all ranks, and all find the
+/// same two that differ.
+///
+/// Over connections of its own, which the thread that waits reads itself: for two ranks this takes the time
+/// of one small message. Gloo's take three times as long, because its own thread reads them and wakes the one
+/// that waits. One thread at a time, but for close().
 class FingerprintExchange {
  public:
-  /// How messages name this rank, and each rank of the backend.
+  using Milliseconds = std::chrono::milliseconds;
+
+  /// How messages name this rank, and all ranks.
   struct Names {
     std::string who;
     std::vector<std::string> callers;
   };
+  struct Options {
+    int rank = 0;
+    /// Where the others reach this rank.
+    std::string address;
+    Milliseconds timeout{0};
+    Milliseconds join_timeout{0};
+  };
 
-  /// `gloo` must outlive it, and carry no messages with tags from kFirstTag on but its own.
-  FingerprintExchange(GlooConnection& gloo, Names names);
-  /// Waits a moment for what it has said last to go out.
-  ~FingerprintExchange();
-  FingerprintExchange(const FingerprintExchange&) = delete;
-  FingerprintExchange& operator=(const FingerprintExchange&) = delete;
-
-  using Milliseconds = std::chrono::milliseconds;
+  /// Connects the ranks. `store` has a key prefix that nobody else uses. *Collective*. Throws TimeoutError,
+  /// CommunicationError.
+  FingerprintExchange(const Store& store, Names names, const Options& options);
 
   /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is for
-  /// people, and not compared: a rank whose start has failed by its arguments has counted it. Waits for
-  /// nobody but whoever has not taken the announcement before.
+  /// people, and not compared: a rank whose start has failed by its arguments has counted it. Does not wait.
+  /// `timeout`: else the group's.
   void announce(const std::string& call, Milliseconds timeout = Milliseconds(0));
 
   /// Waits until all ranks have announced the same. Throws CommunicationError on all of them when they have
-  /// not, and what Gloo throws when one does not come in time; each later call throws the same again.
-  /// `timeout`: else that of the connection.
+  /// not, LibraryTimeout when one does not come in time, std::runtime_error when one is gone; each later call
+  /// throws the same again.
   void agree(Milliseconds timeout = Milliseconds(0));
 
-  static constexpr int kFirstTag = 0x7fffff00;
+  /// Ends the connections, so that the others' exchanges fail. Any thread.
+  void close() noexcept;
 
  private:
-  /// What a rank calls. Of fixed size, because Gloo's receivers must know it.
+  /// What a rank calls: of fixed size, so that one read is enough.
   struct CollectiveFingerprint {
     std::int32_t caller = -1;
     std::array<char, 188> call{};
@@ -59,32 +67,25 @@ class FingerprintExchange {
     CollectiveFingerprint first;
     CollectiveFingerprint other;
   };
-  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-  struct Expected {
-    Known known{};
-    WorkPointer hearing{};
-  };
   struct Round {
-    int to;
-    int from;
-    int tag;
-    Known sent{};
-    WorkPointer sending{};
-    std::array<Expected, 8> expected{};
-    std::size_t heard = 0;  // Of the expected ones.
+    net::FileDescriptor to;
+    net::FileDescriptor from;
   };
 
+  void connect(const Store& store, const Options& options);
+  void accept_all(int listener, const std::string& nonce, net::Deadline deadline);
   static Known merged(const Known& one, const Known& another);
-  void send(Round& round, Milliseconds timeout);
-  void hear(Round& round, Milliseconds timeout);
-  void expect(Round& round);
-  [[noreturn]] void refuse(Milliseconds timeout);
+  net::Deadline deadline_in(Milliseconds timeout) const;
+  void send(Round& round, net::Deadline deadline);
+  void hear(Round& round, net::Deadline deadline);
+  [[noreturn]] void refuse();
   template <class Body>
   void guarded(const Body& body);
 
-  GlooConnection& gloo_;
   Names names_;
-  std::deque<Round> rounds_;  // Gloo writes into them: they stay where they are.
+  int rank_;
+  Milliseconds timeout_;
+  std::vector<Round> rounds_;
   Known known_;
   std::exception_ptr broken_;
 };

@@ -3,6 +3,8 @@
 #include <ATen/ops/from_blob.h>
 #include <gloo/common/error.h>
 #include <gloo/context.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <signal.h>
 
 #include <mutex>
@@ -16,6 +18,7 @@
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/address.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -134,6 +137,21 @@ Options within(Milliseconds timeout) {
 at::Tensor view_of(const void* data, Elements elements) {
   return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(elements.count)},
                        at::TensorOptions().dtype(scalar_type_of(elements.dtype)));
+}
+
+std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size) {
+  std::istringstream names(chosen_interfaces(options, size));
+  std::string wanted;
+  ifaddrs* first = nullptr;
+  if (!std::getline(names, wanted, ',') || getifaddrs(&first) != 0) return store.local_address();
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
+  for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || wanted != one->ifa_name) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family == AF_INET) return net::Address(one->ifa_addr, sizeof(sockaddr_in)).host();
+    if (family == AF_INET6) return net::Address(one->ifa_addr, sizeof(sockaddr_in6)).host();
+  }
+  return store.local_address();
 }
 
 GlooConnection::GlooConnection(const Store& store, int rank, int size, const ProcessGroupOptions& options)

@@ -61,6 +61,10 @@ class GlooConnection {
   Milliseconds timeout_;
 };
 
+/// The address by which other ranks reach this one: that of the interface that was chosen for Gloo, else the
+/// store's. Empty: all ranks are on this host.
+std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size);
+
 /// A tensor that is a view of memory.
 at::Tensor view_of(const void* data, shm::Elements elements);
 

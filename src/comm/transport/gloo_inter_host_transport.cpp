@@ -1,7 +1,6 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
-#include <optional>
 #include <utility>
 
 #include "comm/errors.hpp"
@@ -22,11 +21,13 @@ constexpr Milliseconds kTimeout{0};
 
 class GlooInterHostTransport final : public shm::InterHostTransport {
  public:
-  GlooInterHostTransport(std::unique_ptr<GlooConnection> connection, InterHostPlace place,
+  GlooInterHostTransport(std::unique_ptr<GlooConnection> connection,
+                         std::unique_ptr<FingerprintExchange> fingerprints, InterHostPlace place,
                          FirstFailure failure)
-      : connection_(std::move(connection)), place_(std::move(place)), failure_(std::move(failure)) {
-    if (place_.verifies) fingerprints_.emplace(*connection_, place_.names);
-  }
+      : connection_(std::move(connection)),
+        fingerprints_(std::move(fingerprints)),
+        place_(std::move(place)),
+        failure_(std::move(failure)) {}
 
   void announce(const shm::Call& call) override {
     call_ = shm::describe(call);
@@ -61,6 +62,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
   void abandon(const char* failure_text) noexcept override {
     if (std::exchange(abandoned_, true)) return;
     failure_.post(failure_text);
+    if (fingerprints_) fingerprints_->close();
     try {
       connection_->close();
     } catch (const std::exception&) {
@@ -94,19 +96,20 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
   }
 
   std::unique_ptr<GlooConnection> connection_;
+  std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: nothing is verified.
   InterHostPlace place_;
   FirstFailure failure_;
-  std::string call_;                                 // What was announced last.
-  std::optional<FingerprintExchange> fingerprints_;  // None: nothing is verified.
+  std::string call_;  // What was announced last.
   bool abandoned_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<shm::InterHostTransport> make_gloo_inter_host_transport(
-    std::unique_ptr<GlooConnection> connection, InterHostPlace place, FirstFailure failure) {
-  return std::make_unique<GlooInterHostTransport>(std::move(connection), std::move(place),
-                                                  std::move(failure));
+    std::unique_ptr<GlooConnection> connection, std::unique_ptr<FingerprintExchange> fingerprints,
+    InterHostPlace place, FirstFailure failure) {
+  return std::make_unique<GlooInterHostTransport>(std::move(connection), std::move(fingerprints),
+                                                  std::move(place), std::move(failure));
 }
 
 }  // namespace lockstep::comm

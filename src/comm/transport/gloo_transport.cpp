@@ -85,11 +85,8 @@ class Slices {
 
 class GlooTransport final : public Transport {
  public:
-  GlooTransport(std::unique_ptr<GlooConnection> connection,
-                std::optional<FingerprintExchange::Names> verified)
-      : connection_(std::move(connection)) {
-    if (verified) fingerprints_.emplace(*connection_, *std::move(verified));
-  }
+  GlooTransport(std::unique_ptr<GlooConnection> connection, std::unique_ptr<FingerprintExchange> fingerprints)
+      : connection_(std::move(connection)), fingerprints_(std::move(fingerprints)) {}
 
   const char* name() const override { return "gloo"; }
   int concurrency() const override { return 2; }
@@ -152,14 +149,14 @@ class GlooTransport final : public Transport {
   }
 
   std::shared_ptr<GlooConnection> connection_;
-  std::optional<FingerprintExchange> fingerprints_;
+  std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: nothing is verified.
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_gloo_transport(std::unique_ptr<GlooConnection> connection,
-                                               std::optional<FingerprintExchange::Names> verified) {
-  return std::make_unique<GlooTransport>(std::move(connection), std::move(verified));
+                                               std::unique_ptr<FingerprintExchange> fingerprints) {
+  return std::make_unique<GlooTransport>(std::move(connection), std::move(fingerprints));
 }
 
 }  // namespace lockstep::comm

@@ -42,8 +42,8 @@ class Factory {
     for (const int name : info_.names) names.callers.push_back(fmt::format("rank {}", name));
     const auto prefixed = store_.with_prefix("gloo");
     auto connection = std::make_unique<GlooConnection>(prefixed, info_.rank, info_.size(), options_);
-    return make_gloo_transport(std::move(connection),
-                               verifies && info_.size() > 1 ? std::optional(std::move(names)) : std::nullopt);
+    auto fingerprints = verifies ? fingerprints_of(prefixed, std::move(names), info_.rank) : nullptr;
+    return make_gloo_transport(std::move(connection), std::move(fingerprints));
   }
 
   shm::Group::Joined join_memory() const {
@@ -70,14 +70,28 @@ class Factory {
  private:
   /// Joins those who are number `lane` on their hosts: "rank 0 on node0", "rank 2 on node1".
   std::unique_ptr<shm::InterHostTransport> inter_host(int lane, const shm::Group::Joined& joined) const {
-    InterHostPlace place{{info_.who, {}}, info_.size(), how_.verifies};
+    InterHostPlace place{{info_.who, {}}, info_.size()};
     for (const auto& part : joined.hosts.ranks)
       place.names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(lane))));
     const auto prefixed = store_.with_prefix(fmt::format("lane/{}", lane));
     auto connection =
         std::make_unique<GlooConnection>(prefixed, joined.hosts.own, joined.hosts.count(), options_);
-    return make_gloo_inter_host_transport(std::move(connection), std::move(place),
+    auto fingerprints = how_.verifies ? fingerprints_of(prefixed, place.names, joined.hosts.own) : nullptr;
+    return make_gloo_inter_host_transport(std::move(connection), std::move(fingerprints), std::move(place),
                                           FirstFailure(store_.with_prefix("failure")));
+  }
+
+  /// Null for one rank alone, which has nobody to differ from.
+  std::unique_ptr<FingerprintExchange> fingerprints_of(const Store& store, FingerprintExchange::Names names,
+                                                       int rank) const {
+    const int size = static_cast<int>(names.callers.size());
+    if (size == 1) return nullptr;
+    return std::make_unique<FingerprintExchange>(
+        store.with_prefix("fingerprints"), std::move(names),
+        FingerprintExchange::Options{.rank = rank,
+                                     .address = offered_address(store, options_, size),
+                                     .timeout = options_.timeout,
+                                     .join_timeout = options_.join_timeout});
   }
 
   const GroupInfo& info_;
