@@ -31,7 +31,7 @@ class Counts {
   }
 
   /// The same words on every rank, because all see all counts; "" when all pairs agree.
-  std::string disagreement(const Members& members) const {
+  std::string disagreement(const GroupInfo& members) const {
     for (std::size_t pair = 0; pair < sent_.size(); ++pair) {
       if (sent_[pair] == expected_[pair]) continue;
       const auto from = static_cast<int>(pair / size_);

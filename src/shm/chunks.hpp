@@ -26,7 +26,9 @@ inline std::size_t elements_per_part(std::size_t staging_bytes, int parts, std::
 }
 
 inline std::byte* at(void* data, std::size_t byte) { return static_cast<std::byte*>(data) + byte; }
-inline const std::byte* at(const void* data, std::size_t byte) { return static_cast<const std::byte*>(data) + byte; }
+inline const std::byte* at(const void* data, std::size_t byte) {
+  return static_cast<const std::byte*>(data) + byte;
+}
 
 /// Between buffers that may be one and the same; nothing may be copied between null pointers.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) {

@@ -35,7 +35,7 @@ Group::Joined Group::join(const GroupOptions& options, BootstrapStore& store) {
   return joined;
 }
 
-Group::Group(const Members& members, PeerConnections connections, net::Milliseconds timeout)
+Group::Group(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout)
     : sync_(members, std::move(connections), timeout),
       heap_(std::make_shared<Heap>(sync_.peers()[static_cast<std::size_t>(members.rank)].segment,
                                    sync_.layout().heap)),

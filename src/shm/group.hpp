@@ -12,7 +12,7 @@
 namespace lockstep::shm {
 
 struct GroupOptions {
-  Members members;
+  GroupInfo members;
 
   /// After this long an operation fails instead of waiting on.
   net::Milliseconds timeout = std::chrono::minutes(30);
@@ -52,14 +52,14 @@ class Group {
     std::unique_ptr<Group>
         group;             // The ranks of this host, perhaps this one alone; null: no ranks share memory.
     HostTopology hosts;    // Which ranks share memory with which.
-    Members members;       // All ranks, with host names where there are several hosts.
+    GroupInfo members;     // All ranks, with host names where there are several hosts.
     std::string obstacle;  // Why not all ranks share memory; the same on every rank. Empty: they do.
   };
 
   /// *Collective*. Throws as connect_peers() does.
   static Joined join(const GroupOptions& options, BootstrapStore& store);
 
-  Group(const Members& members, PeerConnections connections, net::Milliseconds timeout);
+  Group(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout);
   /// Leaves the group: a rank that waits for this one fails with an error that says so.
   ~Group();
   Group(const Group&) = delete;

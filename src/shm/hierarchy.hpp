@@ -1,11 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "shm/group.hpp"
 #include "shm/host_topology.hpp"
 #include "shm/inter_host_transport.hpp"
-#include "shm/transport.hpp"
 
 namespace lockstep::shm {
 
@@ -22,7 +23,7 @@ namespace lockstep::shm {
 ///
 /// Values are combined in rank order within a host and in the lane's fixed order between hosts: all ranks get
 /// the same bits, in every run.
-class Hierarchy final : public Transport {
+class Hierarchy {
  public:
   struct Parts {
     std::shared_ptr<Group> group;  // Of this rank's host.
@@ -35,15 +36,19 @@ class Hierarchy final : public Transport {
     std::size_t piece_bytes = 8U << 20;                  // A message is pipelined in pieces of this size.
   };
   explicit Hierarchy(Parts parts);
-  ~Hierarchy() override;
+  ~Hierarchy();
+  Hierarchy(const Hierarchy&) = delete;
+  Hierarchy& operator=(const Hierarchy&) = delete;
 
-  void all_reduce(void* data, Elements elements, Reduction reduction) override;
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override;
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override;
-  void broadcast(void* data, Elements elements, int root) override;
-  void all_gather(const void* input, Buffers outputs, Elements elements) override;
-  void barrier() override;
-  void elsewhere(const Call& call, const std::function<void()>& body) override;
+  // As the functions of the same names in collectives.hpp.
+  void all_reduce(void* data, Elements elements, Reduction reduction);
+  void reduce(void* data, Elements elements, Reduction reduction, int root);
+  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction);
+  void broadcast(void* data, Elements elements, int root);
+  void all_gather(const void* input, Buffers outputs, Elements elements);
+  void barrier();
+  /// An operation over another transport: `body` runs when the calls of the ranks are verified.
+  void elsewhere(const Call& call, const std::function<void()>& body);
 
  private:
   struct Slice {

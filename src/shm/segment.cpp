@@ -55,7 +55,8 @@ std::size_t whole_pages(std::size_t bytes) {
 
 void fill_random(void* bytes, std::size_t count) {
   // Up to 256 bytes come at once, whatever signals arrive.
-  if (getrandom(bytes, count, 0) != static_cast<ssize_t>(count)) throw_system_error("cannot get random bytes");
+  if (getrandom(bytes, count, 0) != static_cast<ssize_t>(count))
+    throw_system_error("cannot get random bytes");
 }
 
 std::shared_ptr<Segment> Segment::create(std::size_t size) {

@@ -31,7 +31,7 @@ std::string disagreement(const std::string& who, const Caller& one, const Caller
       who, one.name, one.call, other.name, other.call);
 }
 
-StepSync::StepSync(const Members& members, PeerConnections connections, net::Milliseconds timeout)
+StepSync::StepSync(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout)
     : members_(members),
       connections_(std::move(connections)),
       timeout_(timeout),

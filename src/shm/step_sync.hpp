@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "shm/futex_event.hpp"
+#include "shm/group_info.hpp"
 #include "shm/layout.hpp"
-#include "shm/members.hpp"
 #include "shm/peer_connections.hpp"
 
 namespace lockstep::shm {
@@ -24,11 +24,11 @@ namespace lockstep::shm {
 /// every later operation throws the same error again. One thread at a time.
 class StepSync {
  public:
-  StepSync(const Members& members, PeerConnections connections, net::Milliseconds timeout);
+  StepSync(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout);
 
   int rank() const noexcept { return members_.rank; }
   int size() const noexcept { return members_.size(); }
-  const Members& members() const noexcept { return members_; }
+  const GroupInfo& members() const noexcept { return members_; }
   const Layout& layout() const noexcept { return connections_.layout; }
   const std::vector<Peer>& peers() const noexcept { return connections_.peers; }
   net::Milliseconds timeout() const noexcept { return timeout_; }
@@ -86,7 +86,7 @@ class StepSync {
   void show(std::int64_t heap_offset);
   void break_group(const char* failure_text) noexcept;
 
-  Members members_;
+  GroupInfo members_;
   PeerConnections connections_;
   net::Milliseconds timeout_;
   Spinner spinner_;

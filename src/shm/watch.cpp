@@ -17,7 +17,7 @@ std::string failure_text_of(const Control& control) {
 
 }  // namespace
 
-std::optional<std::string> loss_of(const Members& members, const std::vector<Peer>& peers, int member) {
+std::optional<std::string> loss_of(const GroupInfo& members, const std::vector<Peer>& peers, int member) {
   const Peer& peer = peers[static_cast<std::size_t>(member)];
   const Control& control = control_of(*peer.segment);
   const std::uint64_t begun = control.begun.load();

@@ -7,7 +7,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "net/deadline.hpp"
-#include "shm/members.hpp"
+#include "shm/group_info.hpp"
 #include "shm/peer_connections.hpp"
 
 namespace lockstep::shm {
@@ -19,12 +19,12 @@ class PeerLost : public CommunicationError {
 };
 
 /// Says that `member` has died or left; nothing: it has not. Any thread.
-std::optional<std::string> loss_of(const Members& members, const std::vector<Peer>& peers, int member);
+std::optional<std::string> loss_of(const GroupInfo& members, const std::vector<Peer>& peers, int member);
 
 /// Checks, during one wait, that the ranks that are waited for are still alive.
 class Watch {
  public:
-  Watch(const Members& members, const std::vector<Peer>& peers, net::Milliseconds timeout)
+  Watch(const GroupInfo& members, const std::vector<Peer>& peers, net::Milliseconds timeout)
       : members_(members), peers_(peers), timeout_(timeout), begun_(net::Clock::now()) {}
 
   /// Throws when one of `missing` left the group, gave up or died: PeerLost naming it; TimeoutError
@@ -40,7 +40,7 @@ class Watch {
   bool grace_is_over();
   void check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const;
 
-  const Members& members_;
+  const GroupInfo& members_;
   const std::vector<Peer>& peers_;
   net::Milliseconds timeout_;
   net::Deadline begun_;

@@ -169,7 +169,8 @@ void passes_on(const Rank& self, Dtype dtype, std::size_t count, int root) {
 void in_world(const Shape& shape, const std::function<void(const Rank&)>& body) {
   if (shape.hosts.find_first_not_of('a') != std::string::npos) {
     Job(shape, 1U << 20).run([&](Hierarchy& hierarchy, Group&, int rank) {
-      body({hierarchy, rank, shape.size()});
+      HierarchicalTransport transport(hierarchy);
+      body({transport, rank, shape.size()});
     });
   } else {
     run_group(shape.size(), [&](Group& group) {

@@ -4,6 +4,7 @@
 
 #include "shm/groups.hpp"
 #include "shm/hierarchy.hpp"
+#include "shm/transports.hpp"
 
 namespace lockstep::shm::testing {
 
@@ -11,26 +12,27 @@ namespace lockstep::shm::testing {
 class MemoryInterHostTransport final : public InterHostTransport {
  public:
   explicit MemoryInterHostTransport(std::unique_ptr<Group> group)
-      : group_(std::move(group)), carrier_(*group_) {}
+      : group_(std::move(group)), transport_(*group_) {}
 
   void announce(const Call& call) override { announced_ = call; }
   void agree() override {
-    carrier_.elsewhere(announced_, [] {});
+    group_->step_sync().begin(announced_);
+    group_->step_sync().step();
   }
   void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    carrier_.all_reduce(data, elements, reduction);
+    transport_.all_reduce(data, elements, reduction);
   }
   void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    carrier_.reduce(data, elements, reduction, root);
+    transport_.reduce(data, elements, reduction, root);
   }
   void broadcast(void* data, std::size_t bytes, int root) override {
-    carrier_.broadcast(data, {bytes, Dtype::bytes}, root);
+    transport_.broadcast(data, {bytes, Dtype::bytes}, root);
   }
   void all_gather(const void* input, void* output, std::size_t bytes) override {
     std::vector<void*> pieces;
     for (int r = 0; r < group_->step_sync().size(); ++r)
       pieces.push_back(static_cast<std::byte*>(output) + static_cast<std::size_t>(r) * bytes);
-    carrier_.all_gather(input, pieces, {bytes, Dtype::bytes});
+    transport_.all_gather(input, pieces, {bytes, Dtype::bytes});
   }
   void beside(const std::function<void()>& body) override { body(); }
   void abandon(const char* failure_text) noexcept override {
@@ -39,7 +41,7 @@ class MemoryInterHostTransport final : public InterHostTransport {
 
  private:
   std::unique_ptr<Group> group_;
-  ShmTransport carrier_;
+  ShmTransport transport_;
   Call announced_;
 };
 

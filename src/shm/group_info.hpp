@@ -6,7 +6,7 @@
 namespace lockstep::shm {
 
 /// This rank's place in its group, and how messages name the ranks.
-struct Members {
+struct GroupInfo {
   int rank = 0;
   std::vector<int> names;               // Their numbers in the world.
   std::string who;                      // The beginning of messages: "rank 1 of 4".
@@ -21,8 +21,8 @@ struct Members {
   }
 
   /// Some of them, this rank among them.
-  Members part(const std::vector<int>& members) const {
-    Members result{0, {}, who, {}};
+  GroupInfo part(const std::vector<int>& members) const {
+    GroupInfo result{0, {}, who, {}};
     for (const int member : members) {
       if (member == rank) result.rank = result.size();
       result.names.push_back(name(member));

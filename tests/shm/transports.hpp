@@ -1,14 +1,11 @@
 #pragma once
 
-#include <functional>
-
-#include "shm/collectives.hpp"
 #include "shm/group.hpp"
+#include "shm/hierarchy.hpp"
 
-namespace lockstep::shm {
+namespace lockstep::shm::testing {
 
-/// The collectives of a group over whatever connects its ranks. They work as the functions of the same names
-/// in collectives.hpp, and fail as Group says.
+/// The collectives that work on one host and over several: tests run the same on both.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -19,11 +16,9 @@ class Transport {
   virtual void broadcast(void* data, Elements elements, int root) = 0;
   virtual void all_gather(const void* input, Buffers outputs, Elements elements) = 0;
   virtual void barrier() = 0;
-  /// An operation over another transport: `body` runs when the calls of the ranks are verified.
-  virtual void elsewhere(const Call& call, const std::function<void()>& body) = 0;
 };
 
-/// For groups whose ranks all share memory.
+/// Where all ranks share memory.
 class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(Group& group) : sync_(group.step_sync()), heap_(*group.heap()) {}
@@ -44,15 +39,35 @@ class ShmTransport final : public Transport {
     shm::all_gather(sync_, input, outputs, elements);
   }
   void barrier() override { shm::barrier(sync_); }
-  void elsewhere(const Call& call, const std::function<void()>& body) override {
-    sync_.begin(call);
-    sync_.step();
-    body();
-  }
 
  private:
   StepSync& sync_;
   const Heap& heap_;
 };
 
-}  // namespace lockstep::shm
+class HierarchicalTransport final : public Transport {
+ public:
+  explicit HierarchicalTransport(Hierarchy& hierarchy) : hierarchy_(hierarchy) {}
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) override {
+    hierarchy_.all_reduce(data, elements, reduction);
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
+    hierarchy_.reduce(data, elements, reduction, root);
+  }
+  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
+    hierarchy_.reduce_scatter(inputs, output, elements, reduction);
+  }
+  void broadcast(void* data, Elements elements, int root) override {
+    hierarchy_.broadcast(data, elements, root);
+  }
+  void all_gather(const void* input, Buffers outputs, Elements elements) override {
+    hierarchy_.all_gather(input, outputs, elements);
+  }
+  void barrier() override { hierarchy_.barrier(); }
+
+ private:
+  Hierarchy& hierarchy_;
+};
+
+}  // namespace lockstep::shm::testing
