@@ -1,0 +1,77 @@
+// What all commands of the launcher have in common.
+#include <gtest/gtest.h>
+
+#include "cli/commands.hpp"
+#include "support/throws.hpp"
+#include "unit/launch/launcher_process.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using testing::contains_all;
+
+/// Every command line that reads options of its own.
+const std::vector<Words>& command_lines() {
+  static const std::vector<Words> all{{"run"},
+                                      {"stacks"},
+                                      {"trace"},
+                                      {"check"},
+                                      {"bench", "comm"},
+                                      {"cache", "ls"},
+                                      {"cache", "explain"},
+                                      {"cache", "clear"},
+                                      {"prepare"},
+                                      {"stage"},
+                                      {"checkpoint", "ls"},
+                                      {"checkpoint", "verify"},
+                                      {"checkpoint", "diff"},
+                                      {"checkpoint", "merge"},
+                                      {"new"},
+                                      {"test"},
+                                      {"env"},
+                                      {"slurm", "script"},
+                                      {"slurm", "submit"},
+                                      {"slurm", "templates"}};
+  return all;
+}
+
+Words with(Words words, const std::string& word) {
+  words.push_back(word);
+  return words;
+}
+
+TEST(Commands, NameThemselvesInTheirErrors) {
+  for (const auto& words : command_lines()) {
+    const Finished refused = launch(with(words, "--no-such-option"));
+    EXPECT_EQ(refused.status, 2) << words.front();
+    EXPECT_EQ(refused.err.find("lockstep " + words.front() + ": unknown flag --no-such-option"), 0U)
+        << refused.err;
+    EXPECT_EQ(refused.out, "");
+  }
+}
+
+TEST(Commands, ExplainThemselves) {
+  const std::string all = launch({"--help"}).out;
+  for (const auto& words : command_lines()) {
+    const Finished help = launch(with(words, "--help"));
+    EXPECT_EQ(help.status, 0) << help.err;
+    EXPECT_EQ(help.out.find("usage: lockstep"), 0U) << help.out;
+    EXPECT_NE(all.find("\n  " + words.front() + " "), std::string::npos) << words.front();
+  }
+}
+
+TEST(Commands, ThatAreUnknownNameTheNearest) {
+  EXPECT_TRUE(contains_all(launch({"cahce"}).err, {"lockstep: expected run", "did you mean 'cache'?"}));
+  EXPECT_TRUE(contains_all(launch({"cache", "clean"}).err,
+                           {"lockstep cache: expected ls, explain or clear, not 'clean'", "'clear'"}));
+}
+
+TEST(Commands, OfToolsRefuseTheToolsOptionsBeforeARankStarts) {
+  EXPECT_EQ(launch({"bench", "comm", "--nproc-per-node", "2", "--iterations=0"}).err,
+            "lockstep bench: --iterations '0': expected a whole number of at most 32 bits, at least 1.\n");
+  EXPECT_EQ(launch({"test", "--timeout", "soon"}).err,
+            "lockstep test: --timeout 'soon': expected a number.\n");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
