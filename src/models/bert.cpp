@@ -1,5 +1,6 @@
 #include "lockstep/models/bert.hpp"
 
+#include <fmt/core.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
@@ -22,9 +23,9 @@ LayerNorm layer_norm(const BertConfig& config) {
 
 void check(const BertConfig& config) {
   if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0) {
-    throw UsageError("a BERT's hidden_size (" + std::to_string(config.hidden_size) +
-                     ") must be a multiple of its num_attention_heads (" +
-                     std::to_string(config.num_attention_heads) + ")");
+    throw UsageError(
+        fmt::format("a BERT's hidden_size ({}) must be a multiple of its num_attention_heads ({})",
+                    config.hidden_size, config.num_attention_heads));
   }
 }
 
@@ -197,11 +198,21 @@ BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor&
   return output;
 }
 
-BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config) {
+BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config)
+    : config_(config) {
+  if (!config.id2label.empty()) set_id2label(config.id2label);
   bert_ = register_module("bert", BertModel(config));
   dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
   classifier_ = register_module("classifier", Linear(config.hidden_size, config.num_labels));
   initialize(*classifier_, config.initializer_range);
+}
+
+void BertForSequenceClassificationImpl::set_id2label(std::vector<std::string> names) {
+  if (std::ssize(names) != config_.num_labels) {
+    throw UsageError(fmt::format("id2label has {} names, but the classifier has {} classes: expected as many",
+                                 names.size(), config_.num_labels));
+  }
+  config_.id2label = std::move(names);
 }
 
 at::Tensor BertForSequenceClassificationImpl::forward(const at::Tensor& input_ids,

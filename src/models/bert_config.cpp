@@ -1,11 +1,26 @@
+#include <fmt/core.h>
+
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "attention.hpp"
 #include "config_file.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/class_names.hpp"
 
 namespace lockstep::models {
+namespace {
+
+std::vector<std::string> names_of_classes(const BertConfig& config) {
+  if (config.id2label.empty()) return placeholder_class_names(config.num_labels);
+  if (std::ssize(config.id2label) == config.num_labels) return config.id2label;
+  throw UsageError(fmt::format("num_labels is {}, but id2label names {} classes: expected as many",
+                               config.num_labels, config.id2label.size()));
+}
+
+}  // namespace
 
 BertConfig BertConfig::from_file(const std::filesystem::path& path) {
   const ConfigFile file(path);
@@ -24,7 +39,7 @@ BertConfig BertConfig::from_file(const std::filesystem::path& path) {
   file.real("initializer_range", config.initializer_range, 10);
   file.real("layer_norm_eps", config.layer_norm_eps, 1);
   file.number("pad_token_id", config.pad_token_id, 0);
-  file.labels(config.num_labels);
+  file.labels(config.num_labels, config.id2label);
   std::string positions = "absolute";
   file.choice("position_embedding_type", positions, {"absolute"});
   file.require("is_decoder", false);
@@ -47,14 +62,15 @@ std::string BertConfig::to_json(const std::string& architecture) const {
                                  {"pad_token_id", pad_token_id},
                                  {"type_vocab_size", type_vocab_size},
                                  {"vocab_size", vocab_size}};
-  nlohmann::ordered_json names, ids;
-  for (std::int64_t label = 0; label < num_labels; ++label) {
-    const std::string name = "LABEL_" + std::to_string(label);
+  nlohmann::ordered_json names;
+  std::map<std::string, std::int64_t> ids;
+  std::int64_t label = 0;
+  for (const auto& name : names_of_classes(*this)) {
     names[std::to_string(label)] = name;
-    ids[name] = label;
+    ids[name] = label++;
   }
   json["id2label"] = std::move(names);
-  json["label2id"] = std::move(ids);
+  json["label2id"] = ids;
   return json.dump(2) + "\n";
 }
 

@@ -23,10 +23,12 @@ BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer)
 }
 
 BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
-                                                   std::int64_t num_labels, PretrainedReport* report) {
+                                                   std::int64_t num_labels, PretrainedReport* report,
+                                                   bool new_classifier) {
   BertConfig config = BertConfig::from_file(folder);
-  const bool new_head = num_labels != 0 && num_labels != config.num_labels;
-  if (new_head) config.num_labels = num_labels;
+  const bool new_head = new_classifier || (num_labels != 0 && num_labels != config.num_labels);
+  if (new_head) config.id2label.clear();
+  if (num_labels != 0) config.num_labels = num_labels;
   BertForSequenceClassification model(config);
   auto names = names_of_bert();
   names.new_heads.push_back("classifier.");

@@ -85,11 +85,19 @@ void ConfigFile::require(const char* field, bool value) const {
   if (found != value) fail(field, std::string(value ? "true" : "false") + ": the other is not implemented");
 }
 
-void ConfigFile::labels(std::int64_t& value) const {
-  if (const auto* names = find("id2label"); names && names->is_object() && !names->empty()) {
-    value = static_cast<std::int64_t>(names->size());
+void ConfigFile::labels(std::int64_t& count, std::vector<std::string>& names) const {
+  number("num_labels", count);
+  const auto* entries = find("id2label");
+  if (!entries) return;
+  constexpr const char* kExpected = "the name of each class under its number, from \"0\" on";
+  if (!entries->is_object() || entries->empty()) fail("id2label", kExpected);
+  names.clear();
+  for (std::size_t label = 0; label < entries->size(); ++label) {
+    const auto name = entries->find(std::to_string(label));
+    if (name == entries->end() || !name->is_string()) fail("id2label", kExpected);
+    names.push_back(name->get<std::string>());
   }
-  number("num_labels", value);
+  count = static_cast<std::int64_t>(names.size());
 }
 
 }  // namespace lockstep::models

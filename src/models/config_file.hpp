@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace lockstep::models {
 
@@ -27,8 +28,9 @@ class ConfigFile {
   void choice(const char* field, std::string& value, std::initializer_list<const char*> known) const;
   /// Throws DataError unless the field is `value`, the only one that is implemented, or absent.
   void require(const char* field, bool value) const;
-  /// How many classes the file declares (num_labels, or the entries of id2label), or `value`.
-  void labels(std::int64_t& value) const;
+  /// The class names by number ("id2label") and how many there are; without names "num_labels". Where the two
+  /// differ the names rule, as in transformers.
+  void labels(std::int64_t& count, std::vector<std::string>& names) const;
 
  private:
   const nlohmann::ordered_json* find(const char* field) const;

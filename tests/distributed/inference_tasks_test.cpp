@@ -179,6 +179,23 @@ TEST_F(InferenceTasks, TextClassificationGivesNumbersOfClasses) {
   EXPECT_GT(different.size(), 1U);
 }
 
+/// The names of config.json, in its order of classes.
+TEST_F(InferenceTasks, TextClassificationGivesTheModelsNames) {
+  const Lines numbers = lines_of_task("text-classification");
+  nlohmann::json names;
+  for (int label = 0; label < kClasses; ++label)
+    names[std::to_string(label)] = "name " + std::to_string(label);
+  auto config = nlohmann::json::parse(read_file(file("bert/config.json")));
+  config["id2label"] = names;
+  write("bert/config.json", config.dump());
+  const Lines lines = lines_of_task("text-classification", {"--batch-size", "3"});
+  ASSERT_EQ(lines.size(), numbers.size());
+  for (std::size_t row = 0; row < lines.size(); ++row) {
+    EXPECT_EQ(lines[row].at("label").get<std::string>(),
+              "name " + std::to_string(numbers[row].at("label").get<int>()));
+  }
+}
+
 TEST_F(InferenceTasks, TextGenerationGoesOnFromEachTextAlike) {
   const Lines lines = lines_of_task("text-generation");
   EXPECT_EQ(differing_twins(lines), 0);

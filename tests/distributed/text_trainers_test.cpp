@@ -168,6 +168,42 @@ TEST_F(SequenceClassification, LearnsTheSameOnOneRankAndOnTwo) {
   EXPECT_EQ(count_lines_with(two.out, "eval_f1 "), 1) << two.out;
 }
 
+/// Those of the model, whatever order the data would give them; they come with the trained model, and name
+/// what it finds.
+TEST_F(SequenceClassification, KeepsTheNamesOfTheModel) {
+  const nlohmann::json names{{"0", "class 2"}, {"1", "class 0"}, {"2", "class 1"}};
+  set_in_config("id2label", names);
+  const Finished job = run_alone(words() + Words{"--output-dir", file("out")});
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_GE(logged(file("out/checkpoint-40"), "eval_accuracy").back(), 0.95);
+  const auto config = nlohmann::json::parse(read_file(file("out/config.json")));
+  EXPECT_EQ(config.at("id2label"), names);
+  EXPECT_EQ(config.at("label2id"), (nlohmann::json{{"class 2", 0}, {"class 0", 1}, {"class 1", 2}}));
+  // Trained on, it knows what it knew: its first evaluation is no worse.
+  const Finished again = run_alone(words() + Words{"--model", file("out"), "--output-dir", file("again")} +
+                                   split("--learning-rate 1e-9 --max-steps 10"));
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_GE(logged(file("again/checkpoint-10"), "eval_accuracy").front(), 0.95);
+  // Classes that the model does not name are refused, unless it gets a new classifier.
+  const Words others = words() + Words{"--model", file("out"), "--train-file",
+                                       write("others.csv", "text,label\na,class 0\nb,other\n")};
+  expect_refusal(others, 1, {"others.csv", "does not name: 'other'", "'class 2', 'class 0', 'class 1'"});
+  const Finished fresh =
+      run_alone(others + Words{"--new-classifier", "--validation-file", "", "--output-dir", file("fresh")} +
+                split("--eval-strategy no --max-steps 1 --no-load-best-model-at-end"));
+  ASSERT_EQ(fresh.status, 0) << fresh.err;
+  EXPECT_EQ(nlohmann::json::parse(read_file(file("fresh/config.json"))).at("id2label"),
+            (nlohmann::json{{"0", "class 0"}, {"1", "other"}}));
+}
+
+/// A model without names gets the data's.
+TEST_F(SequenceClassification, SavesTheNamesOfTheData) {
+  const Finished job = run_alone(words() + Words{"--output-dir", file("out")} + split("--max-steps 10"));
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(nlohmann::json::parse(read_file(file("out/config.json"))).at("id2label"),
+            (nlohmann::json{{"0", "class 0"}, {"1", "class 1"}, {"2", "class 2"}}));
+}
+
 /// Labels that give a sixth to each of the other two classes have an entropy of 0.8676: no loss is below it.
 TEST_F(SequenceClassification, SmoothsLabels) {
   const Finished job =

@@ -9,6 +9,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/class_names.hpp"
 #include "lockstep/models/compiled_model.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/model_file.hpp"
@@ -36,6 +37,8 @@ Model on(Model model, const std::string& device) {
 struct Network {
   std::function<at::Tensor(const Tokens&)> run;
   std::int64_t padding = 0;
+  /// The names of the classes by number; empty where the model has none.
+  std::vector<std::string> classes = {};
 };
 
 /// A program of Python's that takes ids and mask.
@@ -67,8 +70,9 @@ Network scores_of(const Options& options, const std::string& device) {
     throw lockstep::DataError("the model in " + options.model + " has no '" + report.initialized.front() +
                               "': --task text-classification needs one that was trained for it");
   }
+  const auto& names = bert->config().id2label;
   return {[bert](const Tokens& tokens) mutable { return bert(tokens.ids, tokens.mask, tokens.types); },
-          bert->config().pad_token_id};
+          bert->config().pad_token_id, models::are_class_names(names) ? names : std::vector<std::string>()};
 }
 
 /// A vector of length one for each text: the mean of its tokens' last hidden states.
@@ -93,14 +97,18 @@ class Embedding : public Inference {
   Texts texts_;
 };
 
-/// The number of the most probable class.
+/// The most probable class: its name, or its number where the model has no names.
 class Classification : public Inference {
  public:
   Classification(const Options& options, const std::string& device)
       : scores_(scores_of(options, device)), texts_(options, scores_.padding, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
-    return lockstep::make_column(values_of<std::int64_t>(scores_.run(texts_.encode(batch)).argmax(-1)));
+    const auto numbers = values_of<std::int64_t>(scores_.run(texts_.encode(batch)).argmax(-1));
+    if (scores_.classes.empty()) return lockstep::make_column(numbers);
+    std::vector<std::string> names;
+    for (const auto number : numbers) names.push_back(scores_.classes[static_cast<std::size_t>(number)]);
+    return lockstep::make_column(names);
   }
 
  private:

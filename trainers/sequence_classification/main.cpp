@@ -1,5 +1,6 @@
 // Fine-tunes a BERT to tell the class of a text.
 
+#include <fmt/core.h>
 #include <torch/nn/functional/loss.h>
 
 #include <functional>
@@ -45,7 +46,6 @@ class Scores final : public lockstep::EvaluationMetrics {
 };
 
 void complete(Options& options) {
-  if (options.model.empty()) throw lockstep::UsageError("--model is missing: name a model's folder.");
   texts::check_script_options(options.model, options.tokenizer);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
 }
@@ -54,16 +54,16 @@ void complete(Options& options) {
 void check_lengths(const models::BertConfig& config, const Options& options) {
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
   if (options.max_length <= config.max_position_embeddings) return;
-  throw lockstep::UsageError(
-      "--max-length " + std::to_string(options.max_length) +
-      " is more than the model takes: " + std::to_string(config.max_position_embeddings) + " tokens.");
+  throw lockstep::UsageError(fmt::format("--max-length {} is more than the model takes: {} tokens.",
+                                         options.max_length, config.max_position_embeddings));
 }
 
 models::BertForSequenceClassification load_model(const Accelerator& accelerator, const Options& options,
-                                                 std::int64_t classes) {
+                                                 const texts::Classes& classes) {
   torch::manual_seed(options.seed);
   models::PretrainedReport report;
-  auto model = models::load_bert_classifier(options.model, classes, &report);
+  auto model = models::load_bert_classifier(options.model, classes.count, &report, options.new_classifier);
+  if (!classes.names.empty()) model->set_id2label(classes.names);
   for (const auto& name : report.initialized) accelerator.print("new: ", name);
   return model;
 }
@@ -78,10 +78,11 @@ struct Classifier {
   std::function<void(const Trainer&)> save;
 };
 
-Classifier load_classifier(const Accelerator& accelerator, const Options& options, std::int64_t classes) {
+Classifier load_classifier(const Accelerator& accelerator, const Options& options,
+                           const texts::Classes& classes) {
   if (texts::is_script(options.model)) {
     const at::Tensor tokens = texts::trial_tokens(options.max_length);
-    auto script = texts::load_script(options.model, {tokens, tokens, tokens}, {2, classes});
+    auto script = texts::load_script(options.model, {tokens, tokens, tokens}, {2, classes.count});
     return {texts::adapt_script(script, inputs_of), [script, &options](const Trainer& trainer) {
               texts::save_script(trainer, script, options.tokenizer);
             }};
@@ -100,21 +101,22 @@ lockstep::Loss loss_of(const Batch& outputs, const Batch& batch, double smoothin
                            F::CrossEntropyFuncOptions().label_smoothing(smoothing))};
 }
 
-/// The token that fills rows up, once it is clear that the model takes such tokens and so many.
-std::int64_t padding_of(const Options& options) {
+/// What the data must know of the model, once it is clear that it takes such tokens and so many.
+ModelFacts facts_of_model(const Options& options) {
   if (texts::is_script(options.model))
-    return texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"});
+    return {texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"}), {}};
   const auto config = models::BertConfig::from_file(options.model);
   check_lengths(config, options);
-  return config.pad_token_id;
+  if (options.new_classifier) return {config.pad_token_id, {}};
+  return {config.pad_token_id, texts::Classes{.names = config.id2label, .count = config.num_labels}};
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
-  const Rows rows = load_rows(options, padding_of(options),
+  const Rows rows = load_rows(options, facts_of_model(options),
                               lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
-  const Classifier model = load_classifier(accelerator, options, rows.classes.count);
+  const Classifier model = load_classifier(accelerator, options, rows.classes);
   Trainer trainer(accelerator, options,
                   {.model = model.adapter,
                    .train_dataset = rows.train,

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 using lockstep::at_least;
+using lockstep::required;
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
@@ -10,18 +11,24 @@ const lockstep::OptionTable<Options>& option_table() {
                                      "under 'lockstep run' or torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
-          .add("model", &Options::model,
-               "Folder with config.json, the weights (model.safetensors) and the tokenizer. A classifier of "
-               "another number of classes, or none, is replaced by a new one. Or a TorchScript file from "
-               "Python, which takes tokens [rows, tokens], their mask and their types, or the first of "
-               "these, and returns scores [rows, classes].")
+          .add(
+              "model", &Options::model,
+              "Folder with config.json, the weights (model.safetensors) and the tokenizer. Class names in "
+              "config.json say which class has which number. A model without names takes the data's; its "
+              "classifier is replaced by a new one where the number of classes is another. Or a TorchScript "
+              "file from Python, which takes tokens [rows, tokens], their mask and their types, or the first "
+              "of these, and returns scores [rows, classes].",
+              required())
+          .add("new-classifier", &Options::new_classifier,
+               "Train a new classifier for the classes of the data, whatever classes the model knows.")
           .add("tokenizer", &Options::tokenizer,
                "tokenizer.json, or a folder with the tokenizer's files; the one in --model where it is not "
                "given.")
           .add("max-length", &Options::max_length, "Texts are cut to so many tokens.", at_least(3))
           .section("data")
           .add("train-file", &Options::train_file,
-               "Rows to train on: .csv, .jsonl, .arrow, .parquet, or a folder of a saved data set.")
+               "Rows to train on: .csv, .jsonl, .arrow, .parquet, or a folder of a saved data set.",
+               required())
           .add("validation-file", &Options::validation_file, "Rows to evaluate on, likewise.")
           .add("text-column", &Options::text_column, "The column of texts.")
           .add("pair-column", &Options::pair_column, "The column of second texts, for tasks on pairs.")

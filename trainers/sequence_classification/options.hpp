@@ -10,6 +10,7 @@
 struct Options : lockstep::TrainingArguments {
   std::string model;
   std::string tokenizer;
+  bool new_classifier = false;
   std::int64_t max_length = 128;
 
   std::string train_file;

@@ -35,14 +35,17 @@ std::shared_ptr<const Dataset> tokenized(const ArrowDataset& labelled, const Opt
 
 }  // namespace
 
-Rows load_rows(const Options& options, std::int64_t pad_token, const lockstep::JobRanks& ranks) {
+Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::JobRanks& ranks) {
   const auto train = read_rows("--train-file", options.train_file, options);
   Rows rows{.train = nullptr,
             .validation = nullptr,
             .classes = texts::classes_of(train, options.label_column, options.train_file)};
+  if (model.classes) {
+    rows.classes = texts::agreed_classes(rows.classes, *model.classes, options.train_file, options.model);
+  }
   const auto use = [&](const ArrowDataset& table, const std::string& file) {
-    return tokenized(texts::with_labels(table, options.label_column, rows.classes, file), options, pad_token,
-                     ranks);
+    return tokenized(texts::with_labels(table, options.label_column, rows.classes, file), options,
+                     model.pad_token, ranks);
   };
   rows.train = use(train, options.train_file);
   if (options.validation_file.empty()) return rows;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/job_store.hpp"
@@ -17,6 +18,15 @@ struct Rows {
   texts::Classes classes;
 };
 
+/// What the data must know of the model.
+struct ModelFacts {
+  /// The token that fills rows up.
+  std::int64_t pad_token = 0;
+  /// The classes of config.json, where the model has one and its classifier is kept.
+  std::optional<texts::Classes> classes;
+};
+
 /// Reads and tokenizes the files that the options name; the ranks share the work and find it done the next
-/// time. *Collective*. Throws UsageError for what the options should say otherwise, DataError for the files.
-Rows load_rows(const Options& options, std::int64_t pad_token, const lockstep::JobRanks& ranks);
+/// time. *Collective*. Throws UsageError for what the options should say otherwise, DataError for the files
+/// and for classes that are not the model's.
+Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::JobRanks& ranks);

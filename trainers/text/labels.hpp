@@ -9,7 +9,7 @@ namespace texts {
 
 /// The classes of a data set.
 struct Classes {
-  /// By number; empty where the data know numbers only.
+  /// By number; empty where only numbers are known.
   std::vector<std::string> names;
   std::int64_t count = 0;
 };
@@ -19,8 +19,17 @@ struct Classes {
 /// another type, DataError for a null, a number below 0, or fewer than two classes.
 Classes classes_of(const lockstep::ArrowDataset& table, const std::string& column, const std::string& what);
 
-/// The table with a column "labels" of class numbers (int64) in place of `column`. Throws DataError, naming
-/// the row, for a label that is none of the classes.
+/// The classes to train for. `model` are those of config.json: its num_labels and its id2label, if it has
+/// one. They rule where they name all that the data name, or where the data know numbers only, so that a
+/// classifier goes on with what it knows. A model with placeholders for names (LABEL_0, ...) takes the data's
+/// classes. Throws DataError, listing both, for data with classes that the model does not name. `data_file`
+/// and `model_folder` name the two in errors.
+Classes agreed_classes(const Classes& data, const Classes& model, const std::string& data_file,
+                       const std::string& model_folder);
+
+/// The table with a column "labels" of class numbers (int64) in place of `column`: a text or a ClassLabel's
+/// name gets the number that it has in `classes`, a plain number stays. Throws DataError, naming the row, for
+/// a label that is none of the classes.
 lockstep::ArrowDataset with_labels(const lockstep::ArrowDataset& table, const std::string& column,
                                    const Classes& classes, const std::string& what);
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/models/pretrained.hpp"
 
@@ -33,11 +34,15 @@ struct BertConfig {
   std::int64_t pad_token_id = 0;
   /// Classes of a BertForSequenceClassification.
   std::int64_t num_labels = 2;
+  /// Their names by number, num_labels of them; empty: LABEL_0, LABEL_1, ... (see class_names.hpp).
+  std::vector<std::string> id2label;
 
-  /// Reads config.json, or the one in a folder. Throws DataError, naming file and field, for another model's,
-  /// for a field out of range, and for what is not implemented (relative positions, a decoder).
+  /// Reads config.json, or the one in a folder. Where it has "id2label", that says how many classes there
+  /// are, as in transformers. Throws DataError, naming file and field, for another model's, for a field out
+  /// of range, and for what is not implemented (relative positions, a decoder).
   static BertConfig from_file(const std::filesystem::path& path);
-  /// As the text of a config.json. `architecture` is the class that the weights belong to in Python.
+  /// As the text of a config.json, with the class names as id2label and label2id. `architecture` is the class
+  /// that the weights belong to in Python. Throws UsageError where id2label does not name num_labels classes.
   std::string to_json(const std::string& architecture) const;
 };
 
@@ -86,15 +91,20 @@ TORCH_MODULE(BertModel);
 /// A BERT with a linear layer on its pooled output, as Hugging Face's BertForSequenceClassification.
 class BertForSequenceClassificationImpl : public torch::nn::Module {
  public:
+  /// Throws UsageError where `config` names another number of classes than it has.
   explicit BertForSequenceClassificationImpl(const BertConfig& config = {});
 
   /// Logits [rows, num_labels]; inputs as for BertModel.
   at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {});
 
-  const BertConfig& config() const noexcept { return bert_->config(); }
+  /// Names the classes by number, for save_pretrained. *Local*. Throws UsageError unless there are num_labels
+  /// names.
+  void set_id2label(std::vector<std::string> names);
+  const BertConfig& config() const noexcept { return config_; }
 
  private:
+  BertConfig config_;
   BertModel bert_{nullptr};
   torch::nn::Dropout dropout_{nullptr};
   torch::nn::Linear classifier_{nullptr};
@@ -106,10 +116,13 @@ TORCH_MODULE(BertForSequenceClassification);
 /// DataError.
 BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer = true);
 /// Likewise with a classifier of `num_labels` classes (0: as many as the configuration says). A classifier
-/// that the files do not have, or that has another number of classes, is new; `report` says so.
+/// that the files do not have, or that has another number of classes, is new, and so is any with
+/// `new_classifier`; `report` says so. The configuration's class names are those of its own classifier: one
+/// of another number of classes, or made new on request, has none until set_id2label.
 BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
                                                    std::int64_t num_labels = 0,
-                                                   PretrainedReport* report = nullptr);
+                                                   PretrainedReport* report = nullptr,
+                                                   bool new_classifier = false);
 
 /// Writes config.json and model.safetensors, for load_bert and for Hugging Face's from_pretrained. *Local*.
 void save_pretrained(BertModel& model, const std::filesystem::path& folder);

@@ -391,6 +391,59 @@ TEST(Pretrained, AHeadOfOtherClassesIsNew) {
                         bert->named_parameters()["bert.pooler.dense.weight"]));
 }
 
+/// The entries of config.json as transformers 5.23 writes them for
+/// BertConfig(id2label={0: "neutral", 1: "entailment", 2: "contradiction"}, label2id=...).
+constexpr const char* kClassNames = R"(  "id2label": {
+    "0": "neutral",
+    "1": "entailment",
+    "2": "contradiction"
+  },
+  "label2id": {
+    "contradiction": 2,
+    "entailment": 1,
+    "neutral": 0
+  }
+)";
+
+TEST(Pretrained, ClassNamesAreReadAndSavedAsByTransformers) {
+  const testing::TemporaryFolder folder;
+  const auto file =
+      testing::write_bytes(folder.path() / "config.json", "{\"model_type\": \"bert\", \"num_labels\": 7,\n" +
+                                                              std::string(kClassNames) + "}");
+  const BertConfig config = BertConfig::from_file(folder.path());
+  EXPECT_EQ(config.num_labels, 3);
+  EXPECT_EQ(config.id2label, (std::vector<std::string>{"neutral", "entailment", "contradiction"}));
+  EXPECT_TRUE(testing::contains_all(config.to_json("BertForSequenceClassification"), {kClassNames}));
+  EXPECT_TRUE(testing::contains_all(BertConfig{}.to_json("BertModel"), {"\"LABEL_1\": 1"}));
+}
+
+TEST(Pretrained, ClassNamesAreTheirClassifiers) {
+  const testing::TemporaryFolder folder;
+  const std::vector<std::string> names{"b", "a", "c"};
+  BertForSequenceClassification bert(small_bert());
+  bert->set_id2label(names);
+  EXPECT_THROWS(bert->set_id2label({"a", "b"}), UsageError, "2 names", "3 classes");
+  save_pretrained(bert, folder.path());
+  EXPECT_EQ(load_bert_classifier(folder.path())->config().id2label, names);
+  EXPECT_TRUE(load_bert_classifier(folder.path(), 5)->config().id2label.empty());
+  PretrainedReport report;
+  const auto fresh = load_bert_classifier(folder.path(), 3, &report, true);
+  EXPECT_TRUE(fresh->config().id2label.empty());
+  EXPECT_EQ(report.initialized, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
+}
+
+TEST(Pretrained, ClassNamesThatAreNoneAreRefused) {
+  const testing::TemporaryFolder folder;
+  for (const char* names : {"[\"a\", \"b\"]", "{}", "{\"1\": \"a\", \"2\": \"b\"}", "{\"0\": 3}"}) {
+    testing::write_bytes(folder.path() / "config.json", "{\"id2label\": " + std::string(names) + "}");
+    EXPECT_THROWS(BertConfig::from_file(folder.path()), DataError, "config.json", "'id2label'",
+                  "the name of each class under its number");
+  }
+  BertConfig config = small_bert();
+  config.id2label = {"a", "b"};
+  EXPECT_THROWS(BertForSequenceClassification(config), UsageError, "2 names", "3 classes");
+}
+
 TEST(Pretrained, AReplacedHeadNeedNotBeOfTheFilesShape) {
   const testing::TemporaryFolder folder;
   ResNet saved(ResNetOptions::resnet18(4)), model(ResNetOptions::resnet18(7));
