@@ -1,5 +1,6 @@
 #include "lockstep/train/checkpoints.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string owner_text(const World& world) {
-  return "process " + std::to_string(::getpid()) + " on " + host_name() +
-         (world.run_id.empty() ? "" : " of the run '" + world.run_id + "'");
+  return fmt::format("process {} on {}{}", ::getpid(), host_name(),
+                     world.run_id.empty() ? "" : fmt::format(" of the run '{}'", world.run_id));
 }
 
 void say(const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; }
@@ -63,6 +64,7 @@ struct Checkpoints::State {
   void resume_newest();
   void resume_from_path();
   void report(const std::vector<BadCheckpoint>& passed_over);
+  [[noreturn]] void refuse_to_begin_anew(const std::vector<BadCheckpoint>& damaged) const;
   bool try_save(std::optional<double> metric = {});
   void save_and_rotate(std::optional<double> metric);
 
@@ -112,13 +114,23 @@ void Checkpoints::State::report(const std::vector<BadCheckpoint>& passed_over) {
   for (const auto& entry : passed_over) say("'" + entry.path.string() + "' is passed over: " + entry.reason);
 }
 
+/// Whoever asked to go on has work in that folder: the same command must not begin it anew without a word.
+void Checkpoints::State::refuse_to_begin_anew(const std::vector<BadCheckpoint>& damaged) const {
+  std::string list;
+  for (const auto& bad : damaged)
+    list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", bad.path.string(), bad.reason);
+  throw DataError(fmt::format(
+      "no checkpoint in '{}' can be resumed from: {}. Restore one of them, resume from another one by "
+      "its path, or begin anew with 'never' (CheckpointOptions::resume; resume_from_checkpoint of "
+      "TrainingArguments)",
+      options.folder, list));
+}
+
 void Checkpoints::State::resume_newest() {
   const auto latest = accelerator.load_latest_state(options.folder);
+  if (!latest.checkpoint && !latest.passed_over.empty()) refuse_to_begin_anew(latest.passed_over);
   report(latest.passed_over);
-  if (!latest.checkpoint) {
-    accelerator.print("no checkpoint to resume from in ", options.folder, ": starting from the beginning");
-    return;
-  }
+  if (!latest.checkpoint) return;
   started_from = latest.checkpoint->info.started_from;
   take_over(*latest.checkpoint);
 }

@@ -35,9 +35,10 @@ struct CheckpointOptions {
   bool asynchronous = false;
   /// For a `folder` on local disks: see SaveStateOptions::save_on_each_node.
   bool save_on_each_node = false;
-  /// "auto": from the newest whole checkpoint in `folder`, else from the beginning. "never": from the
-  /// beginning. Else the path of a checkpoint to begin with: used until there are newer ones in `folder` that
-  /// come from it, so that the same command line serves for each restart.
+  /// "auto": from the newest whole checkpoint in `folder`; from the beginning where there is none; an error
+  /// where all of them are damaged. "never": from the beginning. Else the path of a checkpoint to begin with:
+  /// used until there are newer ones in `folder` that come from it, so that the same command line serves for
+  /// each restart.
   std::string resume = "auto";
   /// Stop with a checkpoint at SIGTERM as well, not only at SIGUSR1.
   bool stop_at_sigterm = true;
@@ -71,9 +72,10 @@ class Checkpoints {
   Checkpoints(Checkpoints&&) noexcept;
   Checkpoints& operator=(Checkpoints&&) noexcept;
 
-  /// Goes where `options.resume` says, and prints where that is. Damaged checkpoints are passed over, and
-  /// named on standard error. *Collective*. Throws as Accelerator::load_state does; DataError when `resume`
-  /// names a checkpoint that is missing or damaged.
+  /// Goes where `options.resume` says, and prints where that is; nothing where a run begins. Damaged
+  /// checkpoints are passed over, and named on standard error. *Collective*. Throws as
+  /// Accelerator::load_state does; DataError when `resume` names a checkpoint that is missing or damaged, and
+  /// for "auto" when all are damaged.
   void resume();
 
   /// To be called after every optimizer step: counts it, and writes a checkpoint when one is due. True when

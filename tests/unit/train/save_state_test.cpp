@@ -407,6 +407,30 @@ TEST(Checkpoints, AStopLeavesACheckpointOfThatVeryStep) {
   EXPECT_TRUE(fs::exists(folder / "checkpoint-3"));
 }
 
+/// Work that cannot be gone on with is not begun anew without a word; a first start has nothing to tell.
+TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
+  const TemporaryFolder folder;
+  const auto begin_of_run = [&](const std::string& resume, int steps) {
+    const Accelerator accelerator = alone();
+    Job job(accelerator);
+    Checkpoints checkpoints(
+        accelerator, {.folder = (folder / "c").string(), .every = 1, .keep_last = 0, .resume = resume});
+    checkpoints.resume();
+    const auto begin = checkpoints.step();
+    job.train(steps, [&] { checkpoints.after_step(); });
+    return begin;
+  };
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(begin_of_run("auto", 2), 0);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  for (const char* name : {"c/checkpoint-1", "c/checkpoint-2"})
+    flip_byte(folder / name / "model.safetensors");
+  EXPECT_THROWS(begin_of_run("auto", 1), DataError, (folder / "c").string(), "checkpoint-1", "checkpoint-2",
+                "checksum", "'never'");
+  EXPECT_EQ(begin_of_run("never", 1), 0);
+  EXPECT_EQ(begin_of_run("auto", 1), 1);
+}
+
 /// The same command line with a path serves for the first start and for each restart.
 TEST(Checkpoints, APathIsWhereTheFirstStartBeginsOnly) {
   const TemporaryFolder folder;
