@@ -42,10 +42,11 @@ class TrainerCallback {
 
   /// The Trainer has been made; there is no optimizer yet.
   virtual void on_init_end(CallbackContext& /*event*/) {}
-  /// The library's own: model, optimizer and loader are ready, and no checkpoint has been read. What belongs
+  /// Model, optimizer and loader are ready, and no checkpoint has been read. What belongs
   /// into checkpoints is registered here, with Accelerator::register_for_checkpointing.
   virtual void on_prepare(CallbackContext& /*event*/) {}
-  /// The state is that of the checkpoint, if there was one.
+  /// The state is that of the checkpoint, if there was one. `event.control.should_training_stop` ends the
+  /// training before its first step.
   virtual void on_train_begin(CallbackContext& /*event*/) {}
   /// After the last log; the best model has been loaded where that is asked for. Not after an exception.
   virtual void on_train_end(CallbackContext& /*event*/) {}
@@ -103,7 +104,10 @@ class EarlyStoppingCallback final : public TrainerCallback {
   explicit EarlyStoppingCallback(std::int64_t patience = 1, double threshold = 0)
       : patience_(patience), threshold_(threshold) {}
 
-  /// Throws UsageError where nothing is evaluated, or no metric says what is better. *Local*.
+  /// Counts from 0, unless a checkpoint says otherwise. *Local*.
+  void on_prepare(CallbackContext& event) override;
+  /// Ends a training that it has ended before, and that is now started again with no more patience. Throws
+  /// UsageError where nothing is evaluated, or no metric says what is better. *Local*.
   void on_train_begin(CallbackContext& event) override;
   /// Counts an evaluation, and asks for the end of the training after `patience` in a row that were no
   /// better. One without the metric, as of another of several data sets, does not count. *Local*.

@@ -95,9 +95,11 @@ constexpr const char* kTrainerStateFileName = "trainer_state.json";
 struct TrainOutput {
   /// Steps done since the beginning, over all restarts.
   std::int64_t global_step = 0;
-  /// The mean loss of all steps of this run.
+  /// The mean loss of the steps that this run made: not of those before the checkpoint that it went on from.
+  /// 0 where it made none.
   double training_loss = 0;
-  /// train_runtime, train_samples_per_second, train_steps_per_second, total_flos, train_loss, epoch.
+  /// train_runtime, train_samples_per_second, train_steps_per_second, total_flos, train_loss (training_loss,
+  /// where a step was made), epoch. But for total_flos and epoch they are this run's alone.
   LogValues metrics;
   /// The training was told to stop, and has left a checkpoint to go on from: end with kPreemptedExitCode.
   bool preempted = false;

@@ -46,11 +46,14 @@ void DefaultFlowCallback::on_epoch_end(CallbackContext& event) {
   if (args.save_strategy == "epoch") control.should_save = true;
 }
 
+void EarlyStoppingCallback::on_prepare(CallbackContext& /*event*/) { counter_ = 0; }
+
 void EarlyStoppingCallback::on_train_begin(CallbackContext& event) {
   if (event.args.eval_strategy == "no")
     throw UsageError("EarlyStoppingCallback needs evaluations: set eval_strategy to steps or epoch");
   if (!best_metric_name(event.args))
     throw UsageError("EarlyStoppingCallback needs to know what is better: set metric_for_best_model");
+  if (counter_ >= patience_) event.control.should_training_stop = true;
 }
 
 void EarlyStoppingCallback::on_evaluate(CallbackContext& event) {

@@ -54,7 +54,7 @@ void TrainingRun::log_step() {
   fold_losses();
   const auto steps = static_cast<double>(state.unlogged_steps);
   LogValues values{{"loss", steps > 0 ? state.unlogged_loss / steps : std::nan("")}};
-  if (grad_norm_) values.emplace_back("grad_norm", *grad_norm_);
+  if (grad_norm_.defined()) values.emplace_back("grad_norm", grad_norm_.item<double>());
   values.emplace_back("learning_rate", learning_rate_);
   state.unlogged_loss = 0;
   state.unlogged_steps = 0;

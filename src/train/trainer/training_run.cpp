@@ -1,6 +1,7 @@
 #include "training_run.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,13 +36,32 @@ TrainOutput TrainingRun::run() {
   begin_state({});
   call(&TrainerCallback::on_prepare);
   resume();
+  impl_.control.should_training_stop = false;
   call(&TrainerCallback::on_train_begin);
   begin_ = std::chrono::steady_clock::now();
-  impl_.control.should_training_stop = time_is_up() || impl_.state.global_step >= impl_.state.max_steps;
+  say_if_finished();
   between_steps([this] { finish_unfinished(); });
   evaluate_on_start();
   run_epochs();
   return finish();
+}
+
+/// A run that is started once more has nothing left to do where a limit is reached, or where a callback such
+/// as early stopping has ended it.
+void TrainingRun::say_if_finished() {
+  const TrainerState& state = impl_.state;
+  const bool at_limit = time_is_up() || state.global_step >= state.max_steps;
+  const bool is_ended =
+      std::exchange(impl_.control.should_training_stop, impl_.control.should_training_stop || at_limit);
+  const TrainerControl& left = state.unfinished;
+  const bool has_work = left.should_log || left.should_evaluate || left.should_save;
+  if (checkpoints_->resumed_from().empty() || has_work || !(at_limit || is_ended)) return;
+  impl_.accelerator.print(fmt::format(
+      "already finished: step {} of {}. To train on, {}; to begin anew, set resume_from_checkpoint to "
+      "never or output_dir to another folder",
+      state.global_step, state.max_steps,
+      at_limit ? "raise max_steps, num_train_epochs or max_duration"
+               : "raise the patience of the callback that ended the training"));
 }
 
 /// Before the first step of all; what a signal interrupted of it is done when the training goes on.
@@ -266,7 +286,11 @@ TrainOutput TrainingRun::finish() {
   add_speed(output.metrics, "train", seconds_since(begin_),
             static_cast<double>(steps * state.total_batch_size), static_cast<double>(steps));
   output.metrics.emplace_back("total_flos", state.total_flos);
-  output.metrics.emplace_back("train_loss", output.training_loss);
+  if (steps > 0) output.metrics.emplace_back("train_loss", output.training_loss);
+  if (first_step_ > 0 && steps > 0) {
+    impl_.accelerator.print(fmt::format("train_loss is the mean of the steps {} to {}, which this run made",
+                                        first_step_ + 1, state.global_step));
+  }
   if (!preempted_) {
     trainer_.log(output.metrics);
     load_best();

@@ -24,6 +24,7 @@ class TrainingRun {
   void check_evaluations() const;
   void check_is_known(const std::string& metric) const;
   void begin_state(TrainerState done);
+  void say_if_finished();
   void evaluate_on_start();
   void resume();
   void take_state(const TrainerState& saved);
@@ -72,7 +73,8 @@ class TrainingRun {
   /// Of this rank, since they were last added up.
   double flops_ = 0;
   double learning_rate_ = 0;
-  std::optional<double> grad_norm_;
+  /// Of the last step, on the device: it is asked for where it is logged.
+  at::Tensor grad_norm_;
   std::optional<double> metric_of_step_;
   bool preempted_ = false;
   /// A checkpoint of this step would not say what is left to do after it.

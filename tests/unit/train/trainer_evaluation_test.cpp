@@ -70,6 +70,35 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
   EXPECT_THROWS(train(stopping), UsageError, "EarlyStoppingCallback", "metric_for_best_model");
 }
 
+/// A run that early stopping has ended has nothing left to do when it is started again, and says how to train
+/// on.
+TEST(EarlyStopping, IsNotForgottenByTheNextStart) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = args.save_strategy = "epoch";
+  args.metric_for_best_model = "loss";
+  const auto train = [&](std::int64_t patience) {
+    Trainer trainer(args,
+                    {.model = small_model(),
+                     .train_dataset = samples(44),
+                     .eval_dataset = samples(8),
+                     .callbacks = {std::make_shared<EarlyStoppingCallback>(patience, /*threshold=*/100)}});
+    ::testing::internal::CaptureStdout();
+    const TrainOutput output = trainer.train();
+    return std::pair(output, ::testing::internal::GetCapturedStdout());
+  };
+  EXPECT_EQ(train(1).first.global_step, 12) << "the second evaluation is no better";
+  const auto [again, said] = train(1);
+  EXPECT_EQ(again.global_step, 12);
+  EXPECT_TRUE(testing::contains_all(said, {"already finished: step 12 of 18", "patience", "never"}));
+  EXPECT_FALSE(LogEntry{again.metrics}.find("train_loss"));
+  const auto [more, steps] = train(3);
+  EXPECT_EQ(more.global_step, 18);
+  EXPECT_TRUE(testing::contains_all(steps, {"train_loss is the mean of the steps 13 to 18"}));
+  EXPECT_TRUE(
+      testing::contains_all(train(3).second, {"already finished: step 18 of 18", "num_train_epochs"}));
+}
+
 /// Two numbers, of which it may say the names beforehand.
 class Pair final : public EvaluationMetrics {
  public:
