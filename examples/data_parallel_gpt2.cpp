@@ -34,7 +34,7 @@ struct Options {
 const auto& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("data_parallel_gpt2", "Trains GPT-2 on the contexts of SQuAD.")
-          .add("data", &Options::data, "File in SQuAD's form (JSON).", lockstep::not_empty())
+          .add("data", &Options::data, "File in SQuAD's form (JSON).", lockstep::required())
           .add("model", &Options::model,
                "Folder of a GPT-2 with tokenizer.json. Without it: a small new one over bytes.")
           .add("output-dir", &Options::output_dir, "Folder for the trained model, a folder a save.")

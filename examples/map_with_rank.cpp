@@ -97,7 +97,7 @@ class Translator {
 const auto& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("map_with_rank", "Translates a column of a data set on all workers.")
-          .add("data", &Options::data, "Arrow, Parquet, CSV, JSON lines or text file.", lockstep::not_empty())
+          .add("data", &Options::data, "Arrow, Parquet, CSV, JSON lines or text file.", lockstep::required())
           .add("column", &Options::column, "The column with the texts.")
           .add("folder", &Options::folder, "Folder for model, cache and result.")
           .add("num-proc", &Options::num_proc, "Workers of each process; 0: as map() chooses.",

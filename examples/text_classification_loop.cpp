@@ -42,7 +42,7 @@ struct Options {
 const auto& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("text_classification_loop", "Tells positive reviews from negative ones.")
-          .add("data", &Options::data, "CSV, JSON lines, Parquet or Arrow file.", lockstep::not_empty())
+          .add("data", &Options::data, "CSV, JSON lines, Parquet or Arrow file.", lockstep::required())
           .add("text-column", &Options::text_column, "The column of the texts.")
           .add("label-column", &Options::label_column,
                "The column that says positive or negative; other rows are left out.")

@@ -30,6 +30,14 @@ TEST(Examples, DeferringExecutions) {
   }
 }
 
+TEST(Examples, SayWhatTheyCannotDoWithout) {
+  for (const char* name : {"data_parallel_gpt2", "map_with_rank", "text_classification_loop"}) {
+    const Finished job = LauncherProcess({}, {{"OMP_NUM_THREADS", "1"}}, {}, example(name)).wait();
+    EXPECT_EQ(job.status, 2) << name;
+    EXPECT_TRUE(contains_all(job.err, {"--data is required", "--help"}));
+  }
+}
+
 /// A file in SQuAD's form with that many contexts.
 void write_squad(const fs::path& path, int contexts) {
   std::ofstream file(path);

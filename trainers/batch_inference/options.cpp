@@ -9,6 +9,7 @@ using lockstep::at_most;
 using lockstep::more_than;
 using lockstep::not_empty;
 using lockstep::one_of;
+using lockstep::required;
 
 bool is_program(const Options& options) { return std::filesystem::is_regular_file(options.model); }
 
@@ -27,7 +28,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("data")
           .add("data", &Options::data,
                "Arrow, Parquet, CSV, JSON lines or text file, or a folder written by save_to_disk.",
-               not_empty())
+               required())
           .add("column", &Options::column, "The column that holds the texts.", not_empty())
           .section("model")
           .add("model", &Options::model,
@@ -35,7 +36,7 @@ const lockstep::OptionTable<Options>& option_table() {
                "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation. "
                "For the first two also a file from Python, TorchScript or a package of AOTInductor, which "
                "takes ids and mask [rows, tokens] and returns hidden states or scores.",
-               not_empty())
+               required())
           .add("tokenizer", &Options::tokenizer,
                "Folder with tokenizer.json (or vocab.txt), where it is not the model's.")
           .add("task", &Options::task, "What is computed.",
@@ -70,7 +71,9 @@ const lockstep::OptionTable<Options>& option_table() {
                "makes it.",
                not_empty())
           .add("output-column", &Options::output_column,
-               "The new column: by default embedding, label or generated_text.")
+               "The new column: by default embedding, label (the name of the class, or its number where "
+               "config.json has "
+               "no names) or generated_text.")
           .add("cache-dir", &Options::cache_dir, "Where results are kept; see 'lockstep cache'.")
           .add("progress", &Options::progress, "Show a progress bar.");
   return table;

@@ -2,6 +2,7 @@
 
 using lockstep::at_least;
 using lockstep::one_of;
+using lockstep::required;
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
@@ -28,7 +29,8 @@ const lockstep::OptionTable<Options>& option_table() {
                at_least(1))
           .section("data")
           .add("train-file", &Options::train_file,
-               "Texts to train on: .txt, .jsonl, .csv, .arrow, .parquet, or a folder of a saved data set.")
+               "Texts to train on: .txt, .jsonl, .csv, .arrow, .parquet, or a folder of a saved data set.",
+               required())
           .add("validation-file", &Options::validation_file, "Texts to evaluate on, likewise.")
           .add("data-format", &Options::data_format,
                "auto: by the files' names; text: lines; squad: a JSON file in SQuAD's layout (then "

@@ -2,6 +2,7 @@
 
 using lockstep::at_least;
 using lockstep::one_of;
+using lockstep::required;
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
@@ -26,7 +27,8 @@ const lockstep::OptionTable<Options>& option_table() {
                at_least(1))
           .section("data")
           .add("train-file", &Options::train_file,
-               "Pairs to train on: .csv, .jsonl, .arrow, .parquet, .txt, or a folder of a saved data set.")
+               "Pairs to train on: .csv, .jsonl, .arrow, .parquet, .txt, or a folder of a saved data set.",
+               required())
           .add("train-target-file", &Options::train_target_file,
                "The other side, where it lies in a file of its own: row for row, or by a column 'id' that "
                "both have.")
