@@ -97,17 +97,31 @@ std::size_t letters(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
+/// With the first so many metrics.
+std::string line_of(const ProgressState& state, bool with_bar, std::size_t metrics) {
+  const double rate = rate_of(state);
+  std::string line = fmt::format("{} [{}{}, {}", head_text(state, with_bar), time_text(state.seconds),
+                                 remaining_text(state, rate), rate_text(rate, state.unit));
+  for (std::size_t i = 0; i < metrics; ++i)
+    line += fmt::format(", {}={}", state.metrics[i].first, state.metrics[i].second);
+  // A line break inside a name or a value would break the one line that is redrawn.
+  for (char& letter : line) letter = static_cast<unsigned char>(letter) < ' ' ? ' ' : letter;
+  return line + ']';
+}
+
 }  // namespace
 
 std::string progress_line(const ProgressState& state, int width, bool with_bar) {
-  const double rate = rate_of(state);
-  std::string line = head_text(state, with_bar) + " [" + time_text(state.seconds) +
-                     remaining_text(state, rate) + ", " + rate_text(rate, state.unit);
-  for (const auto& [name, value] : state.metrics) line += ", " + name + "=" + value;
-  // A line break inside a name or a value would break the one line that is redrawn.
-  for (char& letter : line) letter = static_cast<unsigned char>(letter) < ' ' ? ' ' : letter;
-  line += ']';
-  return width > 0 ? cut(std::move(line), width) : line;
+  std::string line = line_of(state, with_bar, state.metrics.size());
+  if (width <= 0) return line;
+  // The drawing goes first, then the last metrics: half a number says nothing.
+  const auto columns = static_cast<std::size_t>(width);
+  for (std::size_t left = state.metrics.size(); letters(line) > columns && (with_bar || left > 0);) {
+    if (!with_bar) --left;
+    with_bar = false;
+    line = line_of(state, false, left);
+  }
+  return cut(std::move(line), width);
 }
 
 ProgressBar::ProgressBar(const World& world, ProgressBarOptions options)
@@ -153,6 +167,12 @@ void ProgressBar::set_metric(std::string_view name, std::string value) {
 }
 
 void ProgressBar::set_description(std::string description) { state_.description = std::move(description); }
+
+void ProgressBar::clear() {
+  if (!open_ || !terminal_ || drawn_columns_ == 0) return;
+  *out_ << '\r' << std::string(drawn_columns_, ' ') << '\r' << std::flush;
+  drawn_columns_ = 0;
+}
 
 void ProgressBar::draw(bool last) {
   const auto now = options_.now();

@@ -55,8 +55,8 @@ struct ProgressState {
 };
 
 /// The text of one line, without line ends: "epoch 3:  42% |####      | 42/100 [00:12<00:17, 3.4it/s,
-/// loss=0.52]". `width` columns are never exceeded (0: no limit); the bar is drawn only when `with_bar`.
-/// *Local*.
+/// loss=0.52]". `width` columns are never exceeded (0: no limit): where they are too few, the bar goes first,
+/// then the metrics from the last one on. The bar is drawn only when `with_bar`. *Local*.
 std::string progress_line(const ProgressState& state, int width, bool with_bar);
 
 /// Shows how far a loop is. On a terminal it redraws one line a few times a second; elsewhere it writes a
@@ -89,6 +89,9 @@ class ProgressBar {
   void set_metric(std::string_view name, double value);
   void set_metric(std::string_view name, std::string value);
   void set_description(std::string description);
+  /// Takes the line off a terminal, for whoever writes a line of its own there: the next drawing comes below
+  /// it.
+  void clear();
   /// Draws the last state, ends the line and falls silent. Again: does nothing.
   void close() noexcept;
 

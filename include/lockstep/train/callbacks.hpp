@@ -50,9 +50,11 @@ class ProgressCallback final : public TrainerCallback {
   /// Begins a bar of max_steps, with the steps of earlier runs as done; a training that ends by the clock has
   /// no total. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Another step, and the samples a second of all ranks since the training began. *Local*.
+  /// Another step, and the samples a second of all ranks since the training began, behind what was logged.
+  /// *Local*.
   void on_step_end(CallbackContext& event) override;
-  /// Shows loss and learning rate in the bar, where they are among the values, and prints the line. *Local*.
+  /// Shows loss and learning rate in the bar, where they are among the values, and prints the line above it.
+  /// *Local*.
   void on_log(CallbackContext& event) override;
   /// Ends the bar's line. *Local*.
   void on_train_end(CallbackContext& event) override;
@@ -62,6 +64,7 @@ class ProgressCallback final : public TrainerCallback {
   std::optional<ProgressBar> bar_;
   std::chrono::steady_clock::time_point begin_;
   std::int64_t first_step_ = 0;
+  bool has_logged_ = false;
 };
 
 }  // namespace lockstep

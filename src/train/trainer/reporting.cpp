@@ -78,19 +78,26 @@ void ProgressCallback::on_train_begin(CallbackContext& event) {
                                   .total = known ? static_cast<std::uint64_t>(event.state.max_steps) : 0,
                                   .initial = static_cast<std::uint64_t>(event.state.global_step)});
   begin_ = std::chrono::steady_clock::now();
+  has_logged_ = false;
   first_step_ = event.state.global_step;
 }
 
 void ProgressCallback::on_step_end(CallbackContext& event) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
   const std::int64_t samples = (event.state.global_step - first_step_) * event.state.total_batch_size;
-  if (seconds.count() > 0) bar_->set_metric("samples/s", static_cast<double>(samples) / seconds.count());
+  // Behind loss and learning rate, which a narrow terminal shows first.
+  if (has_logged_ && seconds.count() > 0)
+    bar_->set_metric("samples/s", static_cast<double>(samples) / seconds.count());
   bar_->advance();
 }
 
 void ProgressCallback::on_log(CallbackContext& event) {
-  for (const auto& [name, value] : event.values) {
-    if (bar_ && (name == "loss" || name == "learning_rate")) bar_->set_metric(name, value);
+  const LogEntry entry{event.values};
+  if (bar_) {
+    if (const auto loss = entry.find("loss")) bar_->set_metric("loss", *loss);
+    if (const auto rate = entry.find("learning_rate")) bar_->set_metric("lr", *rate);
+    has_logged_ = has_logged_ || entry.find("loss");
+    bar_->clear();
   }
   print_log(event);
 }

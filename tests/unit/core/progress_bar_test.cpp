@@ -77,6 +77,28 @@ TEST(ProgressLine, IsOneLineWithinItsWidth) {
   EXPECT_EQ(progress_line(state, 0, true).find('\n'), std::string::npos);
 }
 
+/// A narrow terminal shows whole numbers, the first ones first.
+TEST(ProgressLine, LeavesOutTheBarAndThenTheLastMetrics) {
+  ProgressState state = at(420, 1000, 12.0);
+  state.description = "training";
+  state.metrics = {{"loss", "0.5213"}, {"lr", "0.0001234"}, {"samples/s", "1104"}};
+  EXPECT_EQ(progress_line(state, 79, true),
+            "training:  42% 420/1000 [00:12<00:16, 35.00it/s, loss=0.5213, lr=0.0001234]");
+  EXPECT_EQ(progress_line(state, 100, true),
+            "training:  42% 420/1000 [00:12<00:16, 35.00it/s, loss=0.5213, lr=0.0001234, samples/s=1104]");
+  EXPECT_EQ(progress_line(state, 60, true), "training:  42% 420/1000 [00:12<00:16, 35.00it/s]");
+}
+
+TEST_F(ProgressBarTest, GetsOutOfTheWayOfOtherLines) {
+  ProgressBar bar(options(true));
+  const auto drawn = out_.str().size() - 1;
+  bar.clear();
+  EXPECT_TRUE(out_.str().ends_with("\r" + std::string(drawn, ' ') + "\r"));
+  const auto cleared = out_.str();
+  bar.clear();
+  EXPECT_EQ(out_.str(), cleared) << "there is nothing any more";
+}
+
 TEST_F(ProgressBarTest, RedrawsATerminalNoMoreThanTenTimesASecond) {
   auto settings = options(true);
   settings.total = 10'000;

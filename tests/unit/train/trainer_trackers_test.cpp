@@ -228,7 +228,7 @@ TEST(TrainerProgress, ShowsStepsRatesAndTheLoss) {
   ::testing::internal::CaptureStderr();
   train(1, args);
   const std::string shown = ::testing::internal::GetCapturedStderr();
-  for (const char* part : {"training: 100%", "18/18", "it/s", "samples/s=", "loss=", "learning_rate="})
+  for (const char* part : {"training: 100%", "18/18", "it/s", "samples/s=", "loss=", "lr="})
     EXPECT_NE(shown.find(part), std::string::npos) << part << " in " << shown;
 }
 
