@@ -20,6 +20,12 @@ void read_state(const std::string& text, const Read& read) {
   }
 }
 
+/// That of the first group, as transformers takes it.
+double full_rate(const torch::optim::Optimizer& optimizer) {
+  const auto& groups = optimizer.param_groups();
+  return groups.empty() ? 0 : groups.front().options().get_lr();
+}
+
 }  // namespace
 
 std::vector<double> Scheduler::last_lr() const {
@@ -35,7 +41,7 @@ void Scheduler::set_lr(std::size_t group, double rate) {
 std::size_t Scheduler::groups() const { return optimizer_->param_groups().size(); }
 
 LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, const ScheduleOptions& options)
-    : LrScheduler(optimizer, make_schedule(options)) {}
+    : LrScheduler(optimizer, make_schedule(options, full_rate(optimizer))) {}
 
 LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, Schedule schedule)
     : Scheduler(optimizer), schedule_(std::move(schedule)), full_rates_(last_lr()) {

@@ -1,5 +1,7 @@
 #include "lockstep/optim/schedules.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,12 +32,12 @@ Schedule constant(const ScheduleOptions&) {
 }
 
 Schedule constant_with_warmup(const ScheduleOptions& options) {
-  return with_warmup(options.warmup_steps, constant(options));
+  return with_warmup(options.num_warmup_steps, constant(options));
 }
 
 Schedule linear(const ScheduleOptions& options) {
-  return with_warmup(options.warmup_steps, [o = options](std::int64_t step) {
-    return std::max(0.0, share(o.training_steps - step, o.training_steps - o.warmup_steps));
+  return with_warmup(options.num_warmup_steps, [o = options](std::int64_t step) {
+    return std::max(0.0, share(o.num_training_steps - step, o.num_training_steps - o.num_warmup_steps));
   });
 }
 
@@ -46,8 +48,8 @@ double wave(double cycles, double progress, double lowest) {
 }
 
 Schedule cosine_to(const ScheduleOptions& options, double lowest) {
-  return with_warmup(options.warmup_steps, [o = options, lowest](std::int64_t step) {
-    const double progress = share(step - o.warmup_steps, o.training_steps - o.warmup_steps);
+  return with_warmup(options.num_warmup_steps, [o = options, lowest](std::int64_t step) {
+    const double progress = share(step - o.num_warmup_steps, o.num_training_steps - o.num_warmup_steps);
     return wave(o.num_cycles.value_or(0.5), progress, lowest);
   });
 }
@@ -55,44 +57,45 @@ Schedule cosine_to(const ScheduleOptions& options, double lowest) {
 Schedule cosine(const ScheduleOptions& options) { return cosine_to(options, 0); }
 
 Schedule cosine_with_min_lr(const ScheduleOptions& options) {
-  return cosine_to(options, options.min_lr_rate);
+  return cosine_to(options, *options.min_lr_rate);
 }
 
 Schedule cosine_warmup_with_min_lr(const ScheduleOptions& options) {
   return [o = options](std::int64_t step) {
-    const auto warmup = static_cast<double>(o.warmup_steps);
+    const auto warmup = static_cast<double>(o.num_warmup_steps);
     const auto now = static_cast<double>(step);
-    if (step < o.warmup_steps && !o.warmup_lr_rate) return (now + 1) / std::max(1.0, warmup);
-    if (step < o.warmup_steps)
+    if (step < o.num_warmup_steps && !o.warmup_lr_rate) return (now + 1) / std::max(1.0, warmup);
+    if (step < o.num_warmup_steps)
       return *o.warmup_lr_rate + (1 - *o.warmup_lr_rate) * now / std::max(1.0, warmup - 1);
-    const double decay = std::max(1.0, static_cast<double>(o.training_steps) - warmup);
-    return wave(o.num_cycles.value_or(0.5), (now - warmup + 1) / decay, o.min_lr_rate);
+    const double decay = std::max(1.0, static_cast<double>(o.num_training_steps) - warmup);
+    return wave(o.num_cycles.value_or(0.5), (now - warmup + 1) / decay, *o.min_lr_rate);
   };
 }
 
 Schedule cosine_with_restarts(const ScheduleOptions& options) {
-  return with_warmup(options.warmup_steps, [o = options](std::int64_t step) {
-    const double progress = share(step - o.warmup_steps, o.training_steps - o.warmup_steps);
+  return with_warmup(options.num_warmup_steps, [o = options](std::int64_t step) {
+    const double progress = share(step - o.num_warmup_steps, o.num_training_steps - o.num_warmup_steps);
     if (progress >= 1) return 0.0;
     return std::max(
         0.0, 0.5 * (1 + std::cos(pi * std::fmod(std::floor(o.num_cycles.value_or(1)) * progress, 1.0))));
   });
 }
 
+/// The end as a share of the full rate.
 Schedule polynomial(const ScheduleOptions& options) {
-  return with_warmup(options.warmup_steps, [o = options](std::int64_t step) {
-    if (step > o.training_steps) return o.end_lr_rate;
-    const double left = 1 - static_cast<double>(step - o.warmup_steps) /
-                                static_cast<double>(o.training_steps - o.warmup_steps);
-    return (1 - o.end_lr_rate) * std::pow(left, o.power) + o.end_lr_rate;
+  return with_warmup(options.num_warmup_steps, [o = options](std::int64_t step) {
+    if (step > o.num_training_steps) return o.lr_end;
+    const double left = 1 - static_cast<double>(step - o.num_warmup_steps) /
+                                static_cast<double>(o.num_training_steps - o.num_warmup_steps);
+    return (1 - o.lr_end) * std::pow(left, o.power) + o.lr_end;
   });
 }
 
 Schedule inverse_sqrt(const ScheduleOptions& options) {
   constexpr std::int64_t kWithoutWarmup = 10'000;
   const std::int64_t scale =
-      options.timescale.value_or(options.warmup_steps > 0 ? options.warmup_steps : kWithoutWarmup);
-  return with_warmup(options.warmup_steps, [scale, warmup = options.warmup_steps](std::int64_t step) {
+      options.timescale.value_or(options.num_warmup_steps > 0 ? options.num_warmup_steps : kWithoutWarmup);
+  return with_warmup(options.num_warmup_steps, [scale, warmup = options.num_warmup_steps](std::int64_t step) {
     return 1.0 / std::sqrt(static_cast<double>(step + scale - warmup) / static_cast<double>(scale));
   });
 }
@@ -112,17 +115,17 @@ double fall(const std::string& type, double progress, double cycles) {
 }
 
 Schedule warmup_stable_decay(const ScheduleOptions& options) {
-  const std::int64_t stable =
-      options.stable_steps.value_or(options.training_steps - options.warmup_steps - options.decay_steps);
+  const std::int64_t stable = options.num_stable_steps.value_or(
+      options.num_training_steps - options.num_warmup_steps - options.num_decay_steps);
   return [o = options, stable](std::int64_t step) {
-    const std::int64_t decayed = step - o.warmup_steps - stable;
+    const std::int64_t decayed = step - o.num_warmup_steps - stable;
     const auto above = [&](double factor) {
-      return std::max(0.0, factor * (1.0 - o.min_lr_rate) + o.min_lr_rate);
+      return std::max(0.0, factor * (1.0 - o.min_lr_ratio) + o.min_lr_ratio);
     };
-    if (step < o.warmup_steps) return above(rise(o.warmup_type, share(step, o.warmup_steps)));
+    if (step < o.num_warmup_steps) return above(rise(o.warmup_type, share(step, o.num_warmup_steps)));
     if (decayed < 0) return 1.0;
-    if (decayed >= o.decay_steps) return o.min_lr_rate;
-    return above(fall(o.decay_type, share(decayed, o.decay_steps), o.num_cycles.value_or(0.5)));
+    if (decayed >= o.num_decay_steps) return o.min_lr_ratio;
+    return above(fall(o.decay_type, share(decayed, o.num_decay_steps), o.num_cycles.value_or(0.5)));
   };
 }
 
@@ -147,7 +150,7 @@ const std::map<std::string, Kind>& kinds() {
 }
 
 [[noreturn]] void refuse(const ScheduleOptions& options, const std::string& why) {
-  throw UsageError("schedule '" + options.name + "': " + why);
+  throw UsageError(fmt::format("schedule '{}': {}", options.name, why));
 }
 
 bool is_shape(const std::string& type) { return type == "linear" || type == "cosine" || type == "1-sqrt"; }
@@ -155,28 +158,38 @@ bool is_shape(const std::string& type) { return type == "linear" || type == "cos
 void check_stable_decay(const ScheduleOptions& options) {
   if (!is_shape(options.warmup_type) || !is_shape(options.decay_type))
     refuse(options, "warmup_type and decay_type must be linear, cosine or 1-sqrt");
-  const bool fits =
-      options.stable_steps || options.training_steps >= options.warmup_steps + options.decay_steps;
-  if (options.decay_steps < 1 || !fits)
-    refuse(options, "needs decay_steps, and training_steps for warm-up and decay, or stable_steps");
+  const bool fits = options.num_stable_steps ||
+                    options.num_training_steps >= options.num_warmup_steps + options.num_decay_steps;
+  if (options.num_decay_steps < 1 || !fits)
+    refuse(options,
+           "needs num_decay_steps, and num_training_steps for warm-up and decay, or num_stable_steps");
 }
 
-void check(const ScheduleOptions& options, const Kind& kind) {
-  if (options.warmup_steps < 0) refuse(options, "warmup_steps must not be negative");
-  if (kind.needs_training_steps && options.training_steps < 1)
-    refuse(options, "needs training_steps, the optimizer steps of the whole training");
-  if (options.name == "polynomial" && options.training_steps <= options.warmup_steps)
-    refuse(options, "training_steps must be more than warmup_steps");
-  if (options.name == "polynomial" && options.end_lr_rate >= 1)
-    refuse(options, "end_lr_rate must be below 1");
+void check(const ScheduleOptions& options, const Kind& kind, double lr) {
+  if (options.num_warmup_steps < 0) refuse(options, "num_warmup_steps must not be negative");
+  if (kind.needs_training_steps && options.num_training_steps < 1)
+    refuse(options, "needs num_training_steps, the optimizer steps of the whole training");
+  if (options.name == "polynomial" && options.num_training_steps <= options.num_warmup_steps)
+    refuse(options, "num_training_steps must be more than num_warmup_steps");
+  if (options.name == "polynomial" && options.lr_end >= lr)
+    refuse(options, fmt::format("lr_end is {}, expected less than the full rate, {}", options.lr_end, lr));
+  if (options.min_lr && options.min_lr_rate) refuse(options, "takes one of min_lr and min_lr_rate, not both");
   if (options.name == "inverse_sqrt" && options.timescale.value_or(1) < 1)
     refuse(options, "timescale must be at least 1");
   if (options.name == "warmup_stable_decay") check_stable_decay(options);
 }
 
+/// Rates as shares of the full one; a rate of 0 has none, and stays 0 by any.
+ScheduleOptions in_shares(ScheduleOptions options, double lr) {
+  const double unit = lr > 0 ? lr : 1;
+  options.lr_end /= unit;
+  options.min_lr_rate = options.min_lr ? *options.min_lr / unit : options.min_lr_rate.value_or(0);
+  return options;
+}
+
 }  // namespace
 
-Schedule make_schedule(const ScheduleOptions& options) {
+Schedule make_schedule(const ScheduleOptions& options, double lr) {
   const auto found = kinds().find(options.name);
   if (found == kinds().end()) {
     std::string names;
@@ -184,8 +197,8 @@ Schedule make_schedule(const ScheduleOptions& options) {
     refuse(options, "there is none of that name. Expected one of " + names +
                         "; a plateau of a metric is ReduceLrOnPlateau");
   }
-  check(options, found->second);
-  return found->second.make(options);
+  check(options, found->second, lr > 0 ? lr : std::numeric_limits<double>::infinity());
+  return found->second.make(in_shares(options, lr));
 }
 
 PlateauRule::PlateauRule(const PlateauOptions& options) : options_(options) {

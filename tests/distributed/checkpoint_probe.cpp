@@ -128,7 +128,7 @@ int run(const Options& options) {
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
   auto loader = make_loader();
   lockstep::optim::LrScheduler cosine(optimizer,
-                                      {.name = "cosine", .warmup_steps = 5, .training_steps = 500});
+                                      {.name = "cosine", .num_warmup_steps = 5, .num_training_steps = 500});
   auto [ddp, opt, scheduler, batches] = accelerator.prepare(model, optimizer, cosine, loader);
   torch::manual_seed(100 + static_cast<std::uint64_t>(rank));  // Dropout differs between the ranks.
   Checkpoints checkpoints(accelerator, {.folder = options.agree ? options.folder : "",

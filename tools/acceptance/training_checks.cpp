@@ -71,7 +71,7 @@ void weighs(const Accelerator& accelerator) { train_divided(accelerator, 2, true
 void schedules_by_steps(const Accelerator& accelerator) {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 1.0);
-  lockstep::optim::LrScheduler linear(sgd, {.name = "linear", .training_steps = 10});
+  lockstep::optim::LrScheduler linear(sgd, {.name = "linear", .num_training_steps = 10});
   auto [model, optimizer, scheduler] = accelerator.prepare(network, sgd, linear);
   const at::Tensor input = inputs().narrow(0, 0, 8).to(accelerator.device());
   for (int i = 0; i < 4; ++i) {

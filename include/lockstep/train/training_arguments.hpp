@@ -76,8 +76,18 @@ struct TrainingArguments {
 
   /// A schedule of transformers' get_scheduler, or "reduce_lr_on_plateau".
   std::string lr_scheduler_type = "linear";
-  /// The schedule's own numbers as a JSON object: {"num_cycles": 2}; names as in ScheduleOptions and
-  /// PlateauOptions.
+  /// The schedule's own numbers as a JSON object: {"num_cycles": 2}. The keys of each schedule are
+  /// transformers':
+  ///   cosine, cosine_with_restarts: num_cycles
+  ///   cosine_with_min_lr: num_cycles, min_lr or min_lr_rate
+  ///   cosine_warmup_with_min_lr: the same, and warmup_lr_rate
+  ///   polynomial: lr_end, power
+  ///   inverse_sqrt: timescale
+  ///   warmup_stable_decay: num_decay_steps (needed), num_stable_steps, min_lr_ratio, warmup_type,
+  ///   decay_type,
+  ///     num_cycles
+  ///   reduce_lr_on_plateau: mode, factor, patience, threshold, threshold_mode, cooldown, min_lr, eps
+  /// The others take none. See ScheduleOptions and PlateauOptions, which have the same names.
   std::string lr_scheduler_kwargs = "{}";
   /// Steps in which the rate grows from 0.
   Duration warmup_steps = 0;

@@ -1,8 +1,8 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "schedule_kwargs.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,9 +32,7 @@ void check_precision(const Args& args) {
 }
 
 void check_schedule(const Args& args) {
-  const auto kwargs = nlohmann::json::parse(args.lr_scheduler_kwargs, nullptr, false);
-  demand(kwargs.is_object(), "lr_scheduler_kwargs must be a JSON object as in {\"num_cycles\": 2}, not '" +
-                                 args.lr_scheduler_kwargs + "'");
+  check_schedule_kwargs(args);
   demand(!args.warmup_steps.is_time(), "warmup_steps cannot be a time: a schedule counts steps");
   const auto& type = args.lr_scheduler_type;
   const bool has_end = !type.starts_with("constant") && type != "inverse_sqrt" && !type.starts_with("reduce");

@@ -69,7 +69,16 @@ void add_optimizer(Table& table) {
            "Share of probability that labels give to other classes.", at_least(0), less_than(1))
       .add("lr-scheduler-type", &Args::lr_scheduler_type, "How the learning rate goes.", one_of(kSchedules))
       .add("lr-scheduler-kwargs", &Args::lr_scheduler_kwargs,
-           "The schedule's own numbers as a JSON object, as in {\"num_cycles\": 2}.", metavar("JSON"))
+           "The schedule's own numbers as a JSON object, as in {\"num_cycles\": 2}, by transformers' names. "
+           "The cosines: "
+           "num_cycles; cosine_with_min_lr and cosine_warmup_with_min_lr: min_lr or min_lr_rate (a share), "
+           "the latter "
+           "warmup_lr_rate; polynomial: lr_end, power; inverse_sqrt: timescale; warmup_stable_decay: "
+           "num_decay_steps, "
+           "num_stable_steps, min_lr_ratio, warmup_type, decay_type, num_cycles; reduce_lr_on_plateau: mode, "
+           "factor, "
+           "patience, threshold, threshold_mode, cooldown, min_lr, eps.",
+           metavar("JSON"))
       .add("warmup-steps", &Args::warmup_steps, "Steps, or a share, in which the rate grows from 0.");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "../rules/schedule_kwargs.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
@@ -56,59 +57,6 @@ std::unique_ptr<torch::optim::Optimizer> make_torchs(const TrainedParameters& pa
   return std::make_unique<Optimizer>(std::move(groups), options);
 }
 
-/// The keys of lr_scheduler_kwargs: those of ScheduleOptions, and transformers' rates that are no shares.
-struct ScheduleKwargs : optim::ScheduleOptions {
-  std::optional<double> min_lr = {};
-  std::optional<double> lr_end = {};
-};
-
-const OptionTable<ScheduleKwargs>& schedule_table() {
-  using S = optim::ScheduleOptions;
-  static const auto table = OptionTable<S>("lr_scheduler_kwargs", "Numbers of a schedule.")
-                                .add("num-cycles", &S::num_cycles, "Waves.")
-                                .add("min-lr-rate", &S::min_lr_rate, "Lowest share.")
-                                .add("warmup-lr-rate", &S::warmup_lr_rate, "First share.")
-                                .add("end-lr-rate", &S::end_lr_rate, "Last share.")
-                                .add("power", &S::power, "Power.")
-                                .add("timescale", &S::timescale, "Steps.")
-                                .add("num-decay-steps", &S::decay_steps, "Steps of decay.")
-                                .add("num-stable-steps", &S::stable_steps, "Steps of full rate.")
-                                .add("warmup-type", &S::warmup_type, "Shape of the growth.")
-                                .add("decay-type", &S::decay_type, "Shape of the decay.");
-  static const auto all = OptionTable<ScheduleKwargs>("lr_scheduler_kwargs", "Numbers of a schedule.")
-                              .include(table)
-                              .add("min-lr", &ScheduleKwargs::min_lr, "Lowest rate.")
-                              .add("lr-end", &ScheduleKwargs::lr_end, "Last rate.");
-  return all;
-}
-
-optim::ScheduleOptions schedule_options(const TrainingArguments& args) {
-  ScheduleKwargs base;
-  // transformers' polynomial schedule ends at a rate, not at a share.
-  if (args.learning_rate > 0) base.end_lr_rate = 1e-7 / args.learning_rate;
-  ScheduleKwargs kwargs = schedule_table().from_json_text(args.lr_scheduler_kwargs, base);
-  if (kwargs.min_lr && args.learning_rate > 0) kwargs.min_lr_rate = *kwargs.min_lr / args.learning_rate;
-  if (kwargs.lr_end && args.learning_rate > 0) kwargs.end_lr_rate = *kwargs.lr_end / args.learning_rate;
-  kwargs.name = args.lr_scheduler_type;
-  return kwargs;
-}
-
-optim::PlateauOptions plateau_options(const TrainingArguments& args) {
-  using P = optim::PlateauOptions;
-  static const auto table = OptionTable<P>("lr_scheduler_kwargs", "Numbers of reduce_lr_on_plateau.")
-                                .add("mode", &P::mode, "min or max.")
-                                .add("factor", &P::factor, "Factor.")
-                                .add("patience", &P::patience, "Evaluations.")
-                                .add("threshold", &P::threshold, "Least gain.")
-                                .add("threshold-mode", &P::threshold_mode, "rel or abs.")
-                                .add("cooldown", &P::cooldown, "Evaluations.")
-                                .add("min-lr", &P::min_lr, "Lowest rate.")
-                                .add("eps", &P::eps, "Least change.");
-  P base;
-  base.mode = greater_metric_is_better(args) ? "max" : "min";
-  return table.from_json_text(args.lr_scheduler_kwargs, base);
-}
-
 }  // namespace
 
 bool Trainer::takes_weight_decay(const std::string& name) {
@@ -153,8 +101,8 @@ std::unique_ptr<optim::Scheduler> Trainer::create_scheduler(torch::optim::Optimi
   if (impl_->args.lr_scheduler_type == "reduce_lr_on_plateau")
     return std::make_unique<optim::ReduceLrOnPlateau>(optimizer, plateau_options(impl_->args));
   auto options = schedule_options(impl_->args);
-  options.training_steps = training_steps;
-  options.warmup_steps = warmup_steps;
+  options.num_training_steps = training_steps;
+  options.num_warmup_steps = warmup_steps;
   return std::make_unique<optim::LrScheduler>(optimizer, options);
 }
 

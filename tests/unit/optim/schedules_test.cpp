@@ -20,18 +20,23 @@ void take(const json& options, const char* name, std::optional<Value>& field) {
 
 ScheduleOptions options_from(const json& given) {
   ScheduleOptions options{.name = given["name"],
-                          .warmup_steps = given.value("warmup_steps", std::int64_t{0}),
-                          .training_steps = given.value("training_steps", std::int64_t{0}),
-                          .min_lr_rate = given.value("min_lr_rate", 0.0),
-                          .end_lr_rate = given.value("end_lr_rate", 1e-7),
+                          .num_warmup_steps = given.value("warmup_steps", std::int64_t{0}),
+                          .num_training_steps = given.value("training_steps", std::int64_t{0}),
                           .power = given.value("power", 1.0),
-                          .decay_steps = given.value("decay_steps", std::int64_t{0}),
+                          .num_decay_steps = given.value("decay_steps", std::int64_t{0}),
                           .warmup_type = given.value("warmup_type", "linear"),
                           .decay_type = given.value("decay_type", "cosine")};
   take(given, "num_cycles", options.num_cycles);
   take(given, "warmup_lr_rate", options.warmup_lr_rate);
   take(given, "timescale", options.timescale);
-  take(given, "stable_steps", options.stable_steps);
+  take(given, "stable_steps", options.num_stable_steps);
+  // The goldens' file has shares of the full rate only.
+  if (given.contains("end_lr_rate")) options.lr_end = kFullRate * given["end_lr_rate"].get<double>();
+  if (options.name == "warmup_stable_decay") {
+    options.min_lr_ratio = given.value("min_lr_rate", 0.0);
+  } else {
+    take(given, "min_lr_rate", options.min_lr_rate);
+  }
   return options;
 }
 
@@ -40,7 +45,7 @@ TEST(Schedules, AreThoseOfTransformers) {
   int cases = 0;
   for (const auto& golden : testing::schedule_goldens()) {
     if (golden.options.contains("plateau")) continue;
-    const Schedule schedule = make_schedule(options_from(golden.options));
+    const Schedule schedule = make_schedule(options_from(golden.options), kFullRate);
     for (std::size_t step = 0; step < golden.rates.size(); ++step) {
       EXPECT_NEAR(kFullRate * schedule(static_cast<std::int64_t>(step)), golden.rates[step], 1e-16)
           << golden.text << " at step " << step;
@@ -50,17 +55,36 @@ TEST(Schedules, AreThoseOfTransformers) {
   EXPECT_EQ(cases, 52);
 }
 
+/// As rates where transformers has rates, and as shares where it has shares.
+TEST(Schedules, LowestRatesAreRatesOrShares) {
+  const auto last = [](ScheduleOptions options, double lr) {
+    options.num_training_steps = 10;
+    return lr * make_schedule(options, lr)(10);
+  };
+  EXPECT_DOUBLE_EQ(last({.name = "cosine_with_min_lr", .min_lr = 0.01}, 0.2), 0.01);
+  EXPECT_DOUBLE_EQ(last({.name = "cosine_with_min_lr", .min_lr_rate = 0.25}, 0.2), 0.05);
+  EXPECT_DOUBLE_EQ(last({.name = "polynomial", .lr_end = 0.03}, 0.2), 0.03);
+  EXPECT_DOUBLE_EQ(last({.name = "warmup_stable_decay", .num_decay_steps = 4, .min_lr_ratio = 0.5}, 0.2),
+                   0.1);
+  EXPECT_EQ(last({.name = "polynomial"}, 0), 0);
+}
+
 TEST(Schedules, RefuseWhatMakesNoSense) {
   EXPECT_THROWS(make_schedule({.name = "cosin"}), UsageError, "'cosin'", "cosine_with_restarts", "Plateau");
-  EXPECT_THROWS(make_schedule({.name = "linear"}), UsageError, "training_steps");
-  ScheduleOptions options{.name = "linear", .warmup_steps = -1, .training_steps = 3};
-  EXPECT_THROWS(make_schedule(options), UsageError, "warmup_steps");
-  options = {.name = "warmup_stable_decay", .training_steps = 3, .decay_steps = 4};
-  EXPECT_THROWS(make_schedule(options), UsageError, "decay_steps");
-  options = {.name = "warmup_stable_decay", .training_steps = 9, .decay_steps = 4, .decay_type = "log"};
+  EXPECT_THROWS(make_schedule({.name = "linear"}), UsageError, "num_training_steps");
+  ScheduleOptions options{.name = "linear", .num_warmup_steps = -1, .num_training_steps = 3};
+  EXPECT_THROWS(make_schedule(options), UsageError, "num_warmup_steps");
+  options = {.name = "warmup_stable_decay", .num_training_steps = 3, .num_decay_steps = 4};
+  EXPECT_THROWS(make_schedule(options), UsageError, "num_decay_steps");
+  options = {
+      .name = "warmup_stable_decay", .num_training_steps = 9, .num_decay_steps = 4, .decay_type = "log"};
   EXPECT_THROWS(make_schedule(options), UsageError, "1-sqrt");
-  options = {.name = "polynomial", .warmup_steps = 3, .training_steps = 3};
-  EXPECT_THROWS(make_schedule(options), UsageError, "more than warmup_steps");
+  options = {.name = "polynomial", .num_warmup_steps = 3, .num_training_steps = 3};
+  EXPECT_THROWS(make_schedule(options), UsageError, "more than num_warmup_steps");
+  options = {.name = "polynomial", .num_training_steps = 3, .lr_end = 0.5};
+  EXPECT_THROWS(make_schedule(options, 0.25), UsageError, "lr_end is 0.5", "0.25");
+  options = {.name = "cosine_with_min_lr", .num_training_steps = 3, .min_lr = 0.5, .min_lr_rate = 0.5};
+  EXPECT_THROWS(make_schedule(options), UsageError, "min_lr and min_lr_rate");
   PlateauOptions plateau{.mode = "best"};
   EXPECT_THROWS(PlateauRule{plateau}, UsageError, "'best'");
   plateau = {.factor = 1};

@@ -161,7 +161,7 @@ class Job {
       optimizer_ = std::make_unique<optim::AdamW>(std::move(inner));
     }
     scheduler_ = std::make_unique<optim::LrScheduler>(
-        *optimizer_, optim::make_schedule({.name = "linear", .training_steps = 8}));
+        *optimizer_, optim::make_schedule({.name = "linear", .num_training_steps = 8}));
     ddp_.emplace(accelerator_.prepare(net_));
     accelerated_.emplace(accelerator_.prepare(*optimizer_));
     accelerated_scheduler_.emplace(accelerator_.prepare(*scheduler_));

@@ -103,6 +103,20 @@ const std::vector<Contradiction>& contradictions() {
       {[](A& a) { a.max_duration = "60sec"; }, "learning rate"},
       {[](A& a) { a.global_batch_size = 64, a.gradient_accumulation_steps = 2; }, "global_batch_size"},
       {[](A& a) { a.lr_scheduler_kwargs = "[1]"; }, "JSON object"},
+      {[](A& a) { a.lr_scheduler_kwargs = R"({"num_cycles": 2})"; },
+       "'num_cycles', but the schedule linear takes nothing"},
+      {[](A& a) { a.lr_scheduler_type = "polynomial", a.lr_scheduler_kwargs = R"({"end_lr_rate": 0.1})"; },
+       "'end_lr_rate', but the schedule polynomial takes lr_end, power"},
+      {[](A& a) { a.lr_scheduler_type = "polynomial", a.lr_scheduler_kwargs = R"({"lr_end": "x"})"; },
+       "lr_end"},
+      {[](A& a) { a.lr_scheduler_type = "polynomial", a.lr_scheduler_kwargs = R"({"lr_end": 0.1})"; },
+       "lr_end is 0.1"},
+      {[](A& a) { a.lr_scheduler_type = "warmup_stable_decay"; }, "needs num_decay_steps"},
+      {[](A& a) {
+         a.eval_strategy = "epoch", a.lr_scheduler_type = "reduce_lr_on_plateau";
+         a.lr_scheduler_kwargs = R"({"factor": 2})";
+       },
+       "factor"},
       {[](A& a) { a.warmup_steps = "5sec"; }, "warmup_steps"},
       {[](A& a) { a.lr_scheduler_type = "reduce_lr_on_plateau"; }, "needs evaluations"},
       {[](A& a) { a.save_steps = "5sec"; }, "cannot be times"},
@@ -125,6 +139,29 @@ TEST(TrainingArguments, RefusesContradictionsWithOneMessageEach) {
     EXPECT_THROWS(check_training_arguments(args), UsageError, text);
   }
   EXPECT_NO_THROW(check_training_arguments({}));
+}
+
+/// All keys that transformers has for each.
+TEST(TrainingArguments, TakeTheKeysOfEachSchedule) {
+  const std::vector<std::pair<std::string, std::string>> all{
+      {"cosine_warmup_with_min_lr", R"({"num_cycles": 0.5, "min_lr": 1e-6, "warmup_lr_rate": 0.1})"},
+      {"cosine_with_min_lr", R"({"num_cycles": 0.5, "min_lr_rate": 0.1})"},
+      {"cosine_with_restarts", R"({"num_cycles": 3})"},
+      {"inverse_sqrt", R"({"timescale": 100})"},
+      {"polynomial", R"({"lr_end": 1e-6, "power": 2})"},
+      {"warmup_stable_decay",
+       R"({"num_decay_steps": 10, "num_stable_steps": 20, "min_lr_ratio": 0.1, "warmup_type":
+          "cosine", "decay_type": "1-sqrt", "num_cycles": 0.5})"},
+      {"reduce_lr_on_plateau",
+       R"({"mode": "max", "factor": 0.5, "patience": 2, "threshold": 0.1, "threshold_mode":
+          "abs", "cooldown": 1, "min_lr": 1e-6, "eps": 1e-9})"}};
+  for (const auto& [schedule, kwargs] : all) {
+    TrainingArguments args;
+    args.eval_strategy = "epoch";
+    args.lr_scheduler_type = schedule;
+    args.lr_scheduler_kwargs = kwargs;
+    EXPECT_NO_THROW(check_training_arguments(args)) << schedule;
+  }
 }
 
 TEST(TrainingArguments, NameTheMetricOfTheBestModel) {
