@@ -2,18 +2,15 @@
 
 #include <torch/nn/module.h>
 
-#include <utility>
 #include <vector>
 
 #include "lockstep/parallel/module_tensors.hpp"
 
 namespace lockstep::models {
 
-/// A module's parameters, then its buffers.
+/// A module's parameters and buffers, as Python's state_dict has them.
 inline std::vector<NamedTensor> state_of(torch::nn::Module& module) {
-  auto tensors = parallel::named_parameters_of(module);
-  for (auto& buffer : parallel::named_buffers_of(module)) tensors.push_back(std::move(buffer));
-  return tensors;
+  return parallel::named_state_of(module);
 }
 
 }  // namespace lockstep::models

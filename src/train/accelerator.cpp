@@ -118,7 +118,7 @@ Accelerator::Accelerator(const World& world, const ProcessGroup& group, const Ac
       GradientControl(group, options.gradients),
       Tracking(group.rank() == 0),
       state_(std::make_shared<State>(world, group, options)) {
-  state_->training.set_scaler(gradients()->scaler());
+  state_->training.set_loss_scaling(gradients()->scaling());
   if (world.rank != group.rank() || world.world_size != group.size()) {
     throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
                      std::to_string(world.world_size) + ", but the process group says rank " +

@@ -1,6 +1,8 @@
 #include "lockstep/train/executable_batch_size.hpp"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <new>
@@ -47,11 +49,15 @@ bool was_too_large(const std::vector<std::string>& outcomes, const std::exceptio
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     large = large || outcomes[rank] == kTooLarge;
     if (outcomes[rank] == kFitted || outcomes[rank] == kTooLarge) continue;
-    throw RemoteError(
-        "find_executable_batch_size: rank " + std::to_string(rank) + " failed: " + outcomes[rank],
-        static_cast<int>(rank));
+    throw RemoteError(fmt::format("find_executable_batch_size: rank {} failed: {}", rank, outcomes[rank]),
+                      static_cast<int>(rank));
   }
   return large;
+}
+
+/// Blocks of the sizes that the failed attempt needed would leave the next one less than there is.
+void empty_cache(const at::Device& device) {
+  if (!device.is_cpu()) at::getDeviceAllocator(device.type())->emptyCache();
 }
 
 }  // namespace
@@ -63,6 +69,7 @@ std::int64_t find_executable_batch_size(const Accelerator& accelerator, std::int
     std::exception_ptr other;
     const std::string outcome = attempt(action, size, other);
     if (!was_too_large(accelerator.process_group().all_gather_object(outcome), other)) return size;
+    empty_cache(accelerator.device());
   }
   throw Error("find_executable_batch_size: not even one sample fits into memory on every rank.");
 }

@@ -1,14 +1,24 @@
 #include "lockstep/train/gradient_control.hpp"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/core.h>
 #include <torch/nn/utils/clip_grad.h>
 
+#include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "../comm/errors.hpp"
 #include "comm_hook_by_name.hpp"
 #include "gradients.hpp"
 #include "lockstep/comm/trace.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
@@ -34,6 +44,36 @@ std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameters) {
   return result;
 }
 
+struct DeviceOrder {
+  bool operator()(const at::Device& one, const at::Device& other) const {
+    return std::pair(one.type(), one.index()) < std::pair(other.type(), other.index());
+  }
+};
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+/// torch.nn.utils.clip_grad_norm_ with foreach=True: one kernel for all norms, one for all products, and no
+/// answer from the device in between.
+at::Tensor clip(const std::vector<at::Tensor>& gradients, double max_norm, double norm_type) {
+  const at::NoGradGuard no_grad;
+  if (gradients.empty()) return at::zeros({}, at::kFloat);
+  auto norms = at::_foreach_norm(gradients, norm_type);
+  for (auto& norm : norms) norm = norm.to(norms.front().device());
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  if (std::isinf(max_norm)) return total;
+  const at::Tensor factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  std::map<at::Device, std::vector<at::Tensor>, DeviceOrder> by_device;
+  for (const auto& gradient : gradients) by_device[gradient.device()].push_back(gradient);
+  for (const auto& [device, list] : by_device) at::_foreach_mul_(list, factor.to(device));
+  return total;
+}
+
 template <class Backward>
 void run_backward(const ProcessGroup& group, const Backward& run) {
   process_heartbeat().perhaps_waiting("backward");
@@ -41,8 +81,8 @@ void run_backward(const ProcessGroup& group, const Backward& run) {
   try {
     run();
   } catch (...) {
-    comm::rethrow_lost_peer("rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
-                            ": averaging the gradients in backward failed");
+    comm::rethrow_lost_peer(
+        fmt::format("rank {} of {}: averaging the gradients in backward failed", group.rank(), group.size()));
   }
 }
 
@@ -101,21 +141,27 @@ bool GradientControl::optimizer_step_was_skipped() const noexcept { return gradi
 
 void GradientControl::unscale_gradients() const { gradients_->unscale_all(); }
 
-std::optional<double> GradientControl::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
-                                                       double max_norm, double norm_type) const {
-  if (!sync_gradients()) return std::nullopt;
-  unscale_gradients();
-  return torch::nn::utils::clip_grad_norm_(distinct(parameters), max_norm, norm_type);
+at::Tensor GradientControl::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                            double norm_type) const {
+  if (!(max_norm > 0)) {
+    throw UsageError(
+        fmt::format("clip_grad_norm_: max_norm is {}, expected a number above 0 (infinity only "
+                    "measures the norm)",
+                    max_norm));
+  }
+  if (!sync_gradients()) return {};
+  gradients_->unscale(parameters);
+  return clip(gradients_of(distinct(parameters)), max_norm, norm_type);
 }
 
-std::optional<double> GradientControl::clip_grad_norm_(const DistributedDataParallelBase& model,
-                                                       double max_norm, double norm_type) const {
+at::Tensor GradientControl::clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
+                                            double norm_type) const {
   return clip_grad_norm_(parameters_of(model), max_norm, norm_type);
 }
 
 void GradientControl::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) const {
   if (!sync_gradients()) return;
-  unscale_gradients();
+  gradients_->unscale(parameters);
   torch::nn::utils::clip_grad_value_(distinct(parameters), clip_value);
 }
 

@@ -59,7 +59,7 @@ Gradients::Gradients(const ProcessGroup& group, const GradientAccumulationOption
     : group_(group), options_(options) {
   check_precision(group.device(), precision);
   check_accumulation(options);
-  if (precision == MixedPrecision::fp16) scaler_.emplace(scaler);
+  if (precision == MixedPrecision::fp16) scaling_.emplace(scaler);
 }
 
 void Gradients::set_steps(std::int64_t steps) {
@@ -89,7 +89,7 @@ void Gradients::add_loader(DataLoader::Position loader, std::int64_t batch_size)
 
 void Gradients::clear() {
   models_.clear();
-  optimizers_.clear();
+  if (scaling_) scaling_->clear();
   loaders_.clear();
   done_ = 0;
 }
@@ -147,7 +147,7 @@ void Gradients::demand_kind(bool weighted) {
   if (syncs_) weighted_.reset();
 }
 
-at::Tensor Gradients::scaled(const at::Tensor& loss) { return scaler_ ? scaler_->scale(loss) : loss; }
+at::Tensor Gradients::scaled(const at::Tensor& loss) { return scaling_ ? scaling_->scale(loss) : loss; }
 
 void Gradients::backward(const at::Tensor& loss) {
   demand_kind(false);
@@ -182,22 +182,22 @@ void Gradients::backward_by_own(const at::Tensor& sum, double weight) {
 }
 
 void Gradients::unscale_all() {
-  if (!scaler_ || !syncs_) return;
-  for (auto* optimizer : optimizers_) scaler_->unscale(*optimizer);
+  if (scaling_ && syncs_) scaling_->unscale_all();
+}
+
+void Gradients::unscale(const std::vector<at::Tensor>& parameters) {
+  if (scaling_ && syncs_) scaling_->unscale(parameters);
 }
 
 bool Gradients::step(torch::optim::Optimizer& optimizer) {
-  if (!scaler_) {
-    optimizer.step();
-    return true;
-  }
-  const bool stepped = scaler_->step(optimizer);
-  scaler_->update();
-  skipped_ = !stepped;
-  return stepped;
+  if (scaling_) return scaling_->step(optimizer);
+  optimizer.step();
+  return true;
 }
 
-bool has_stepped(const Gradients& gradients) noexcept { return gradients.syncs() && !gradients.skipped(); }
+bool has_stepped(const Gradients& gradients, const torch::optim::Optimizer& optimizer) {
+  return gradients.syncs() && !gradients.skipped(optimizer);
+}
 
 }  // namespace train
 

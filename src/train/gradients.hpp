@@ -11,6 +11,7 @@
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
 #include "lockstep/train/mixed_precision.hpp"
+#include "loss_scaling.hpp"
 
 namespace lockstep::train {
 
@@ -23,7 +24,9 @@ class Gradients {
             const optim::GradScalerOptions& scaler);
 
   void add_model(std::shared_ptr<DistributedDataParallelBase> model) { models_.push_back(std::move(model)); }
-  void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
+  void add_optimizer(torch::optim::Optimizer& optimizer) {
+    if (scaling_) scaling_->add_optimizer(optimizer);
+  }
   /// The first one settles the steps that a global batch size means. Throws UsageError where it does not
   /// divide.
   void add_loader(DataLoader::Position loader, std::int64_t batch_size);
@@ -44,10 +47,17 @@ class Gradients {
   void backward(const at::Tensor& sum, double weight);
 
   void unscale_all();
+  /// Likewise for the optimizers of these parameters.
+  void unscale(const std::vector<at::Tensor>& parameters);
   /// True when the step was made.
   bool step(torch::optim::Optimizer& optimizer);
-  bool skipped() const noexcept { return skipped_; }
-  optim::GradScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
+  /// Whether some optimizer, or this one, left its last step out.
+  bool skipped() const noexcept { return scaling_ && scaling_->any_skipped(); }
+  bool skipped(const torch::optim::Optimizer& optimizer) const {
+    return scaling_ && scaling_->skipped(optimizer);
+  }
+  /// Null without float16.
+  LossScaling* scaling() noexcept { return scaling_ ? &*scaling_ : nullptr; }
 
  private:
   void derive_steps(std::int64_t batch_size);
@@ -59,16 +69,14 @@ class Gradients {
 
   ProcessGroup group_;
   std::vector<std::shared_ptr<DistributedDataParallelBase>> models_;
-  std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<DataLoader::Position> loaders_;
   GradientAccumulationOptions options_;
-  std::optional<optim::GradScaler> scaler_;
+  std::optional<LossScaling> scaling_;
   std::int64_t length_ = 1;
   std::int64_t done_ = 0;
   std::uint64_t pass_ = 0;
   bool inside_ = false;
   bool syncs_ = true;
-  bool skipped_ = false;
   std::optional<bool> weighted_;
   double weight_ = 0;
 };

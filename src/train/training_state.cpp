@@ -136,9 +136,9 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
 }
 
 void TrainingState::clear() {
-  auto* const scaler = scaler_;
+  auto* const scaling = scaling_;
   *this = {};
-  scaler_ = scaler;
+  scaling_ = scaling;
 }
 
 std::vector<std::string> TrainingState::object_names() const {
@@ -168,7 +168,7 @@ void TrainingState::add_own(Content& content) const {
   }
   for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state());
   for (const auto& loader : loaders_) content.loaders.push_back(loader.state());
-  if (scaler_ != nullptr) content.scaler = scaler_->state();
+  if (scaling_ != nullptr) content.scaler = scaling_->state();
 }
 
 void TrainingState::Content::copy_tensors() {
@@ -289,7 +289,7 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   }
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
     content.schedulers.push_back(read_json(path / scheduler_file(i)).dump());
-  if (scaler_ != nullptr && fs::exists(path / kScalerFile)) {
+  if (scaling_ != nullptr && fs::exists(path / kScalerFile)) {
     content.scaler = read_json(path / kScalerFile).dump();
   }
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
@@ -347,9 +347,9 @@ void TrainingState::take_schedulers(const Accelerator& accelerator, const Conten
     const std::string state = main ? content.schedulers[i] : "";
     schedulers_[i]->load_state(accelerator.process_group().broadcast_object(state));
   }
-  if (scaler_ == nullptr) return;
+  if (scaling_ == nullptr) return;
   const std::string state = accelerator.process_group().broadcast_object(content.scaler);
-  if (!state.empty()) scaler_->load_state(state);
+  if (!state.empty()) scaling_->load_state(state);
 }
 
 void TrainingState::take_objects(const Accelerator& accelerator, const Content& content) const {

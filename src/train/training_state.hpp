@@ -10,11 +10,11 @@
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "lockstep/optim/grad_scaler.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpointable.hpp"
 #include "lockstep/train/save_state_options.hpp"
+#include "loss_scaling.hpp"
 #include "random_state.hpp"
 
 namespace lockstep::train {
@@ -32,7 +32,7 @@ class TrainingState {
   void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
   void add_scheduler(optim::Scheduler& scheduler) { schedulers_.push_back(&scheduler); }
   /// The loss scale of float16, where there is one; of all models that are prepared.
-  void set_scaler(optim::GradScaler* scaler) { scaler_ = scaler; }
+  void set_loss_scaling(LossScaling* scaling) { scaling_ = scaling; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
   const std::vector<DataLoader::Position>& loaders() const noexcept { return loaders_; }
   /// Throws UsageError for a name that makes no file name or is taken.
@@ -67,7 +67,7 @@ class TrainingState {
   std::vector<PreparedModel> models_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<optim::Scheduler*> schedulers_;
-  optim::GradScaler* scaler_ = nullptr;
+  LossScaling* scaling_ = nullptr;
   std::vector<DataLoader::Position> loaders_;
   Objects objects_;
 };

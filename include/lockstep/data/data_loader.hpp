@@ -143,12 +143,12 @@ class DataLoader {
   /// as `how` says, with its batches on `device`. The position goes over. This loader stays as it is. Throws
   /// UsageError for a rank out of range, a batch size that cannot be split, or a loader (or a sampler) that
   /// is divided already.
-  DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU),
-                   const ShardingOptions& how = {}) const;
+  [[nodiscard]] DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU),
+                                 const ShardingOptions& how = {}) const;
 
   /// A loader of the same data set and of the whole order with other options, at the same position. This one
   /// stays as it is. Throws UsageError as the constructor does, and for a loader that is divided already.
-  DataLoader with_options(DataLoaderOptions options) const;
+  [[nodiscard]] DataLoader with_options(DataLoaderOptions options) const;
 
   /// Exact in the middle of an epoch: inside the loop over a batch, that batch counts as consumed.
   DataLoaderState state() const;

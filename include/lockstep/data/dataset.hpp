@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -113,5 +114,11 @@ class Subset final : public Dataset {
 std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
                                                         std::span<const std::int64_t> lengths,
                                                         std::uint64_t seed);
+/// `random_split(dataset, {1438, 359}, 42)`
+inline std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                               std::initializer_list<std::int64_t> lengths,
+                                                               std::uint64_t seed) {
+  return random_split(dataset, std::span(lengths.begin(), lengths.size()), seed);
+}
 
 }  // namespace lockstep

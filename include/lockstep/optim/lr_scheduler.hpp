@@ -22,6 +22,9 @@ class Scheduler {
   /// The learning rate of each parameter group, as it is now.
   std::vector<double> last_lr() const;
 
+  /// The one whose rates it changes.
+  const torch::optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
+
   /// What Trainer calls once after each optimizer step that was made. By default it changes nothing.
   virtual void after_step() {}
   /// What Trainer calls after each evaluation in a training, with metric_for_best_model. Likewise.
@@ -44,7 +47,7 @@ class Scheduler {
 ///
 ///     lockstep::optim::AdamW optimizer(model->parameters(), {.lr = 5e-5});
 ///     lockstep::optim::LrScheduler scheduler(
-///         optimizer, {.name = "cosine", .warmup_steps = 100, .training_steps = 1000});
+///         optimizer, {.name = "cosine", .num_warmup_steps = 100, .num_training_steps = 1000});
 ///     ...
 ///     optimizer.step();
 ///     scheduler.step();

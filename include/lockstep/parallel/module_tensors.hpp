@@ -31,6 +31,13 @@ decltype(auto) module_of(Module& module) {
   }
 }
 
+/// What module_of() takes.
+template <class Object>
+concept ModuleLike = requires(Object& object) {
+  object.named_parameters();
+}
+|| requires(Object& object) { object->named_parameters(); };
+
 /// One entry of `torch::OrderedDict` (key, value) or of `torch::jit::named_parameter_list` (name, value).
 template <class Entry>
 NamedTensor named_tensor(const Entry& entry) {
@@ -59,6 +66,37 @@ std::vector<NamedTensor> named_parameters_of(Module& module) {
 template <class Module>
 std::vector<NamedTensor> named_buffers_of(Module& module) {
   return named_tensors(module_of(module).named_buffers());
+}
+
+template <class Module>
+void append_state(Module& module, const std::string& prefix, std::vector<NamedTensor>& state) {
+  const auto append = [&](std::vector<NamedTensor> tensors) {
+    for (auto& entry : tensors) state.push_back({prefix + entry.name, std::move(entry.tensor)});
+  };
+  if constexpr (requires { module.named_children(); }) {
+    append(named_tensors(module.named_parameters(/*recurse=*/false)));
+    append(named_tensors(module.named_buffers(/*recurse=*/false)));
+    for (const auto& entry : module.named_children()) {
+      if constexpr (requires { entry.key(); }) {
+        append_state(*entry.value(), prefix + entry.key() + ".", state);
+      } else {
+        auto child = entry.value;
+        append_state(child, prefix + entry.name + ".", state);
+      }
+    }
+  } else {
+    append(named_tensors(module.named_parameters()));
+    append(named_tensors(module.named_buffers()));
+  }
+}
+
+/// Parameters and buffers in the order of Python's state_dict: each module's parameters, its buffers, then
+/// its children. *Local*.
+template <class Module>
+std::vector<NamedTensor> named_state_of(Module& module) {
+  std::vector<NamedTensor> state;
+  append_state(module_of(module), "", state);
+  return state;
 }
 
 /// The class of one entry of named_modules(), without its namespace: "LayerNorm" for `torch::nn`'s

@@ -175,7 +175,11 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   template <class... Objects>
   auto prepare(Objects&&... objects) const {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
-    if constexpr (sizeof...(Objects) == 1) {
+    static_assert((is_preparable<Objects> && ...),
+                  "prepare() takes modules, optimizers, schedulers of lockstep::optim and DataLoaders");
+    if constexpr (!(is_preparable<Objects> && ...)) {
+      return std::tuple<>();
+    } else if constexpr (sizeof...(Objects) == 1) {
       return prepare_one(std::forward<Objects>(objects)...);
     } else {
       return std::tuple{prepare_one(std::forward<Objects>(objects))...};
@@ -203,7 +207,7 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// *Collective*: the collections must be built alike on every rank.
   template <class Collection>
   Collection gather(const Collection& tensors) const {
-    return map_tensors(tensors, [this](const at::Tensor& tensor) { return gather(tensor); });
+    return each_of(tensors, [this](const at::Tensor& tensor) { return gather(tensor); });
   }
   /// A Batch with `indices` and `valid` gathered too.
   Batch gather(const Batch& batch) const;
@@ -221,11 +225,17 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// *Collective*. Throws UsageError where the rows are no multiple of the batch's samples.
   template <class Collection>
   Collection gather_for_metrics(const Collection& tensors, const Batch& batch) const {
-    return map_tensors(tensors, [&](const at::Tensor& tensor) { return gather_for_metrics(tensor, batch); });
+    return each_of(tensors, [&](const at::Tensor& tensor) { return gather_for_metrics(tensor, batch); });
   }
   at::Tensor gather_for_metrics(const at::Tensor& tensor, const Batch& batch) const;
   /// The batch itself, with its `indices`; all rows are valid.
   Batch gather_for_metrics(const Batch& batch) const;
+  /// Only the batch knows which rows count.
+  template <class Collection>
+  void gather_for_metrics(const Collection& /*tensors*/) const {
+    static_assert(sizeof(Collection) == 0,
+                  "gather_for_metrics(tensors, batch) needs the batch that the tensors were computed from");
+  }
 
   /// The objects of all processes, in rank order, at every process; each may bring any number. *Collective*.
   std::vector<std::string> gather_object(const std::vector<std::string>& objects) const;
@@ -241,7 +251,7 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   template <class Collection>
   Collection pad_across_processes(const Collection& tensors, std::int64_t dim = 0, double pad_index = 0,
                                   bool pad_first = false) const {
-    return map_tensors(tensors, [&](const at::Tensor& tensor) {
+    return each_of(tensors, [&](const at::Tensor& tensor) {
       return pad_across_processes(tensor, dim, pad_index, pad_first);
     });
   }
@@ -251,7 +261,7 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   at::Tensor broadcast(const at::Tensor& tensor, int from = 0) const;
   template <class Collection>
   Collection broadcast(const Collection& tensors, int from = 0) const {
-    return map_tensors(tensors, [&](const at::Tensor& tensor) { return broadcast(tensor, from); });
+    return each_of(tensors, [&](const at::Tensor& tensor) { return broadcast(tensor, from); });
   }
 
   /// This process's share of `inputs` (a vector, a tensor or a Batch by its rows, a map or a tuple of such of
@@ -260,8 +270,14 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// ones where all but the last process are full, else each process drops its repetition first. *Local*.
   template <class Inputs>
   Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
-    return split_part(inputs,
-                      split_range(split_length(inputs), num_processes(), process_index(), apply_padding));
+    static_assert(Splittable<Inputs>,
+                  "split_between_processes() takes vectors, tensors, Batches, and maps and tuples of such");
+    if constexpr (Splittable<Inputs>) {
+      return split_part(inputs,
+                        split_range(split_length(inputs), num_processes(), process_index(), apply_padding));
+    } else {
+      return inputs;
+    }
   }
 
   /// Passes over the next `num_batches` batches of this process in the loader's present epoch, without
@@ -404,6 +420,12 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     }
   }
 
+  template <class Object, class Type = std::remove_cvref_t<Object>>
+  static constexpr bool is_preparable =
+      std::is_base_of_v<torch::optim::Optimizer, Type> || std::is_base_of_v<optim::Scheduler, Type> ||
+      std::is_same_v<Type, DataLoader> || std::is_base_of_v<DistributedDataParallelBase, Type> ||
+      std::is_same_v<Type, AcceleratedOptimizer> || parallel::ModuleLike<Type>;
+
   template <class Object>
   auto prepare_one(Object&& object) const {
     using Type = std::remove_cvref_t<Object>;
@@ -432,11 +454,20 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     }
   }
 
+  template <class Collection, class Function>
+  static Collection each_of(const Collection& tensors, const Function& function) {
+    static_assert(TensorCollection<Collection>,
+                  "expected tensors: a tensor, a Batch, or a vector, a map, a pair or a tuple of such");
+    if constexpr (TensorCollection<Collection>) {
+      return map_tensors(tensors, function);
+    } else {
+      return tensors;
+    }
+  }
+
   template <class Model>
   static std::vector<NamedTensor> state_of(Model& model) {
-    auto tensors = parallel::named_parameters_of(model);
-    for (auto& buffer : parallel::named_buffers_of(model)) tensors.push_back(std::move(buffer));
-    return tensors;
+    return parallel::named_state_of(model);
   }
 
   const DistributedDataParallelOptions& ddp_options() const noexcept;

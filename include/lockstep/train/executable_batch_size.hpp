@@ -9,7 +9,8 @@ namespace lockstep {
 
 /// Calls `action` with `start`, and again with nine tenths of it (rounded down, as Accelerate does) while
 /// some rank runs out of memory, and returns the size with which it ended well. All ranks agree after every
-/// attempt, so that they go on with the same size even when the memory of one alone was too small.
+/// attempt, so that they go on with the same size even when the memory of one alone was too small. Between two
+/// attempts the device's allocator gives back what it keeps for later.
 ///
 ///     const auto batch_size = lockstep::find_executable_batch_size(accelerator, 128, [&](std::int64_t size)
 ///     {

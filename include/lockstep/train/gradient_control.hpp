@@ -90,22 +90,27 @@ class GradientControl {
   /// precision too. Prepared models do so by themselves. *Local*.
   Autocast autocast() const;
 
-  /// Whether a prepared optimizer left its last step out because a gradient was not finite (fp16). *Local*.
+  /// Whether some prepared optimizer left its last step out because a gradient was not finite (fp16); see
+  /// AcceleratedOptimizer::step_was_skipped for each of them. *Local*.
   bool optimizer_step_was_skipped() const noexcept;
 
   /// Divides the gradients of all prepared optimizers by the loss scale (fp16), once a step. The clipping
-  /// below does it by itself. *Local*.
+  /// below does it by itself, for the optimizers of the parameters that it is given. The next scale is
+  /// computed once, after the last prepared optimizer has stepped; where not all of them step, before the
+  /// next backward. *Local*.
   void unscale_gradients() const;
 
   // ---- Clipping: at the end of a window, before the optimizers' steps
 
-  /// Scales the gradients down so that their common norm is at most `max_norm`, and returns what it was:
-  /// torch.nn.utils.clip_grad_norm_. Inside a window that goes on: nothing. *Local*: averaged gradients are
-  /// equal on all ranks.
-  std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                        double norm_type = 2) const;
-  std::optional<double> clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
-                                        double norm_type = 2) const;
+  /// Scales the gradients down so that their common norm is at most `max_norm`, and returns what it was, a
+  /// scalar on the gradients' device: torch.nn.utils.clip_grad_norm_. Nothing waits for the device until
+  /// `.item()` asks. With infinity gradients stay as they are. Inside a window that goes on: an undefined
+  /// tensor. *Local*: averaged gradients are equal on all ranks. Throws UsageError unless max_norm is above
+  /// 0.
+  at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                             double norm_type = 2) const;
+  at::Tensor clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
+                             double norm_type = 2) const;
 
   /// Cuts each gradient's elements to [-clip_value, clip_value]. *Local*.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) const;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -163,7 +164,20 @@ class FunctionAdapter final : public ModelAdapter {
 /// the batch is what predict() collects and metrics see. *Local*.
 template <class Module, class Forward>
 std::shared_ptr<ModelAdapter> adapt_model(Module module, Forward forward) {
-  return std::make_shared<FunctionAdapter<Module, Forward>>(std::move(module), std::move(forward));
+  constexpr bool is_module = parallel::ModuleLike<Module>;
+  static_assert(is_module, "adapt_model() takes a module (its holder) and a function");
+  if constexpr (is_module) {
+    constexpr bool takes_both =
+        std::is_invocable_r_v<Batch, Forward&, AcceleratedModel<Module>&, const Batch&> &&
+        std::is_invocable_r_v<Batch, Forward&, BareModel<Module>&, const Batch&>;
+    static_assert(
+        takes_both,
+        "adapt_model() calls its function with the wrapped model and with the bare one, and takes the "
+        "outputs by name: expected [](auto& model, const Batch& batch) -> Batch");
+    if constexpr (takes_both)
+      return std::make_shared<FunctionAdapter<Module, Forward>>(std::move(module), std::move(forward));
+  }
+  return nullptr;
 }
 
 }  // namespace lockstep

@@ -79,4 +79,11 @@ std::tuple<Values...> split_part(const std::tuple<Values...>& values, const Spli
                     values);
 }
 
+/// What split_between_processes() takes.
+template <class Inputs>
+concept Splittable = requires(const Inputs& inputs, const SplitRange& range) {
+  split_length(inputs);
+  split_part(inputs, range);
+};
+
 }  // namespace lockstep

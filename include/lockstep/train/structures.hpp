@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,26 @@ std::tuple<Values...> map_tensors(const std::tuple<Values...>& values, const Fun
   return std::apply(
       [&](const Values&... each) { return std::tuple<Values...>{map_tensors(each, function)...}; }, values);
 }
+
+namespace train {
+template <class Type>
+    struct IsCollection : std::bool_constant < requires(const Type& value) {
+  map_tensors(value, [](const at::Tensor& tensor) { return tensor; });
+} > {};
+template <class Value>
+struct IsCollection<std::vector<Value>> : IsCollection<Value> {};
+template <class Value>
+struct IsCollection<std::map<std::string, Value>> : IsCollection<Value> {};
+template <class... Values>
+struct IsCollection<std::tuple<Values...>> : std::conjunction<IsCollection<Values>...> {};
+template <class First, class Second>
+struct IsCollection<std::pair<First, Second>> : std::conjunction<IsCollection<First>, IsCollection<Second>> {
+};
+}  // namespace train
+
+/// What the functions below take: see the top of this file.
+template <class Type>
+concept TensorCollection = train::IsCollection<Type>::value;
 
 /// The tensors of a collection in its order.
 template <class Collection>

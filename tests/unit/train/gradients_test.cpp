@@ -20,6 +20,7 @@
 #include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
+#include "train/loss_scaling.hpp"
 #include "unit/optim/schedules_goldens.hpp"
 
 namespace lockstep {
@@ -165,7 +166,7 @@ TEST(Gradients, ClipASharedParameterOnce) {
       shared.mutable_grad() = torch::full({4}, 3.0);
       return std::vector<at::Tensor>{shared, shared, shared};
     };
-    EXPECT_EQ(accelerator.clip_grad_norm_(with_gradient(), 2.0), 6.0);
+    EXPECT_EQ(accelerator.clip_grad_norm_(with_gradient(), 2.0).item<double>(), 6.0);
     EXPECT_NEAR(shared.grad().norm().item<double>(), 2.0, 1e-5);
   });
 }
@@ -212,10 +213,16 @@ TEST(Gradients, AreClippedAtTheEndOfAWindow) {
           const auto step = accelerator.accumulate();
           accelerator.backward(ddp(torch::tensor({{3.0, 0.0, 0.0}})).sum() + 0 * model->bias.sum());
           model->bias.mutable_grad() = torch::tensor({4.0F});
-          const auto norm = accelerator.clip_grad_norm_(ddp, 1.0);
-          EXPECT_EQ(norm.has_value(), i == 1);
-          EXPECT_NEAR(norm.value_or(5), 5, 1e-6);
+          const at::Tensor norm = accelerator.clip_grad_norm_(ddp, 1.0);
+          EXPECT_EQ(norm.defined(), i == 1);
+          if (norm.defined()) EXPECT_NEAR(norm.item<double>(), 5, 1e-6);
         }
+        for (const double none : {0.0, -1.0, std::nan("")})
+          EXPECT_THROWS(accelerator.clip_grad_norm_(ddp, none), UsageError, "max_norm", "above 0");
+        const at::Tensor before = model->weight.grad().clone();
+        EXPECT_NEAR(accelerator.clip_grad_norm_(ddp, std::numeric_limits<double>::infinity()).item<double>(),
+                    1, 1e-5);
+        EXPECT_TRUE(torch::equal(model->weight.grad(), before)) << "infinity only measures";
         EXPECT_NEAR(model->weight.grad().norm().item<double>(), 0.6, 1e-5);
         accelerator.clip_grad_value_(ddp, 0.5);
         EXPECT_NEAR(model->weight.grad().max().item<double>(), 0.5, 1e-6);
@@ -287,6 +294,75 @@ TEST(GradScaler, UnscalesOnceForClipping) {
   EXPECT_THROWS(scaler.step(wrong), UsageError, "float16");
 }
 
+/// Two optimizers under one loss scale: float16's rules, with numbers that a CPU has too.
+class TwoOptimizers : public ::testing::Test {
+ protected:
+  TwoOptimizers() {
+    scaling_.add_optimizer(first_);
+    scaling_.add_optimizer(second_);
+  }
+
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  void backward(const at::Tensor& weight, double factor) {
+    scaling_.scale((weight * factor).sum()).backward();
+  }
+
+  at::Tensor one_ = torch::ones({2}).requires_grad_();
+  at::Tensor other_ = torch::ones({2}).requires_grad_();
+  torch::optim::SGD first_{{one_}, 1.0};
+  torch::optim::SGD second_{{other_}, 1.0};
+  train::LossScaling scaling_{{.init_scale = 8, .growth_interval = 2}};
+};
+
+/// The second one's gradients were made with the scale that the first one's step must not have changed.
+TEST_F(TwoOptimizers, ChangeTheScaleOnceAfterBothHaveStepped) {
+  backward(one_, kInfinity);
+  backward(other_, 0.25);
+  EXPECT_FALSE(scaling_.step(first_));
+  EXPECT_TRUE(scaling_.step(second_));
+  EXPECT_TRUE(torch::equal(other_, torch::full({2}, 0.75)));
+  EXPECT_TRUE(scaling_.skipped(first_));
+  EXPECT_FALSE(scaling_.skipped(second_)) << "its own step was made";
+  EXPECT_TRUE(scaling_.any_skipped());
+  EXPECT_EQ(scaling_.get_scale(), 4) << "one overflow, not two";
+  for (int window = 0; window < 2; ++window) {
+    EXPECT_EQ(scaling_.get_scale(), 4) << "it grows after two windows, not after two optimizers";
+    first_.zero_grad();
+    second_.zero_grad();
+    backward(one_, 0.25);
+    backward(other_, 0.25);
+    EXPECT_TRUE(scaling_.step(first_));
+    EXPECT_TRUE(scaling_.step(second_));
+  }
+  EXPECT_FALSE(scaling_.any_skipped());
+  EXPECT_EQ(scaling_.get_scale(), 8);
+}
+
+/// As two networks that are trained against each other; clipping one leaves the other's gradients alone.
+TEST_F(TwoOptimizers, MayStepInTurnOrNotAtAll) {
+  for (int i = 0; i < 2; ++i) {
+    first_.zero_grad();
+    second_.zero_grad();
+    backward(one_, 0.25);
+    scaling_.unscale({one_});
+    EXPECT_TRUE(torch::equal(one_.grad(), torch::full({2}, 0.25)));
+    EXPECT_TRUE(scaling_.step(first_));
+    backward(other_, 0.25);
+    scaling_.unscale({other_});
+    EXPECT_TRUE(torch::equal(other_.grad(), torch::full({2}, 0.25)));
+    EXPECT_TRUE(scaling_.step(second_));
+  }
+  EXPECT_TRUE(torch::equal(other_, torch::full({2}, 0.5)));
+  const double scale = scaling_.get_scale();
+  for (int i = 0; i < 2; ++i) {
+    first_.zero_grad();
+    backward(one_, kInfinity);
+    EXPECT_FALSE(scaling_.step(first_)) << "the other one does not step";
+  }
+  EXPECT_EQ(scaling_.get_scale(), scale / 4);
+}
+
 /// Counted in optimizer steps: neither ranks nor micro-batches change it.
 TEST_P(Worlds, SchedulesCountOptimizerSteps) {
   const TemporaryFolder folder;
@@ -295,7 +371,7 @@ TEST_P(Worlds, SchedulesCountOptimizerSteps) {
       [&](const Accelerator& accelerator) {
         auto model = make_model();
         optim::AdamW adam(model->parameters(), {.lr = 0.5});
-        optim::LrScheduler linear(adam, {.name = "linear", .training_steps = 8});
+        optim::LrScheduler linear(adam, {.name = "linear", .num_training_steps = 8});
         auto [ddp, opt, scheduler] = accelerator.prepare(model, adam, linear);
         EXPECT_EQ(linear.last_lr(), std::vector<double>{0.5});
         for (int i = 0; i < 4; ++i) {

@@ -1,0 +1,78 @@
+#include "loss_scaling.hpp"
+
+#include <algorithm>
+
+namespace lockstep::train {
+namespace {
+
+bool has_any(torch::optim::Optimizer& optimizer, const std::set<const void*>& parameters) {
+  const auto& groups = optimizer.param_groups();
+  return std::any_of(groups.begin(), groups.end(), [&](const torch::optim::OptimizerParamGroup& group) {
+    return std::any_of(group.params().begin(), group.params().end(), [&](const at::Tensor& parameter) {
+      return parameters.contains(parameter.unsafeGetTensorImpl());
+    });
+  });
+}
+
+}  // namespace
+
+void LossScaling::clear() {
+  optimizers_.clear();
+  done_.clear();
+  skipped_.clear();
+}
+
+at::Tensor LossScaling::scale(const at::Tensor& loss) {
+  update();
+  return scaler_.scale(loss);
+}
+
+void LossScaling::unscale(const std::vector<at::Tensor>& parameters) {
+  std::set<const void*> wanted;
+  for (const auto& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
+  for (auto* optimizer : optimizers_) {
+    if (has_any(*optimizer, wanted)) scaler_.unscale(*optimizer);
+  }
+}
+
+void LossScaling::unscale_all() {
+  for (auto* optimizer : optimizers_) scaler_.unscale(*optimizer);
+}
+
+bool LossScaling::step(torch::optim::Optimizer& optimizer) {
+  const bool stepped = scaler_.step(optimizer);
+  if (stepped) {
+    skipped_.erase(&optimizer);
+  } else {
+    skipped_.insert(&optimizer);
+  }
+  done_.insert(&optimizer);
+  const bool all = std::all_of(optimizers_.begin(), optimizers_.end(),
+                               [&](const auto* one) { return done_.contains(one); });
+  if (all) update();
+  return stepped;
+}
+
+double LossScaling::get_scale() {
+  update();
+  return scaler_.get_scale();
+}
+
+std::string LossScaling::state() {
+  update();
+  return scaler_.state();
+}
+
+void LossScaling::load_state(const std::string& text) {
+  scaler_.load_state(text);
+  done_.clear();
+  skipped_.clear();
+}
+
+void LossScaling::update() {
+  if (done_.empty()) return;
+  scaler_.update();
+  done_.clear();
+}
+
+}  // namespace lockstep::train

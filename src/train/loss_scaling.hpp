@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/optim/grad_scaler.hpp"
+
+namespace lockstep::train {
+
+/// The loss scale of float16 for all optimizers of a program. The next scale is computed once, after the last
+/// optimizer has stepped; where not all of them step (a program that trains two models in turn), before the
+/// next loss is scaled. What one optimizer left out is not held against another.
+class LossScaling {
+ public:
+  explicit LossScaling(const optim::GradScalerOptions& options) : scaler_(options) {}
+
+  void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
+  void clear();
+
+  at::Tensor scale(const at::Tensor& loss);
+  /// Divides the gradients of the optimizers that have one of these parameters by the scale, once between two
+  /// losses.
+  void unscale(const std::vector<at::Tensor>& parameters);
+  void unscale_all();
+  /// True when the step was made.
+  bool step(torch::optim::Optimizer& optimizer);
+
+  bool skipped(const torch::optim::Optimizer& optimizer) const { return skipped_.contains(&optimizer); }
+  bool any_skipped() const noexcept { return !skipped_.empty(); }
+
+  /// The scale for the next loss, and as in GradScaler the text that a checkpoint keeps of it.
+  double get_scale();
+  std::string state();
+  void load_state(const std::string& text);
+
+ private:
+  void update();
+
+  optim::GradScaler scaler_;
+  std::vector<torch::optim::Optimizer*> optimizers_;
+  /// Those that have stepped, or left it out, since the scale was computed.
+  std::set<const torch::optim::Optimizer*> done_;
+  /// Those that left their last step out.
+  std::set<const torch::optim::Optimizer*> skipped_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,17 @@
+// Wrong calls of the training API, for compile_errors.py: each is one error of the compiler's, which says
+// what was expected.
+#include <torch/nn/modules/linear.h>
+
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/model_adapter.hpp"
+
+void wrong(const lockstep::Accelerator& accelerator, const lockstep::Batch& batch, torch::nn::Linear net) {
+  accelerator.prepare(3);                                         // prepare() takes modules, optimizers
+  accelerator.gather_for_metrics(std::vector<int>{1, 2}, batch);  // expected tensors: a tensor, a Batch, or
+  accelerator.gather_for_metrics(std::vector<at::Tensor>{});      // gather_for_metrics(tensors, batch) needs
+  accelerator.split_between_processes(std::string("text"));       // split_between_processes() takes vectors
+  lockstep::adapt_model(net,
+                        [](torch::nn::Linear& model, const lockstep::Batch& one) {  // expected [](auto& model
+                          return lockstep::Batch{{"logits", model(one["x"])}};
+                        });
+}
