@@ -1,25 +1,33 @@
 #pragma once
 
 /// All of Lockstep but the ready-made models (lockstep/models/), whose headers show torch::nn. Cheap to
-/// include: none of these headers shows more of LibTorch than tensors and optimizers.
+/// include: none of these headers shows more of LibTorch than tensors and optimizers. A test compares the
+/// list with the folder.
 
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
+#include "lockstep/core/cluster/hostlist.hpp"
+#include "lockstep/core/directory_lock.hpp"
 #include "lockstep/core/duration.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/runtime/heartbeat.hpp"
-#include "lockstep/core/cluster/hostlist.hpp"
-#include "lockstep/core/runtime/memory.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "lockstep/core/lease.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/processors.hpp"
-#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/memory.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/core/version.hpp"
 #include "lockstep/core/world.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/datasets/staging.hpp"
 
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/comm/diagnostics.hpp"
@@ -37,9 +45,11 @@
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/dataset_dict.hpp"
 #include "lockstep/data/idx.hpp"
+#include "lockstep/data/image_transforms.hpp"
 #include "lockstep/data/map.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/stage.hpp"
+#include "lockstep/data/stream_shard.hpp"
 #include "lockstep/data/text_files.hpp"
 #include "lockstep/data/tokenize.hpp"
 #include "lockstep/data/tokenizer.hpp"

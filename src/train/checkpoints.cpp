@@ -117,8 +117,8 @@ void Checkpoints::State::report(const std::vector<BadCheckpoint>& passed_over) {
 /// Whoever asked to go on has work in that folder: the same command must not begin it anew without a word.
 void Checkpoints::State::refuse_to_begin_anew(const std::vector<BadCheckpoint>& damaged) const {
   std::string list;
-  for (const auto& bad : damaged)
-    list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", bad.path.string(), bad.reason);
+  for (const auto& one : damaged)
+    list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", one.path.string(), one.reason);
   throw DataError(fmt::format(
       "no checkpoint in '{}' can be resumed from: {}. Restore one of them, resume from another one by "
       "its path, or begin anew with 'never' (CheckpointOptions::resume; resume_from_checkpoint of "

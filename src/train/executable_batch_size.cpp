@@ -57,7 +57,7 @@ bool was_too_large(const std::vector<std::string>& outcomes, const std::exceptio
 
 /// Blocks of the sizes that the failed attempt needed would leave the next one less than there is.
 void empty_cache(const at::Device& device) {
-  if (!device.is_cpu()) at::getDeviceAllocator(device.type())->emptyCache();
+  if (!device.is_cpu()) c10::getDeviceAllocator(device.type())->emptyCache();
 }
 
 }  // namespace

@@ -5,9 +5,11 @@ import tempfile
 import unittest
 
 import arrows
+import compile_errors
 import headers
 import link_lines
 import links
+import one_header
 import sizes
 import snippets
 import tree
@@ -118,6 +120,40 @@ class Arrows(MadeUpTree):
         self.no_problem(arrows.problems)
         self.give(tests__a_cpp="\ngethostname(name, 9);\n")
         self.assertIn("tests/a.cpp:2: gethostname", self.only_problem(arrows.problems))
+
+
+class CompileErrors(MadeUpTree):
+    def check(self, text):
+        self.give(tests__lint__wrong_calls_cpp="// A comment of its own.\nint f(int);\n" + text)
+        return compile_errors.problems(self.root, COMPILER, LIBTORCH)[0]
+
+    def test_one_error_with_the_words(self):
+        self.assertEqual(self.check('void g() { f("a"); }  // invalid conversion\n'), [])
+
+    def test_other_words(self):
+        self.assertIn("no error says 'too many'", self.check('void g() { f("a"); }  // too many\n')[0])
+
+    def test_more_errors_than_calls(self):
+        self.assertIn("1 wrong calls are 2 errors", self.check('void g() { f("a"); f("b"); }  // invalid\n')[0])
+
+
+class OneHeader(MadeUpTree):
+    def setUp(self):
+        super().setUp()
+        self.give(tests__lint__heavy_headers_txt="", include__lockstep__a__inner_hpp="", include__lockstep__models__m_hpp="",
+                  include__lockstep__a__outer_hpp='#include "lockstep/a/inner.hpp"\n')
+
+    def test_what_another_one_includes_is_held(self):
+        self.give(include__lockstep__lockstep_hpp='#include "lockstep/a/outer.hpp"\n')
+        self.no_problem(one_header.problems)
+
+    def test_a_header_that_is_missing(self):
+        self.give(include__lockstep__lockstep_hpp='#include "lockstep/a/inner.hpp"\n')
+        self.assertIn("lacks lockstep/a/outer.hpp", self.only_problem(one_header.problems))
+
+    def test_a_heavy_one(self):
+        self.give(include__lockstep__lockstep_hpp='#include "lockstep/a/outer.hpp"\n#include "lockstep/models/m.hpp"\n')
+        self.assertIn("holds lockstep/models/m.hpp", self.only_problem(one_header.problems))
 
 
 class Headers(MadeUpTree):
