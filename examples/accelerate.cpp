@@ -22,7 +22,7 @@ int run() {
   optim::AdamW adam(net->parameters(), {.lr = 3e-2});
   DataLoader train_loader(make_points(4096, 0), {.batch_size = 32, .shuffle = true});
   DataLoader test_loader(make_points(1000, 1), {.batch_size = 100});
-  optim::LrScheduler linear(adam, {.name = "linear", .warmup_steps = 10, .training_steps = kEpochs * 32});
+  optim::LrScheduler linear(adam, {.name = "linear", .num_warmup_steps = 10, .num_training_steps = kEpochs * 32});
   auto [model, optimizer, scheduler, batches, test_batches] =
       accelerator.prepare(net, adam, linear, train_loader, test_loader);
 
