@@ -3,17 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
+#include <filesystem>
 #include <ostream>
 #include <utility>
 
 #include "core/host_name.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/socket.hpp"
 #include "process/time_text.hpp"
 #include "process/worker_process.hpp"
-#include "rendezvous/message_connection.hpp"
-#include "rendezvous/rank_messages.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -24,30 +25,23 @@ constexpr std::chrono::seconds kFinishAckTime{5};
 /// What other nodes get of the stacks of this one, in bytes.
 constexpr std::size_t kMostStacks = 256 << 10;
 
-std::string text_of(const Json& message) {
-  const auto found = message.find("text");
-  return found != message.end() && found->is_string() ? found->get<std::string>() : "";
+/// Where rank 0 can serve the ranks' own store, for users who have switched the launcher's off as torchrun
+/// lets them (its c10d rendezvous alone does).
+std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environment& environment) {
+  const auto off = find_variable(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  if (off != "1" || config.backend_name != "c10d") return std::nullopt;
+  const std::string host = config.max_nodes == 1 ? config.master_addr : host_name();
+  return net::HostPort{config.local_addr.value_or(host), net::free_port()};
 }
 
-int number_of(const Json& message, const char* key, int otherwise) {
-  const auto found = message.find(key);
-  return found != message.end() && found->is_number_integer() ? found->get<int>() : otherwise;
+std::string arguments_of(const LaunchConfig& config) {
+  std::string text;
+  for (std::size_t i = config.first_argument; i < config.command.size(); ++i)
+    text += (text.empty() ? "" : " ") + config.command[i];
+  return text;
 }
 
-/// Takes from the records of many ranks what makes them too long for a message: their details first, those of
-/// the last ranks first, and then whole records. The first is of the rank that failed first.
-void fit_into_message(Json& message) {
-  const auto too_long = [&] { return message.dump().size() > MessageConnection::kLongestMessage / 2; };
-  if (!message.contains("records")) return;
-  Json& records = message["records"];
-  for (auto record = records.rbegin(); record != records.rend() && too_long(); ++record) {
-    for (const char* detail : {"last_lines", "message"}) (*record)[detail] = "";
-    (*record)["error"] = nullptr;
-  }
-  while (records.size() > 1 && too_long()) records.erase(records.size() - 1);
-}
-
-NodeInfo this_node(const LaunchConfig& config) {
+NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
   NodeInfo node;
   node.run_id = config.run_id;
   node.host = host_name();
@@ -57,6 +51,10 @@ NodeInfo this_node(const LaunchConfig& config) {
   node.max_nodes = config.max_nodes;
   node.local_world_size = config.local_world_size;
   node.role = config.role;
+  // Its folder may differ from node to node.
+  node.program = std::filesystem::path(config.program).filename();
+  node.arguments = arguments_of(config);
+  node.own_store = own_store(config, environment);
   return node;
 }
 
@@ -76,7 +74,7 @@ int Agent::run() {
   const std::string notice = thread_notice(config_, environment_);
   if (!notice.empty()) say(notice);
   if (!config_.log_dir.empty()) say("log files are in " + config_.log_dir);
-  coordinator_.send(to_message(this_node(config_)), SignalFd::Clock::now());
+  coordinator_.send(this_node(config_, environment_), SignalFd::Clock::now());
   while (const auto place = await_round()) run_round(*place);
   await_others();
   events_.finished(end_signal_);
@@ -94,7 +92,7 @@ void Agent::run_round(const Assignment& place) {
   shutdown_deadline_.reset();
   spec_ = spec_for(place);
   round_.emplace(config_, environment_, spec_, supervisor_.signals, supervisor_.reaper, forwarder_, log_,
-                 coordinator_.judges_standstills());
+                 coordinator_.detects_hangs());
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
@@ -117,8 +115,8 @@ void Agent::run_round(const Assignment& place) {
 bool Agent::start_ranks() {
   try {
     round_->prepare();
-    // The coordinator's lease does not wait until all of many ranks have started. Signals do: a rank that
-    // fails finds all others begun, and so does one that is told to end.
+    // The keep-alives to the coordinator do not wait until all of many ranks have started. Signals do: a rank
+    // that fails finds all others begun, and so does one that is told to end.
     while (round_->start_next()) {
       // Where exec hangs, everything else goes on meanwhile.
       while (round_->is_starting()) wait_for_event();
@@ -131,9 +129,7 @@ bool Agent::start_ranks() {
     const ProcessFailure record = round_->not_started(error);
     round_.reset();
     forwarder_.finish();
-    coordinator_.send(
-        {{"type", "ended"}, {"round", spec_.place.round}, {"ok", false}, {"records", {to_json(record)}}},
-        SignalFd::Clock::now());
+    coordinator_.send(RoundEnded{.round = spec_.place.round, .failures = {record}}, SignalFd::Clock::now());
     return false;
   }
 }
@@ -144,7 +140,8 @@ WorkerSpec Agent::spec_for(const Assignment& place) {
   spec.place = place;
   spec.repeat = again ? spec_.repeat + 1 : 0;
   spec.host = host_name();
-  spec.master = coordinator_.master();
+  spec.master = place.own_store.value_or(coordinator_.master());
+  spec.agent_store = !place.own_store;
   spec.folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir;
   spec.scratch = supervisor_.folder.path();
   return spec;
@@ -180,7 +177,7 @@ void Agent::on_deadlines(TimePoint now) {
   if (round_ && round_->deadline() && now >= *round_->deadline()) {
     if (round_->on_deadline()) end_hang(config_.heartbeat_timeout);
     if (const auto news = round_->news_of_ranks())
-      coordinator_.send(still_message(spec_.place.round, *news), now);
+      coordinator_.send(StatusReport{spec_.place.round, *news}, now);
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (!shutdown_deadline_ || now < *shutdown_deadline_) return;
@@ -195,7 +192,7 @@ void Agent::on_signal(int number) {
     on_end_signal(number);
   } else if (number == stacks_request()) {
     ask_for_stacks(std::nullopt);
-    coordinator_.send({{"type", "stacks"}}, SignalFd::Clock::now());
+    coordinator_.send(StacksRequest{}, SignalFd::Clock::now());
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -220,7 +217,7 @@ void Agent::on_end_signal(int number) {
   } else {
     shutdown_deadline_ = SignalFd::Clock::now() + kFinishAckTime;
   }
-  coordinator_.send({{"type", "draining"}, {"signal", number}}, SignalFd::Clock::now());
+  coordinator_.send(Draining{number}, SignalFd::Clock::now());
 }
 
 void Agent::on_child_ended() {
@@ -231,68 +228,55 @@ void Agent::on_child_ended() {
   stop_after_stacks();  // Those that it has waited for still run.
 }
 
-void Agent::on_message(const Json& message) {
-  const std::string type = type_of(message);
-  if (type == "start") {
-    next_ = read_assignment(message);
-  } else if (type == "stop") {
-    on_stop(message);
-  } else if (type == "standstill") {
-    on_hang(message);
-  } else if (type == "stacks") {
-    ask_for_stacks(message.value("for", NodeId{0}));
-  } else if (type == "text") {
-    say(text_of(message));
-  } else if (type == "report") {
-    log_ << text_of(message) << std::flush;
-  } else if (type == "finish") {
-    on_finish(message);
-  } else if (type == "reject" || type == "lost") {
-    on_lost(message);
-  }
+void Agent::on_message(const CoordinatorMessage& message) {
+  std::visit(
+      Overloaded{[&](const Assignment& place) { next_ = place; },
+                 [&](const StopRound& stop) { on_stop(stop); }, [&](const HangFound& hang) { on_hang(hang); },
+                 [&](const CollectStacks& stacks) { ask_for_stacks(stacks.requester); },
+                 [&](const Notice& notice) { say(notice.text); },
+                 [&](const Report& report) { log_ << report.text << std::flush; },
+                 [&](const Finish& finish) { on_finish(finish); },
+                 [&](const Reject& reject) { on_lost("this node may not join the job: " + reject.text); },
+                 [&](const CoordinatorLost& lost) { on_lost(lost.text); }, [](const Pong&) {},
+                 [](const VerifyPeerUid&) {}},
+      message);
 }
 
-void Agent::on_stop(const Json& message) {
-  const int round = number_of(message, "round", 0);
-  if (next_ && next_->round == round) {
+void Agent::on_stop(const StopRound& stop) {
+  if (next_ && next_->round == stop.round) {
     // Start and stop came together: there is nothing to stop yet.
     next_.reset();
-    const bool ok = true;
-    return coordinator_.send({{"type", "ended"}, {"round", round}, {"ok", ok}}, SignalFd::Clock::now());
+    return coordinator_.send(RoundEnded{.round = stop.round, .ok = true}, SignalFd::Clock::now());
   }
-  if (!round_ || round != spec_.place.round) return;
-  if (message.value("stacks", Json()) == true && !stacks_first_ && !round_->is_stopping())
-    show_stacks_first();
+  if (!round_ || stop.round != spec_.place.round) return;
+  if (stop.stacks_first && !stacks_first_ && !round_->is_stopping()) show_stacks_first();
   if (stacks_first_) {
-    held_stop_ = message;
+    held_stop_ = stop;
   } else {
-    obey_stop(message);
+    obey_stop(stop);
   }
 }
 
-void Agent::obey_stop(const Json& message) {
-  if (message.value("at_once", Json()) == true) {
+void Agent::obey_stop(const StopRound& stop) {
+  if (stop.at_once) {
     round_->stop_at_once();
   } else if (!round_->is_stopping()) {
-    // Else the ranks have their signal: this is the coordinator's answer to ours, and a second one means
-    // hurry.
-    round_->stop(number_of(message, "signal", SIGTERM));
+    // Else the ranks have their signal: this is the coordinator's answer to ours, and a second one would
+    // kill.
+    round_->stop(stop.signal);
   }
 }
 
-void Agent::on_hang(const Json& message) {
-  if (!round_ || number_of(message, "round", 0) != spec_.place.round || !round_->stands_still()) return;
-  if (message.value("ends", Json()) != true) {
-    log_ << hang_notice(text_of(message)) << std::flush;
+void Agent::on_hang(const HangFound& hang) {
+  if (!round_ || hang.round != spec_.place.round || !round_->stands_still()) return;
+  if (!hang.ends_job) {
+    log_ << hang_notice(hang.text) << std::flush;
     return;
   }
-  const int rank = number_of(message, "rank", -1);
-  if (round_->has_rank(rank) && round_->blame(rank, text_of(message)))
-    return end_hang(std::chrono::milliseconds(number_of(message, "limit", 0)));
-  const auto stuck = message.value("stuck", std::vector<int>());
+  if (round_->has_rank(hang.rank) && round_->blame(hang.rank, hang.text)) return end_hang(hang.limit);
   const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
   // Whether the job ends is for the others to say; but these ranks are looked at before they are stopped.
-  if (stuck.empty() || std::any_of(stuck.begin(), stuck.end(), is_here)) show_stacks_first();
+  if (hang.stuck.empty() || std::any_of(hang.stuck.begin(), hang.stuck.end(), is_here)) show_stacks_first();
 }
 
 void Agent::end_hang(std::chrono::milliseconds limit) {
@@ -303,7 +287,7 @@ void Agent::end_hang(std::chrono::milliseconds limit) {
 
 void Agent::stop_after_stacks() {
   show_stacks_first();
-  held_stop_ = Json{{"at_once", true}};
+  held_stop_ = StopRound{.round = spec_.place.round, .signal = SIGTERM, .at_once = true};
 }
 
 void Agent::show_stacks_first() {
@@ -319,47 +303,41 @@ void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
   if (stacks.here) log_ << stacks.text << std::flush;
   const std::string text = "lockstep run: host " + host_name() + ":\n" + stacks.text;
   for (const auto node : stacks.nodes) {
-    coordinator_.send({{"type", "stacks_of"}, {"for", node}, {"text", text.substr(0, kMostStacks)}},
-                      SignalFd::Clock::now());
+    coordinator_.send(Stacks{node, text.substr(0, kMostStacks)}, SignalFd::Clock::now());
   }
   stacks_first_ = false;
   if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
 }
 
-void Agent::on_finish(const Json& message) {
-  exit_code_ = number_of(message, "exit_code", 1);
+void Agent::on_finish(const Finish& finish) {
+  exit_code_ = finish.exit_code;
   if (round_) round_->stop(SIGTERM);
-  if (*exit_code_ != 0) pass_on_error(message.value("error", Json()));
+  if (finish.exit_code != 0) pass_on_error(finish.error);
 }
 
-void Agent::on_lost(const Json& message) {
+void Agent::on_lost(const std::string& why) {
   if (exit_code_) return;
-  log_ << "lockstep run: FAILED: " + text_of(message) + "\n" << std::flush;
+  log_ << "lockstep run: FAILED: " + why + "\n" << std::flush;
   exit_code_ = end_signal_ == 0 ? 1 : 128 + end_signal_;
   if (round_) round_->stop_at_once();
 }
 
 void Agent::tell_failed(const ProcessFailure& failure) {
-  coordinator_.send({{"type", "failed"}, {"round", spec_.place.round}, {"record", to_json(failure)}},
-                    SignalFd::Clock::now());
+  coordinator_.send(RankFailed{spec_.place.round, failure}, SignalFd::Clock::now());
 }
 
 void Agent::tell_ended() {
   // Ranks that are gone may be those that others wait for.
   const auto views = round_->views();
   if (round_->succeeded() && !views.empty())
-    coordinator_.send(still_message(spec_.place.round, views), SignalFd::Clock::now());
-  Json message = {{"type", "ended"}, {"round", spec_.place.round}, {"ok", round_->succeeded()}};
-  if (round_->preempted()) message["preempted"] = true;
-  if (const auto step = round_->best_step()) message["step"] = *step;
-  if (!round_->succeeded()) {
-    for (const auto& record : round_->records()) message["records"].push_back(to_json(record));
-  }
-  fit_into_message(message);
-  coordinator_.send(message, SignalFd::Clock::now());
+    coordinator_.send(StatusReport{spec_.place.round, views}, SignalFd::Clock::now());
+  RoundEnded ended{.round = spec_.place.round, .ok = round_->succeeded(), .preempted = round_->preempted()};
+  ended.step = round_->best_step();
+  if (!ended.ok) ended.failures = round_->records();
+  coordinator_.send(ended, SignalFd::Clock::now());
 }
 
-void Agent::pass_on_error(const Json& error) {
+void Agent::pass_on_error(const nlohmann::json& error) {
   const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
   try {
     pass_on_error_file(error, file, *exit_code_);

@@ -57,10 +57,10 @@ class Agent {
   void on_end_signal(int number);
   void on_child_ended();
   void on_deadlines(TimePoint now);
-  void on_message(const Json& message);
-  void on_stop(const Json& message);
-  void obey_stop(const Json& message);
-  void on_hang(const Json& message);
+  void on_message(const CoordinatorMessage& message);
+  void on_stop(const StopRound& stop);
+  void obey_stop(const StopRound& stop);
+  void on_hang(const HangFound& hang);
   /// A rank of this node has been blamed for a hang: the job is ended when it is known where its ranks
   /// are.
   void end_hang(std::chrono::milliseconds limit);
@@ -69,11 +69,11 @@ class Agent {
   /// `node`: who wants them; nothing: this one.
   void ask_for_stacks(std::optional<NodeId> node);
   void pass_on_stacks(const StackRequests::Answer& stacks);
-  void on_finish(const Json& message);
-  void on_lost(const Json& message);
+  void on_finish(const Finish& finish);
+  void on_lost(const std::string& why);
   void tell_failed(const ProcessFailure& failure);
   void tell_ended();
-  void pass_on_error(const Json& error);
+  void pass_on_error(const nlohmann::json& error);
   void say(const std::string& text);
 
   const LaunchConfig& config_;
@@ -88,7 +88,7 @@ class Agent {
   /// The ranks hang, or one has waited for others in vain: they are not stopped before it is known
   /// where they are. The word to stop waits meanwhile.
   bool stacks_first_ = false;
-  std::optional<Json> held_stop_;
+  std::optional<StopRound> held_stop_;
   WorkerSpec spec_;
   /// The coordinator's word that was not acted upon yet.
   std::optional<Assignment> next_;

@@ -39,7 +39,7 @@ void make_folder(const std::filesystem::path& folder) {
 }
 
 /// A crash that wrote its own last words could not look up how its functions are called in the source.
-void make_stack_readable(Json& error) {
+void make_stack_readable(nlohmann::json& error) {
   const auto stack = nlohmann::json::json_pointer("/message/extraInfo/py_callstack");
   if (error.is_object() && error.contains(stack) && error[stack].is_string())
     error[stack] = readable_stack(error[stack].get<std::string>());

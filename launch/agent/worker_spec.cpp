@@ -43,7 +43,7 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
   result["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restart_count);
   result["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(place.max_restarts);
   result["TORCHELASTIC_RUN_ID"] = config.run_id;
-  result["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  result["TORCHELASTIC_USE_AGENT_STORE"] = spec.agent_store ? "True" : "False";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(spec, local_rank);
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");

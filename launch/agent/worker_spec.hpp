@@ -15,7 +15,9 @@ struct WorkerSpec {
   Assignment place{.round = 0};
   /// Counts the starts with the same restart count: 0 is the first.
   int repeat = 0;
+  /// Where the ranks find their store, and whether the coordinator's launcher serves it; else rank 0 does.
   net::HostPort master;
+  bool agent_store = true;
   /// The name of this host.
   std::string host;
   /// A private folder for the ranks' error files.
@@ -29,8 +31,7 @@ struct WorkerSpec {
 std::string error_file(const WorkerSpec& spec, int local_rank);
 
 /// The environment of one rank: `parent` and torchrun's contract over it
-/// (docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"). TORCHELASTIC_USE_AGENT_STORE is
-/// True: the coordinator's launcher hosts the store. *Local*.
+/// (docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"). *Local*.
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                const Environment& parent);
 

@@ -2,13 +2,13 @@
 
 #include "agent/agent.hpp"
 #include "agent/dry_run.hpp"
+#include "agent/open_coordinator.hpp"
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
 #include "config/slurm_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"
-#include "rendezvous/open_coordinator.hpp"
 
 namespace lockstep::launch {
 namespace {

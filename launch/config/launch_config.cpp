@@ -41,9 +41,9 @@ void set_own_address(const OptionTable<RunOptions>::Parsed& parsed, LaunchConfig
     config.master_addr = options.local_addr.value_or("127.0.0.1");
     return;
   }
-  const Endpoint endpoint = static_endpoint(options);
+  const net::HostPort endpoint = static_endpoint(options);
   config.master_addr = endpoint.host;
-  config.master_port = endpoint.port;
+  config.master_port = chosen_port(endpoint.port);
 }
 
 /// The seconds of --shutdown-timeout; newer torchruns have a variable for it.

@@ -21,11 +21,6 @@ std::string without_brackets(const std::string& host) {
   return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
-std::optional<std::uint16_t> chosen_port(int port) {
-  if (port == 0) return std::nullopt;
-  return static_cast<std::uint16_t>(port);
-}
-
 Backend named_backend(const std::string& name) {
   if (name == "static") return Backend::static_;
   if (name == "c10d") return Backend::c10d;
@@ -45,23 +40,22 @@ Backend backend_of(const RunOptions& options, int max_nodes) {
 }
 
 /// c10d meets on this host when nothing is said.
-Endpoint c10d_endpoint(const RunOptions& options) {
+net::HostPort c10d_endpoint(const RunOptions& options) {
   if (options.rdzv_endpoint.empty()) return {"localhost", kC10dPort};
-  const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint);
-  return {endpoint.host, chosen_port(endpoint.port.value_or(kC10dPort))};
+  return parse_endpoint(options.rdzv_endpoint, kC10dPort);
 }
 
 /// Nothing that was not given: the step knows a host, and a port that no other job takes.
-Endpoint slurm_endpoint(const RunOptions& options) {
-  return options.rdzv_endpoint.empty() ? Endpoint{} : parse_endpoint(options.rdzv_endpoint);
+net::HostPort slurm_endpoint(const RunOptions& options) {
+  return options.rdzv_endpoint.empty() ? net::HostPort{} : parse_endpoint(options.rdzv_endpoint, 0);
 }
 
-Endpoint endpoint_of(Backend backend, const RunOptions& options) {
+net::HostPort endpoint_of(Backend backend, const RunOptions& options) {
   if (backend == Backend::alone) return {};
   if (backend == Backend::c10d) return c10d_endpoint(options);
   if (backend == Backend::slurm) return slurm_endpoint(options);
-  const Endpoint endpoint = static_endpoint(options);
-  if (endpoint.port) return endpoint;
+  const net::HostPort endpoint = static_endpoint(options);
+  if (endpoint.port != 0) return endpoint;
   throw UsageError(
       "port 0 (--master-port, --rdzv-endpoint): expected one that all nodes know, as there are several.");
 }
@@ -189,7 +183,7 @@ std::pair<int, int> parse_nodes(const std::string& text) {
   return nodes;
 }
 
-Endpoint parse_endpoint(const std::string& text) {
+net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port) {
   const auto refuse = [&] {
     return UsageError("--rdzv-endpoint '" + text +
                       "': expected HOST, HOST:PORT or [IPv6]:PORT, with a port up to 65535.");
@@ -199,7 +193,7 @@ Endpoint parse_endpoint(const std::string& text) {
   const auto host_end = bracket == std::string::npos ? std::min(colon, text.size()) : bracket + 1;
   const std::string host = without_brackets(text.substr(0, host_end));
   if (host.empty() || host.find_first_of("[] ") != std::string::npos) throw refuse();
-  if (host_end == text.size()) return {host, std::nullopt};
+  if (host_end == text.size()) return {host, default_port};
   std::uint16_t port = 0;
   const char* end = text.data() + text.size();
   const auto [stop, failure] = std::from_chars(text.data() + host_end + 1, end, port);
@@ -207,12 +201,13 @@ Endpoint parse_endpoint(const std::string& text) {
   return {host, port};
 }
 
-Endpoint static_endpoint(const RunOptions& options) {
-  if (options.rdzv_endpoint.empty()) {
-    return {without_brackets(options.master_addr), chosen_port(options.master_port)};
-  }
-  const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint);
-  return {endpoint.host, chosen_port(endpoint.port.value_or(kStaticPort))};
+net::HostPort static_endpoint(const RunOptions& options) {
+  if (!options.rdzv_endpoint.empty()) return parse_endpoint(options.rdzv_endpoint, kStaticPort);
+  return {without_brackets(options.master_addr), static_cast<std::uint16_t>(options.master_port)};
+}
+
+std::optional<std::uint16_t> chosen_port(std::uint16_t port) {
+  return port == 0 ? std::nullopt : std::optional(port);
 }
 
 RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed,
@@ -227,11 +222,12 @@ RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed
   }
   config.backend = backend_of(options, config.max_nodes);
   config.local_addr = options.local_addr;
+  config.no_job_secret = options.no_job_secret;
   read_rendezvous_conf(options.rdzv_conf, config, notices);
   plan_node_rank(parsed, config);
-  const Endpoint endpoint = endpoint_of(config.backend, options);
+  const net::HostPort endpoint = endpoint_of(config.backend, options);
   config.endpoint_host = endpoint.host;
-  config.endpoint_port = endpoint.port;
+  config.endpoint_port = chosen_port(endpoint.port);
   return config;
 }
 

@@ -9,6 +9,7 @@
 
 #include "config/run_options.hpp"
 #include "lockstep/core/environment.hpp"
+#include "net/address.hpp"
 
 namespace lockstep::launch {
 
@@ -60,6 +61,8 @@ struct RendezvousConfig {
   /// The address of this node for the others, when the user has chosen one.
   std::optional<std::string> local_addr;
   RendezvousTimes times;
+  /// Launchers and ranks prove nothing to each other.
+  bool no_job_secret = false;
   /// c10d: whether this node opens the endpoint; nothing: it finds out.
   std::optional<bool> is_host;
 };
@@ -69,18 +72,16 @@ struct RendezvousConfig {
 RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed,
                                    std::vector<std::string>& notices);
 
-/// A place to meet. Port: nothing when none was written.
-struct Endpoint {
-  std::string host;
-  std::optional<std::uint16_t> port;
-};
+/// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` when none was written. Throws
+/// UsageError.
+net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);
 
-/// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port". Throws UsageError.
-Endpoint parse_endpoint(const std::string& text);
+/// What --rdzv-endpoint says, else --master-addr and --master-port. Port 0: a free one was asked for. Throws
+/// UsageError.
+net::HostPort static_endpoint(const RunOptions& options);
 
-/// What --rdzv-endpoint says, else --master-addr and --master-port. Port: nothing when 0 was asked for.
-/// Throws UsageError.
-Endpoint static_endpoint(const RunOptions& options);
+/// Nothing for port 0, which stands for a free one.
+std::optional<std::uint16_t> chosen_port(std::uint16_t port);
 
 /// "N" or "MIN:MAX". Throws UsageError.
 std::pair<int, int> parse_nodes(const std::string& text);

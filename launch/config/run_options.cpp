@@ -51,6 +51,10 @@ void add_address_options(Table& table) {
            "The port on which rank 0 listens; 0: a free one. When neither address nor port is given, a free "
            "one.",
            between(0, 65535))
+      .add("no-job-secret", &RunOptions::no_job_secret,
+           "Nodes and ranks prove no common secret to each other: whoever reaches the endpoint may join. For "
+           "networks where every host is trusted; on all nodes or on none.",
+           full_name_only())
       .add("local-addr", &RunOptions::local_addr,
            "Address of this host for MASTER_ADDR when none is given; else loopback.", metavar("HOST"),
            not_empty());

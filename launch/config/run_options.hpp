@@ -29,6 +29,7 @@ struct RunOptions {
   /// 0: a free one.
   int master_port = 29500;
   std::optional<std::string> local_addr;
+  bool no_job_secret = false;
 
   bool no_python = false;
   bool module = false;

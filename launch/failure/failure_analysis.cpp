@@ -6,28 +6,13 @@
 
 #include "failure/failure_report.hpp"
 #include "failure/process_failure.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-using Json = nlohmann::json;
-
 /// The exit status of a job that was ended because it hung: that of timeout(1).
 constexpr int kHangStatus = 124;
-
-std::vector<ProcessFailure> readable(const std::vector<Json>& jsons) {
-  std::vector<ProcessFailure> records;
-  for (const auto& json : jsons) {
-    try {
-      records.push_back(read_process_failure(json));
-    } catch (const DataError&) {
-      continue;
-    }
-  }
-  return records;
-}
 
 bool saved_or_succeeded(const ProcessFailure& record) {
   return record.status == 0 || record.status == kPreemptedExitCode << 8;
@@ -63,8 +48,7 @@ std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   return weight_of(*heaviest) >= needed ? static_cast<std::size_t>(heaviest - failures.begin()) : 0;
 }
 
-FailureSummary analyze_failures(const std::vector<Json>& jsons) {
-  const auto records = readable(jsons);
+FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
   FailureSummary summary;
   if (records.empty()) return summary;
   const std::size_t index = root_cause(records);

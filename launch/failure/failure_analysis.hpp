@@ -29,8 +29,7 @@ struct FailureSummary {
 /// first. `failures` is not empty.
 std::size_t root_cause(const std::vector<ProcessFailure>& failures);
 
-/// What the failures say that agents sent (failure/process_failure.hpp), in the order in which they were told
-/// of. Never throws; what is of another form counts for nothing.
-FailureSummary analyze_failures(const std::vector<nlohmann::json>& failures);
+/// What a round comes to whose failures these are, in the order in which they were told of. *Local*.
+FailureSummary analyze_failures(const std::vector<ProcessFailure>& failures);
 
 }  // namespace lockstep::launch

@@ -1,54 +1,27 @@
 #include "rendezvous/coordinator.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <csignal>
 
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "process/time_text.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-std::string nodes_text(int count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
-
-std::string range_text(int least, int most) {
-  return least == most ? std::to_string(least) : std::to_string(least) + ":" + std::to_string(most);
-}
-
-int read_int(const Json& message, const char* key) {
-  const auto found = message.find(key);
-  if (found == message.end() || !found->is_number_integer())
-    throw DataError(std::string("a message between launchers has no number '") + key + "'.");
-  return found->get<int>();
-}
-
-/// The coordinator's own node and Python agents give no signs of life.
-bool sends_keep_alives(const Node& node) { return node.id != 0 && !node.info.mute; }
-
-std::uint64_t read_step(const Json& message) {
-  const auto found = message.find("step");
-  if (found == message.end() || !found->is_number_unsigned())
-    throw DataError("a message between launchers has no valid 'step'.");
-  return found->get<std::uint64_t>();
-}
-
-bool read_flag(const Json& message, const char* key) {
-  const auto found = message.find(key);
-  if (found == message.end()) return false;
-  if (!found->is_boolean())
-    throw DataError(std::string("a message between launchers has no true or false '") + key + "'.");
-  return found->get<bool>();
-}
+/// The coordinator's own node and torchrun agents send no keep-alives.
+bool sends_keep_alives(const Node& node) { return node.id != 0 && !node.info.is_torchrun; }
 
 }  // namespace
 
-Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions& outbox, Time now)
+Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions& actions, Time now)
     : options_(std::move(options)),
-      outbox_(outbox),
+      actions_(actions),
       restarts_(options_.max_restarts, options_.restart_backoff),
       round_started_(now),
-      judge_(HangOptions()),
+      hang_detector_(HangOptions()),
       next_look_(now),
       gathering_since_(now),
       next_notice_(now + options_.notice_interval) {}
@@ -64,128 +37,59 @@ int Coordinator::staying() const {
       std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.drain_signal == 0; }));
 }
 
-std::string Coordinator::rejection(const NodeInfo& info) const {
-  if (info.version != kProtocolVersion)
-    return "it speaks version " + std::to_string(info.version) + " of the launchers' protocol, here it is " +
-           std::to_string(kProtocolVersion) + ". Use the same version of lockstep on every node";
-  if (info.run_id != options_.run_id)
-    return "its --rdzv-id is '" + info.run_id + "', that of the job here is '" + options_.run_id +
-           "'. Two jobs need two endpoints; nodes of one job need one run id";
-  if (info.min_nodes != options_.min_nodes || info.max_nodes != options_.max_nodes)
-    return "its --nnodes is " + range_text(info.min_nodes, info.max_nodes) + ", that of the job here is " +
-           range_text(options_.min_nodes, options_.max_nodes) + ". Give the same on every node";
-  if (phase_ == Phase::finishing || reason_ == Reason::end) return "the job is over";
-  if (!info.node_rank) return "";
-  if (*info.node_rank >= options_.max_nodes)
-    return "its --node-rank is " + std::to_string(*info.node_rank) + ", but the job has " +
-           nodes_text(options_.max_nodes) + ", numbered from 0";
-  for (const auto& node : nodes_) {
-    if (node.info.node_rank == info.node_rank)
-      return "--node-rank " + std::to_string(*info.node_rank) + " is taken by host " + node.info.host +
-             ", process " + std::to_string(node.info.pid) + ". Give every node its own";
-  }
-  return "";
-}
-
-void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
-  if (const std::string why = rejection(info); !why.empty()) {
-    outbox_.send(id, {{"type", "reject"}, {"text", why}});
-    outbox_.dismiss(id);
-    return;
-  }
-  const bool ending = std::any_of(nodes_.begin(), nodes_.end(),
-                                  [](const Node& other) { return other.active && other.ended; });
-  const bool full = staying() >= options_.max_nodes || (phase_ == Phase::running && ending);
-  Node node;
-  node.id = id;
-  node.info = info;
-  node.last_heard = now;
-  nodes_.push_back(node);
-  tell_of_clock(node);
-  if (full) {
-    outbox_.send(id, {{"type", "text"},
-                      {"text",
-                       "the job has its nodes, or comes to its end; this one is a spare and starts when "
-                       "another one goes"}});
-  } else if (phase_ == Phase::running) {
-    say(node.text() + " came: the ranks are started anew with it");
-    stop(Reason::membership, SIGTERM);
-    check_all_ended(now);
-  } else if (phase_ == Phase::gathering) {
-    try_start(now);
-  }
-}
-
-void Coordinator::tell_of_clock(const Node& node) {
-  constexpr std::chrono::seconds kMuch{5};
-  if (!node.info.clock_ahead || std::chrono::abs(*node.info.clock_ahead) <= kMuch) return;
-  const bool ahead = node.info.clock_ahead->count() > 0;
-  const auto by = std::chrono::round<std::chrono::seconds>(std::chrono::abs(*node.info.clock_ahead));
-  say("the wall clock of " + node.text() + " is " + seconds_text(by) + (ahead ? " ahead of" : " behind") +
-      " the coordinator's: so are the times in its logs; nothing else depends on it");
-}
-
-void Coordinator::on_message(NodeId id, const Json& message, Time now) {
+void Coordinator::on_message(NodeId id, const NodeMessage& message, Time now) {
   Node* node = find(id);
   if (node == nullptr) return;
   node->last_heard = now;
-  const std::string type = type_of(message);
-  if (type == "ping") {
-    outbox_.send(id, {{"type", "pong"}});
-  } else if (type == "draining") {
-    on_draining(*node, read_int(message, "signal"), now);
-  } else if (type == "stacks") {
-    ask_for_stacks(*node);
-  } else if (type == "stacks_of") {
-    pass_on_stacks(*node, message);
-  } else if (phase_ != Phase::finishing && node->active) {
-    on_rank_message(*node, type, message, now);
-  }
+  std::visit(Overloaded{[&](const Ping&) { actions_.send(id, Pong{}); },
+                        [&](const Draining& draining) { on_draining(*node, draining.signal, now); },
+                        [&](const StacksRequest&) { collect_stacks(*node); },
+                        [&](const Stacks& stacks) { pass_on_stacks(*node, stacks); },
+                        [&](const RankFailed& failed) {
+                          if (is_current(*node, failed.round)) on_rank_failed(*node, failed);
+                        },
+                        [&](const RoundEnded& ended) {
+                          if (is_current(*node, ended.round)) on_round_ended(*node, ended, now);
+                        },
+                        [&](const StatusReport& report) {
+                          if (is_current(*node, report.round)) status_table_.put(id, report.ranks, now);
+                        },
+                        [](const NodeInfo&) {}, [](const PeerUidAnswer&) {}},
+             message);
 }
 
-void Coordinator::on_rank_message(Node& node, const std::string& type, const Json& message, Time now) {
-  if (type != "failed" && type != "ended" && type != "still") return;
-  if (read_int(message, "round") != round_) return;
-  if (type == "failed") on_failed(node, message, now);
-  if (type == "ended") on_ended(node, message, now);
-  if (type == "still") on_status(node, message, now);
+bool Coordinator::is_current(const Node& node, int round) const {
+  return phase_ != Phase::finishing && node.active && round == round_;
 }
 
-void Coordinator::keep_record(const Json& record) {
-  const int rank = read_int(record, "rank");
-  for (auto& known : records_) {
-    if (known["rank"] == rank) {
-      known = record;
+void Coordinator::keep_failure(const ProcessFailure& failure) {
+  for (auto& known : failures_) {
+    if (known.rank == failure.rank) {
+      known = failure;
       return;
     }
   }
-  records_.push_back(record);
+  failures_.push_back(failure);
 }
 
-void Coordinator::on_failed(const Node& node, const Json& message, Time) {
+void Coordinator::on_rank_failed(const Node& node, const RankFailed& failed) {
   // What ranks do while they are stopped for another reason is no failure.
   if (phase_ == Phase::stopping && reason_ != Reason::failure && reason_ != Reason::node_lost) return;
-  if (message.contains("record")) keep_record(message["record"]);
+  keep_failure(failed.failure);
   if (phase_ != Phase::running) return;
-  if (nodes_.size() > 1) say("a rank failed on " + node.text() + ": all ranks are stopped");
+  if (nodes_.size() > 1) notify("a rank failed on " + node.text() + ": all ranks are stopped");
   stop(Reason::failure, SIGTERM);
 }
 
-void Coordinator::on_ended(Node& node, const Json& message, Time now) {
-  const bool ok = read_flag(message, "ok");
-  const bool preempted = read_flag(message, "preempted");
-  if (message.contains("step"))
-    best_step_ = std::max<std::uint64_t>(best_step_.value_or(0), read_step(message));
-  const auto records = message.find("records");
-  if (records != message.end() && records->is_array()) {
-    for (const auto& record : *records) keep_record(record);
-  }
+void Coordinator::on_round_ended(Node& node, const RoundEnded& ended, Time now) {
+  if (ended.step) best_step_ = std::max(best_step_.value_or(0), *ended.step);
+  for (const auto& failure : ended.failures) keep_failure(failure);
   node.ended = true;
   if (node.drain_signal != 0 && reason_ != Reason::end) release(node);
   // Ranks that saved their state and ended leave the others the time to do the same.
-  preempted_ = preempted_ || preempted;
-  in_order_ = in_order_ && (ok || preempted);
-  if (!ok && !preempted && phase_ == Phase::running) stop(Reason::failure, SIGTERM);
+  preempted_ = preempted_ || ended.preempted;
+  in_order_ = in_order_ && (ended.ok || ended.preempted);
+  if (!ended.ok && !ended.preempted && phase_ == Phase::running) stop(Reason::failure, SIGTERM);
   check_all_ended(now);
 }
 
@@ -196,34 +100,32 @@ void Coordinator::on_draining(Node& node, int signal, Time now) {
   const bool waits = phase_ == Phase::gathering || !node.active;
   const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
   if (!goes_on) {
-    if (nodes_.size() > 1) say(node.text() + " was told to end: so is the job");
+    if (nodes_.size() > 1) notify(node.text() + " was told to end: so is the job");
     if (phase_ == Phase::gathering) return finish(128 + signal, nullptr, now);
     if (end_signal_ == 0) end_signal_ = signal;
     stop(Reason::end, signal);
   } else if (waits) {
     release(node);
   } else {
-    say(node.text() + " was told to end: the job goes on without it");
+    notify(node.text() + " was told to end: the job goes on without it");
     stop(Reason::membership, SIGTERM);
   }
   check_all_ended(now);
 }
 
-void Coordinator::release(const Node& node) {
-  outbox_.send(node.id, {{"type", "finish"}, {"exit_code", 128 + node.drain_signal}, {"error", nullptr}});
-}
+void Coordinator::release(const Node& node) { actions_.send(node.id, Finish{128 + node.drain_signal, {}}); }
 
 void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
   const Node* node = find(id);
   if (node == nullptr) return;
-  // Once a node's ranks have ended, nothing hangs on its launcher.
+  // Once a node's ranks have ended, nothing depends on its launcher.
   const bool counts = node->active && !node->ended && phase_ != Phase::finishing;
   const bool expected = node->drain_signal != 0;
   const std::string text = node->text() + " " + how;
   std::erase_if(nodes_, [&](const Node& other) { return other.id == id; });
   if (counts && !expected) {
     losses_ += (losses_.empty() ? "" : "\n") + text;
-    say(text);
+    notify(text);
     stop(Reason::node_lost, SIGTERM);
   }
   check_all_ended(now);
@@ -237,25 +139,25 @@ void Coordinator::stop(Reason reason, int signal) {
   const bool worse = !first && reason > reason_;
   reason_ = reason;
   phase_ = Phase::stopping;
-  for (auto& node : nodes_) node.ended = node.ended || node.info.mute;
-  if (first || worse || reason == Reason::end) tell_stop(reason, signal);
+  for (auto& node : nodes_) node.ended = node.ended || node.info.is_torchrun;
+  if (first || worse || reason == Reason::end) send_stop(reason, signal);
 }
 
-void Coordinator::tell_stop(Reason reason, int signal) {
-  Json message = {{"type", "stop"}, {"round", round_}, {"signal", signal}};
+void Coordinator::send_stop(Reason reason, int signal) {
+  StopRound stop{.round = round_, .signal = signal};
   // Ranks that have lost others cannot agree on a state to save.
-  if (reason == Reason::failure || reason == Reason::node_lost) message["at_once"] = true;
-  const auto timed_out = [](const Json& record) { return record.value("timed_out", Json()) == true; };
-  if (reason == Reason::failure && std::any_of(records_.begin(), records_.end(), timed_out))
-    message["stacks"] = true;
-  broadcast(message);
+  stop.at_once = reason == Reason::failure || reason == Reason::node_lost;
+  stop.stacks_first = reason == Reason::failure &&
+                      std::any_of(failures_.begin(), failures_.end(),
+                                  [](const ProcessFailure& failure) { return failure.timed_out(); });
+  broadcast(stop);
 }
 
 void Coordinator::check_all_ended(Time now) {
   if (phase_ != Phase::running && phase_ != Phase::stopping) return;
   const bool all =
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return !node.active || node.ended; });
-  if (!all) return note_mute_only(now);
+  if (!all) return wait_for_torchrun(now);
   if (preempted_ && in_order_ && (phase_ == Phase::running || reason_ == Reason::end)) {
     after_preemption(now);
   } else if (phase_ == Phase::running && preempted_) {
@@ -267,11 +169,12 @@ void Coordinator::check_all_ended(Time now) {
   }
 }
 
-void Coordinator::note_mute_only(Time now) {
+/// Limits how long torchrun agents may go on once all other nodes have ended.
+void Coordinator::wait_for_torchrun(Time now) {
   const bool others = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-    return node.active && !node.ended && !node.info.mute;
+    return node.active && !node.ended && !node.info.is_torchrun;
   });
-  if (!others && !mute_deadline_) mute_deadline_ = now + options_.exit_barrier_timeout;
+  if (!others && !torchrun_deadline_) torchrun_deadline_ = now + options_.exit_barrier_timeout;
 }
 
 void Coordinator::after_round(Time now) {
@@ -288,42 +191,45 @@ void Coordinator::after_round(Time now) {
 }
 
 void Coordinator::after_preemption(Time now) {
-  say("preempted: the ranks were asked to stop and have saved their state (exit code " +
-      std::to_string(kPreemptedExitCode) + "); start the job again to go on");
+  notify(
+      fmt::format("preempted: the ranks were asked to stop and have saved their state (exit code {}); "
+                  "start the job again to go on",
+                  kPreemptedExitCode));
   finish(kPreemptedExitCode, nullptr, now);
 }
 
 void Coordinator::after_failure(Time now) {
-  const FailureSummary verdict = options_.judge(records_);
-  report_failure(verdict);
-  const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
-  const auto decision = restarts_.after({lived, best_step_});
-  if (!verdict.preempted && !decision.reason.empty()) say(decision.reason);
-  if (verdict.preempted || !decision.again || restart_count_ >= options_.max_restarts || has_mute_nodes())
-    return finish(verdict.exit_code, verdict.error, now);
-  pause_end_ = now + decision.pause;
-  restart(pause_text(decision.pause), now);
+  const FailureSummary summary = options_.analyze(failures_);
+  report_failure(summary);
+  if (summary.preempted || has_torchrun_nodes() || !restart(now))
+    finish(summary.exit_code, summary.error, now);
 }
 
 void Coordinator::after_loss(Time now) {
-  FailureSummary verdict;
-  if (!records_.empty()) verdict = options_.judge(records_);
+  FailureSummary summary;
+  if (!failures_.empty()) summary = options_.analyze(failures_);
   // A rank that died of itself is the cause, even where its node went down after it.
-  if (verdict.has_own_cause) return after_failure(now);
+  if (summary.has_own_cause) return after_failure(now);
   if (staying() >= options_.min_nodes) return gather(now);
   report("lockstep run: FAILED: " + losses_ + "\n");
-  if (restart_count_ >= options_.max_restarts) return finish(1, verdict.error, now);
-  restart("", now);
+  if (!restart(now)) finish(1, summary.error, now);
 }
 
-bool Coordinator::has_mute_nodes() const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.info.mute; });
+bool Coordinator::has_torchrun_nodes() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.info.is_torchrun; });
 }
 
-void Coordinator::restart(const std::string& why, Time now) {
-  ++restart_count_;
-  say("restart " + std::to_string(restart_count_) + " of " + std::to_string(options_.max_restarts) + why);
+/// The next round, where the policy allows one.
+bool Coordinator::restart(Time now) {
+  const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
+  const auto decision = restarts_.after({lived, best_step_});
+  if (!decision.reason.empty()) notify(decision.reason);
+  if (!decision.again) return false;
+  pause_end_ = now + decision.pause;
+  notify(
+      fmt::format("restart {} of {}{}", restarts_.used(), options_.max_restarts, pause_text(decision.pause)));
   gather(now);
+  return true;
 }
 
 void Coordinator::gather(Time now) {
@@ -357,88 +263,79 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   round_started_ = now;
   best_step_.reset();
   last_call_.reset();
-  records_.clear();
+  failures_.clear();
   losses_.clear();
   preempted_ = false;
   in_order_ = true;
-  mute_deadline_.reset();
-  begin_watch(now);
-  outbox_.begin_round(round_);
-  if (order.size() > 1) say(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
+  torchrun_deadline_.reset();
+  begin_hang_detection(now);
+  actions_.begin_round(round_);
+  if (order.size() > 1) notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i]->group_rank = places[i].group_rank;
     order[i]->active = true;
     order[i]->ended = false;
     places[i].round = round_;
-    places[i].restart_count = restart_count_;
+    places[i].restart_count = restarts_.used();
     places[i].max_restarts = options_.max_restarts;
-    outbox_.send(order[i]->id, to_message(places[i]));
+    places[i].own_store = order.front()->info.own_store;
+    actions_.send(order[i]->id, places[i]);
   }
 }
 
-void Coordinator::finish(int exit_code, const Json& error, Time now) {
+void Coordinator::finish(int exit_code, const nlohmann::json& error, Time now) {
   phase_ = Phase::finishing;
   close_deadline_ = now + options_.close_timeout;
-  broadcast({{"type", "finish"}, {"exit_code", exit_code}, {"error", error}});
+  for (const auto& node : nodes_) {
+    const bool never_ran = !node.group_rank && round_ > 0;
+    if (never_ran)
+      actions_.send(node.id, Report{"lockstep run: FAILED: no rank of this node ran: the job had its " +
+                                    nodes_text(options_.max_nodes) + " and has ended without it\n"});
+    actions_.send(node.id, Finish{never_ran && exit_code == 0 ? 1 : exit_code, error});
+  }
 }
 
-void Coordinator::drop_silent(Time now) {
+void Coordinator::drop_silent_nodes(Time now) {
   std::vector<NodeId> silent;
   for (const auto& node : nodes_) {
     if (sends_keep_alives(node) && now >= node.last_heard + options_.keep_alive_timeout)
       silent.push_back(node.id);
   }
   for (const NodeId id : silent) {
-    outbox_.dismiss(id);
+    actions_.dismiss(id);
     on_disconnect(id,
-                  "gave no sign of life for " + seconds_text(options_.keep_alive_timeout) +
-                      ": its launcher or its network is dead",
+                  fmt::format("gave no sign of life for {}: its launcher or its network is dead",
+                              seconds_text(options_.keep_alive_timeout)),
                   now);
   }
 }
 
 void Coordinator::on_timer(Time now) {
-  drop_silent(now);
-  look_at_ranks(now);
+  drop_silent_nodes(now);
+  detect_hangs(now);
   if (phase_ == Phase::finishing && now >= *close_deadline_) {
-    for (const auto& node : nodes_) outbox_.dismiss(node.id);
+    for (const auto& node : nodes_) actions_.dismiss(node.id);
     nodes_.clear();
+    close_deadline_ = Time::max();
   }
-  if (phase_ == Phase::running && mute_deadline_ && now >= *mute_deadline_) {
-    report("lockstep run: FAILED: torchrun's agents have not ended " +
-           seconds_text(options_.exit_barrier_timeout) + " after all other nodes have: look at their logs\n");
+  if (phase_ == Phase::running && torchrun_deadline_ && now >= *torchrun_deadline_) {
+    report(fmt::format(
+        "lockstep run: FAILED: torchrun's agents have not ended {} after all other nodes have: look at their "
+        "logs\n",
+        seconds_text(options_.exit_barrier_timeout)));
     finish(1, nullptr, now);
   }
   if (phase_ != Phase::gathering) return;
   try_start(now);
   if (phase_ != Phase::gathering) return;
   if (staying() < options_.min_nodes && now >= gathering_since_ + options_.join_timeout) {
-    report("lockstep run: FAILED: after " + seconds_text(options_.join_timeout) + " " + awaited() +
-           " (--rdzv-conf join_timeout)\n");
+    report(fmt::format("lockstep run: FAILED: after {} {} ({})\n{}", seconds_text(options_.join_timeout),
+                       awaited(), options_.join_timeout_option, refused()));
     finish(1, nullptr, now);
   } else if (now >= next_notice_) {
-    if (staying() < options_.min_nodes) say(awaited());
+    if (staying() < options_.min_nodes) notify(awaited());
     next_notice_ = now + options_.notice_interval;
   }
-}
-
-std::string Coordinator::awaited() const {
-  std::string here;
-  std::vector<bool> seen(static_cast<std::size_t>(options_.max_nodes));
-  bool numbered = false;
-  for (const auto& node : nodes_) {
-    if (node.drain_signal != 0) continue;
-    here += (here.empty() ? "" : ", ") + node.info.host;
-    if (!node.info.node_rank) continue;
-    numbered = true;
-    seen[static_cast<std::size_t>(*node.info.node_rank)] = true;
-  }
-  std::string missing;
-  for (std::size_t i = 0; numbered && i < seen.size(); ++i) {
-    if (!seen[i]) missing += (missing.empty() ? "; missing: node " : ", ") + std::to_string(i);
-  }
-  return nodes_text(staying()) + " of " + range_text(options_.min_nodes, options_.max_nodes) + " here (" +
-         here + ")" + missing;
 }
 
 Coordinator::Time Coordinator::deadline() const {
@@ -447,8 +344,8 @@ Coordinator::Time Coordinator::deadline() const {
     if (sends_keep_alives(node)) next = std::min(next, node.last_heard + options_.keep_alive_timeout);
   }
   if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
-  if (phase_ == Phase::running && mute_deadline_) next = std::min(next, *mute_deadline_);
-  if (watches()) next = std::min(next, next_look_);
+  if (phase_ == Phase::running && torchrun_deadline_) next = std::min(next, *torchrun_deadline_);
+  if (all_ranks_are_still()) next = std::min(next, next_look_);
   if (phase_ != Phase::gathering) return next;
   if (pause_end_) next = std::min(next, *pause_end_);
   next = std::min(next, next_notice_);
@@ -458,24 +355,22 @@ Coordinator::Time Coordinator::deadline() const {
 
 bool Coordinator::finished() const {
   return phase_ == Phase::finishing && std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-           return node.id == 0 || node.info.mute;
+           return node.id == 0 || node.info.is_torchrun;
          });
 }
 
-void Coordinator::say(const std::string& text) { broadcast({{"type", "text"}, {"text", text}}); }
+void Coordinator::notify(const std::string& text) { broadcast(Notice{text}); }
 
-void Coordinator::report(const std::string& text) { broadcast({{"type", "report"}, {"text", text}}); }
+void Coordinator::report(const std::string& text) { broadcast(Report{text}); }
 
 /// All that is known is said once, on the coordinator's own node; the others name the cause.
 void Coordinator::report_failure(const FailureSummary& summary) {
-  for (const auto& node : nodes_) {
-    const bool is_own = node.id == 0;
-    outbox_.send(node.id, {{"type", "report"}, {"text", is_own ? summary.report : summary.headline}});
-  }
+  for (const auto& node : nodes_)
+    actions_.send(node.id, Report{node.id == 0 ? summary.report : summary.headline});
 }
 
-void Coordinator::broadcast(const Json& message) {
-  for (const auto& node : nodes_) outbox_.send(node.id, message);
+void Coordinator::broadcast(const CoordinatorMessage& message) {
+  for (const auto& node : nodes_) actions_.send(node.id, message);
 }
 
 }  // namespace lockstep::launch

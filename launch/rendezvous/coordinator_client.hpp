@@ -1,8 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "net/address.hpp"
@@ -10,11 +8,8 @@
 
 namespace lockstep::launch {
 
-/// An agent's way to the coordinator of its job: the one that lives in this process, one on another host, or
-/// a Python agent that knows no coordinators. Used by the agent's thread alone, and never blocks it.
-///
-/// The messages are those of messages.hpp, and two that the link itself gives: `reject` with a "text" (this
-/// node may not take part), and `lost` with a "text" (the coordinator is gone, or could not be reached).
+/// An agent's way to the coordinator of its job: the one in this process, one on another host, or a torchrun
+/// agent that knows no coordinators. Used by the agent's thread alone, and never blocks it.
 class CoordinatorClient {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -25,15 +20,15 @@ class CoordinatorClient {
   /// When `work` is to be called even if nothing happens; Time::max(): never.
   virtual Time deadline() const = 0;
   /// Does what there is to do, and returns what the coordinator says to this node.
-  virtual std::vector<Json> work(Time now) = 0;
-  /// Tells the coordinator; what it answers comes out of `work`.
-  virtual void send(const Json& message, Time now) = 0;
+  virtual std::vector<CoordinatorMessage> work(Time now) = 0;
+  /// Sends to the coordinator; what it answers comes out of `work`.
+  virtual void send(const NodeMessage& message, Time now) = 0;
   /// Where the ranks of this node find the job's store. Valid once a round has started.
   virtual net::HostPort master() const = 0;
-  /// Whether the coordinator's own node is this one: it goes last.
+  /// Whether the coordinator is in this process: its node goes last.
   virtual bool hosts_coordinator() const = 0;
-  /// Whether the coordinator judges of ranks that stand still, on all nodes together.
-  virtual bool judges_standstills() const = 0;
+  /// Whether the coordinator looks for hangs, on all nodes together.
+  virtual bool detects_hangs() const = 0;
   /// Whether all other nodes have gone.
   virtual bool finished() const = 0;
 };

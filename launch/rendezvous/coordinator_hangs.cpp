@@ -1,11 +1,11 @@
-// What the coordinator does with ranks that hang, and with stacks.
+// What the coordinator does about ranks that hang, and with stacks.
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/core/error.hpp"
 #include "rendezvous/coordinator.hpp"
-#include "rendezvous/rank_messages.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -16,69 +16,62 @@ constexpr std::size_t kMostStacks = 2 << 20;
 
 }  // namespace
 
-void Coordinator::begin_watch(Time now) {
+void Coordinator::begin_hang_detection(Time now) {
   status_table_.clear();
-  judge_ = HangDetector({.timeout = options_.heartbeat_timeout, .sees_all_ranks = !has_mute_nodes()});
+  hang_detector_ =
+      HangDetector({.timeout = options_.heartbeat_timeout, .sees_all_ranks = !has_torchrun_nodes()});
   next_look_ = now + kLookInterval;
 }
 
-void Coordinator::on_status(const Node& node, const Json& message, Time now) {
-  status_table_.put(node.id, read_still(message), now);
+bool Coordinator::all_ranks_are_still() const {
+  return phase_ == Phase::running && status_table_.is_complete(nodes_);
 }
 
-bool Coordinator::watches() const { return phase_ == Phase::running && status_table_.is_complete(nodes_); }
-
-void Coordinator::look_at_ranks(Time now) {
-  if (now < next_look_ || !watches()) return;
+void Coordinator::detect_hangs(Time now) {
+  if (now < next_look_ || !all_ranks_are_still()) return;
   next_look_ = now + kLookInterval;
-  const auto views = status_table_.views(nodes_, now);
-  const auto found = judge_.look(views);
+  const auto ranks = status_table_.ranks(nodes_, now);
+  const auto found = hang_detector_.look(ranks);
   if (!found) return;
-  broadcast({{"type", "standstill"},
-             {"round", round_},
-             {"text", found->hang.text},
-             {"ends", found->ends_job},
-             {"limit", options_.heartbeat_timeout.count()},
-             {"stuck", found->hang.stuck},
-             {"rank", rank_to_blame(found->hang, views)}});
+  broadcast(HangFound{.round = round_,
+                      .text = found->hang.text,
+                      .ends_job = found->ends_job,
+                      .limit = options_.heartbeat_timeout,
+                      .rank = rank_to_blame(found->hang, ranks),
+                      .stuck = found->hang.stuck});
 }
 
 /// The rank in whose name the job fails: a stuck one where its node is still there to say so, else one that
 /// waits.
-int Coordinator::rank_to_blame(const Hang& standstill, const std::vector<RankStatus>& views) const {
-  for (const int rank : standstill.stuck) {
+int Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
+  for (const int rank : hang.stuck) {
     for (const auto& node : nodes_) {
       if (node.active && !node.ended && status_table_.has(node.id, rank)) return rank;
     }
   }
   const auto running =
-      std::find_if(views.begin(), views.end(), [](const RankStatus& view) { return !view.status; });
-  return running == views.end() ? -1 : running->rank;
+      std::find_if(ranks.begin(), ranks.end(), [](const RankStatus& rank) { return !rank.status; });
+  return running == ranks.end() ? -1 : running->rank;
 }
 
-void Coordinator::ask_for_stacks(Node& asking) {
-  asking.stacks_passed = 0;
+void Coordinator::collect_stacks(Node& requester) {
+  requester.stacks_passed = 0;
   for (const auto& node : nodes_) {
-    if (node.id != asking.id && node.active && !node.ended)
-      outbox_.send(node.id, {{"type", "stacks"}, {"for", asking.id}});
+    if (node.id != requester.id && node.active && !node.ended)
+      actions_.send(node.id, CollectStacks{requester.id});
   }
 }
 
-void Coordinator::pass_on_stacks(const Node& from, const Json& message) {
-  const auto to = message.find("for");
-  const auto text = message.find("text");
-  if (to == message.end() || !to->is_number_integer() || text == message.end() || !text->is_string())
-    throw DataError("a message between launchers has no valid stacks.");
-  Node* asking = find(to->get<NodeId>());
-  if (asking == nullptr) return;
-  const std::size_t size = text->get_ref<const std::string&>().size();
-  if (asking->stacks_passed + size > kMostStacks) {
-    outbox_.send(asking->id, {{"type", "text"},
-                              {"text", "the stacks of " + from.text() +
-                                           " are left out, as there are many: ask its own launcher"}});
+void Coordinator::pass_on_stacks(const Node& from, const Stacks& stacks) {
+  Node* requester = find(stacks.requester);
+  if (requester == nullptr) return;
+  if (requester->stacks_passed + stacks.text.size() > kMostStacks) {
+    actions_.send(requester->id,
+                  Notice{fmt::format("the stacks of {} are left out, as there are many: ask its own launcher",
+                                     from.text())});
   } else {
-    asking->stacks_passed += size;
-    outbox_.send(asking->id, {{"type", "report"}, {"text", *text}});
+    requester->stacks_passed += stacks.text.size();
+    actions_.send(requester->id, Report{stacks.text});
   }
 }
 

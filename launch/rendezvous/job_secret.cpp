@@ -1,6 +1,7 @@
 #include "rendezvous/job_secret.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,14 +78,21 @@ std::string scheduler_job(const Environment& environment) {
 
 }  // namespace
 
-JobSecret JobSecret::generate() { return {net::hex(net::random_bytes(kKeyBytes)), false}; }
+JobSecret JobSecret::generate() { return {net::hex(net::random_bytes(kKeyBytes)), "a secret of its own"}; }
 
-JobSecret JobSecret::shared(const std::string& run_id, const Environment& environment) {
+JobSecret JobSecret::none(const std::string& run_id) {
+  return {net::hex(net::hmac_sha256("lockstep job without a secret", run_id)),
+          "this launcher was started with --no-job-secret: give it on every node or on none", true};
+}
+
+JobSecret JobSecret::from_env(const std::string& run_id, const Environment& environment) {
   if (const auto token = find_variable(environment, "LOCKSTEP_JOB_TOKEN"); token && !token->empty()) {
     if (token->size() < kLeastToken)
-      throw UsageError("LOCKSTEP_JOB_TOKEN has " + std::to_string(token->size()) +
-                       " characters: expected 16 or more, as from 'openssl rand -hex 32'.");
-    return {*token, true};
+      throw UsageError(
+          fmt::format("LOCKSTEP_JOB_TOKEN has {} characters: expected 16 or more, as from 'openssl rand -hex "
+                      "32'.",
+                      token->size()));
+    return {*token, "this launcher uses LOCKSTEP_JOB_TOKEN: export the same one on every node"};
   }
   const std::string path = key_file(environment);
   std::string key = read_key(path);
@@ -93,8 +101,14 @@ JobSecret JobSecret::shared(const std::string& run_id, const Environment& enviro
     key = read_key(path);
   }
   if (key.empty()) throw no_key("the key file '" + path + "' cannot be read yet: try again.");
-  return {net::hex(net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment))),
-          false};
+  const std::string secret =
+      net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment));
+  return {net::hex(secret),
+          fmt::format("this launcher uses the key in {} and the run id '{}'. Nodes that do not share this "
+                      "home need a common secret: export the same LOCKSTEP_JOB_TOKEN on every node (16 "
+                      "characters or more, as from 'openssl rand -hex 32'), or give --no-job-secret on every "
+                      "node where the network is trusted",
+                      path, run_id)};
 }
 
 }  // namespace lockstep::launch

@@ -8,7 +8,7 @@ namespace lockstep::launch {
 
 /// The secret that launchers and ranks of one job prove to each other before they are served.
 ///
-/// A job of one node makes up its own. The launchers of several nodes take it from LOCKSTEP_JOB_TOKEN, which
+/// A job of one node generates its own. The launchers of several nodes take it from LOCKSTEP_JOB_TOKEN, which
 /// a batch script exports to all of them; where that is not set, it is worked out from a key that this user
 /// keeps in $XDG_CONFIG_HOME/lockstep/key (else ~/.config/lockstep/key; made at the first use, readable by
 /// its owner only), the run id, and the scheduler's number of the job. Homes that all nodes see, as on a
@@ -19,17 +19,22 @@ class JobSecret {
   static JobSecret generate();
   /// The same on all nodes of the job. Throws UsageError, saying what to do, when there is none to be had: a
   /// token that is too short, no home, a key file that others may read.
-  static JobSecret shared(const std::string& run_id, const Environment& environment);
+  static JobSecret from_env(const std::string& run_id, const Environment& environment);
+  /// What everybody knows (--no-job-secret): for networks where every host is trusted.
+  static JobSecret none(const std::string& run_id);
 
   const std::string& value() const noexcept { return value_; }
-  /// It came from LOCKSTEP_JOB_TOKEN, so that it tells this job from all others, even of this user.
-  bool given() const noexcept { return given_; }
+  /// Which secret this launcher uses and how all nodes get one, for messages about nodes that know another.
+  const std::string& name() const noexcept { return name_; }
+  bool is_none() const noexcept { return none_; }
 
  private:
-  JobSecret(std::string value, bool given) : value_(std::move(value)), given_(given) {}
+  JobSecret(std::string value, std::string name, bool none = false)
+      : value_(std::move(value)), name_(std::move(name)), none_(none) {}
 
   std::string value_;
-  bool given_ = false;
+  std::string name_;
+  bool none_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -1,5 +1,6 @@
 #include "rendezvous/local_coordinator_client.hpp"
 
+#include <fmt/core.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -7,13 +8,15 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "rendezvous/wall_clock.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-/// How long a connection that has proved the secret may take to say who it is.
+/// How long a connection that has proved the secret may take to join.
 constexpr std::chrono::seconds kJoinTime{10};
+/// How long torchrun agents may need to close their connections to the store.
+constexpr std::chrono::seconds kStoreTime{2};
+constexpr std::chrono::milliseconds kStoreLook{20};
 
 void watch_descriptor(int poll, int operation, int descriptor, unsigned events) {
   epoll_event event{};
@@ -25,10 +28,12 @@ void watch_descriptor(int poll, int operation, int descriptor, unsigned events) 
 }  // namespace
 
 LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
-                                               std::unique_ptr<net::Server> server, net::HostPort master)
+                                               std::unique_ptr<net::Server> server, net::HostPort master,
+                                               std::string secret_name)
     : poll_(epoll_create1(EPOLL_CLOEXEC)),
       server_(std::move(server)),
       master_(std::move(master)),
+      secret_name_(std::move(secret_name)),
       coordinator_(std::move(options), *this, std::chrono::steady_clock::now()) {
   if (!poll_) throw Error(std::string("cannot open an epoll descriptor: ") + std::strerror(errno) + ".");
   watch_descriptor(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), EPOLLIN);
@@ -36,40 +41,54 @@ LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
 
 LocalCoordinatorClient::~LocalCoordinatorClient() = default;
 
-void LocalCoordinatorClient::allow_torchrun(const std::string& run_id, int max_nodes) {
-  python_ = std::make_unique<TorchrunServer>(run_id, max_nodes, *server_, coordinator_);
+void LocalCoordinatorClient::allow(const MakeStoreNodes& make) {
+  store_nodes_ = make(*server_, coordinator_);
 }
 
 CoordinatorClient::Time LocalCoordinatorClient::deadline() const {
   if (!inbox_.empty()) return Time::min();
-  Time next = coordinator_.deadline();
+  Time next = std::min(coordinator_.deadline(), next_store_look_.value_or(Time::max()));
   for (const auto& peer : peers_) {
-    if (!peer.known) next = std::min(next, peer.since + kJoinTime);
+    if (!peer.joined) next = std::min(next, peer.since + kJoinTime);
   }
   return next;
 }
 
-std::vector<Json> LocalCoordinatorClient::work(Time now) {
+std::vector<CoordinatorMessage> LocalCoordinatorClient::work(Time now) {
   net::ServerEvents events = server_->take_events();
-  for (auto& arrival : events.peers) welcome(arrival, now);
-  for (const auto& request : events.peer_uid_requests) ask_for_peer_uid(request);
-  on_store_keys(events.changed_keys, now);
-  for (auto& peer : peers_) listen(peer, now);
-  part_from_closed(now);
+  for (auto& arrival : events.peers) accept(arrival, now);
+  for (const auto& client : events.refused_clients) on_refused_client(client);
+  for (const auto& request : events.peer_uid_requests) verify_peer_uid(request);
+  if (store_nodes_) guard_store([&] { store_nodes_->on_keys(events.changed_keys, now); });
+  for (auto& peer : peers_) receive(peer, now);
+  remove_closed(now);
   if (now >= coordinator_.deadline()) coordinator_.on_timer(now);
-  for (auto& peer : peers_) watch(peer);
+  for (auto& peer : peers_) poll_for(peer);
+  wait_for_store_clients(now);
   return std::exchange(inbox_, {});
 }
 
-void LocalCoordinatorClient::send(const Json& message, Time now) {
-  if (type_of(message) == "join") {
-    coordinator_.on_join(0, read_node_info(message), now);
+void LocalCoordinatorClient::send(const NodeMessage& message, Time now) {
+  if (const auto* node = std::get_if<NodeInfo>(&message)) {
+    coordinator_.on_join(0, *node, now);
   } else {
     coordinator_.on_message(0, message, now);
   }
 }
 
-void LocalCoordinatorClient::welcome(net::AuthenticatedPeer& arrival, Time now) {
+bool LocalCoordinatorClient::finished() const { return coordinator_.finished() && store_done_; }
+
+/// torchrun agents read the store once more when the job is over, and end with a stack trace where it has
+/// gone.
+void LocalCoordinatorClient::wait_for_store_clients(Time now) {
+  if (!coordinator_.finished() || store_done_) return;
+  if (!store_deadline_) store_deadline_ = now + kStoreTime;
+  store_done_ =
+      !store_nodes_ || !store_nodes_->any() || server_->counts().open == 0 || now >= *store_deadline_;
+  next_store_look_ = store_done_ ? std::nullopt : std::optional(now + kStoreLook);
+}
+
+void LocalCoordinatorClient::accept(net::AuthenticatedPeer& arrival, Time now) {
   const int descriptor = arrival.socket.get();
   server_->allow(arrival.address);
   peers_.push_back({next_id_++,
@@ -78,50 +97,54 @@ void LocalCoordinatorClient::welcome(net::AuthenticatedPeer& arrival, Time now) 
   watch_descriptor(poll_.get(), EPOLL_CTL_ADD, descriptor, EPOLLIN);
 }
 
-void LocalCoordinatorClient::on_store_keys(const std::vector<std::string>& keys, Time now) {
-  if (!python_) return;
+void LocalCoordinatorClient::on_refused_client(const net::RefusedClient& client) {
+  if (client.proved_wrong_secret) {
+    coordinator_.on_refused("a launcher from " + client.address.host(), "another secret; " + secret_name_);
+  } else if (store_nodes_ && !store_nodes_->may_come_from(client.address)) {
+    coordinator_.on_refused(
+        "a client from " + client.address.host(),
+        "it proves no secret. If it is torchrun: its c10d rendezvous cannot meet lockstep's; start 'lockstep "
+        "run' there, or use --rdzv-backend static on all nodes");
+  }
+}
+
+void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {
   try {
-    python_->hear(keys, now);
+    action();
   } catch (const Error& error) {
     // A full store, a counter that is none: whoever did it harms the nodes that need the store, not this one.
-    inbox_.push_back({{"type", "text"}, {"text", std::string("the job's store: ") + error.what()}});
+    inbox_.push_back(Notice{std::string("the job's store: ") + error.what()});
   }
 }
 
-void LocalCoordinatorClient::listen(Peer& peer, Time now) {
-  peer.channel.flush();
-  for (const auto& message : peer.channel.receive()) hear(peer, message, now);
-  if (!peer.known && now >= peer.since + kJoinTime) peer.channel.close("did not say who it is");
+void LocalCoordinatorClient::receive(Peer& peer, Time now) {
+  peer.connection.flush();
+  for (const auto& message : peer.connection.receive_from_node()) on_message(peer, message, now);
+  if (!peer.joined && now >= peer.since + kJoinTime) peer.connection.close("did not say who it is");
 }
 
-void LocalCoordinatorClient::hear(Peer& peer, const Json& message, Time now) {
-  try {
-    if (type_of(message) == "peer_uid") {
-      server_->answer(message.value("id", std::uint64_t{0}), message.value("ok", false));
-    } else if (!peer.known) {
-      peer.known = true;
-      NodeInfo info = read_node_info(message);
-      info.clock_ahead = clock_ahead(message);
-      coordinator_.on_join(peer.id, info, now);
-    } else {
-      coordinator_.on_message(peer.id, message, now);
-    }
-  } catch (const DataError& error) {
-    peer.channel.close(std::string("sent something that is not understood: ") + error.what());
-  } catch (const Json::exception& error) {
-    peer.channel.close("sent something that is not understood");
+void LocalCoordinatorClient::on_message(Peer& peer, const NodeMessage& message, Time now) {
+  if (const auto* answer = std::get_if<PeerUidAnswer>(&message)) {
+    server_->answer(answer->id, answer->ok);
+  } else if (peer.joined) {
+    coordinator_.on_message(peer.id, message, now);
+  } else if (const auto* node = std::get_if<NodeInfo>(&message)) {
+    peer.joined = true;
+    coordinator_.on_join(peer.id, *node, now);
+  } else {
+    peer.connection.close("did not say who it is");
   }
 }
 
-void LocalCoordinatorClient::part_from_closed(Time now) {
+void LocalCoordinatorClient::remove_closed(Time now) {
   // The coordinator may dismiss further ones meanwhile: those are closed by then, and their turn comes.
   for (auto peer = peers_.begin(); peer != peers_.end();) {
-    if (!peer->channel.closed()) {
+    if (!peer->connection.closed()) {
       ++peer;
       continue;
     }
     const NodeId id = peer->id;
-    const std::string how = peer->channel.why_closed();
+    const std::string how = peer->connection.why_closed();
     server_->forget(peer->address);
     peers_.erase(peer);
     coordinator_.on_disconnect(id, how, now);
@@ -129,10 +152,10 @@ void LocalCoordinatorClient::part_from_closed(Time now) {
   }
 }
 
-void LocalCoordinatorClient::watch(Peer& peer) {
-  if (peer.channel.closed()) return;
-  watch_descriptor(poll_.get(), EPOLL_CTL_MOD, peer.channel.descriptor(),
-                   peer.channel.unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+void LocalCoordinatorClient::poll_for(Peer& peer) {
+  if (peer.connection.closed()) return;
+  watch_descriptor(poll_.get(), EPOLL_CTL_MOD, peer.connection.descriptor(),
+                   peer.connection.unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 LocalCoordinatorClient::Peer* LocalCoordinatorClient::find(NodeId node) {
@@ -141,42 +164,31 @@ LocalCoordinatorClient::Peer* LocalCoordinatorClient::find(NodeId node) {
   return found == peers_.end() ? nullptr : &*found;
 }
 
-void LocalCoordinatorClient::send(NodeId node, const Json& message) {
+void LocalCoordinatorClient::send(NodeId node, const CoordinatorMessage& message) {
   if (node == 0) {
     inbox_.push_back(message);
   } else if (Peer* peer = find(node)) {
-    peer->channel.send(message);
-  } else {
-    send_to_torchrun(node, message);
-  }
-}
-
-void LocalCoordinatorClient::send_to_torchrun(NodeId node, const Json& message) {
-  if (!python_) return;
-  try {
-    python_->tell(node, message);
-  } catch (const Error& error) {
-    inbox_.push_back({{"type", "text"}, {"text", std::string("the job's store: ") + error.what()}});
+    peer->connection.send(message);
+  } else if (store_nodes_) {
+    guard_store([&] { store_nodes_->send(node, message); });
   }
 }
 
 void LocalCoordinatorClient::dismiss(NodeId node) {
-  if (Peer* peer = find(node)) peer->channel.close("was dismissed");
+  if (Peer* peer = find(node)) peer->connection.close("was dismissed");
 }
 
 void LocalCoordinatorClient::begin_round(int round) {
   if (round > 1) server_->clear("");
 }
 
-void LocalCoordinatorClient::ask_for_peer_uid(const net::PeerUidRequest& request) {
+void LocalCoordinatorClient::verify_peer_uid(const net::PeerUidRequest& request) {
   const auto asked = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-    return peer.known && !peer.channel.closed() && peer.address.same_host(request.peer);
+    return peer.joined && !peer.connection.closed() && peer.address.same_host(request.peer);
   });
-  if (asked == peers_.end()) return server_->answer(request.id, python_ != nullptr);
-  asked->channel.send({{"type", "verify_peer_uid"},
-                       {"id", request.id},
-                       {"client", request.peer.text()},
-                       {"server", request.local.text()}});
+  if (asked == peers_.end())
+    return server_->answer(request.id, store_nodes_ && store_nodes_->may_come_from(request.peer));
+  asked->connection.send(VerifyPeerUid{request.id, request.peer, request.local});
 }
 
 }  // namespace lockstep::launch

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,63 +12,86 @@
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/coordinator_client.hpp"
 #include "rendezvous/message_connection.hpp"
-#include "torchrun_interop/torchrun_server.hpp"
 
 namespace lockstep::launch {
 
+/// Nodes that take part through keys of the job's store, without a connection of launchers: torchrun agents.
+class StoreNodes {
+ public:
+  virtual ~StoreNodes() = default;
+  /// Keys of the store have changed. Throws lockstep::Error where the store is not as it must be.
+  virtual void on_keys(const std::vector<std::string>& keys, Coordinator::Time now) = 0;
+  /// The coordinator speaks to one of them. Throws as on_keys does.
+  virtual void send(NodeId node, const CoordinatorMessage& message) = 0;
+  /// Whether any take part.
+  virtual bool any() const = 0;
+  /// Whether a host without a launcher of this job may be theirs, so that its clients are served.
+  virtual bool may_come_from(const net::Address& host) const = 0;
+};
+
 /// The coordinator in this process, with the job's store and the connections of the other nodes' agents. The
-/// agent of this node reaches it without a connection; its id is 0.
+/// agent of this node reaches it by function calls alone; its id is 0.
 class LocalCoordinatorClient final : public CoordinatorClient, private CoordinatorActions {
  public:
-  /// `master` is where the ranks of this node find the store that `server` serves.
+  /// `master` is where the ranks of this node find the store that `server` serves. `secret_name` says which
+  /// secret launchers must prove, for messages.
   LocalCoordinatorClient(CoordinatorOptions options, std::unique_ptr<net::Server> server,
-                         net::HostPort master);
-  /// Python agents may take part, as in a static rendezvous of torchrun.
-  void allow_torchrun(const std::string& run_id, int max_nodes);
+                         net::HostPort master, std::string secret_name = "");
   ~LocalCoordinatorClient() override;
+
+  using MakeStoreNodes = std::function<std::unique_ptr<StoreNodes>(net::Server&, Coordinator&)>;
+  /// Lets such nodes take part, or turns them away; `make` may return none.
+  void allow(const MakeStoreNodes& make);
 
   int descriptor() const override { return poll_.get(); }
   Time deadline() const override;
-  std::vector<Json> work(Time now) override;
-  void send(const Json& message, Time now) override;
+  std::vector<CoordinatorMessage> work(Time now) override;
+  void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override { return master_; }
   bool hosts_coordinator() const override { return true; }
-  bool judges_standstills() const override { return true; }
-  bool finished() const override { return coordinator_.finished(); }
+  bool detects_hangs() const override { return true; }
+  bool finished() const override;
 
  private:
   struct Peer {
     NodeId id = 0;
-    MessageConnection channel;
+    MessageConnection connection;
     net::Address address;
     /// It has said who it is.
-    bool known = false;
+    bool joined = false;
     Time since;
   };
 
-  void send(NodeId node, const Json& message) override;
+  void send(NodeId node, const CoordinatorMessage& message) override;
   void dismiss(NodeId node) override;
-  void send_to_torchrun(NodeId node, const Json& message);
   void begin_round(int round) override;
 
   Peer* find(NodeId node);
-  void welcome(net::AuthenticatedPeer& arrival, Time now);
-  void ask_for_peer_uid(const net::PeerUidRequest& request);
-  void on_store_keys(const std::vector<std::string>& keys, Time now);
-  void listen(Peer& peer, Time now);
-  void hear(Peer& peer, const Json& message, Time now);
-  void part_from_closed(Time now);
-  void watch(Peer& peer);
+  void accept(net::AuthenticatedPeer& arrival, Time now);
+  void on_refused_client(const net::RefusedClient& client);
+  void verify_peer_uid(const net::PeerUidRequest& request);
+  void receive(Peer& peer, Time now);
+  void on_message(Peer& peer, const NodeMessage& message, Time now);
+  void remove_closed(Time now);
+  void poll_for(Peer& peer);
+  void guard_store(const std::function<void()>& action);
+  void wait_for_store_clients(Time now);
 
   net::FileDescriptor poll_;
   std::unique_ptr<net::Server> server_;
   net::HostPort master_;
+  std::string secret_name_;
   std::list<Peer> peers_;
   NodeId next_id_ = 1;
   /// What the coordinator said to this node and `work` has not given out yet.
-  std::vector<Json> inbox_;
+  std::vector<CoordinatorMessage> inbox_;
   Coordinator coordinator_;
-  std::unique_ptr<TorchrunServer> python_;
+  std::unique_ptr<StoreNodes> store_nodes_;
+  /// Once the job is over: how long the clients of torchrun agents may still need the store, and when they
+  /// are looked at again.
+  std::optional<Time> store_deadline_;
+  std::optional<Time> next_store_look_;
+  bool store_done_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -1,6 +1,7 @@
 #include "rendezvous/message_connection.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -12,8 +13,6 @@ namespace {
 
 constexpr std::size_t kHeader = 4;
 constexpr std::size_t kMostUnsent = 4 << 20;
-/// Deeper nesting is not of this protocol, and would cost stack.
-constexpr int kDeepest = 16;
 
 std::string length_bytes(std::size_t length) {
   std::string bytes;
@@ -27,14 +26,6 @@ std::size_t length_of(const std::string& bytes) {
   return length;
 }
 
-/// The object in the text, or a discarded value.
-nlohmann::json parse(const std::string& text) {
-  const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    return depth <= kDeepest;
-  };
-  return nlohmann::json::parse(text, shallow, false);
-}
-
 }  // namespace
 
 MessageConnection::MessageConnection(net::FileDescriptor socket, std::string read_ahead)
@@ -42,12 +33,11 @@ MessageConnection::MessageConnection(net::FileDescriptor socket, std::string rea
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
 }
 
-void MessageConnection::send(const Json& message) {
+void MessageConnection::send_text(const std::string& text) {
   if (closed()) return;
-  const std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > kLongestMessage) {
     why_closed_ =
-        "was to get a message of " + std::to_string(text.size()) + " bytes, more than any of this protocol";
+        fmt::format("was to get a message of {} bytes, more than any of this protocol", text.size());
     return;
   }
   outgoing_ += length_bytes(text.size()) + text;
@@ -96,29 +86,15 @@ void MessageConnection::read_all() {
   }
 }
 
-bool MessageConnection::take_message(std::vector<Json>& messages) {
-  if (incoming_.size() < kHeader) return false;
+std::optional<std::string> MessageConnection::take_text() {
+  if (incoming_.size() < kHeader) return std::nullopt;
   const std::size_t length = length_of(incoming_);
-  if (length > kLongestMessage) {
-    why_closed_ = "sent a message of " + std::to_string(length) + " bytes, more than any of this protocol";
-    return false;
-  }
-  if (incoming_.size() < kHeader + length) return false;
-  Json message = parse(incoming_.substr(kHeader, length));
+  if (length > kLongestMessage)
+    throw DataError(fmt::format("a message of {} bytes, more than any of this protocol.", length));
+  if (incoming_.size() < kHeader + length) return std::nullopt;
+  std::string text = incoming_.substr(kHeader, length);
   incoming_.erase(0, kHeader + length);
-  if (!message.is_object()) {
-    why_closed_ = "sent something that is no message";
-    return false;
-  }
-  messages.push_back(std::move(message));
-  return true;
-}
-
-std::vector<MessageConnection::Json> MessageConnection::receive() {
-  std::vector<Json> messages;
-  if (why_closed_.empty()) read_all();
-  while (take_message(messages)) continue;
-  return messages;
+  return text;
 }
 
 }  // namespace lockstep::launch

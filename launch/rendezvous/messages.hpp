@@ -5,22 +5,24 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
+
+#include "failure/hang.hpp"
+#include "failure/process_failure.hpp"
+#include "net/address.hpp"
 
 namespace lockstep::launch {
 
-using Json = nlohmann::json;
+/// What the agents of a job's nodes and its coordinator send each other. In one process these structs are
+/// handed over as they are; between hosts message_codec.hpp turns them into JSON and back, at the socket.
 
-/// What agents say to each other: JSON objects with a "type". A node's agent says `join` once, then `failed`
-/// as soon as one of its ranks fails, `ended` when none of its processes is left, `draining` when it is told
-/// to end, `still` when none of its ranks moves, and `ping`. The coordinator says `start`, `stop` (`stacks`:
-/// the ranks' are shown first), `standstill` (no rank of the job moves), `text` (a line for people), `report`
-/// (lines for people, as they are), `finish` and `pong`; it asks `verify_peer_uid` for a connection from that
-/// host, which is answered `peer_uid`. `stacks` asks the coordinator for those of all other nodes, and by the
-/// coordinator for a node's own, which come as `stacks_of`. Unknown keys and types are ignored, so that a
-/// later version may add some.
-constexpr int kProtocolVersion = 1;
+/// A node's connection, as long as it lasts. Numbers are never used again.
+using NodeId = std::int64_t;
 
-/// What an agent tells of its node when it joins.
+constexpr int kProtocolVersion = 2;
+
+/// From a node, once and first: who it is. Answered by nothing, or by Reject.
 struct NodeInfo {
   int version = kProtocolVersion;
   std::string run_id = {};
@@ -32,15 +34,68 @@ struct NodeInfo {
   int max_nodes = 1;
   int local_world_size = 1;
   std::string role = "default";
-  /// It hears its first start and nothing else, and says when it has ended and nothing else: a Python agent.
-  /// Not part of messages.
-  bool mute = false;
-  /// By how much its wall clock is ahead of the coordinator's, where that is known. Not part of messages
-  /// either.
+  /// What its ranks run: the file or module without its folder, and the arguments as people read them.
+  std::string program = {};
+  std::string arguments = {};
+  /// Where rank 0 serves the ranks' own store if it is on this node; nothing: the coordinator serves one.
+  std::optional<net::HostPort> own_store = {};
+  /// It is a torchrun agent: it takes its first start and nothing else, and reports its end and nothing else.
+  /// Not sent.
+  bool is_torchrun = false;
+  /// By how much its wall clock is ahead of the coordinator's, where that is known. Not sent: the clock is.
   std::optional<std::chrono::milliseconds> clock_ahead = {};
 };
 
-/// A node's place in one round: one start of all ranks of the job.
+/// A rank failed. Sent for the first one of a round.
+struct RankFailed {
+  int round = 0;
+  ProcessFailure failure;
+};
+
+/// None of the processes of that round is left on the node.
+struct RoundEnded {
+  int round = 0;
+  bool ok = false;
+  /// Every rank that did not succeed saved its state because it was asked to.
+  bool preempted = false;
+  /// The most optimizer steps that a rank has done; nothing without heartbeats.
+  std::optional<std::uint64_t> step = {};
+  /// One for each rank where the round failed; the first is that of the rank that failed first.
+  std::vector<ProcessFailure> failures = {};
+};
+
+/// How the node's ranks are now; see RankStatusTable.
+struct StatusReport {
+  int round = 0;
+  std::vector<RankStatus> ranks = {};
+};
+
+/// The node was told by that signal to end.
+struct Draining {
+  int signal = 0;
+};
+
+/// The node's user wants to see the stacks of all other nodes' ranks.
+struct StacksRequest {};
+
+/// The answer to CollectStacks.
+struct Stacks {
+  NodeId requester = 0;
+  std::string text = {};
+};
+
+struct Ping {};
+
+/// The answer to VerifyPeerUid.
+struct PeerUidAnswer {
+  std::uint64_t id = 0;
+  bool ok = false;
+};
+
+using NodeMessage = std::variant<NodeInfo, RankFailed, RoundEnded, StatusReport, Draining, StacksRequest,
+                                 Stacks, Ping, PeerUidAnswer>;
+
+/// To a node: its place in one round, which begins now. A round is one start of all ranks of the job.
 struct Assignment {
   /// Counts every start, whatever its reason; 1 is the first.
   int round = 1;
@@ -53,18 +108,83 @@ struct Assignment {
   int world_size = 1;
   int first_role_rank = 0;
   int role_world_size = 1;
+  /// Where rank 0 serves the ranks' own store; nothing: the coordinator's serves them.
+  std::optional<net::HostPort> own_store = {};
 };
 
-Json to_message(const NodeInfo& node);
-Json to_message(const Assignment& assignment);
+/// The ranks of the round are to end.
+struct StopRound {
+  int round = 0;
+  int signal = 0;
+  /// Their state cannot be saved any more: ranks that would do so at a signal do not try.
+  bool at_once = false;
+  /// Their stacks are shown first: a rank has waited for others in vain.
+  bool stacks_first = false;
+};
 
-/// Both throw DataError, naming the key, when the object is not of that form: another program's or another
-/// version's.
-NodeInfo read_node_info(const Json& message);
-Assignment read_assignment(const Json& message);
+/// No rank of the job moves.
+struct HangFound {
+  int round = 0;
+  std::string text = {};
+  /// It has lasted for `limit` and ends the job, in the name of `rank`.
+  bool ends_job = false;
+  std::chrono::milliseconds limit{0};
+  int rank = -1;
+  /// The ranks to look at; none: all of them.
+  std::vector<int> stuck = {};
+};
 
-/// The "type" of a message; empty when it has none.
-std::string type_of(const Json& message);
+/// The stacks of the node's ranks are wanted.
+struct CollectStacks {
+  NodeId requester = 0;
+};
+
+/// A line for people, to be printed behind the launcher's name.
+struct Notice {
+  std::string text = {};
+};
+
+/// Lines for people, to be printed as they are.
+struct Report {
+  std::string text = {};
+};
+
+/// The job is over, or the node may go.
+struct Finish {
+  int exit_code = 0;
+  /// The content of the root cause's error file; null: it left none.
+  nlohmann::json error;
+};
+
+struct Pong {};
+
+/// Whether the process at the `client` end of a connection from this host is of our user or root.
+struct VerifyPeerUid {
+  std::uint64_t id = 0;
+  net::Address client;
+  net::Address server;
+};
+
+/// The node cannot be part of the job.
+struct Reject {
+  std::string text = {};
+};
+
+/// The coordinator is gone, or could not be reached. Never sent: CoordinatorClient says it.
+struct CoordinatorLost {
+  std::string text = {};
+};
+
+using CoordinatorMessage = std::variant<Assignment, StopRound, HangFound, CollectStacks, Notice, Report,
+                                        Finish, Pong, VerifyPeerUid, Reject, CoordinatorLost>;
+
+/// For std::visit with a lambda for each type.
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 /// "node 1 (host b, process 77)" for messages to people; without the number when it has none yet.
 std::string describe(const NodeInfo& node, std::optional<int> group_rank = std::nullopt);

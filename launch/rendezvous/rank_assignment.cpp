@@ -1,5 +1,7 @@
 #include "rendezvous/rank_assignment.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -31,6 +33,8 @@ bool comes_first(const Node* a, const Node* b) {
 }
 
 }  // namespace
+
+std::string nodes_text(int count) { return fmt::format("{} {}", count, count == 1 ? "node" : "nodes"); }
 
 bool natural_less(std::string_view a, std::string_view b) {
   while (!a.empty() && !b.empty()) {
@@ -88,9 +92,9 @@ std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignme
   for (std::size_t i = 0; i < order.size(); ++i) {
     const int first = assignments[i].first_rank;
     const int last = first + order[i]->info.local_world_size - 1;
-    text += (i == 0 ? "node " : ", node ") + std::to_string(i) + " = " + order[i]->info.host +
-            (first == last ? " (rank " : " (ranks ") + std::to_string(first) +
-            (first == last ? "" : "-" + std::to_string(last)) + ")";
+    const std::string ranks =
+        first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
+    text += fmt::format("{}node {} = {} ({})", i == 0 ? "" : ", ", i, order[i]->info.host, ranks);
   }
   return text;
 }

@@ -10,9 +10,6 @@
 
 namespace lockstep::launch {
 
-/// A node's connection, as long as it lasts. Numbers are never used again.
-using NodeId = std::int64_t;
-
 /// A node that has joined.
 struct Node {
   NodeId id = 0;
@@ -43,6 +40,9 @@ std::vector<Assignment> assign_ranks(const std::vector<Node*>& order);
 
 /// "node 0 = a (ranks 0-1), node 1 = b (rank 2)".
 std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignment>& assignments);
+
+/// "1 node", "2 nodes".
+std::string nodes_text(int count);
 
 /// Whether `a` comes before `b` where numbers in names count as numbers.
 bool natural_less(std::string_view a, std::string_view b);

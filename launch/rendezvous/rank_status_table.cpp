@@ -9,7 +9,7 @@ namespace {
 /// A look of a node at its ranks is a second old at most, and the network may be slow.
 constexpr std::chrono::milliseconds kDelay{1500};
 
-bool tells(const Node& node) { return node.active && !node.info.mute; }
+bool tells(const Node& node) { return node.active && !node.info.is_torchrun; }
 
 }  // namespace
 
@@ -27,7 +27,7 @@ bool RankStatusTable::is_complete(const std::vector<Node>& nodes) const {
   });
 }
 
-std::vector<RankStatus> RankStatusTable::views(const std::vector<Node>& nodes, Time now) const {
+std::vector<RankStatus> RankStatusTable::ranks(const std::vector<Node>& nodes, Time now) const {
   std::vector<RankStatus> all;
   for (const auto& node : nodes) {
     const auto told = nodes_.find(node.id);

@@ -24,7 +24,7 @@ class RankStatusTable {
   /// Whether every node whose ranks run, and that can tell, has told that they are still.
   bool is_complete(const std::vector<Node>& nodes) const;
   /// The ranks of those nodes.
-  std::vector<RankStatus> views(const std::vector<Node>& nodes, Time now) const;
+  std::vector<RankStatus> ranks(const std::vector<Node>& nodes, Time now) const;
   /// Whether it is one of that node's.
   bool has(NodeId node, int rank) const;
 

@@ -1,5 +1,7 @@
 #include "rendezvous/remote_coordinator_client.hpp"
 
+#include <fmt/core.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -8,9 +10,9 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "net/control.hpp"
 #include "net/resolve.hpp"
 #include "net/signal_free_thread.hpp"
+#include "net/socket_owner.hpp"
 #include "process/time_text.hpp"
 
 namespace lockstep::launch {
@@ -18,10 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// One try; short, so that the end of the launcher does not wait for it.
-constexpr std::chrono::seconds kTryTime{1};
-/// A look-up that a dead name server holds up answers by the next one in this time.
-constexpr std::chrono::seconds kResolveTime{8};
+/// One try; short, so that the end of the launcher does not wait for it. A look-up that takes longer goes on
+/// meanwhile, and the next try gets its answer.
+constexpr std::chrono::milliseconds kTryTime{1000};
 constexpr std::chrono::milliseconds kPause{100};
 /// A name that nobody knows for so long is a mistake, not a network that is coming up.
 constexpr std::chrono::seconds kNameTime{20};
@@ -30,11 +31,16 @@ constexpr std::chrono::seconds kNameTime{20};
 
 RemoteCoordinatorClient::RemoteCoordinatorClient(Options options, Time now)
     : options_(std::move(options)),
-      until_(now + options_.join_timeout),
+      join_deadline_(now + options_.join_timeout),
+      name_deadline_(now + kNameTime),
       next_notice_(now + options_.notice_interval),
-      name_until_(now + kNameTime),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
+      last_heard_(now),
+      next_ping_(now) {
+  if (!event_ || !poll_)
+    throw Error(std::string("cannot open a descriptor to wait for the coordinator: ") + std::strerror(errno) +
+                ".");
   thread_ = net::signal_free_thread([this] { find_coordinator(); });
 }
 
@@ -52,32 +58,47 @@ void RemoteCoordinatorClient::find_coordinator() {
 bool RemoteCoordinatorClient::try_once() {
   std::vector<net::Address> addresses;
   try {
-    addresses = net::resolve(options_.endpoint, std::min(until_, Clock::now() + kResolveTime));
-    auto socket = net::connect_control(addresses, options_.secret, std::min(until_, Clock::now() + kTryTime));
+    addresses = net::resolve(options_.endpoint, std::min(join_deadline_, Clock::now() + kTryTime));
+    auto socket =
+        net::connect_control(addresses, options_.secret, std::min(join_deadline_, Clock::now() + kTryTime));
     return conclude([&] { result_.socket = std::move(socket); });
   } catch (const net::ControlError& error) {
-    if (error.failure() == net::ControlFailure::plain_store) return meet_plain_store(addresses);
-    if (error.failure() == net::ControlFailure::wrong_secret ||
-        error.failure() == net::ControlFailure::not_lockstep)
-      return give_up(error.what());
-    note_problem(error.what());
+    if (on_control_error(error, addresses)) return true;
   } catch (const TimeoutError& error) {
     note_problem(error.what());
   } catch (const Error& error) {
     note_problem(error.what());
-    if (Clock::now() >= name_until_) return give_up(error.what());
+    if (Clock::now() >= name_deadline_) return give_up(error.what());
   } catch (const std::exception& error) {
     note_problem(error.what());
   }
-  if (Clock::now() < until_) return false;
-  return give_up("not reached within " + seconds_text(options_.join_timeout) + ": " + problem());
+  if (Clock::now() < join_deadline_) return false;
+  return give_up(fmt::format("not reached within {}: {}", seconds_text(options_.join_timeout), problem()));
 }
 
-bool RemoteCoordinatorClient::meet_plain_store(const std::vector<net::Address>& addresses) {
-  if (!options_.python)
-    return give_up(
-        "a plain store listens there (torchrun's?), which is no coordinator of a job of this kind");
-  return conclude([&] { result_.plain_store = addresses; });
+/// Whether the search is over.
+bool RemoteCoordinatorClient::on_control_error(const net::ControlError& error,
+                                               const std::vector<net::Address>& addresses) {
+  switch (error.failure()) {
+    case net::ControlFailure::plain_store:
+      if (options_.torchrun) return conclude([&] { result_.plain_store = addresses; });
+      return give_up(
+          "a plain store listens there (torchrun's?), which is no coordinator of a job of this kind: start "
+          "'lockstep run' on every node, or use --rdzv-backend static");
+    case net::ControlFailure::wrong_secret:
+      return give_up(fmt::format("{} {}", error.what(), options_.secret_name));
+    case net::ControlFailure::not_lockstep:
+      return give_up(error.what());
+    case net::ControlFailure::silent:
+      // Another program, or a coordinator that is slow to answer.
+      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_) return give_up(error.what());
+      break;
+    case net::ControlFailure::nobody_listens:
+    case net::ControlFailure::broken_off:
+      break;
+  }
+  note_problem(error.what());
+  return false;
 }
 
 bool RemoteCoordinatorClient::conclude(const std::function<void()>& write_result) {
@@ -101,52 +122,106 @@ std::string RemoteCoordinatorClient::problem() {
 }
 
 int RemoteCoordinatorClient::descriptor() const {
-  return found_ ? found_->descriptor() : failed_ ? -1 : event_.get();
+  if (torchrun_) return torchrun_->descriptor();
+  if (connection_) return poll_.get();
+  return over_ ? -1 : event_.get();
 }
 
 CoordinatorClient::Time RemoteCoordinatorClient::deadline() const {
-  if (found_) return found_->deadline();
-  if (failed_) return Time::max();
+  if (torchrun_) return torchrun_->deadline();
+  if (over_) return Time::max();
+  if (connection_) return std::min(next_ping_, last_heard_ + options_.keep_alive_timeout);
   return drain_signal_ == 0 ? next_notice_ : Time::min();
 }
 
-std::vector<Json> RemoteCoordinatorClient::work(Time now) {
-  if (found_) return found_->work(now);
-  if (failed_) return {};
+std::vector<CoordinatorMessage> RemoteCoordinatorClient::work(Time now) {
+  if (torchrun_) return torchrun_->work(now);
+  if (over_) return {};
+  return connection_ ? receive(now) : search(now);
+}
+
+std::vector<CoordinatorMessage> RemoteCoordinatorClient::search(Time now) {
   if (drain_signal_ != 0) {
     // Nobody knows of this node yet.
-    failed_ = true;
-    return {{{"type", "finish"}, {"exit_code", 128 + drain_signal_}, {"error", nullptr}}};
+    over_ = true;
+    return {Finish{128 + drain_signal_, nullptr}};
   }
   std::uint64_t count = 0;
   if (read(event_.get(), &count, sizeof count) == sizeof count) return settle(now);
   if (now < next_notice_) return {};
   next_notice_ = now + options_.notice_interval;
-  return {{{"type", "text"},
-           {"text", "waiting for the coordinator at " + options_.endpoint.text() + ": " + problem()}}};
+  return {Notice{fmt::format("waiting for the coordinator at {}: {}", options_.endpoint.text(), problem())}};
 }
 
-std::vector<Json> RemoteCoordinatorClient::settle(Time now) {
+std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
   thread_.join();
   if (result_.socket) {
-    const net::Address coordinator = net::remote_address(result_.socket.get());
-    found_ = std::make_unique<CoordinatorConnection>(MessageConnection(std::move(result_.socket)),
-                                                     coordinator, options_.times, now);
+    coordinator_ = net::remote_address(result_.socket.get());
+    connection_.emplace(std::move(result_.socket));
+    last_heard_ = now;
+    next_ping_ = now + options_.keep_alive_interval;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connection_->descriptor(), &event) != 0)
+      throw Error(std::string("cannot watch the connection to the coordinator: ") + std::strerror(errno) +
+                  ".");
   } else if (!result_.plain_store.empty()) {
-    found_ = options_.python(result_.plain_store);
+    torchrun_ = options_.torchrun(result_.plain_store);
   } else {
-    failed_ = true;
-    return {{{"type", "lost"},
-             {"text",
-              "cannot join the job's coordinator at " + options_.endpoint.text() + ": " + result_.failure}}};
+    over_ = true;
+    const std::string in_use = options_.port_in_use.empty() ? "" : options_.port_in_use + " ";
+    return {CoordinatorLost{fmt::format("cannot join the job's coordinator at {}: {}{}",
+                                        options_.endpoint.text(), in_use, result_.failure)}};
   }
-  for (const auto& message : std::exchange(unsent_, {})) found_->send(message, now);
-  return found_->work(now);
+  for (const auto& message : std::exchange(unsent_, {})) send(message, now);
+  return work(now);
 }
 
-void RemoteCoordinatorClient::send(const Json& message, Time now) {
-  if (found_) return found_->send(message, now);
-  if (type_of(message) == "draining") drain_signal_ = message.value("signal", SIGTERM);
+std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
+  connection_->flush();
+  std::vector<CoordinatorMessage> messages = connection_->receive_from_coordinator();
+  if (!messages.empty()) last_heard_ = now;
+  for (const auto& message : messages) {
+    if (const auto* request = std::get_if<VerifyPeerUid>(&message))
+      connection_->send(PeerUidAnswer{request->id, net::verify_peer_uid(request->client, request->server)});
+    over_ = over_ || std::holds_alternative<Finish>(message) || std::holds_alternative<Reject>(message);
+  }
+  keep_alive(now);
+  if (connection_->closed() && !over_) {
+    over_ = true;
+    messages.push_back(
+        CoordinatorLost{fmt::format("the coordinator of the job, at {}, {}: the job cannot go on without it",
+                                    coordinator_.text(), connection_->why_closed())});
+  }
+  poll_for_connection();
+  return messages;
+}
+
+void RemoteCoordinatorClient::keep_alive(Time now) {
+  if (over_) return;
+  if (now >= last_heard_ + options_.keep_alive_timeout)
+    connection_->close(fmt::format("gave no sign of life for {} (its launcher or the network is dead)",
+                                   seconds_text(options_.keep_alive_timeout)));
+  if (now < next_ping_) return;
+  next_ping_ = now + options_.keep_alive_interval;
+  connection_->send(Ping{});
+}
+
+void RemoteCoordinatorClient::poll_for_connection() {
+  epoll_event event{};
+  event.events = connection_->unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  epoll_ctl(poll_.get(), over_ ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, connection_->descriptor(), &event);
+}
+
+net::HostPort RemoteCoordinatorClient::master() const {
+  if (torchrun_) return torchrun_->master();
+  return {options_.master_host.empty() ? coordinator_.host() : options_.master_host, coordinator_.port()};
+}
+
+void RemoteCoordinatorClient::send(const NodeMessage& message, Time now) {
+  if (torchrun_) return torchrun_->send(message, now);
+  if (connection_) return connection_->send(message);
+  if (const auto* draining = std::get_if<Draining>(&message)) drain_signal_ = draining->signal;
   unsent_.push_back(message);
 }
 

@@ -4,30 +4,43 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "net/address.hpp"
+#include "net/control.hpp"
 #include "net/file_descriptor.hpp"
 #include "rendezvous/coordinator_client.hpp"
-#include "rendezvous/coordinator_connection.hpp"
+#include "rendezvous/message_connection.hpp"
 
 namespace lockstep::launch {
 
-/// A coordinator that is still to be reached. A thread resolves its name and connects, again and again until
-/// it answers or the time is over, while the agent goes on listening to signals; what the agent sends
-/// meanwhile is kept. From then on everything goes through the link that was found.
+/// The coordinator on another host, or in another launcher of this one.
+///
+/// A thread resolves its name and connects, again and again until it answers and has proved the job's secret,
+/// or the time is over; the agent goes on listening to signals, and what it sends meanwhile is kept. From
+/// then on the client asks for a sign of life at each interval; a coordinator that is silent for the
+/// keep-alive timeout is lost.
 class RemoteCoordinatorClient final : public CoordinatorClient {
  public:
   struct Options {
     net::HostPort endpoint;
     std::string secret;
+    /// Which secret that is, for messages.
+    std::string secret_name;
     std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
     std::chrono::milliseconds notice_interval = std::chrono::seconds(10);
-    CoordinatorConnection::Times times;
-    /// Makes the link to a Python agent that hosts a plain store; none: such a host is refused.
-    std::function<std::unique_ptr<CoordinatorClient>(const std::vector<net::Address>&)> python;
+    std::chrono::milliseconds keep_alive_interval = std::chrono::seconds(5);
+    std::chrono::milliseconds keep_alive_timeout = std::chrono::seconds(15);
+    /// What the ranks get for the coordinator's host; empty: the address by which it was reached.
+    std::string master_host;
+    /// Where something listens already that can only be this job's coordinator, or a program in its way: what
+    /// the system said. Then one that does not answer as a coordinator is an error at once.
+    std::string port_in_use;
+    /// Makes the client of a torchrun agent that hosts a plain store; none: such a host is refused.
+    std::function<std::unique_ptr<CoordinatorClient>(const std::vector<net::Address>&)> torchrun;
   };
 
   RemoteCoordinatorClient(Options options, Time now);
@@ -35,11 +48,11 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
 
   int descriptor() const override;
   Time deadline() const override;
-  std::vector<Json> work(Time now) override;
-  void send(const Json& message, Time now) override;
-  net::HostPort master() const override { return found_->master(); }
+  std::vector<CoordinatorMessage> work(Time now) override;
+  void send(const NodeMessage& message, Time now) override;
+  net::HostPort master() const override;
   bool hosts_coordinator() const override { return false; }
-  bool judges_standstills() const override { return found_->judges_standstills(); }
+  bool detects_hangs() const override { return !torchrun_ || torchrun_->detects_hangs(); }
   bool finished() const override { return true; }
 
  private:
@@ -47,7 +60,7 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   struct Result {
     std::string last_problem = "no answer yet";
     net::FileDescriptor socket;
-    /// Where a Python agent's store is.
+    /// Where a torchrun agent's store is.
     std::vector<net::Address> plain_store;
     std::string failure;
   };
@@ -55,27 +68,39 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   // The thread's part. A function that concludes returns true.
   void find_coordinator();
   bool try_once();
-  bool meet_plain_store(const std::vector<net::Address>& addresses);
+  bool on_control_error(const net::ControlError& error, const std::vector<net::Address>& addresses);
   bool conclude(const std::function<void()>& write_result);
   bool give_up(const std::string& why);
   void note_problem(const std::string& text);
   std::string problem();
 
-  std::vector<Json> settle(Time now);
+  // The agent's part.
+  std::vector<CoordinatorMessage> search(Time now);
+  std::vector<CoordinatorMessage> settle(Time now);
+  std::vector<CoordinatorMessage> receive(Time now);
+  void keep_alive(Time now);
+  void poll_for_connection();
 
   const Options options_;
-  const Time until_;
+  const Time join_deadline_;
+  const Time name_deadline_;
   Time next_notice_;
-  const Time name_until_;
   /// Readable when the thread has concluded.
   net::FileDescriptor event_;
   std::mutex mutex_;
   Result result_;
   std::atomic<bool> stop_ = false;
-  std::vector<Json> unsent_;
-  std::unique_ptr<CoordinatorClient> found_;
-  bool failed_ = false;
+  std::vector<NodeMessage> unsent_;
   int drain_signal_ = 0;
+  /// The coordinator was lost or not found, or has ended the job: what becomes of the connection is no news.
+  bool over_ = false;
+
+  std::unique_ptr<CoordinatorClient> torchrun_;
+  std::optional<MessageConnection> connection_;
+  net::Address coordinator_;
+  net::FileDescriptor poll_;
+  Time last_heard_;
+  Time next_ping_;
   std::thread thread_;
 };
 

@@ -1,5 +1,7 @@
 #include "rendezvous/restart_policy.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "process/time_text.hpp"
@@ -45,12 +47,14 @@ RestartPolicy::Decision RestartPolicy::after(const FailedAttempt& attempt) {
   if (!good && attempt.step) ++fruitless_;
   if (left_ == 0) return {};
   if (backoff_.count() > 0 && fruitless_ >= kMostFruitless) {
-    return {false, milliseconds(0),
-            std::to_string(fruitless_) + " attempts in a row got no further than step " +
-                std::to_string(best_step_) + ": it is not started again, though " + std::to_string(left_) +
-                " restart(s) are left"};
+    return {
+        false, milliseconds(0),
+        fmt::format("{} attempts in a row got no further than step {}: it is not started again, though {} "
+                    "restart(s) are left",
+                    fruitless_, best_step_, left_)};
   }
   --left_;
+  ++used_;
   return {true, pause_after(attempt.lived), ""};
 }
 

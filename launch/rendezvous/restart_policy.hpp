@@ -35,12 +35,15 @@ class RestartPolicy {
   };
   /// One call for each attempt that failed.
   Decision after(const FailedAttempt& attempt);
+  /// How many restarts were decided for.
+  int used() const noexcept { return used_; }
 
  private:
   bool progressed(const FailedAttempt& attempt);
   std::chrono::milliseconds pause_after(std::chrono::milliseconds lived);
 
   int left_;
+  int used_ = 0;
   std::chrono::milliseconds backoff_;
   std::chrono::milliseconds next_pause_;
   std::uint64_t best_step_ = 0;

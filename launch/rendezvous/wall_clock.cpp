@@ -1,5 +1,7 @@
 #include "rendezvous/wall_clock.hpp"
 
+#include <nlohmann/json.hpp>
+
 namespace lockstep::launch {
 namespace {
 
@@ -15,9 +17,9 @@ std::int64_t wall_clock() {
 
 }  // namespace
 
-void stamp_with_wall_clock(Json& message) { message["wall_clock"] = wall_clock(); }
+void stamp_with_wall_clock(nlohmann::json& message) { message["wall_clock"] = wall_clock(); }
 
-std::optional<milliseconds> clock_ahead(const Json& message) {
+std::optional<milliseconds> clock_ahead(const nlohmann::json& message) {
   const auto stamp = message.find("wall_clock");
   if (stamp == message.end() || !stamp->is_number_integer()) return std::nullopt;
   const auto there = stamp->get<std::int64_t>();

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
-
-#include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
 
@@ -11,10 +10,10 @@ namespace lockstep::launch {
 /// hangs on them.
 
 /// Puts this host's time into a message that is sent now.
-void stamp_with_wall_clock(Json& message);
+void stamp_with_wall_clock(nlohmann::json& message);
 
 /// By how much the clock of the host that has stamped the message is ahead of this one's (a negative time:
 /// behind it), the way of the message included; nothing where it has no stamp, or one that is no time.
-std::optional<std::chrono::milliseconds> clock_ahead(const Json& message);
+std::optional<std::chrono::milliseconds> clock_ahead(const nlohmann::json& message);
 
 }  // namespace lockstep::launch

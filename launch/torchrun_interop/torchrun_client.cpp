@@ -1,5 +1,6 @@
 #include "torchrun_interop/torchrun_client.hpp"
 
+#include <fmt/core.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -31,9 +32,9 @@ Clock::time_point answer_deadline() { return Clock::now() + kAnswerTime; }
 struct Stopped {};
 
 std::vector<std::int64_t> read_numbers(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   std::vector<std::int64_t> numbers;
-  for (const auto& value : json.is_array() ? json : Json::array()) {
+  for (const auto& value : json.is_array() ? json : nlohmann::json::array()) {
     if (value.is_number_integer()) numbers.push_back(value.get<std::int64_t>());
   }
   if (numbers.size() != 4)
@@ -62,33 +63,32 @@ TorchrunClient::~TorchrunClient() {
   thread_.join();
 }
 
-void TorchrunClient::tell(Json message) {
+void TorchrunClient::deliver(CoordinatorMessage message) {
   const std::lock_guard lock(mutex_);
   messages_.push_back(std::move(message));
   const std::uint64_t one = 1;
   while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
-std::vector<Json> TorchrunClient::work(Time now) {
+std::vector<CoordinatorMessage> TorchrunClient::work(Time now) {
   if (pause_end_ && now >= *pause_end_) start_ranks(now);
   std::uint64_t count = 0;
   while (read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) continue;
   const std::lock_guard lock(mutex_);
   // The first start is the thread's.
-  if (!messages_.empty() && type_of(messages_.back()) == "start") round_started_ = now;
+  if (!messages_.empty() && std::holds_alternative<Assignment>(messages_.back())) round_started_ = now;
   return std::exchange(messages_, {});
 }
 
-void TorchrunClient::send(const Json& message, Time now) {
-  const std::string type = type_of(message);
-  if (type == "join") {
+void TorchrunClient::send(const NodeMessage& message, Time now) {
+  if (const auto* node = std::get_if<NodeInfo>(&message)) {
     const std::lock_guard lock(mutex_);
-    hello_ = message;
+    node_ = *node;
     changed_.notify_all();
-  } else if (type == "ended") {
-    on_ended(message, now);
-  } else if (type == "draining") {
-    on_draining(message.value("signal", SIGTERM));
+  } else if (const auto* ended = std::get_if<RoundEnded>(&message)) {
+    on_round_ended(*ended, now);
+  } else if (const auto* draining = std::get_if<Draining>(&message)) {
+    on_draining(draining->signal);
   }
 }
 
@@ -98,42 +98,38 @@ void TorchrunClient::on_draining(int signal) {
   if (std::exchange(pause_end_, std::nullopt)) finish(128 + signal, nullptr);
 }
 
-void TorchrunClient::finish(int exit_code, const Json& error) {
-  tell({{"type", "finish"}, {"exit_code", exit_code}, {"error", error}});
-}
+void TorchrunClient::finish(int exit_code, const nlohmann::json& error) { deliver(Finish{exit_code, error}); }
 
-void TorchrunClient::on_ended(const Json& message, Time now) {
+void TorchrunClient::on_round_ended(const RoundEnded& ended, Time now) {
   if (drain_signal_ != 0) return finish(128 + drain_signal_, nullptr);
-  if (message.value("ok", false)) {
+  if (ended.ok) {
     const std::lock_guard lock(mutex_);
     succeeded_ = true;
     changed_.notify_all();
     return;
   }
-  const FailureSummary verdict = analyze_failures(message.value("records", std::vector<Json>()));
-  tell({{"type", "report"}, {"text", verdict.report}});
-  FailedAttempt attempt{std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_), {}};
-  if (message.contains("step")) attempt.step = message["step"].get<std::uint64_t>();
-  const auto decision = restarts_.after(attempt);
-  if (!verdict.preempted && !decision.reason.empty()) tell({{"type", "text"}, {"text", decision.reason}});
-  if (verdict.preempted || !decision.again) return finish(verdict.exit_code, verdict.error);
+  const FailureSummary summary = analyze_failures(ended.failures);
+  deliver(Report{summary.report});
+  if (summary.preempted) return finish(summary.exit_code, summary.error);
+  const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
+  const auto decision = restarts_.after({lived, ended.step});
+  if (!decision.reason.empty()) deliver(Notice{decision.reason});
+  if (!decision.again) return finish(summary.exit_code, summary.error);
   pause_end_ = now + decision.pause;
   restart(pause_text(decision.pause));
   if (decision.pause.count() == 0) start_ranks(now);
 }
 
 void TorchrunClient::restart(const std::string& why) {
-  ++place_.restart_count;
+  place_.restart_count = restarts_.used();
   ++place_.round;
-  tell({{"type", "text"},
-        {"text", "restart " + std::to_string(place_.restart_count) + " of " +
-                     std::to_string(options_.max_restarts) + why}});
+  deliver(Notice{fmt::format("restart {} of {}{}", place_.restart_count, options_.max_restarts, why)});
 }
 
 void TorchrunClient::start_ranks(Time now) {
   pause_end_.reset();
   round_started_ = now;
-  tell(to_message(place_));
+  deliver(place_);
 }
 
 void TorchrunClient::run(const std::vector<net::Address>& store) {
@@ -145,7 +141,7 @@ void TorchrunClient::run(const std::vector<net::Address>& store) {
     return;
   } catch (const std::exception& error) {
     // Of no matter where it was broken off: nobody listens.
-    tell({{"type", "lost"}, {"text", std::string("the store of torchrun's agent: ") + error.what()}});
+    deliver(CoordinatorLost{std::string("the store of torchrun's agent: ") + error.what()});
   }
 }
 
@@ -176,12 +172,12 @@ void TorchrunClient::keep_for_end(const net::StoreClient& client) {
 
 void TorchrunClient::take_place(net::StoreClient& client) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stop_ || !hello_.is_null(); });
+  changed_.wait(lock, [this] { return stop_ || node_.has_value(); });
   if (stop_) throw Stopped();
-  const NodeInfo info = read_node_info(hello_);
+  const NodeInfo info = *node_;
   lock.unlock();
   const std::string index = std::to_string(options_.node_rank);
-  const Json role = {
+  const nlohmann::json role = {
       {"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
   client.register_client(answer_deadline());
   client.set(prefix_ + "role_info/" + index, role.dump(), answer_deadline());
@@ -198,9 +194,9 @@ void TorchrunClient::take_place(net::StoreClient& client) {
   place_.world_size = static_cast<int>(numbers[1]);
   place_.first_role_rank = static_cast<int>(numbers[2]);
   place_.role_world_size = static_cast<int>(numbers[3]);
-  const Json start = to_message(place_);
+  const Assignment start = place_;
   lock.unlock();
-  tell(start);
+  deliver(start);
 }
 
 bool TorchrunClient::await_key(net::StoreClient& client, const std::string& key, Time deadline) {
@@ -238,9 +234,8 @@ void TorchrunClient::pass_barrier(net::StoreClient& client) {
   const auto members = client.add(name + "num_members", 1, answer_deadline());
   if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
   if (others_have_ended(client, name + "last_member")) return finish(0, nullptr);
-  tell({{"type", "report"},
-        {"text", "lockstep run: FAILED: the other nodes have not ended " +
-                     seconds_text(options_.exit_barrier_timeout) + " after this one\n"}});
+  deliver(Report{fmt::format("lockstep run: FAILED: the other nodes have not ended {} after this one\n",
+                             seconds_text(options_.exit_barrier_timeout))});
   finish(1, nullptr);
 }
 

@@ -12,6 +12,7 @@
 #include "net/file_descriptor.hpp"
 #include "net/store_client.hpp"
 #include "rendezvous/coordinator_client.hpp"
+#include "rendezvous/messages.hpp"
 #include "rendezvous/restart_policy.hpp"
 
 namespace lockstep::launch {
@@ -42,21 +43,21 @@ class TorchrunClient final : public CoordinatorClient {
 
   int descriptor() const override { return event_.get(); }
   Time deadline() const override { return pause_end_.value_or(Time::max()); }
-  std::vector<Json> work(Time now) override;
-  void send(const Json& message, Time now) override;
+  std::vector<CoordinatorMessage> work(Time now) override;
+  void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override { return options_.master; }
   bool hosts_coordinator() const override { return false; }
-  bool judges_standstills() const override { return false; }
+  bool detects_hangs() const override { return false; }
   bool finished() const override { return true; }
 
  private:
   // The agent's part.
-  void on_ended(const Json& message, Time now);
+  void on_round_ended(const RoundEnded& ended, Time now);
   void on_draining(int signal);
   void restart(const std::string& why);
   void start_ranks(Time now);
-  void finish(int exit_code, const Json& error);
-  void tell(Json message);
+  void finish(int exit_code, const nlohmann::json& error);
+  void deliver(CoordinatorMessage message);
 
   // The thread's part.
   void run(const std::vector<net::Address>& store);
@@ -76,9 +77,9 @@ class TorchrunClient final : public CoordinatorClient {
   net::FileDescriptor event_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Json hello_;
+  std::optional<NodeInfo> node_;
   Assignment place_;
-  std::vector<Json> messages_;
+  std::vector<CoordinatorMessage> messages_;
   bool succeeded_ = false;
   bool stop_ = false;
   /// The thread's connection to the store.

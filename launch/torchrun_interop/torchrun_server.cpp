@@ -1,5 +1,7 @@
 #include "torchrun_interop/torchrun_server.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -30,7 +32,7 @@ TorchrunServer::TorchrunServer(const std::string& run_id, int max_nodes, net::Se
   server_.watch(prefix_);
 }
 
-void TorchrunServer::hear(const std::vector<std::string>& keys, Time now) {
+void TorchrunServer::on_keys(const std::vector<std::string>& keys, Time now) {
   for (const auto& key : keys) {
     const int index = index_of(key, prefix_ + "role_info/");
     if (index > 0 && index < max_nodes_ && !nodes_.contains(index)) join(index, now);
@@ -39,19 +41,19 @@ void TorchrunServer::hear(const std::vector<std::string>& keys, Time now) {
 }
 
 /// The role that an agent has written, or a discarded value: anybody may have written anything.
-Json TorchrunServer::read_role(int index) const {
+nlohmann::json TorchrunServer::read_role(int index) const {
   constexpr std::size_t kLongest = 4096;
-  const auto text = server_.get(prefix_ + "role_info/" + std::to_string(index));
+  const auto text = server_.get(fmt::format("{}role_info/{}", prefix_, index));
   if (!text || text->size() > kLongest) return {};
-  const auto flat = [](int depth, Json::parse_event_t, Json&) { return depth <= 1; };
-  return Json::parse(*text, flat, false);
+  const auto flat = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth <= 1; };
+  return nlohmann::json::parse(*text, flat, false);
 }
 
 void TorchrunServer::join(int index, Time now) {
-  const Json role = read_role(index);
+  const auto role = read_role(index);
   if (!role.is_object()) return;
-  const Json size = role.value("local_world_size", Json());
-  const Json name = role.value("role", Json());
+  const auto size = role.value("local_world_size", nlohmann::json());
+  const auto name = role.value("role", nlohmann::json());
   if (!size.is_number_integer() || size < 1 || size > 1 << 16 || !name.is_string()) return;
   NodeInfo info;
   info.run_id = run_id_;
@@ -60,18 +62,19 @@ void TorchrunServer::join(int index, Time now) {
   info.min_nodes = info.max_nodes = max_nodes_;
   info.local_world_size = size;
   info.role = name;
-  info.mute = true;
+  info.is_torchrun = true;
   nodes_[index] = kFirstId + index;
   coordinator_.on_join(kFirstId + index, info, now);
 }
 
-void TorchrunServer::tell(NodeId node, const Json& message) {
-  if (type_of(message) == "start") {
-    const Assignment place = read_assignment(message);
-    round_ = place.round;
-    const Json ranks = {place.first_rank, place.world_size, place.first_role_rank, place.role_world_size};
-    server_.set(prefix_ + "assigned_ranks/" + std::to_string(node - kFirstId), ranks.dump());
-  } else if (type_of(message) == "finish" && message.value("exit_code", 1) == 0) {
+void TorchrunServer::send(NodeId node, const CoordinatorMessage& message) {
+  if (const auto* place = std::get_if<Assignment>(&message)) {
+    round_ = place->round;
+    const nlohmann::json ranks = {place->first_rank, place->world_size, place->first_role_rank,
+                                  place->role_world_size};
+    server_.set(fmt::format("{}assigned_ranks/{}", prefix_, node - kFirstId), ranks.dump());
+  } else if (const auto* finish = std::get_if<Finish>(&message);
+             finish != nullptr && finish->exit_code == 0) {
     pass_barrier();
   }
 }
@@ -87,7 +90,7 @@ void TorchrunServer::count_ended(Time now) {
   std::int64_t counted = 0;
   for (const auto& [index, id] : nodes_) {
     if (++counted > members) return;
-    coordinator_.on_message(id, {{"type", "ended"}, {"round", round_}, {"ok", true}}, now);
+    coordinator_.on_message(id, RoundEnded{.round = round_, .ok = true}, now);
   }
 }
 
@@ -96,6 +99,29 @@ void TorchrunServer::pass_barrier() {
   // Every launcher of ours counts, too: theirs wait for as many as there are nodes.
   const auto others = max_nodes_ - static_cast<int>(nodes_.size());
   if (server_.add(barrier("num_members"), others) >= max_nodes_) server_.set(barrier("last_member"), "1");
+}
+
+namespace {
+
+/// No Base64: torchrun's agent takes it for a corrupt state, and ends.
+constexpr const char* kNoState = "lockstep-coordinates-this-job";
+constexpr const char* kStatePrefix = "torch.rendezvous.";
+
+}  // namespace
+
+TorchrunRejecter::TorchrunRejecter(net::Server& server, Coordinator& coordinator)
+    : server_(server), coordinator_(coordinator) {
+  server_.watch(kStatePrefix);
+}
+
+void TorchrunRejecter::on_keys(const std::vector<std::string>& keys, Coordinator::Time) {
+  for (const auto& key : keys) {
+    if (!key.starts_with(kStatePrefix) || server_.get(key) == kNoState) continue;
+    server_.set(key, kNoState);
+    coordinator_.on_refused("torchrun's agent",
+                            "its c10d rendezvous cannot meet lockstep's; start 'lockstep run' on every node, "
+                            "or use --rdzv-backend static on all");
+  }
 }
 
 }  // namespace lockstep::launch

@@ -7,6 +7,7 @@
 
 #include "net/server.hpp"
 #include "rendezvous/coordinator.hpp"
+#include "rendezvous/local_coordinator_client.hpp"
 
 namespace lockstep::launch {
 
@@ -21,19 +22,19 @@ namespace lockstep::launch {
 ///
 /// To the coordinator they are nodes like others that can be told nothing but their first start: when a round
 /// is to stop they count as ended, and a failure on their side shows in the ranks that lose them.
-class TorchrunServer {
+class TorchrunServer final : public StoreNodes {
  public:
   using Time = Coordinator::Time;
 
   TorchrunServer(const std::string& run_id, int max_nodes, net::Server& server, Coordinator& coordinator);
 
-  /// Keys of the store have changed.
-  void hear(const std::vector<std::string>& keys, Time now);
-  /// The coordinator speaks to one of them.
-  void tell(NodeId node, const Json& message);
+  void on_keys(const std::vector<std::string>& keys, Time now) override;
+  void send(NodeId node, const CoordinatorMessage& message) override;
+  bool any() const override { return !nodes_.empty(); }
+  bool may_come_from(const net::Address&) const override { return true; }
 
  private:
-  Json read_role(int index) const;
+  nlohmann::json read_role(int index) const;
   void join(int index, Time now);
   void count_ended(Time now);
   /// The job has succeeded: they may go.
@@ -48,6 +49,23 @@ class TorchrunServer {
   std::map<int, NodeId> nodes_;
   int round_ = 0;
   bool passed_ = false;
+};
+
+/// torchrun agents that come to the endpoint of a c10d rendezvous. Theirs works by keys that no coordinator
+/// takes part in, so both sides would wait until their timeouts: the coordinator is told, and the agent finds
+/// a state in its key (`torch.rendezvous.<run id>`) that ends it.
+class TorchrunRejecter final : public StoreNodes {
+ public:
+  TorchrunRejecter(net::Server& server, Coordinator& coordinator);
+
+  void on_keys(const std::vector<std::string>& keys, Coordinator::Time now) override;
+  void send(NodeId, const CoordinatorMessage&) override {}
+  bool any() const override { return false; }
+  bool may_come_from(const net::Address&) const override { return false; }
+
+ private:
+  net::Server& server_;
+  Coordinator& coordinator_;
 };
 
 }  // namespace lockstep::launch

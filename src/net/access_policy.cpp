@@ -1,15 +1,13 @@
 #include "net/access_policy.hpp"
 
-#include "net/socket_owner.hpp"
-
 namespace lockstep::net {
 
-AccessPolicy::Verdict AccessPolicy::of(const Address& peer, const Address& local) const {
+AccessPolicy::Verdict AccessPolicy::of(const Address& peer) const {
   if (!plain_clients_) return Verdict::refuse;
   // The owner of a client on this host is known for certain; no admission of the host may weaken that.
-  if (is_local_(peer)) return verify_peer_uid(peer, local) ? Verdict::serve : Verdict::refuse;
+  if (is_local_(peer)) return Verdict::ask_kernel;
   if (!every_host_ && hosts_.count(peer.host()) == 0) return Verdict::refuse;
-  return verify_peer_uid_ ? Verdict::ask : Verdict::serve;
+  return verify_peer_uid_ ? Verdict::ask_peer : Verdict::serve;
 }
 
 void AccessPolicy::forget(const Address& host) {

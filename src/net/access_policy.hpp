@@ -18,10 +18,15 @@ class AccessPolicy {
         verify_peer_uid_(options.verify_peer_uid),
         is_local_(options.is_local) {}
 
-  enum class Verdict { serve, ask, refuse };
+  enum class Verdict {
+    serve,
+    ask_peer,    // its host's agent says whether it is of our user
+    ask_kernel,  // this host's kernel does
+    refuse,
+  };
 
-  /// `peer` is the client's end of the connection, `local` ours.
-  Verdict of(const Address& peer, const Address& local) const;
+  /// `peer` is the client's end of the connection.
+  Verdict of(const Address& peer) const;
 
   void allow(const Address& host) { ++hosts_[host.host()]; }
   void forget(const Address& host);

@@ -48,6 +48,8 @@ void Connection::meet(std::string_view bytes, KeyValueTable& table, MemoryBudget
     if (!send_few(socket_.get(), handshake_.take_answer())) return leave("does not take what it asked for");
   }
   unread_ = bytes;
+  failed_proof_ = verdict == ServerHandshake::Verdict::wrong_secret;
+  if (failed_proof_) return leave("knows another secret");
   if (verdict == ServerHandshake::Verdict::refused) return leave("is no client of this job");
   if (verdict == ServerHandshake::Verdict::plain) stage_ = Stage::verifying;
   if (verdict == ServerHandshake::Verdict::control) stage_ = Stage::proven;

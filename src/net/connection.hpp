@@ -36,7 +36,10 @@ class Connection {
   void serve(KeyValueTable& table, MemoryBudget& budget);
   /// Leaves it to the owner to say serve() or refuse().
   void wait_for_peer_uid(Deadline deadline) { deadline_ = deadline; }
-  void refuse(std::string reason) { leave(std::move(reason)); }
+  void refuse(std::string reason) {
+    was_refused_ = true;
+    leave(std::move(reason));
+  }
   /// The table says that this client's wait has ended.
   void end_wait();
 
@@ -47,6 +50,10 @@ class Connection {
   Deadline deadline() const { return deadline_; }
   /// What to poll for: EPOLLIN, EPOLLOUT.
   std::uint32_t interest() const;
+  /// Whether refuse() was called.
+  bool was_refused() const { return was_refused_; }
+  /// Whether it claimed to know the secret and proved another one.
+  bool failed_proof() const { return failed_proof_; }
   /// Why it is gone.
   const std::string& reason() const { return reason_; }
 
@@ -71,6 +78,8 @@ class Connection {
   std::string unread_;
   Reservation unread_reservation_;
   std::string reason_;
+  bool was_refused_ = false;
+  bool failed_proof_ = false;
 };
 
 }  // namespace lockstep::net

@@ -68,7 +68,7 @@ ServerHandshake::Verdict ServerHandshake::judge() {
   challenges_.client = bytes_.substr(0, kChallengeBytes);
   if (!equal_in_constant_time(bytes_.substr(kChallengeBytes), challenges_.client_proof(secret_))) {
     answer_ = std::string(1, kRefused) + "the secret is another one\n";
-    return Verdict::refused;
+    return Verdict::wrong_secret;
   }
   answer_ = kAccepted + challenges_.server_proof(secret_);
   return challenges_.purpose == Purpose::control ? Verdict::control : Verdict::store;

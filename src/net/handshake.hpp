@@ -53,7 +53,8 @@ class ServerHandshake {
     plain,      // a store client that proves nothing; `answer` is for one who is let in
     control,    // proven
     store,      // proven
-    refused,    // no client of ours, or a wrong proof
+    wrong_secret,
+    refused,  // no client of ours
   };
 
   /// Takes from the front of `bytes`.

@@ -11,6 +11,7 @@
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/resolve.hpp"
+#include "net/socket_owner.hpp"
 
 namespace lockstep::net {
 
@@ -39,6 +40,8 @@ struct ServerOptions {
   Milliseconds request_time{30000};
   /// Tells whether an address is one of this host's: another answer than the system's is for tests.
   std::function<bool(const Address&)> is_local = net::is_local;
+  /// Tells whether a client of this host is of our user: as above. Called without the server's lock.
+  std::function<bool(const Address&, const Address&)> is_our_user = net::verify_peer_uid;
   /// Called by the server's thread with a line on a connection that was closed; at most one a second. None:
   /// no word is said.
   std::function<void(const std::string&)> log = nullptr;
@@ -50,6 +53,13 @@ struct PeerUidRequest {
   std::uint64_t id = 0;
   Address peer;
   Address local;
+};
+
+/// A client that was turned away before it was served: it proved another secret, or proved none and may not
+/// be served without.
+struct RefusedClient {
+  Address address;
+  bool proved_wrong_secret = false;
 };
 
 /// A connection whose other end has proven that it knows the secret; non-blocking. `bytes_read_ahead` came
@@ -64,6 +74,8 @@ struct AuthenticatedPeer {
 struct ServerEvents {
   std::vector<AuthenticatedPeer> peers;
   std::vector<PeerUidRequest> peer_uid_requests;
+  /// The first few since the last call.
+  std::vector<RefusedClient> refused_clients;
   /// Watched keys that were set, added to or appended to, each once.
   std::vector<std::string> changed_keys;
 };

@@ -59,7 +59,7 @@ Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
       address_(local_address(listener_.get())),
       budget_(options_.most_bytes),
       table_(budget_),
-      admission_(options_),
+      access_policy_(options_),
       next_id_(kFirstClient),
       log_(options_.log) {
   if (!poll_for(listener_.get(), kListener, EPOLLIN, EPOLL_CTL_ADD) ||
@@ -90,6 +90,7 @@ void Server::Loop::run() {
       if (stopping_) return;
       guarded_event(ready[i].data.u64, ready[i].events);
     }
+    verify_local_clients();
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     close_late(Clock::now());
@@ -144,16 +145,38 @@ void Server::Loop::serve(Connection& connection) {
 }
 
 void Server::Loop::check_plain_client(Connection& connection) {
-  const Address local = local_address(connection.descriptor());
-  switch (admission_.of(connection.peer(), local)) {
+  const PeerUidRequest request{connection.id(), connection.peer(), local_address(connection.descriptor())};
+  switch (access_policy_.of(connection.peer())) {
     case AccessPolicy::Verdict::serve:
       return connection.serve(table_, budget_);
     case AccessPolicy::Verdict::refuse:
-      return connection.refuse("is neither of this host and user nor of a host that was admitted");
-    case AccessPolicy::Verdict::ask:
+      return connection.refuse("is neither of this host and user nor of a host that is allowed");
+    case AccessPolicy::Verdict::ask_kernel:
       connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
-      pending_.peer_uid_requests.push_back({connection.id(), connection.peer(), local});
+      local_clients_.push_back(request);
+      return;
+    case AccessPolicy::Verdict::ask_peer:
+      connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
+      pending_.peer_uid_requests.push_back(request);
       return tell_owner();
+  }
+}
+
+/// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for it.
+void Server::Loop::verify_local_clients() {
+  std::vector<PeerUidRequest> clients;
+  {
+    const std::lock_guard lock(mutex_);
+    clients.swap(local_clients_);
+  }
+  for (const auto& client : clients) {
+    bool ours = false;
+    try {
+      ours = options_.is_our_user(client.peer, client.local);
+    } catch (const std::exception&) {
+      // Memory that is not there costs the client its connection, not the job its store.
+    }
+    answer(client.id, ours);
   }
 }
 
@@ -165,7 +188,7 @@ void Server::Loop::answer(std::uint64_t id, bool verified) {
   if (verified) {
     connection.serve(table_, budget_);
   } else {
-    connection.refuse("could not be verified by its host");
+    connection.refuse("is not known to be of our user");
   }
   settle(connection);
   wake();
@@ -213,6 +236,7 @@ void Server::Loop::close_late(Clock::time_point now) {
 void Server::Loop::close(Connection& connection, std::string_view reason) {
   const auto found = connections_.find(connection.id());
   if (found->second.unauthenticated) {
+    note_refused(connection);
     unauthenticated_.erase(found->second.place_in_queue);
     ++counts_.turned_away;
   } else if (!reason.empty()) {
@@ -228,6 +252,15 @@ void Server::Loop::close(Connection& connection, std::string_view reason) {
         [&] { return "closed the connection of " + connection.peer().text() + ": " + std::string(reason); });
   }
   connections_.erase(found);
+}
+
+/// An owner that is slow to take its events gets the first few.
+void Server::Loop::note_refused(const Connection& connection) {
+  constexpr std::size_t kMostRefused = 16;
+  const bool wrong_secret = connection.failed_proof();
+  if ((!wrong_secret && !connection.was_refused()) || pending_.refused_clients.size() >= kMostRefused) return;
+  pending_.refused_clients.push_back({connection.peer(), wrong_secret});
+  tell_owner();
 }
 
 bool Server::Loop::poll_for(int descriptor, Id id, std::uint32_t events, int operation) {
@@ -251,12 +284,12 @@ ServerEvents Server::Loop::take_events() {
 
 void Server::Loop::allow(const Address& host) {
   const std::lock_guard lock(mutex_);
-  admission_.allow(host);
+  access_policy_.allow(host);
 }
 
 void Server::Loop::forget(const Address& host) {
   const std::lock_guard lock(mutex_);
-  admission_.forget(host);
+  access_policy_.forget(host);
 }
 
 void Server::Loop::clear(const std::string& kept_prefix) {

@@ -62,6 +62,8 @@ class Server::Loop {
   void watch_for(Connection& connection);
   void close(Connection& connection, std::string_view reason);
   bool evict_oldest_unauthenticated();
+  void note_refused(const Connection& connection);
+  void verify_local_clients();
   void close_late(Clock::time_point now);
   Milliseconds pause();
   bool poll_for(int descriptor, Id id, std::uint32_t events, int operation);
@@ -82,7 +84,7 @@ class Server::Loop {
   std::mutex mutex_;
   MemoryBudget budget_;
   KeyValueTable table_;
-  AccessPolicy admission_;
+  AccessPolicy access_policy_;
   std::unordered_map<Id, Entry> connections_;
   std::list<Id> unauthenticated_;
   std::unordered_map<std::string, std::size_t> per_host_;
@@ -91,6 +93,8 @@ class Server::Loop {
   bool timed_ = false;
   bool stopping_ = false;
   ServerEvents pending_;
+  /// Clients of this host whose user is still to be asked for, which is done without the lock.
+  std::vector<PeerUidRequest> local_clients_;
   ServerCounts counts_;
   RateLimitedLog log_;
   std::thread thread_;

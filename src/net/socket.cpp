@@ -1,5 +1,6 @@
 #include "net/socket.hpp"
 
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -17,14 +18,13 @@ namespace {
 constexpr int kBacklog = 4096;
 
 [[noreturn]] void fail_to_listen(const Address& address, int reason) {
-  std::string text = "cannot listen at " + address.text() + ": " + std::strerror(reason) + ".";
+  const std::string text = fmt::format("cannot listen at {}: {}.", address.text(), std::strerror(reason));
   if (reason == EADDRINUSE) {
     const std::string holder = port_holder(address.port());
-    text += " The port is held by " + (holder.empty() ? "a program that has just ended" : holder) +
-            ". Choose another port, or end that program.";
+    throw AddressInUse(fmt::format("{} The port is held by {}. Choose another port, or end that program.",
+                                   text, holder.empty() ? "a program that has just ended" : holder));
   }
-  if (reason == EADDRNOTAVAIL) text += " That is no address of this host.";
-  throw CommunicationError(text);
+  throw CommunicationError(reason == EADDRNOTAVAIL ? text + " That is no address of this host." : text);
 }
 
 Address everywhere(int family, std::uint16_t port) {

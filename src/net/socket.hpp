@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/core/error.hpp"
 #include "net/address.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
@@ -17,8 +18,14 @@ namespace lockstep::net {
 // system when the other host has been silent for about half a minute although we asked (keep-alive,
 // TCP_USER_TIMEOUT). Every function is *Local* and may be called from any thread.
 
+/// Another program listens at the address already.
+class AddressInUse : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
 /// Listens at one address. Port 0 takes a free one: see local_address(). Throws CommunicationError saying
-/// what the system answered and, for a port in use, which process holds it. Non-blocking.
+/// what the system answered; for a port in use AddressInUse, saying which process holds it. Non-blocking.
 FileDescriptor listen_at(const Address& address);
 /// The same on the loopback interface: nobody outside this host can connect.
 FileDescriptor listen_on_loopback(std::uint16_t port);

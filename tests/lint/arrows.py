@@ -1,8 +1,9 @@
 """Who may include whom, and who may read the environment: arrows.py ROOT
 
 A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
-launcher includes core and net, and the parts that tree.py names. c10d stays in src/comm and src/parallel. The
-environment is read, the host asked for its name, and cxxopts included, in one file each; launch/cli by itself alone.
+launcher includes core and net, and the parts that tree.py names, and its folders include each other in one order only.
+c10d stays in src/comm and src/parallel. The environment is read, the host asked for its name, and cxxopts included, in
+one file each; launch/cli by itself alone.
 """
 import os
 import re
@@ -66,6 +67,24 @@ def arrow_problems(root, path, text):
             yield f"{path}:{line}: {os.path.basename(path) if is_launcher_part(path) else source} must not include LibTorch ({include})"
 
 
+def launch_problems(root, path, text):
+    """Cycles among the launcher's folders, and a folder that the order does not know. Only cli includes agent."""
+    parts = path.split(os.sep)
+    if parts[0] != "launch" or len(parts) < 3:
+        return
+    source = parts[1]
+    if source not in tree.LAUNCH_FOLDERS:
+        yield f"{path}:1: launch/{source} has no place in tree.LAUNCH_FOLDERS"
+        return
+    for line, include, quoted in tree.includes(text):
+        target = include.split("/")[0]
+        if not quoted or target == source or not os.path.exists(os.path.join(root, "launch", include)):
+            continue
+        known = target in tree.LAUNCH_FOLDERS[:tree.LAUNCH_FOLDERS.index(source)]
+        if not known or (target == "agent" and source != "cli"):
+            yield f"{path}:{line}: launch/{source} must not include launch/{target} ({include})"
+
+
 def c10d_problems(path, text):
     if path.startswith(("tests" + os.sep, os.path.join("src", "comm"), os.path.join("src", "parallel"))):
         return
@@ -103,6 +122,7 @@ def problems(root):
     for path in paths:
         text = tree.read(root, path)
         found += arrow_problems(root, path, text)
+        found += launch_problems(root, path, text)
         found += c10d_problems(path, text)
         found += command_problems(path, text)
         found += environment_problems(path, text)

@@ -57,6 +57,22 @@ class Text(unittest.TestCase):
 
 
 class Arrows(MadeUpTree):
+    def test_folders_of_the_launcher_have_one_order(self):
+        self.give(launch__agent__a_cpp='#include "rendezvous/r.hpp"\n', launch__rendezvous__r_hpp="",
+                  launch__cli__c_cpp='#include "agent/a.hpp"\n', launch__agent__a_hpp="")
+        self.no_problem(arrows.problems)
+        self.give(launch__rendezvous__r_hpp='#include "agent/a.hpp"\n')
+        self.assertIn("launch/rendezvous/r.hpp:1: launch/rendezvous must not include launch/agent",
+                      self.only_problem(arrows.problems))
+
+    def test_only_the_command_line_includes_the_agent(self):
+        self.give(launch__slurm__s_cpp='#include "agent/a.hpp"\n', launch__agent__a_hpp="")
+        self.assertIn("launch/slurm must not include launch/agent", self.only_problem(arrows.problems))
+
+    def test_a_new_folder_of_the_launcher_takes_its_place(self):
+        self.give(launch__novel__n_cpp="")
+        self.assertIn("launch/novel has no place", self.only_problem(arrows.problems))
+
     def test_upwards_is_fine(self):
         self.give(src__train__a_cpp='#include "lockstep/core/x.hpp"\n#include "lockstep/train/y.hpp"\n',
                   launch__main_cpp='#include "lockstep/core/x.hpp"\n#include <nlohmann/json.hpp>\n',

@@ -9,6 +9,9 @@ FOLDERS = ["core", "datasets", "net", "shm", "comm", "data", "parallel", "optim"
 LAUNCHER_FOLDERS = ["core", "net"]
 LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file", "checkpoint/safetensors_header",
                   "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder", "datasets/prepare", "datasets/staging"]
+# A folder of the launcher includes only folders before it: there are no cycles among them.
+LAUNCH_FOLDERS = ["process", "logs", "failure", "config", "rendezvous", "torchrun_interop", "agent", "slurm",
+                  "checkpoint", "trace", "cli"]
 OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(

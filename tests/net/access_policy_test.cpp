@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
+#include "net/control.hpp"
 #include "net/socket.hpp"
 #include "net/socket_owner.hpp"
 #include "net/socket_table.hpp"
@@ -117,6 +119,43 @@ TEST(AccessPolicy, AnotherUserOfThisHostIsNotServed) {
   EXPECT_FALSE(server.contains("k"));
   // One of our own is.
   EXPECT_FALSE(refused({}));
+}
+
+TEST(AccessPolicy, OwnersCallsDoNotWaitForTheKernelsAnswer) {
+  std::promise<void> asked, answer;
+  ServerOptions options{.secret = "s", .handshake_time = Milliseconds(60000)};
+  options.is_our_user = [&](const Address&, const Address&) {
+    asked.set_value();
+    answer.get_future().wait();
+    return true;
+  };
+  Server server(listen_on_loopback(0), options);
+  auto client = std::async(std::launch::async, [&] {
+    StoreClient store({server.address()}, {}, soon());
+    store.set("client", "v", soon());
+    store.ping(soon());
+  });
+  asked.get_future().wait();
+  server.set("owner", "v");
+  EXPECT_TRUE(server.contains("owner"));
+  EXPECT_FALSE(server.contains("client"));
+  answer.set_value();
+  client.get();
+  EXPECT_TRUE(server.contains("client"));
+}
+
+TEST(AccessPolicy, OwnerHearsOfClientsThatWereRefused) {
+  Server server(listen_on_loopback(0), {.secret = "s", .is_local = [](const Address&) { return false; }});
+  EXPECT_THROW(connect_control({server.address()}, "guess", soon()), ControlError);
+  EXPECT_THROW(StoreClient({server.address()}, {}, soon()), CommunicationError);
+  std::vector<RefusedClient> refused;
+  while (refused.size() < 2) {
+    ASSERT_TRUE(await_ready(server.events_descriptor(), POLLIN, soon()));
+    for (const auto& client : server.take_events().refused_clients) refused.push_back(client);
+  }
+  EXPECT_TRUE(refused[0].proved_wrong_secret);
+  EXPECT_FALSE(refused[1].proved_wrong_secret);
+  EXPECT_TRUE(refused[0].address.is_loopback());
 }
 
 /// Takes every client for one of another host.

@@ -129,7 +129,7 @@ TEST_F(Elastic, AKilledLauncherIsNoticedAndNamed) {
   EXPECT_TRUE(await_end(orphan));
 }
 
-TEST_F(Elastic, AKilledLeaderEndsAllNodes) {
+TEST_F(Elastic, AKilledCoordinatorEndsAllNodes) {
   make_hosts(2);
   auto first = start(0, c10d("2") + ranks());
   auto second = start(1, c10d("2") + ranks());

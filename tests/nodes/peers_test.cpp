@@ -1,6 +1,8 @@
 // Jobs over two hosts with Python's ranks, with torchrun's agents, and with a whole training program of
 // Lockstep.
 
+#include <unistd.h>
+
 #include <csignal>
 
 #include "hosts_test.hpp"
@@ -68,6 +70,29 @@ TEST_F(Peers, TorchrunLeads) {
   auto first = torchrun(0, static_job(0, "2", "2") + Words{script_});
   auto second = lockstep(1, static_job(1, "2", "1") + Words{script_});
   expect_sum(*first, *second);
+}
+
+TEST_F(Peers, TorchrunThatFollowsEndsWithoutAStackTrace) {
+  make_hosts(2);
+  auto first = lockstep(0, static_job(0, "2", "1") + Words{"true"});
+  auto second = torchrun(1, static_job(1, "2", "1") + Words{"--no-python", "true"});
+  EXPECT_EQ(first->wait().status, 0);
+  const Finished end = second->wait();
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_EQ(end.err.find("Traceback"), std::string::npos) << end.err;
+}
+
+TEST_F(Peers, TorchrunThatComesToACoordinatorIsNamedAndEndsAtOnce) {
+  make_hosts(1);
+  auto first = lockstep(0, c10d("2") + Words{"true"});
+  EXPECT_TRUE(eventually([&] { return access(folder().file(".config/lockstep/key").c_str(), F_OK) == 0; }));
+  auto second = torchrun(0, c10d("2") + Words{"--no-python", "true"});
+  const Finished refused = second->wait();
+  EXPECT_NE(refused.status, 0);
+  EXPECT_TRUE(has(refused.err, "RendezvousStateError"));
+  EXPECT_TRUE(eventually([&] { return first->err().find("refused torchrun's agent") != std::string::npos; }));
+  first->signal(SIGTERM);
+  EXPECT_EQ(first->wait().status, 128 + SIGTERM);
 }
 
 TEST_F(Peers, TheEndOfTorchrunsAgentIsNoticed) {

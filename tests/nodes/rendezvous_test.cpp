@@ -1,3 +1,7 @@
+#include <unistd.h>
+
+#include <csignal>
+
 #include "hosts_test.hpp"
 
 namespace lockstep::launch {
@@ -77,27 +81,152 @@ TEST_F(Hosts, AnotherSecretIsRefused) {
   EXPECT_EQ(undisturbed.status, 0) << undisturbed.err;
 }
 
+TEST_F(Hosts, HostsWithoutASharedHomeAreToldHowToShareASecret) {
+  make_hosts(2);
+  const ScratchFolder homes[2];
+  Words job = c10d("2");
+  job.back() = "join_timeout=8";
+  auto first = start(0, job + Words{"true"}, {{"HOME", homes[0].path()}});
+  EXPECT_TRUE(eventually([&] { return read_file(homes[0].file(".config/lockstep/key")).size() > 64; }));
+  const Finished refused = start(1, job + Words{"true"}, {{"HOME", homes[1].path()}})->wait();
+  EXPECT_EQ(refused.status, 1);
+  for (const std::string& part : {std::string("cannot join the job's coordinator at node0:29400"),
+                                  "this launcher uses the key in " + homes[1].path(),
+                                  std::string("LOCKSTEP_JOB_TOKEN"), std::string("--no-job-secret")})
+    EXPECT_TRUE(has(refused.err, part));
+  const Finished waited = first->wait();
+  EXPECT_EQ(waited.status, 1);
+  const auto told = waited.err.find("lockstep run: refused a launcher from 10.77.0.2: another secret");
+  ASSERT_NE(told, std::string::npos) << waited.err;
+  EXPECT_TRUE(has(waited.err.substr(told + 1), "  refused a launcher from 10.77.0.2: another secret"));
+  EXPECT_TRUE(has(waited.err, "this launcher uses the key in " + homes[0].path()));
+}
+
+TEST_F(Hosts, HostsThatTrustTheirNetworkNeedNoSecret) {
+  make_hosts(2);
+  const ScratchFolder homes[2];
+  std::vector<std::unique_ptr<LauncherProcess>> nodes;
+  for (int i = 0; i < 2; ++i)
+    nodes.push_back(start(i, c10d("2") + Words{"--no-job-secret", "true"}, {{"HOME", homes[i].path()}}));
+  for (auto& node : nodes) {
+    const Finished end = node->wait();
+    EXPECT_EQ(end.status, 0) << end.err;
+  }
+}
+
 TEST_F(Hosts, TwoJobsOnOneEndpointDoNotMerge) {
   make_hosts(1);
   auto first = start(0, c10d("1:2") + sleeper("4"));
   await_number(folder().file("pid"));
   const Finished second = start(0, c10d("1:2") + Words{"true"})->wait();
   EXPECT_EQ(second.status, 1);
-  EXPECT_TRUE(has(second.err, "process " + std::to_string(first->pid())));
-  EXPECT_TRUE(has(second.err, "LOCKSTEP_JOB_TOKEN"));
+  EXPECT_TRUE(has(second.err, "its ranks run 'true', those of the job here (host node0, process " +
+                                  std::to_string(first->pid()) + ") run 'sh'"));
+  EXPECT_TRUE(has(second.err, "Two jobs need two endpoints"));
   const Finished undisturbed = first->wait();
   EXPECT_EQ(undisturbed.status, 0) << undisturbed.err;
   EXPECT_EQ(undisturbed.err.find("came"), std::string::npos) << undisturbed.err;
 }
 
+TEST_F(Hosts, ANodeThatNeverRanSaysSoAndFails) {
+  make_hosts(3);
+  auto first = start(0, c10d("2") + sleeper("6"));
+  auto second = start(1, c10d("2") + sleeper("6"));
+  await_number(folder().file("pid"));
+  const Finished spare = start(2, c10d("2") + sleeper("6"))->wait();
+  EXPECT_EQ(spare.status, 1);
+  EXPECT_TRUE(has(spare.err, "no rank of this node ran"));
+  EXPECT_EQ(first->wait().status, 0);
+  EXPECT_EQ(second->wait().status, 0);
+}
+
 TEST_F(Hosts, SeveralLaunchersOfOneJobMayShareAHost) {
   make_hosts(1);
-  const Environment token = {{"LOCKSTEP_JOB_TOKEN", "the-secret-of-this-job"}};
-  auto first = start(0, c10d("2") + Words{"sh", "-c", kTell}, token);
-  auto second = start(0, c10d("2") + Words{"sh", "-c", kTell}, token);
-  const std::string out = first->wait().out + second->wait().out;
-  EXPECT_TRUE(has(out, "rank 0 of 2, local 0 of 1, node 0 of 2"));
-  EXPECT_TRUE(has(out, "rank 1 of 2, local 0 of 1, node 1 of 2"));
+  for (const Environment& token :
+       {Environment{}, Environment{{"LOCKSTEP_JOB_TOKEN", "the-secret-of-this-job"}}}) {
+    auto first = start(0, c10d("2") + Words{"sh", "-c", kTell}, token);
+    auto second = start(0, c10d("2") + Words{"sh", "-c", kTell}, token);
+    const std::string out = first->wait().out + second->wait().out;
+    EXPECT_TRUE(has(out, "rank 0 of 2, local 0 of 1, node 0 of 2"));
+    EXPECT_TRUE(has(out, "rank 1 of 2, local 0 of 1, node 1 of 2"));
+  }
+}
+
+TEST_F(Hosts, LaunchersThatShareAHostRestartTogether) {
+  make_hosts(1);
+  const Words job =
+      c10d("1:2") + Words{"--max-restarts",
+                          "1",
+                          "--restart-backoff",
+                          "0",
+                          "sh",
+                          "-c",
+                          "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 1 ] && exit 3; "
+                          "sleep 100"};
+  auto first = start(0, job);
+  auto second = start(0, job);
+  for (auto* node : {&first, &second}) {
+    const Finished end = (*node)->wait();
+    EXPECT_EQ(end.status, 0) << end.err;
+    EXPECT_TRUE(has(end.err, "restart 1 of 1"));
+  }
+}
+
+TEST_F(Hosts, AnotherProgramAtTheEndpointIsAnError) {
+  make_hosts(1);
+  auto other =
+      start(0, Words{"--master-addr", Network::address(0), "--master-port", "29400"} + sleeper("100"));
+  await_number(folder().file("pid"));
+  const Finished end = start(0, c10d("2") + Words{"true"})->wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(has(end.err, "process " + std::to_string(other->pid())));
+  EXPECT_TRUE(has(end.err, "Address already in use"));
+  other->signal(SIGTERM);
+  EXPECT_EQ(other->wait().status, 128 + SIGTERM);
+}
+
+TEST_F(Hosts, AJobThatWaitsSaysWhereAndWhatToRun) {
+  make_hosts(1);
+  const Finished end = start(0, static_job(0) + Words{"--rdzv-conf", "timeout=2", "true"})->wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(has(end.err,
+                  "1 node of 2 here (node0); missing: node 1. This node waits at 10.77.0.1:29500; run on the "
+                  "others: lockstep run --nnodes 2 --node-rank N --master-addr 10.77.0.1 --master-port 29500 "
+                  "... true (--rdzv-conf timeout)"));
+}
+
+TEST_F(Hosts, RankZeroServesTheStoreWhereTheLaunchersIsSwitchedOff) {
+  make_hosts(2);
+  const Environment off = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
+  auto first = start(
+      0, c10d("2") + Words{"sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_USE_AGENT_STORE"}, off);
+  auto second = start(
+      1, c10d("2") + Words{"sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_USE_AGENT_STORE"}, off);
+  const std::string out = first->wait().out;
+  EXPECT_EQ(out, second->wait().out);
+  EXPECT_TRUE(out.starts_with("node0:")) << out;
+  EXPECT_TRUE(out.ends_with(" False\n")) << out;
+  EXPECT_FALSE(out.starts_with("node0:29400 ")) << out;
+}
+
+/// The resolver answers after a minute, and says when.
+TEST_F(Hosts, ASignalIsHeardWhileNamesAreLookedUp) {
+  make_hosts(1);
+  const std::string asked = folder().file("asked"), answered = folder().file("answered");
+  const Environment slow = {{"LD_PRELOAD", LOCKSTEP_SLOW_RESOLVER},
+                            {"SLOW_RESOLVER_ASKED", asked},
+                            {"SLOW_RESOLVER_ANSWERED", answered}};
+  for (const char* is_host : {"is_host=0", "is_host=1", "join_timeout=30"}) {
+    auto launcher = start(0,
+                          {"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "slow-host:29400",
+                           "--rdzv-conf", is_host, "true"},
+                          slow);
+    EXPECT_TRUE(eventually([&] { return access(asked.c_str(), F_OK) == 0; }));
+    launcher->signal(SIGTERM);
+    EXPECT_EQ(launcher->wait().status, 128 + SIGTERM) << is_host;
+    EXPECT_NE(access(answered.c_str(), F_OK), 0) << is_host;
+    unlink(asked.c_str());
+  }
 }
 
 TEST_F(Hosts, ContradictionsAreNamedOnBothSides) {
@@ -144,12 +273,12 @@ TEST_F(Hosts, WhoIsNotReachedIsSaid) {
 TEST_F(Hosts, AProgramThatIsMissingOnOneNodeIsTheCauseOnAll) {
   make_hosts(2);
   auto first = start(0, c10d("2") + Words{"sleep", "60"});
-  auto second = start(1, c10d("2") + Words{"/no/such/program"});
+  auto second = start(1, c10d("2") + Words{"/no/such/sleep", "60"});
   for (auto* node : {&first, &second}) {
     const Finished end = (*node)->wait();
     EXPECT_EQ(end.status, 127) << end.err;
     EXPECT_TRUE(has(end.err, "FAILED: rank 1 (node 1, host node1"));
-    EXPECT_TRUE(has(end.err, "/no/such/program"));
+    EXPECT_TRUE(has(end.err, "/no/such/sleep"));
   }
 }
 

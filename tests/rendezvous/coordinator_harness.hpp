@@ -14,9 +14,9 @@ namespace lockstep::launch {
 class CoordinatorHarness : public CoordinatorActions {
  public:
   explicit CoordinatorHarness(CoordinatorOptions options)
-      : coordinator(with_judge(std::move(options)), *this, now) {}
+      : coordinator(with_analysis(std::move(options)), *this, now) {}
 
-  void send(NodeId node, const Json& message) override { sent[node].push_back(message); }
+  void send(NodeId node, const CoordinatorMessage& message) override { sent[node].push_back(message); }
   void dismiss(NodeId node) override { dismissed.push_back(node); }
   void begin_round(int) override { ++rounds; }
 
@@ -31,15 +31,19 @@ class CoordinatorHarness : public CoordinatorActions {
     return node;
   }
 
-  void hear(NodeId node, const Json& message) { coordinator.on_message(node, message, now); }
-  void ended(NodeId node, int round, bool ok) {
-    hear(node, {{"type", "ended"}, {"round", round}, {"ok", ok}});
+  void receive(NodeId node, const NodeMessage& message) { coordinator.on_message(node, message, now); }
+  void ended(NodeId node, int round, bool ok) { receive(node, RoundEnded{.round = round, .ok = ok}); }
+  /// A rank that ends with 3; `own`: for a reason of its own.
+  static ProcessFailure failure(int rank, bool own = true) {
+    ProcessFailure failure;
+    failure.rank = rank;
+    failure.status = 3 << 8;
+    failure.message = own ? "own" : "";
+    failure.error = "e" + std::to_string(rank);
+    return failure;
   }
   void failed(NodeId node, int round, int rank, bool own = true) {
-    hear(node, {{"type", "failed"},
-                {"round", round},
-                {"record",
-                 {{"rank", rank}, {"exit_code", 3}, {"own", own}, {"error", "e" + std::to_string(rank)}}}});
+    receive(node, RankFailed{round, failure(rank, own)});
   }
   void pass(std::chrono::milliseconds time) {
     now += time;
@@ -47,44 +51,46 @@ class CoordinatorHarness : public CoordinatorActions {
   }
 
   /// The messages of that type that the node got.
-  std::vector<Json> got(NodeId node, const std::string& type) const {
-    std::vector<Json> result;
+  template <class Message>
+  std::vector<Message> got(NodeId node) const {
+    std::vector<Message> result;
     const auto found = sent.find(node);
     if (found == sent.end()) return result;
-    std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(result),
-                 [&](const Json& message) { return type_of(message) == type; });
+    for (const auto& message : found->second) {
+      if (const auto* wanted = std::get_if<Message>(&message)) result.push_back(*wanted);
+    }
     return result;
   }
   /// All lines for people that the node got, one after the other.
   std::string words(NodeId node) const {
     std::string result;
-    for (const char* type : {"text", "report", "reject"}) {
-      for (const auto& message : got(node, type)) result += message["text"].get<std::string>() + "\n";
-    }
+    for (const auto& notice : got<Notice>(node)) result += notice.text + "\n";
+    for (const auto& report : got<Report>(node)) result += report.text + "\n";
+    for (const auto& reject : got<Reject>(node)) result += reject.text + "\n";
     return result;
   }
 
   std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
-  std::map<NodeId, std::vector<Json>> sent;
+  std::map<NodeId, std::vector<CoordinatorMessage>> sent;
   std::vector<NodeId> dismissed;
   int rounds = 0;
   Coordinator coordinator;
 
  private:
-  /// The first record that has a cause of its own, else the first.
-  static CoordinatorOptions with_judge(CoordinatorOptions options) {
-    options.judge = [](const std::vector<Json>& records) {
-      const auto own =
-          std::find_if(records.begin(), records.end(), [](const Json& r) { return r.value("own", true); });
-      const Json& cause = own == records.end() ? records.front() : *own;
-      FailureSummary verdict;
-      verdict.headline = "FAILED: rank " + cause["rank"].dump();
-      verdict.report = verdict.headline + " with all its details";
-      verdict.exit_code = cause["exit_code"].get<int>();
-      verdict.has_own_cause = own != records.end();
-      verdict.preempted = verdict.exit_code == 85;
-      verdict.error = cause.value("error", Json());
-      return verdict;
+  /// The first failure that has a cause of its own, else the first.
+  static CoordinatorOptions with_analysis(CoordinatorOptions options) {
+    options.analyze = [](const std::vector<ProcessFailure>& failures) {
+      const auto own = std::find_if(failures.begin(), failures.end(),
+                                    [](const ProcessFailure& failure) { return failure.message == "own"; });
+      const ProcessFailure& cause = own == failures.end() ? failures.front() : *own;
+      FailureSummary summary;
+      summary.headline = "FAILED: rank " + std::to_string(cause.rank);
+      summary.report = summary.headline + " with all its details";
+      summary.exit_code = cause.status.value_or(0) >> 8;
+      summary.has_own_cause = own != failures.end();
+      summary.preempted = summary.exit_code == 85;
+      summary.error = cause.error;
+      return summary;
     };
     return options;
   }

@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "coordinator_harness.hpp"
-#include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -27,13 +27,13 @@ struct Job : CoordinatorHarness {
   void join(NodeId id) {
     coordinator.on_join(id, info(std::string(1, static_cast<char>('a' + id)), options, 2), now);
   }
-  int starts(NodeId id) const { return static_cast<int>(got(id, "start").size()); }
-  int stops(NodeId id) const { return static_cast<int>(got(id, "stop").size()); }
-  Assignment place(NodeId id) const { return read_assignment(got(id, "start").back()); }
+  int starts(NodeId id) const { return static_cast<int>(got<Assignment>(id).size()); }
+  int stops(NodeId id) const { return static_cast<int>(got<StopRound>(id).size()); }
+  Assignment place(NodeId id) const { return got<Assignment>(id).back(); }
   /// The exit code that the node was told; -1: the job goes on.
   int exit_code(NodeId id) const {
-    const auto messages = got(id, "finish");
-    return messages.empty() ? -1 : messages.back()["exit_code"].get<int>();
+    const auto messages = got<Finish>(id);
+    return messages.empty() ? -1 : messages.back().exit_code;
   }
   CoordinatorOptions options;
 };
@@ -77,8 +77,8 @@ TEST(Coordinator, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
   job.failed(2, 1, 4);
   EXPECT_EQ(job.stops(0), 1);
   EXPECT_EQ(job.stops(1), 1);
-  EXPECT_TRUE(job.got(1, "stop").back()["at_once"]);
-  EXPECT_FALSE(job.got(1, "stop").back().contains("stacks"));
+  EXPECT_TRUE(job.got<StopRound>(1).back().at_once);
+  EXPECT_FALSE(job.got<StopRound>(1).back().stacks_first);
   job.failed(1, 1, 3);
   EXPECT_EQ(job.stops(0), 1);
   for (NodeId id = 0; id < 3; ++id) job.ended(id, 1, false);
@@ -87,14 +87,16 @@ TEST(Coordinator, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
     EXPECT_NE(job.words(id).find("FAILED: rank 4"), std::string::npos) << job.words(id);
     // One node prints the whole report, however many there are.
     EXPECT_EQ(job.words(id).find("details") != std::string::npos, id == 0) << job.words(id);
-    EXPECT_EQ(job.got(id, "finish").back()["error"], "e4");
+    EXPECT_EQ(job.got<Finish>(id).back().error, "e4");
   }
 }
 
 TEST(Coordinator, HasStacksShownWhereARankHasWaitedInVain) {
   Job job(nodes(2, 2), 2);
-  job.hear(1, {{"type", "failed"}, {"round", 1}, {"record", {{"rank", 2}, {"timed_out", true}}}});
-  for (const NodeId id : {0, 1}) EXPECT_TRUE(job.got(id, "stop").back().value("stacks", false));
+  ProcessFailure failure = CoordinatorHarness::failure(2);
+  failure.status = kTimeoutExitCode << 8;
+  job.receive(1, RankFailed{1, failure});
+  for (const NodeId id : {0, 1}) EXPECT_TRUE(job.got<StopRound>(id).back().stacks_first);
 }
 
 TEST(Coordinator, RestartsAreCountedOnceForTheWholeJob) {
@@ -230,8 +232,8 @@ TEST(Coordinator, NodeThatEndedItsWorkMayGo) {
 TEST(Coordinator, SilentNodeIsLostWhenItsKeepAliveTimeoutIsOver) {
   Job job(nodes(2, 2), 2);
   job.pass(14s);
-  job.hear(1, {{"type", "ping"}});
-  EXPECT_EQ(job.got(1, "pong").size(), 1u);
+  job.receive(1, Ping{});
+  EXPECT_EQ(job.got<Pong>(1).size(), 1u);
   job.pass(14s);
   EXPECT_EQ(job.stops(0), 0);
   EXPECT_EQ(job.coordinator.deadline(), job.now + 1s);
@@ -242,8 +244,8 @@ TEST(Coordinator, SilentNodeIsLostWhenItsKeepAliveTimeoutIsOver) {
 
 TEST(Coordinator, StopOfTheCoordinatorsNodeEndsTheJobOnAllNodes) {
   Job job(nodes(1, 2), 2);
-  job.hear(0, {{"type", "draining"}, {"signal", SIGINT}});
-  EXPECT_EQ(job.got(1, "stop").back()["signal"], SIGINT);
+  job.receive(0, Draining{SIGINT});
+  EXPECT_EQ(job.got<StopRound>(1).back().signal, SIGINT);
   job.ended(0, 1, false);
   job.ended(1, 1, false);
   EXPECT_EQ(job.exit_code(1), 128 + SIGINT);
@@ -251,7 +253,7 @@ TEST(Coordinator, StopOfTheCoordinatorsNodeEndsTheJobOnAllNodes) {
 
 TEST(Coordinator, StopOfOneNodeShrinksAnElasticJobAndEndsAFixedOne) {
   Job elastic(nodes(1, 2), 2);
-  elastic.hear(1, {{"type", "draining"}, {"signal", SIGTERM}});
+  elastic.receive(1, Draining{SIGTERM});
   elastic.ended(1, 1, false);
   elastic.ended(0, 1, false);
   EXPECT_EQ(elastic.starts(0), 2);
@@ -261,7 +263,7 @@ TEST(Coordinator, StopOfOneNodeShrinksAnElasticJobAndEndsAFixedOne) {
   EXPECT_EQ(elastic.exit_code(0), -1);
 
   Job fixed(nodes(2, 2, 3), 2);
-  fixed.hear(1, {{"type", "draining"}, {"signal", SIGTERM}});
+  fixed.receive(1, Draining{SIGTERM});
   fixed.ended(1, 1, false);
   fixed.ended(0, 1, false);
   EXPECT_EQ(fixed.exit_code(0), 128 + SIGTERM);
@@ -270,7 +272,7 @@ TEST(Coordinator, StopOfOneNodeShrinksAnElasticJobAndEndsAFixedOne) {
 TEST(Coordinator, SecondSignalIsPassedOnWhileTheJobStops) {
   Job job(nodes(2, 2, 1), 2);
   job.failed(1, 1, 2);
-  job.hear(0, {{"type", "draining"}, {"signal", SIGTERM}});
+  job.receive(0, Draining{SIGTERM});
   EXPECT_EQ(job.stops(1), 2);
   job.ended(0, 1, false);
   job.ended(1, 1, false);
@@ -280,20 +282,20 @@ TEST(Coordinator, SecondSignalIsPassedOnWhileTheJobStops) {
 
 TEST(Coordinator, PreemptedRanksHaveTimeToSaveAndAreNotRestarted) {
   Job job(nodes(2, 2, 5), 2);
-  const Json record = {{"rank", 0}, {"exit_code", 85}};
-  job.hear(0, {{"type", "ended"}, {"round", 1}, {"ok", false}, {"preempted", true}, {"records", {record}}});
+  ProcessFailure failure = CoordinatorHarness::failure(0);
+  failure.status = 85 << 8;
+  job.receive(0, RoundEnded{.round = 1, .preempted = true, .failures = {failure}});
   EXPECT_EQ(job.stops(1), 0);
   job.ended(1, 1, true);
   EXPECT_EQ(job.exit_code(1), 85);
-  EXPECT_TRUE(job.got(1, "report").empty());
+  EXPECT_TRUE(job.got<Report>(1).empty());
 }
 
 TEST(Coordinator, JobThatIsToldToEndAndSavesItsStateIsPreempted) {
   Job job(nodes(2, 2), 2);
-  job.hear(0, {{"type", "draining"}, {"signal", SIGTERM}});
-  EXPECT_FALSE(job.got(1, "stop").back().contains("at_once"));
-  for (NodeId id = 0; id < 2; ++id)
-    job.hear(id, {{"type", "ended"}, {"round", 1}, {"ok", false}, {"preempted", true}});
+  job.receive(0, Draining{SIGTERM});
+  EXPECT_FALSE(job.got<StopRound>(1).back().at_once);
+  for (NodeId id = 0; id < 2; ++id) job.receive(id, RoundEnded{.round = 1, .preempted = true});
   EXPECT_EQ(job.exit_code(0), 85);
 }
 
@@ -306,7 +308,7 @@ TEST(Coordinator, SaysWhoIsAwaitedAndGivesUp) {
   job.pass(10s);
   EXPECT_NE(job.words(0).find("1 node of 3 here (a); missing: node 1, 2"), std::string::npos) << job.words(0);
   job.pass(590s);
-  EXPECT_EQ(job.got(0, "finish").back()["exit_code"], 1);
+  EXPECT_EQ(job.got<Finish>(0).back().exit_code, 1);
   EXPECT_NE(job.words(0).find("join_timeout"), std::string::npos);
 }
 
@@ -342,7 +344,7 @@ TEST(Coordinator, RefusesNodesThatContradictTheJob) {
     change(second);
     job.coordinator.on_join(1, second, job.now);
     EXPECT_EQ(job.dismissed, std::vector<NodeId>{1});
-    EXPECT_TRUE(job.got(0, "start").empty());
+    EXPECT_TRUE(job.got<Assignment>(0).empty());
     return job.words(1);
   };
   EXPECT_NE(refused([](NodeInfo& n) { n.run_id = "other"; }).find("--rdzv-id is 'other'"), std::string::npos);
@@ -353,13 +355,85 @@ TEST(Coordinator, RefusesNodesThatContradictTheJob) {
   EXPECT_NE(refused([](NodeInfo& n) { n.version = 99; }).find("version 99"), std::string::npos);
 }
 
-TEST(Coordinator, MessagesWithoutFormAreErrorsOfTheirSender) {
-  Job job(nodes(2, 2), 2);
-  EXPECT_THROW(job.hear(1, {{"type", "failed"}, {"round", "one"}}), DataError);
-  EXPECT_THROW(job.hear(1, {{"type", "failed"}, {"round", 1}, {"record", {{"no", "rank"}}}}), DataError);
-  EXPECT_THROW(job.hear(1, {{"type", "ended"}, {"round", 1}, {"ok", 7}}), DataError);
-  job.hear(1, {{"type", "unheard-of"}});
-  EXPECT_EQ(job.stops(0), 0);
+TEST(Coordinator, RefusesAnotherProgramAndTellsOfOtherArguments) {
+  const CoordinatorOptions options = nodes(1, 3);
+  CoordinatorHarness job(options);
+  NodeInfo first = job.info("a", options);
+  first.program = "train.py";
+  first.arguments = "--lr 1";
+  job.coordinator.on_join(0, first, job.now);
+  NodeInfo other = first;
+  other.host = "b";
+  other.program = "evaluate.py";
+  job.coordinator.on_join(1, other, job.now);
+  EXPECT_NE(job.words(1).find("run 'evaluate.py', those of the job here (host a, process 1) run 'train.py'"),
+            std::string::npos)
+      << job.words(1);
+  EXPECT_NE(job.words(0).find("refused a launcher from b"), std::string::npos) << job.words(0);
+  other.role = "evaluator";
+  job.coordinator.on_join(2, other, job.now);
+  NodeInfo third = first;
+  third.host = "c";
+  third.arguments = "--lr 2";
+  job.coordinator.on_join(3, third, job.now);
+  EXPECT_EQ(job.dismissed, std::vector<NodeId>{1});
+  EXPECT_NE(job.words(0).find("other arguments: '--lr 2'; host a gives '--lr 1'"), std::string::npos)
+      << job.words(0);
+}
+
+TEST(Coordinator, NodeThatNeverRanSaysSoAndFails) {
+  Job job(nodes(2, 2), 3);
+  job.ended(0, 1, true);
+  job.ended(1, 1, true);
+  EXPECT_EQ(job.exit_code(0), 0);
+  EXPECT_EQ(job.exit_code(1), 0);
+  EXPECT_EQ(job.exit_code(2), 1);
+  EXPECT_NE(job.words(2).find("no rank of this node ran"), std::string::npos) << job.words(2);
+}
+
+TEST(Coordinator, LostNodeUsesTheRestartPolicyAndItsPause) {
+  CoordinatorOptions options = nodes(2, 2, 2);
+  options.restart_backoff = 4s;
+  Job job(options, 2);
+  for (NodeId id = 1; id <= 3; ++id) {
+    job.pass(1s);
+    job.coordinator.on_disconnect(id, "closed its connection", job.now);
+    job.ended(0, static_cast<int>(id), false);
+    if (id == 3) break;
+    job.join(id + 1);
+    EXPECT_EQ(job.starts(0), static_cast<int>(id)) << "it starts after the pause";
+    job.pass(id == 1 ? 4s : 8s);
+    EXPECT_EQ(job.starts(0), static_cast<int>(id) + 1);
+    EXPECT_EQ(job.place(0).restart_count, static_cast<int>(id));
+  }
+  EXPECT_EQ(job.exit_code(0), 1) << "no restart is left";
+  EXPECT_NE(job.words(0).find("restart 2 of 2, after a pause of 8 s"), std::string::npos) << job.words(0);
+}
+
+TEST(Coordinator, TellsAtOnceAndAtTheEndWhoWasRefused) {
+  CoordinatorOptions options = nodes(2, 2);
+  options.how_to_join = "This node waits at a:29400; run on the others: lockstep run";
+  options.join_timeout_option = "--rdzv-conf timeout";
+  Job job(options, 1);
+  for (int i = 0; i < 3; ++i) job.coordinator.on_refused("a launcher from 10.0.0.2", "another secret");
+  EXPECT_EQ(job.words(0), "refused a launcher from 10.0.0.2: another secret\n");
+  job.pass(600s);
+  const std::string report = job.got<Report>(0).back().text;
+  for (const char* part :
+       {"1 node of 2 here (a). This node waits at a:29400; run on the others: lockstep run",
+        "(--rdzv-conf timeout)", "refused a launcher from 10.0.0.2: another secret"})
+    EXPECT_NE(report.find(part), std::string::npos) << report;
+}
+
+TEST(Coordinator, StoreOfRankZeroIsToldToAllWhereItServesOne) {
+  CoordinatorOptions options = nodes(2, 2);
+  CoordinatorHarness job(options);
+  for (const NodeId id : {0, 1}) {
+    NodeInfo node = job.info(id == 0 ? "a" : "b", options);
+    node.own_store = net::HostPort{node.host, 4000};
+    job.coordinator.on_join(id, node, job.now);
+  }
+  for (const NodeId id : {0, 1}) EXPECT_EQ(job.got<Assignment>(id).back().own_store->text(), "a:4000");
 }
 
 TEST(Coordinator, NodesThatDoNotGoAreDismissedInTime) {
@@ -368,7 +442,7 @@ TEST(Coordinator, NodesThatDoNotGoAreDismissedInTime) {
   job.ended(1, 1, true);
   for (int i = 0; i < 4; ++i) {
     EXPECT_FALSE(job.coordinator.finished());
-    job.hear(1, {{"type", "ping"}});
+    job.receive(1, Ping{});
     job.pass(8s);
   }
   EXPECT_TRUE(job.coordinator.finished());

@@ -31,34 +31,35 @@ TorchrunClient::Options job(int restarts, std::chrono::milliseconds backoff) {
 }
 
 /// A node whose ranks do what the test says; the clock is moved by hand once they run.
-struct PythonJob {
-  PythonJob(int restarts, std::chrono::milliseconds backoff)
+struct StaticJob {
+  StaticJob(int restarts, std::chrono::milliseconds backoff)
       : server(listen_here(), {}), coordinator(job(restarts, backoff), {server.address()}) {
     server.set("job/torchelastic/assigned_ranks/0", "[0, 2, 0, 2]");
-    coordinator.send(to_message(NodeInfo{.run_id = "job", .host = "a"}), now);
-    await("start");
+    coordinator.send(NodeInfo{.run_id = "job", .host = "a"}, now);
+    await<Assignment>();
   }
 
   void work() {
     for (auto& message : coordinator.work(now)) heard.push_back(std::move(message));
   }
-  int count(const std::string& type) const {
-    return static_cast<int>(std::count_if(heard.begin(), heard.end(),
-                                          [&](const Json& message) { return type_of(message) == type; }));
+  template <class Message>
+  int count() const {
+    return static_cast<int>(std::count_if(heard.begin(), heard.end(), [](const auto& message) {
+      return std::holds_alternative<Message>(message);
+    }));
   }
-  void await(const std::string& type) {
+  template <class Message>
+  void await() {
     const auto limit = Clock::now() + 30s;
-    while (count(type) == 0 && Clock::now() < limit) {
+    while (count<Message>() == 0 && Clock::now() < limit) {
       work();
       usleep(1000);
     }
-    ASSERT_EQ(count(type), 1);
+    ASSERT_EQ(count<Message>(), 1);
   }
   void fail(std::optional<std::uint64_t> step = std::nullopt) {
     now += 1s;
-    Json message = {{"type", "ended"}, {"round", 1}, {"ok", false}};
-    if (step) message["step"] = *step;
-    coordinator.send(message, now);
+    coordinator.send(RoundEnded{.round = 1, .step = step}, now);
     work();
   }
   void pass(std::chrono::milliseconds time) {
@@ -67,54 +68,54 @@ struct PythonJob {
   }
 
   TorchrunClient::Time now = Clock::now() + 1h;
-  std::vector<Json> heard;
+  std::vector<CoordinatorMessage> heard;
   net::Server server;
   TorchrunClient coordinator;
 };
 
 TEST(TorchrunClient, RestartsAfterPausesThatDouble) {
-  PythonJob job(2, 4s);
+  StaticJob job(2, 4s);
   job.fail();
-  EXPECT_EQ(job.count("start"), 1);
+  EXPECT_EQ(job.count<Assignment>(), 1);
   EXPECT_EQ(job.coordinator.deadline(), job.now + 4s);
   job.pass(4s);
-  EXPECT_EQ(job.count("start"), 2);
-  EXPECT_EQ(read_assignment(job.heard.back()).restart_count, 1);
+  EXPECT_EQ(job.count<Assignment>(), 2);
+  EXPECT_EQ(std::get<Assignment>(job.heard.back()).restart_count, 1);
   job.fail();
   EXPECT_EQ(job.coordinator.deadline(), job.now + 8s);
   job.pass(8s);
   job.fail();
-  EXPECT_EQ(job.count("start"), 3);
-  EXPECT_EQ(job.count("finish"), 1) << "no restart is left";
+  EXPECT_EQ(job.count<Assignment>(), 3);
+  EXPECT_EQ(job.count<Finish>(), 1) << "no restart is left";
 }
 
 TEST(TorchrunClient, RestartsAtOnceWithoutAPause) {
-  PythonJob job(1, 0s);
+  StaticJob job(1, 0s);
   job.fail();
-  EXPECT_EQ(job.count("start"), 2);
+  EXPECT_EQ(job.count<Assignment>(), 2);
   EXPECT_EQ(job.coordinator.deadline(), TorchrunClient::Time::max());
 }
 
 TEST(TorchrunClient, GivesUpWithoutProgress) {
-  PythonJob job(9, 1ms);
+  StaticJob job(9, 1ms);
   for (int i = 0; i < 3; ++i) {
     job.fail(7);
     job.pass(1s);
   }
-  EXPECT_EQ(job.count("finish"), 0) << "the first attempt was progress";
+  EXPECT_EQ(job.count<Finish>(), 0) << "the first attempt was progress";
   job.fail(7);
-  EXPECT_EQ(job.count("finish"), 1);
+  EXPECT_EQ(job.count<Finish>(), 1);
 }
 
 TEST(TorchrunClient, SignalInAPauseEndsIt) {
-  PythonJob job(1, 20s);
+  StaticJob job(1, 20s);
   job.fail();
-  job.coordinator.send({{"type", "draining"}, {"signal", SIGINT}}, job.now);
+  job.coordinator.send(Draining{SIGINT}, job.now);
   job.work();
-  ASSERT_EQ(job.count("finish"), 1);
-  EXPECT_EQ(job.heard.back()["exit_code"], 128 + SIGINT);
+  ASSERT_EQ(job.count<Finish>(), 1);
+  EXPECT_EQ(std::get<Finish>(job.heard.back()).exit_code, 128 + SIGINT);
   job.pass(20s);
-  EXPECT_EQ(job.count("start"), 1);
+  EXPECT_EQ(job.count<Assignment>(), 1);
 }
 
 /// Greets as a store does, and says nothing after that.
@@ -159,7 +160,7 @@ TEST(TorchrunClient, EndDoesNotWaitForAStoreThatIsSilent) {
     Clock::time_point begin;
     {
       TorchrunClient coordinator(job(0, 0s), {store.address()});
-      coordinator.send(to_message(NodeInfo{.run_id = "job", .host = "a"}), Clock::now());
+      coordinator.send(NodeInfo{.run_id = "job", .host = "a"}, Clock::now());
       store.await_client();
       usleep(100'000);
       begin = Clock::now();

@@ -85,11 +85,11 @@ TEST(LaunchConfig, RunIds) {
 }
 
 TEST(LaunchConfig, Endpoints) {
-  EXPECT_EQ(parse_endpoint("[::1]:29400").host, "::1");
-  EXPECT_EQ(parse_endpoint("[::1]:29400").port, 29400);
-  EXPECT_EQ(parse_endpoint("host").port, std::nullopt);
+  EXPECT_EQ(parse_endpoint("[::1]:29400", 7).host, "::1");
+  EXPECT_EQ(parse_endpoint("[::1]:29400", 7).port, 29400);
+  EXPECT_EQ(parse_endpoint("host", 7).port, 7);
   for (const auto* text : {":1", "h:", "h:x", "h:65536", "[::1]x", "[", "h:1:2", " :1"}) {
-    EXPECT_THROW(parse_endpoint(text), UsageError) << text;
+    EXPECT_THROW(parse_endpoint(text, 7), UsageError) << text;
   }
 }
 

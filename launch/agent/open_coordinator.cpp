@@ -1,0 +1,239 @@
+#include "agent/open_coordinator.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "core/host_name.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/resolve.hpp"
+#include "net/server.hpp"
+#include "net/socket.hpp"
+#include "rendezvous/local_coordinator_client.hpp"
+#include "rendezvous/remote_coordinator_client.hpp"
+#include "torchrun_interop/torchrun_client.hpp"
+#include "torchrun_interop/torchrun_server.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kResolveTime{20};
+
+/// Where the ranks of the node that hosts the coordinator find the store. Port 0: a free one.
+net::HostPort own_address(const LaunchConfig& config) {
+  if (config.backend == Backend::alone) return {config.master_addr, config.master_port.value_or(0)};
+  // A static job's ranks get what was typed, on all nodes alike.
+  const bool typed = config.backend == Backend::static_;
+  return {typed ? config.endpoint_host : config.local_addr.value_or(config.endpoint_host),
+          config.endpoint_port.value_or(0)};
+}
+
+/// Whether a signal has come that ends the job; it is blocked, and stays with the agent's SignalFd.
+bool end_signal_pending(const LaunchConfig& config) {
+  sigset_t pending;
+  sigemptyset(&pending);
+  sigpending(&pending);
+  return std::any_of(config.end_signals.begin(), config.end_signals.end(),
+                     [&](int number) { return sigismember(&pending, number) == 1; });
+}
+
+std::vector<net::Address> addresses_of(const LaunchConfig& config, const std::string& host,
+                                       std::uint16_t port) {
+  constexpr std::chrono::milliseconds kSlice{200};
+  const auto deadline = Clock::now() + kResolveTime;
+  for (;;) {
+    try {
+      return net::resolve(host, port, std::min(deadline, Clock::now() + kSlice));
+    } catch (const TimeoutError&) {
+      if (Clock::now() >= deadline || end_signal_pending(config)) throw;
+    }
+  }
+}
+
+bool is_loopback_name(const std::string& host) {
+  const auto numeric = net::Address::numeric(host, 0);
+  return host == "localhost" || (numeric && numeric->is_loopback());
+}
+
+/// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A
+/// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
+/// others.
+net::FileDescriptor listen_for(const LaunchConfig& config) {
+  const std::string& host = config.backend == Backend::alone ? config.master_addr : config.endpoint_host;
+  const std::uint16_t port = own_address(config).port;
+  // The others come to the endpoint, this node's ranks to another address of this host.
+  if (config.backend == Backend::c10d && config.local_addr && *config.local_addr != host)
+    return net::listen_everywhere(port);
+  const auto addresses = addresses_of(config, host, port);
+  if (is_loopback_name(host)) return net::listen_at(addresses.front());
+  const auto own = std::find_if(addresses.begin(), addresses.end(), [](const net::Address& address) {
+    return !address.is_loopback() && net::is_local(address);
+  });
+  return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
+}
+
+/// A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
+std::vector<net::Address> addresses_or_none(const LaunchConfig& config) {
+  try {
+    return addresses_of(config, config.endpoint_host, 0);
+  } catch (const CommunicationError&) {
+    return {};
+  }
+}
+
+bool is_endpoint(const LaunchConfig& config) {
+  if (is_loopback_name(config.endpoint_host) || config.endpoint_host == host_name()) return true;
+  const auto addresses = addresses_or_none(config);
+  return std::any_of(addresses.begin(), addresses.end(),
+                     [](const net::Address& a) { return net::is_local(a); });
+}
+
+bool hosts_coordinator(const LaunchConfig& config) {
+  switch (config.backend) {
+    case Backend::alone:
+      return true;
+    case Backend::c10d:
+      return config.is_host ? *config.is_host : is_endpoint(config);
+    case Backend::static_:
+    case Backend::slurm:
+      break;
+  }
+  return config.node_rank.value_or(0) == 0;
+}
+
+/// How long a silent launcher is waited for: two signs of life at least.
+std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
+  const auto attempts = std::max<std::int64_t>(2, config.times.keep_alive_max_attempt);
+  const auto interval = std::min(config.times.keep_alive_interval, kLongest);
+  return std::clamp<std::chrono::milliseconds>(interval * std::min<std::int64_t>(attempts, 1000),
+                                               std::chrono::seconds(1), kLongest);
+}
+
+/// What to run on the nodes that are missing.
+std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoint) {
+  const std::string nodes = config.min_nodes == config.max_nodes
+                                ? std::to_string(config.max_nodes)
+                                : fmt::format("{}:{}", config.min_nodes, config.max_nodes);
+  const std::string id = config.run_id == "none" ? "" : " --rdzv-id " + config.run_id;
+  const std::string where = "This node waits at " + endpoint.text();
+  switch (config.backend) {
+    case Backend::alone:
+      return "";
+    case Backend::slurm:
+      return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
+    case Backend::c10d:
+      return fmt::format(
+          "{}; run on the others: lockstep run --nnodes {} --rdzv-backend c10d --rdzv-endpoint {}{} ... {}",
+          where, nodes, endpoint.text(), id, config.program);
+    case Backend::static_:
+      break;
+  }
+  return fmt::format(
+      "{}; run on the others: lockstep run --nnodes {} --node-rank N --master-addr {} --master-port {}{} ... "
+      "{}",
+      where, nodes, endpoint.host, endpoint.port, id, config.program);
+}
+
+CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::HostPort& endpoint) {
+  CoordinatorOptions options;
+  options.run_id = config.run_id;
+  options.min_nodes = config.min_nodes;
+  options.max_nodes = config.max_nodes;
+  options.max_restarts = config.max_restarts;
+  options.restart_backoff = config.restart_backoff;
+  const bool is_static = config.backend == Backend::static_;
+  options.join_timeout = is_static ? config.times.timeout : config.times.join_timeout;
+  options.join_timeout_option = is_static ? "--rdzv-conf timeout" : "--rdzv-conf join_timeout";
+  options.last_call_timeout = config.times.last_call_timeout;
+  options.keep_alive_timeout = keep_alive_timeout_of(config);
+  options.close_timeout = config.times.close_timeout;
+  options.heartbeat_timeout = config.heartbeat_timeout;
+  options.how_to_join = how_to_join(config, endpoint);
+  return options;
+}
+
+std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,
+                                                    const JobSecret& secret) {
+  net::ServerOptions options;
+  options.secret = secret.value();
+  // torchrun's agents may come from hosts where nobody can verify their user.
+  options.every_host = config.backend == Backend::static_ || secret.is_none();
+  options.verify_peer_uid = !secret.is_none();
+  auto server = std::make_unique<net::Server>(std::move(listener), options);
+  const std::uint16_t port = server->address().port();
+  auto client = std::make_unique<LocalCoordinatorClient>(
+      coordinator_options(config, {config.endpoint_host, port}), std::move(server),
+      net::HostPort{own_address(config).host, port}, secret.name());
+  client->allow([&](net::Server& store, Coordinator& coordinator) -> std::unique_ptr<StoreNodes> {
+    if (config.backend == Backend::static_)
+      return std::make_unique<TorchrunServer>(config.run_id, config.max_nodes, store, coordinator);
+    if (config.backend == Backend::c10d) return std::make_unique<TorchrunRejecter>(store, coordinator);
+    return nullptr;
+  });
+  return client;
+}
+
+TorchrunClient::Options torchrun_options(const LaunchConfig& config) {
+  TorchrunClient::Options options;
+  options.run_id = config.run_id;
+  options.node_rank = config.node_rank.value_or(0);
+  options.max_nodes = config.max_nodes;
+  options.max_restarts = config.max_restarts;
+  options.restart_backoff = config.restart_backoff;
+  options.timeout = config.times.timeout;
+  options.master = {config.endpoint_host, config.endpoint_port.value_or(0)};
+  return options;
+}
+
+/// `port_in_use`: what the system says of the endpoint's port, where this node was to listen there.
+std::unique_ptr<CoordinatorClient> join_coordinator(const LaunchConfig& config, const JobSecret& secret,
+                                                    const std::string& port_in_use = "") {
+  RemoteCoordinatorClient::Options options;
+  options.endpoint = {config.endpoint_host, config.endpoint_port.value_or(0)};
+  options.secret = secret.value();
+  options.secret_name = secret.name();
+  options.port_in_use = port_in_use;
+  options.join_timeout =
+      config.backend == Backend::static_ ? config.times.timeout : config.times.join_timeout;
+  options.keep_alive_timeout = keep_alive_timeout_of(config);
+  options.keep_alive_interval = std::min(config.times.keep_alive_interval, options.keep_alive_timeout / 3);
+  if (config.backend == Backend::static_) {
+    options.master_host = config.endpoint_host;
+    options.torchrun = [config](const std::vector<net::Address>& store) {
+      return std::make_unique<TorchrunClient>(torchrun_options(config), store);
+    };
+  }
+  return std::make_unique<RemoteCoordinatorClient>(options, Clock::now());
+}
+
+}  // namespace
+
+JobSecret secret_for(const LaunchConfig& config, const Environment& environment) {
+  if (config.backend == Backend::alone) return JobSecret::generate();
+  if (config.no_job_secret) return JobSecret::none(config.run_id);
+  return JobSecret::from_env(config.run_id, environment);
+}
+
+std::unique_ptr<CoordinatorClient> open_coordinator(const LaunchConfig& config, const JobSecret& secret) {
+  if (!hosts_coordinator(config)) return join_coordinator(config, secret);
+  net::FileDescriptor listener;
+  try {
+    listener = listen_for(config);
+  } catch (const TimeoutError&) {
+    // A name server does not answer, and the job is to end: the agent, which waits for nobody, does so.
+    if (!end_signal_pending(config)) throw;
+    return join_coordinator(config, secret);
+  } catch (const net::AddressInUse& error) {
+    // Several launchers of one job may share a host: an address in use may be their coordinator's.
+    if (config.backend == Backend::c10d && !config.is_host)
+      return join_coordinator(config, secret, error.what());
+    throw;
+  }
+  return host_coordinator(config, std::move(listener), secret);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,155 @@
+// Who may be part of the job, and what is said of those who are not, or not yet.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "process/time_text.hpp"
+#include "rendezvous/coordinator.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+/// Hosts that are turned away; what more of them there are is an attack and not told.
+constexpr std::size_t kMostRefused = 16;
+
+std::string range_text(int least, int most) {
+  return least == most ? std::to_string(least) : fmt::format("{}:{}", least, most);
+}
+
+/// As much of a command line as a message has room for.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kMost = 200;
+  return text.size() <= kMost ? text : text.substr(0, kMost) + " ...";
+}
+
+}  // namespace
+
+std::string Coordinator::rejection(const NodeInfo& info) const {
+  if (const std::string why = contradiction(info); !why.empty()) return why;
+  if (phase_ == Phase::finishing || reason_ == Reason::end) return "the job is over";
+  return taken_place(info);
+}
+
+/// What the node says of the job that is not so.
+std::string Coordinator::contradiction(const NodeInfo& info) const {
+  if (info.version != kProtocolVersion)
+    return fmt::format(
+        "it speaks version {} of the launchers' protocol, here it is {}. Use the same version of lockstep on "
+        "every node",
+        info.version, kProtocolVersion);
+  if (info.run_id != options_.run_id)
+    return fmt::format(
+        "its --rdzv-id is '{}', that of the job here is '{}'. Two jobs need two endpoints; nodes of one job "
+        "need one run id",
+        info.run_id, options_.run_id);
+  if (info.min_nodes != options_.min_nodes || info.max_nodes != options_.max_nodes)
+    return fmt::format("its --nnodes is {}, that of the job here is {}. Give the same on every node",
+                       range_text(info.min_nodes, info.max_nodes),
+                       range_text(options_.min_nodes, options_.max_nodes));
+  for (const auto& node : nodes_) {
+    if (info.program.empty() || node.info.program.empty() || node.info.role != info.role) continue;
+    if (node.info.program != info.program)
+      return fmt::format(
+          "its ranks run '{}', those of the job here (host {}, process {}) run '{}'. Two jobs need two "
+          "endpoints (--rdzv-endpoint); several programs of one job need a --role each",
+          info.program, node.info.host, node.info.pid, node.info.program);
+  }
+  return "";
+}
+
+std::string Coordinator::taken_place(const NodeInfo& info) const {
+  if (!info.node_rank) return "";
+  if (*info.node_rank >= options_.max_nodes)
+    return fmt::format("its --node-rank is {}, but the job has {}, numbered from 0", *info.node_rank,
+                       nodes_text(options_.max_nodes));
+  for (const auto& node : nodes_) {
+    if (node.info.node_rank == info.node_rank)
+      return fmt::format("--node-rank {} is taken by host {}, process {}. Give every node its own",
+                         *info.node_rank, node.info.host, node.info.pid);
+  }
+  return "";
+}
+
+void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
+  if (const std::string why = rejection(info); !why.empty()) {
+    actions_.send(id, Reject{why});
+    actions_.dismiss(id);
+    return on_refused("a launcher from " + info.host, why);
+  }
+  const bool ending = std::any_of(nodes_.begin(), nodes_.end(),
+                                  [](const Node& other) { return other.active && other.ended; });
+  const bool full = staying() >= options_.max_nodes || (phase_ == Phase::running && ending);
+  Node node;
+  node.id = id;
+  node.info = info;
+  node.last_heard = now;
+  nodes_.push_back(node);
+  compare_clocks(node);
+  compare_arguments(node);
+  if (full) {
+    actions_.send(id, Notice{"the job has its nodes, or comes to its end; this one is a spare and starts "
+                             "when another one goes"});
+  } else if (phase_ == Phase::running) {
+    notify(node.text() + " came: the ranks are started anew with it");
+    stop(Reason::membership, SIGTERM);
+    check_all_ended(now);
+  } else if (phase_ == Phase::gathering) {
+    try_start(now);
+  }
+}
+
+void Coordinator::compare_clocks(const Node& node) {
+  constexpr std::chrono::seconds kMuch{5};
+  if (!node.info.clock_ahead || std::chrono::abs(*node.info.clock_ahead) <= kMuch) return;
+  const bool ahead = node.info.clock_ahead->count() > 0;
+  const auto by = std::chrono::round<std::chrono::seconds>(std::chrono::abs(*node.info.clock_ahead));
+  notify(
+      fmt::format("the wall clock of {} is {} {} the coordinator's: so are the times in its logs; nothing "
+                  "else depends on it",
+                  node.text(), seconds_text(by), ahead ? "ahead of" : "behind"));
+}
+
+void Coordinator::compare_arguments(const Node& node) {
+  for (const auto& other : nodes_) {
+    if (other.id == node.id || other.info.program.empty() || other.info.role != node.info.role) continue;
+    if (other.info.arguments == node.info.arguments || node.info.program.empty()) return;
+    return notify(fmt::format("{} gives {} other arguments: '{}'; host {} gives '{}'", node.text(),
+                              node.info.program, shortened(node.info.arguments), other.info.host,
+                              shortened(other.info.arguments)));
+  }
+}
+
+void Coordinator::on_refused(const std::string& who, const std::string& why) {
+  if (refused_.size() >= kMostRefused || !refused_.emplace(who, why).second) return;
+  notify(fmt::format("refused {}: {}", who, why));
+}
+
+std::string Coordinator::awaited() const {
+  std::string here;
+  std::vector<bool> seen(static_cast<std::size_t>(options_.max_nodes));
+  bool numbered = false;
+  for (const auto& node : nodes_) {
+    if (node.drain_signal != 0) continue;
+    here += (here.empty() ? "" : ", ") + node.info.host;
+    if (!node.info.node_rank) continue;
+    numbered = true;
+    seen[static_cast<std::size_t>(*node.info.node_rank)] = true;
+  }
+  std::string missing;
+  for (std::size_t i = 0; numbered && i < seen.size(); ++i) {
+    if (!seen[i]) missing += (missing.empty() ? "; missing: node " : ", ") + std::to_string(i);
+  }
+  const std::string how = options_.how_to_join.empty() ? "" : ". " + options_.how_to_join;
+  return fmt::format("{} of {} here ({}){}{}", nodes_text(staying()),
+                     range_text(options_.min_nodes, options_.max_nodes), here, missing, how);
+}
+
+std::string Coordinator::refused() const {
+  std::string text;
+  for (const auto& [who, why] : refused_) text += fmt::format("  refused {}: {}\n", who, why);
+  return text;
+}
+
+}  // namespace lockstep::launch

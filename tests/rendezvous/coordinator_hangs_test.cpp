@@ -1,0 +1,148 @@
+// Ranks that hang, as the coordinator hears of them from several nodes.
+
+#include <gtest/gtest.h>
+
+#include "coordinator_harness.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+RankStatus rank_view(int rank, Activity activity, const std::string& what, std::chrono::milliseconds still) {
+  RankStatus view;
+  view.rank = rank;
+  view.place = "node" + std::to_string(rank) + ", pid 7";
+  view.beat = HeartbeatRecord{.activity = activity, .what = what, .number = 0, .step = 5};
+  view.still = still;
+  return view;
+}
+RankStatus waits(int rank, std::chrono::milliseconds still = 15s) {
+  return rank_view(rank, Activity::waiting, "all_reduce", still);
+}
+RankStatus works(int rank, std::chrono::milliseconds still = 15s) {
+  return rank_view(rank, Activity::working, "forward", still);
+}
+
+/// Two nodes of one rank each.
+struct StillJob : CoordinatorHarness {
+  explicit StillJob(std::chrono::milliseconds timeout = 0s, int count = 2)
+      : CoordinatorHarness(options_of(timeout, count)) {
+    for (int i = 0; i < count; ++i) coordinator.on_join(i, info("node", options_of(timeout, count)), now);
+  }
+  static CoordinatorOptions options_of(std::chrono::milliseconds timeout, int count) {
+    CoordinatorOptions options;
+    options.min_nodes = options.max_nodes = count;
+    options.heartbeat_timeout = timeout;
+    options.keep_alive_timeout = 24h;
+    return options;
+  }
+  void tell(NodeId node, const std::vector<RankStatus>& views, int round = 1) {
+    receive(node, StatusReport{round, views});
+  }
+  std::vector<HangFound> hangs(NodeId node) const { return got<HangFound>(node); }
+};
+
+TEST(CoordinatorHangs, NamesTheRankOfAnotherNodeThatWorksOnEveryNode) {
+  StillJob job;
+  job.tell(0, {waits(0)});
+  job.tell(1, {works(1)});
+  for (int i = 0; i < 16; ++i) job.pass(1s);
+  EXPECT_TRUE(job.hangs(0).empty()) << "30 s, and what the news may be late";
+  job.pass(1s);
+  for (NodeId node = 0; node < 2; ++node) {
+    ASSERT_EQ(job.hangs(node).size(), 1U);
+    const HangFound told = job.hangs(node).front();
+    EXPECT_EQ(told.text,
+              "rank 1 (node1, pid 7) has not moved for 30 s: last seen in forward, step 5; rank 0 waits in "
+              "all_reduce for 30 s");
+    EXPECT_FALSE(told.ends_job);
+  }
+}
+
+TEST(CoordinatorHangs, IsSilentWhileAnyNodeHasToldNothing) {
+  StillJob job(10s, 3);
+  job.tell(0, {waits(0)});
+  job.tell(1, {works(1)});
+  job.pass(1h);
+  EXPECT_TRUE(job.hangs(0).empty());
+  job.tell(2, {waits(2)});
+  job.pass(1s);
+  EXPECT_EQ(job.hangs(0).size(), 1U);
+}
+
+TEST(CoordinatorHangs, ForgetsWhatANodeToldWhenItsRanksMove) {
+  StillJob job(20s);
+  job.tell(0, {waits(0)});
+  job.tell(1, {works(1)});
+  job.pass(5s);
+  job.tell(1, {});
+  job.pass(1h);
+  EXPECT_TRUE(job.hangs(0).empty());
+  job.tell(1, {works(1, 10s)});
+  job.pass(5s);
+  EXPECT_TRUE(job.hangs(0).empty());
+}
+
+TEST(CoordinatorHangs, ForgetsTheRoundBefore) {
+  StillJob job(20s);
+  job.tell(0, {waits(0)});
+  job.tell(1, {works(1)}, 7);
+  job.pass(1h);
+  EXPECT_TRUE(job.hangs(0).empty()) << "of no round that runs";
+}
+
+TEST(CoordinatorHangs, EndsTheJobInTheNameOfTheStuckRank) {
+  StillJob job(20s);
+  job.tell(0, {waits(0)});
+  job.tell(1, {works(1)});
+  EXPECT_EQ(job.coordinator.deadline(), job.now + 1s);
+  for (int i = 0; i < 10; ++i) job.pass(1s);
+  ASSERT_EQ(job.hangs(1).size(), 1U);
+  const HangFound told = job.hangs(1).front();
+  EXPECT_TRUE(told.ends_job);
+  EXPECT_EQ(told.rank, 1);
+  EXPECT_EQ(told.stuck, std::vector<int>{1});
+  EXPECT_EQ(told.limit, 20s);
+}
+
+TEST(CoordinatorHangs, RanksOfANodeThatHasEndedAreNamedInTheNameOfOneThatWaits) {
+  StillJob job(20s);
+  RankStatus gone = works(1, 0s);
+  gone.status = 0;
+  job.tell(1, {gone});
+  job.ended(1, 1, true);
+  job.tell(0, {waits(0)});
+  for (int i = 0; i < 10; ++i) job.pass(1s);
+  ASSERT_EQ(job.hangs(0).size(), 1U);
+  const HangFound told = job.hangs(0).front();
+  EXPECT_EQ(told.rank, 0);
+  EXPECT_NE(told.text.find("rank 1 (node1, pid 7) left at step 5"), std::string::npos);
+}
+
+TEST(CoordinatorStacks, OfOtherNodesComeToWhoAsks) {
+  StillJob job(0s, 3);
+  job.receive(2, StacksRequest{});
+  EXPECT_EQ(job.got<CollectStacks>(0).size(), 1U);
+  EXPECT_EQ(job.got<CollectStacks>(1).back().requester, 2);
+  EXPECT_TRUE(job.got<CollectStacks>(2).empty());
+  job.receive(1, Stacks{2, "here\n"});
+  EXPECT_EQ(job.words(2).find("here") != std::string::npos, true);
+  EXPECT_TRUE(job.got<Report>(0).empty());
+  job.receive(1, Stacks{99, "nobody asked\n"});
+}
+
+TEST(CoordinatorStacks, AreLeftOutWhereThereAreTooMany) {
+  StillJob job;
+  job.receive(1, StacksRequest{});
+  const std::string much(1 << 19, 'x');
+  for (int i = 0; i < 6; ++i) job.receive(0, Stacks{1, much});
+  EXPECT_EQ(job.got<Report>(1).size(), 4U);
+  EXPECT_NE(job.words(1).find("are left out"), std::string::npos);
+  job.receive(1, StacksRequest{});
+  job.receive(0, Stacks{1, "again\n"});
+  EXPECT_EQ(job.got<Report>(1).size(), 5U);
+}
+
+}  // namespace
+}  // namespace lockstep::launch

@@ -1,0 +1,146 @@
+// The coordinator with its server, its connections and the store, in one process.
+
+#include "rendezvous/local_coordinator_client.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "lockstep/core/error.hpp"
+#include "net/control.hpp"
+#include "net/socket.hpp"
+#include "net/store_client.hpp"
+#include "rendezvous/remote_coordinator_client.hpp"
+#include "torchrun_interop/torchrun_server.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point soon() { return Clock::now() + 30s; }
+
+CoordinatorOptions nodes(int count) {
+  CoordinatorOptions options;
+  options.min_nodes = options.max_nodes = count;
+  return options;
+}
+
+NodeInfo node(int count) { return {.run_id = "none", .host = "a", .min_nodes = count, .max_nodes = count}; }
+
+/// A coordinator whose own node has joined.
+struct Host {
+  explicit Host(int count)
+      : client(nodes(count), make_server(), {"127.0.0.1", 0}, "this launcher uses a secret of the test") {
+    client.send(node(count), Clock::now());
+  }
+  std::unique_ptr<net::Server> make_server() {
+    auto made = std::make_unique<net::Server>(net::listen_on_loopback(0), net::ServerOptions{.secret = "s"});
+    address = made->address();
+    return made;
+  }
+  void work(Clock::time_point now = Clock::now()) {
+    for (auto& message : client.work(now)) heard.push_back(std::move(message));
+  }
+  template <class Condition>
+  bool eventually(const Condition& condition) {
+    for (const auto end = soon(); Clock::now() < end; std::this_thread::sleep_for(1ms)) {
+      work();
+      if (condition()) return true;
+    }
+    return false;
+  }
+  bool has_said(const std::string& part) const {
+    return std::any_of(heard.begin(), heard.end(), [&](const CoordinatorMessage& message) {
+      const auto* notice = std::get_if<Notice>(&message);
+      return notice != nullptr && notice->text.find(part) != std::string::npos;
+    });
+  }
+
+  net::Address address;
+  std::vector<CoordinatorMessage> heard;
+  LocalCoordinatorClient client;
+};
+
+RemoteCoordinatorClient::Options joining(const Host& host, const std::string& secret) {
+  RemoteCoordinatorClient::Options options;
+  options.endpoint = {host.address.host(), host.address.port()};
+  options.secret = secret;
+  options.secret_name = "that launcher uses another one";
+  return options;
+}
+
+TEST(LocalCoordinatorClient, TypedMessagesGoBothWaysToANodeOfItsOwnAndToARemoteOne) {
+  Host host(2);
+  RemoteCoordinatorClient remote(joining(host, "s"), Clock::now());
+  remote.send(node(2), Clock::now());
+  std::vector<CoordinatorMessage> heard;
+  const auto assigned = [&] {
+    for (auto& message : remote.work(Clock::now())) heard.push_back(std::move(message));
+    return !heard.empty() && std::holds_alternative<Assignment>(heard.back());
+  };
+  ASSERT_TRUE(host.eventually(assigned));
+  EXPECT_EQ(std::get<Assignment>(heard.back()).group_rank, 1);
+  EXPECT_TRUE(std::holds_alternative<Assignment>(host.heard.back()));
+}
+
+TEST(LocalCoordinatorClient, LauncherWithAnotherSecretIsNamedOnBothSides) {
+  Host host(2);
+  RemoteCoordinatorClient remote(joining(host, "guess"), Clock::now());
+  std::vector<CoordinatorMessage> heard;
+  ASSERT_TRUE(host.eventually([&] {
+    for (auto& message : remote.work(Clock::now())) heard.push_back(std::move(message));
+    return !heard.empty();
+  }));
+  EXPECT_NE(std::get<CoordinatorLost>(heard.front()).text.find("that launcher uses another one"),
+            std::string::npos);
+  EXPECT_TRUE(host.eventually([&] {
+    return host.has_said(
+        "refused a launcher from 127.0.0.1: another secret; this launcher uses a secret of the test");
+  }));
+}
+
+TEST(LocalCoordinatorClient, TorchrunsRendezvousIsNamedAndEnded) {
+  Host host(2);
+  host.client.allow([](net::Server& server, Coordinator& coordinator) {
+    return std::make_unique<TorchrunRejecter>(server, coordinator);
+  });
+  net::StoreClient torchrun({host.address}, {}, soon());
+  torchrun.compare_set("torch.rendezvous.none", "", "Y2FuaW1hZGFt", soon());
+  EXPECT_TRUE(host.eventually([&] { return host.has_said("refused torchrun's agent"); }));
+  EXPECT_NE(torchrun.get("torch.rendezvous.none", soon()), "Y2FuaW1hZGFt");
+}
+
+/// A job that has ended while torchrun agents may still need the store.
+struct AnyNodes final : StoreNodes {
+  void on_keys(const std::vector<std::string>&, Coordinator::Time) override {}
+  void send(NodeId, const CoordinatorMessage&) override {}
+  bool any() const override { return true; }
+  bool may_come_from(const net::Address&) const override { return true; }
+};
+
+TEST(LocalCoordinatorClient, StoreStaysUntilTorchrunsClientsHaveGone) {
+  for (const bool goes : {true, false}) {
+    Host host(1);
+    host.client.allow([](net::Server&, Coordinator&) { return std::make_unique<AnyNodes>(); });
+    auto torchrun =
+        std::make_unique<net::StoreClient>(std::vector{host.address}, net::StoreClientOptions{}, soon());
+    host.client.send(RoundEnded{.round = 1, .ok = true}, Clock::now());
+    const auto end = Clock::now();
+    host.work(end);
+    EXPECT_FALSE(host.client.finished());
+    EXPECT_LE(host.client.deadline(), end + 2s);
+    if (goes) {
+      torchrun.reset();
+      EXPECT_TRUE(host.eventually([&] { return host.client.finished(); }));
+    } else {
+      host.work(end + 2s);
+      EXPECT_TRUE(host.client.finished()) << "2 s at most";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::launch
