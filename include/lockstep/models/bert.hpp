@@ -35,7 +35,7 @@ struct BertConfig {
   /// Classes of a BertForSequenceClassification.
   std::int64_t num_labels = 2;
   /// Their names by number, num_labels of them; empty: LABEL_0, LABEL_1, ... (see class_names.hpp).
-  std::vector<std::string> id2label;
+  std::vector<std::string> id2label = {};
 
   /// Reads config.json, or the one in a folder. Where it has "id2label", that says how many classes there
   /// are, as in transformers. Throws DataError, naming file and field, for another model's, for a field out

@@ -407,9 +407,8 @@ constexpr const char* kClassNames = R"(  "id2label": {
 
 TEST(Pretrained, ClassNamesAreReadAndSavedAsByTransformers) {
   const testing::TemporaryFolder folder;
-  const auto file =
-      testing::write_bytes(folder.path() / "config.json", "{\"model_type\": \"bert\", \"num_labels\": 7,\n" +
-                                                              std::string(kClassNames) + "}");
+  testing::write_bytes(folder.path() / "config.json",
+                       "{\"model_type\": \"bert\", \"num_labels\": 7,\n" + std::string(kClassNames) + "}");
   const BertConfig config = BertConfig::from_file(folder.path());
   EXPECT_EQ(config.num_labels, 3);
   EXPECT_EQ(config.id2label, (std::vector<std::string>{"neutral", "entailment", "contradiction"}));
