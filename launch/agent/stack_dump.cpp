@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 /// SIGTERM lets a debugger leave the process that it has stopped.
 constexpr std::chrono::seconds kGrace{1};
-constexpr std::chrono::milliseconds kInterval{10};
+constexpr std::chrono::milliseconds kLookInterval{10};
 /// More than this is no stack.
 constexpr std::streamsize kLongest = 1 << 20;
 
@@ -141,14 +141,14 @@ class StackDump::Request {
 };
 
 StackDump::StackDump(const std::vector<StackTarget>& targets, const Environment& environment, Time now)
-    : next_look_(now + kInterval), ask_deadline_(now + kPatience), grace_end_(ask_deadline_ + kGrace) {
+    : next_look_(now + kLookInterval), ask_deadline_(now + kPatience), grace_end_(ask_deadline_ + kGrace) {
   for (const auto& target : targets) requests_.push_back(std::make_unique<Request>(target, environment));
 }
 
 StackDump::~StackDump() = default;
 
 bool StackDump::work(Time now) {
-  next_look_ = now + kInterval;
+  next_look_ = now + kLookInterval;
   const auto answered = [](const auto& request) { return request->is_answered(); };
   if (std::all_of(requests_.begin(), requests_.end(), answered) || now >= grace_end_) return true;
   if (now < ask_deadline_ || std::exchange(told_to_end_, true)) return false;

@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr std::size_t kLongestFile = 4 << 20;
 /// Contents are sent to other nodes: what is longer or deeper is cut.
 constexpr std::size_t kLongestContent = 32 * 1024;
-constexpr std::size_t kLongestText = 8 * 1024;
+constexpr std::size_t kLongestErrorText = 8 * 1024;
 constexpr int kDeepest = 8;
 
 /// The text of a regular file. Others, as a pipe, might make us wait.
@@ -59,7 +59,7 @@ const Json* member(const Json* json, const char* name) {
 std::string text_in(const Json* json) {
   if (json == nullptr || !json->is_string()) return "";
   const auto& text = json->get_ref<const std::string&>();
-  return text.size() <= kLongestText ? text : text.substr(0, kLongestText) + " ...";
+  return text.size() <= kLongestErrorText ? text : text.substr(0, kLongestErrorText) + " ...";
 }
 
 Json cut_down(const Json& content) {
