@@ -53,7 +53,7 @@ FileDescriptor try_to_listen(const Address& address) {
 }
 
 void await(int socket, short events, Deadline deadline, const char* what) {
-  if (!await_ready(socket, events, deadline)) throw TimeoutError(std::string(what) + ": no answer in time.");
+  if (!await_ready(socket, events, deadline)) throw TimeoutError(std::string(what) + ": timed out, no answer in time.");
 }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
