@@ -66,7 +66,7 @@ HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& 
                                    bool coordinator_judges)
     : first_rank_(place.first_rank),
       node_(node),
-      leader_judges_(coordinator_judges),
+      coordinator_judges_(coordinator_judges),
       judge_(options),
       report_(told_after(options)),
       next_look_(Clock::now() + kInterval) {
@@ -120,7 +120,7 @@ std::vector<RankStatus> HeartbeatMonitor::views(const std::vector<Worker>& worke
 std::optional<Hang> HeartbeatMonitor::look(const std::vector<Worker>& workers, std::ostream& log) {
   next_look_ = Clock::now() + kInterval;
   const auto now = views(workers);
-  if (leader_judges_) {
+  if (coordinator_judges_) {
     if (auto news = report_.news(now)) news_ = std::move(news);
     return std::nullopt;
   }

@@ -84,7 +84,7 @@ class HeartbeatMonitor {
   std::vector<std::string> files_;
   int first_rank_;
   std::string node_;
-  bool leader_judges_;
+  bool coordinator_judges_;
   HangDetector judge_;
   StillReport report_;
   std::optional<std::vector<RankStatus>> news_;

@@ -53,7 +53,7 @@ Round::Round(const LaunchConfig& config, const Environment& environment, WorkerS
     : config_(config),
       environment_(environment),
       spec_(std::move(spec)),
-      leader_judges_(coordinator_judges && spec_.place.group_world_size > 1),
+      coordinator_judges_(coordinator_judges && spec_.place.group_world_size > 1),
       forwarder_(forwarder),
       log_(log),
       group_(signals, reaper, config.keep_daemons) {}
@@ -75,7 +75,7 @@ void Round::prepare() {
   const bool alone = spec_.place.group_world_size == 1;
   monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host,
                    HangOptions{.timeout = config_.heartbeat_timeout, .sees_all_ranks = alone},
-                   leader_judges_);
+                   coordinator_judges_);
 }
 
 bool Round::start_next() {
@@ -133,7 +133,7 @@ std::optional<Round::TimePoint> Round::deadline() const {
 
 bool Round::on_deadline() {
   if (!deadline_ || SignalFd::Clock::now() < *deadline_) return look_at_ranks();
-  on_end_of_patience();
+  on_shutdown_deadline();
   return false;
 }
 
@@ -156,11 +156,11 @@ bool Round::has_rank(int rank) const {
 }
 
 bool Round::stands_still() const {
-  return leader_judges_ && stage_ == Stage::running && !monitor_->told_is_outdated(group_.workers());
+  return coordinator_judges_ && stage_ == Stage::running && !monitor_->told_is_outdated(group_.workers());
 }
 
 std::vector<RankStatus> Round::views() const {
-  return leader_judges_ ? monitor_->views(group_.workers()) : std::vector<RankStatus>();
+  return coordinator_judges_ ? monitor_->views(group_.workers()) : std::vector<RankStatus>();
 }
 
 std::optional<std::uint64_t> Round::best_step() const { return monitor_->best_step(); }
@@ -171,7 +171,7 @@ std::string Round::departures() const {
   return text.empty() ? "" : "\n" + text;
 }
 
-void Round::on_end_of_patience() {
+void Round::on_shutdown_deadline() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
     deadline_.reset();

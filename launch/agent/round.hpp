@@ -95,7 +95,7 @@ class Round {
  private:
   enum class Stage { running, stopping, killing };
 
-  void on_end_of_patience();
+  void on_shutdown_deadline();
   bool look_at_ranks();
   std::string departures() const;
   void begin_stopping();
@@ -107,7 +107,7 @@ class Round {
   const LaunchConfig& config_;
   const Environment& environment_;
   const WorkerSpec spec_;
-  const bool leader_judges_;
+  const bool coordinator_judges_;
   LogForwarder& forwarder_;
   std::ostream& log_;
   WorkerGroup group_;

@@ -59,7 +59,7 @@ std::string stuck_text(const RankStatus& view) {
 
 /// "ranks 0, 1 wait in all_reduce #412 for 30 s", "rank 2 is in forward, step 57 for 30 s": a part for each
 /// place.
-std::vector<std::string> whereabouts(const Views& views) {
+std::vector<std::string> status_lines(const Views& views) {
   std::map<std::string, Views> places;
   for (const auto* view : views) places[view->beat->text()].push_back(view);
   std::vector<std::string> texts;
@@ -131,7 +131,7 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, milliseconds
     return is_held(*view) || left(*view) || works(*view);
   });
   found.somebody_waits = std::any_of(running.begin(), running.end(), waits);
-  for (auto& part : whereabouts(others)) parts.push_back(std::move(part));
+  for (auto& part : status_lines(others)) parts.push_back(std::move(part));
   found.text = joined(parts);
   if (stuck.empty()) found.text += "; no rank is behind: look at the network and at the host of rank 0";
   return found;

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <string_view>
 #include <utility>
+
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -25,18 +26,6 @@ bool write_all(int descriptor, std::string_view text) {
     poll(&entry, 1, -1);
   }
   return true;
-}
-
-/// A thread without signals: they are all for the launcher's own.
-template <class Body>
-std::thread quiet_thread(Body body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 }  // namespace
@@ -83,7 +72,7 @@ void AsyncWriter::note_dropped() {
 void AsyncWriter::push(std::string lines) {
   bytes_ += lines.size();
   waiting_.push_back(std::move(lines));
-  if (!thread_.joinable()) thread_ = quiet_thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = net::signal_free_thread([this] { run(); });
   changed_.notify_all();
 }
 

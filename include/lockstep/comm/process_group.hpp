@@ -215,7 +215,7 @@ class ProcessGroup {
   /// UsageError for a rank that is out of range or named twice, CommunicationError when the lists differ.
   std::optional<ProcessGroup> new_group(const std::vector<int>& ranks) const;
 
-  /// A corner of the store that nobody else uses: the same one for all ranks that ask equally often. *Local*.
+  /// A namespace of the store that nobody else uses: the same one for all ranks that ask equally often. *Local*.
   Store new_namespace() const;
 
   /// Writes the last operations of this rank, in all groups made of the outermost one, as
