@@ -13,10 +13,10 @@ class LauncherTest(jobs.JobTest):
         self.assertIn("all collectives are right on 6 ranks", self.completed(job))
 
     def test_explicit_master(self):
-        self.assertIn("a world of 4", self.completed(self.cluster.submit(self.template("explicit-master"), self.probe, "join")))
+        self.assertIn("a world of 4", self.completed(self.cluster.submit(self.template("explicit-master"), self.probe, "hello")))
 
     def test_elastic_with_all_its_nodes(self):
-        self.assertIn("a world of 4", self.completed(self.cluster.submit(self.template("elastic"), self.probe, "join")))
+        self.assertIn("a world of 4", self.completed(self.cluster.submit(self.template("elastic"), self.probe, "hello")))
 
     def test_the_ranks_worlds(self):
         output = self.completed(self.cluster.submit(self.template("many-nodes-by-launcher"), "bash", "-c",

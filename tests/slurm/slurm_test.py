@@ -128,7 +128,7 @@ class SlurmTest(jobs.JobTest):
     def test_lockstep_slurm_submit(self):
         status, output = self.cluster.call("lockstep", "slurm", "submit", "--template", "many-nodes-by-srun", "--nodes", "2",
                                            "--nproc-per-node", "2", "--job-name", "own", "--output", "%j.out", "--",
-                                           self.probe, "join")
+                                           self.probe, "hello")
         self.assertEqual(status, 0, output)
         self.assertRegex(output, r"^\d+\n$")
         self.assertIn("a world of 4", self.completed(output.strip()))
