@@ -20,6 +20,7 @@ target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
   -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 target_include_directories(lockstep_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>")
+target_link_libraries(lockstep_flags INTERFACE nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
 # LibTorch brings headers of another version of fmt, whose compiled half it keeps to itself: a folder before its own makes
 # all of our files use the system's.
 find_path(LOCKSTEP_FMT_INCLUDE fmt/core.h REQUIRED)
@@ -36,6 +37,9 @@ endif()
 # lockstep_unity(target size): compiles the sources of one folder `size` at a time, because most of a file's time goes
 # into the headers that all of them include. Call it after the last source is added.
 function(lockstep_unity target size)
+  if(size EQUAL 1)
+    return()
+  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources EXCLUDE REGEX "^\\$<")
@@ -48,17 +52,44 @@ function(lockstep_unity target size)
   endforeach()
 endfunction()
 
+# lockstep_sources(variable a/*.cpp ... [EXCEPT regex ...]): the sources that the patterns find, but for those that a regular
+# expression matches. A file that comes or goes configures anew.
+function(lockstep_sources variable)
+  cmake_parse_arguments(arg "" "" "EXCEPT" ${ARGN})
+  file(GLOB found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS ${arg_UNPARSED_ARGUMENTS})
+  foreach(regex IN LISTS arg_EXCEPT)
+    list(FILTER found EXCLUDE REGEX "${regex}")
+  endforeach()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
+# lockstep_component(name SOURCES pattern ... [EXCEPT regex ...] [USES component ...] [UNITY n]): a static library without
+# LibTorch. Whoever links it gets what it uses as well.
+function(lockstep_component name)
+  cmake_parse_arguments(arg "" "UNITY" "SOURCES;EXCEPT;USES" ${ARGN})
+  lockstep_sources(sources ${arg_SOURCES} EXCEPT ${arg_EXCEPT})
+  list(TRANSFORM arg_USES PREPEND "lockstep_")
+  add_library(lockstep_${name} STATIC ${sources})
+  target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} lockstep_flags)
+  target_include_directories(lockstep_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src")
+  if(NOT arg_UNITY)
+    set(arg_UNITY 8)
+  endif()
+  lockstep_unity(lockstep_${name} ${arg_UNITY})
+endfunction()
+
 # lockstep_uses_libtorch(target): its sources include LibTorch, and share one precompiled header.
 function(lockstep_uses_libtorch target)
   target_precompile_headers(${target} REUSE_FROM lockstep_pch)
   lockstep_unity(${target} 12)
 endfunction()
 
-# lockstep_program(name SOURCES a.cpp ... [LIBRARIES x ...]): a program in build/bin, installed, that uses liblockstep and
+# lockstep_program(name SOURCES pattern ... [LIBRARIES x ...]): a program in build/bin, installed, that uses liblockstep and
 # the LIBRARIES.
 function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
-  add_executable(${name} ${arg_SOURCES})
+  lockstep_sources(sources ${arg_SOURCES})
+  add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE lockstep lockstep_flags ${arg_LIBRARIES})
   lockstep_uses_libtorch(${name})
   # Stacks (lockstep stacks, last words) name functions only where they are exported.

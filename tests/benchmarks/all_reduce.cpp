@@ -10,6 +10,8 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/transport/shared_allocation.hpp"
@@ -73,11 +75,14 @@ int measure() {
   const auto world = lockstep::World::from_environment();
   lockstep::benchmarks::pin(world.rank, world.world_size);
   const ProcessGroup shared = ProcessGroup::init(world, {.backend = lockstep::CommBackend::shm});
-  // Gloo as it comes: nothing is compared beforehand.
-  const ProcessGroup gloo(
-      shared.rank(), shared.size(), shared.new_namespace(),
-      {.backend = lockstep::CommBackend::gloo,
-       .diagnostics = lockstep::DiagnosticsOptions{.check = lockstep::CollectiveCheckLevel::off}});
+  // Gloo as it comes, without verification, and as Lockstep's users get it.
+  const auto gloo_group = [&](std::optional<lockstep::DiagnosticsOptions> diagnostics) {
+    return ProcessGroup(shared.rank(), shared.size(), shared.new_namespace(),
+                        {.backend = lockstep::CommBackend::gloo, .diagnostics = std::move(diagnostics)});
+  };
+  const ProcessGroup gloo =
+      gloo_group(lockstep::DiagnosticsOptions{.check = lockstep::CollectiveCheckLevel::off});
+  const ProcessGroup verified = gloo_group(std::nullopt);
   for (std::int64_t bytes = 4 << 10; bytes <= (64 << 20); bytes *= 4) {
     const auto make = [&] { return at::empty({bytes / 4}).zero_(); };
     const auto make_shared = [&] {
@@ -87,6 +92,7 @@ int measure() {
     report(shared, "staged", bytes, time_all_reduce(shared, shared, make()));
     report(shared, "direct", bytes, time_all_reduce(shared, shared, make_shared()));
     report(shared, "gloo", bytes, time_all_reduce(gloo, shared, make()));
+    report(shared, "verified", bytes, time_all_reduce(verified, shared, make()));
     report(shared, "memcpy", bytes, time_copy(bytes));
   }
   return 0;

@@ -6,8 +6,10 @@ Usage: launch.py LAUNCHER [REPEATS]      run it with a Python that has torch
 """
 
 import os
+import re
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,15 +17,23 @@ import time
 PROGRAM = "/bin/true"
 
 
-def measure(command):
-    """Wall time in seconds and peak resident memory in MiB of one run."""
+def seconds(command):
+    """Wall time of one run."""
+    words = command + [PROGRAM]
     start = time.monotonic()
-    child = os.posix_spawn(command[0], command, os.environ, file_actions=silence())
-    _, status, usage = os.wait4(child, 0)
+    child = os.posix_spawn(words[0], words, os.environ, file_actions=silence())
+    _, status = os.waitpid(child, 0)
     elapsed = time.monotonic() - start
     if status != 0:
-        sys.exit(f"{' '.join(command)} ended with status {status}")
-    return elapsed, usage.ru_maxrss / 1024
+        sys.exit(f"{' '.join(words)} ended with status {status}")
+    return elapsed
+
+
+def mebibytes(command):
+    """Peak resident memory of the launcher, as its ranks see it: what wait4 says of a child counts this program's as well."""
+    words = command + ["/bin/sh", "-c", "grep VmHWM /proc/$PPID/status"]
+    output = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    return max(int(size) for size in re.findall(r"VmHWM:\s*(\d+) kB", output)) / 1024
 
 
 def silence():
@@ -69,10 +79,10 @@ def compare(launcher, ranks, repeats):
     runs = {name: [] for name in both}
     for _ in range(repeats):
         for name, command in both.items():
-            runs[name].append(measure(command + [PROGRAM]))
+            runs[name].append((seconds(command), mebibytes(command)))
     medians = {name: [statistics.median(values) for values in zip(*results)] for name, results in runs.items()}
-    for name, (seconds, mebibytes) in medians.items():
-        print(f"{ranks:2d} ranks  {name:13s} {seconds * 1000:9.1f} ms  {mebibytes:7.1f} MiB")
+    for name, (time_taken, memory) in medians.items():
+        print(f"{ranks:2d} ranks  {name:13s} {time_taken * 1000:9.1f} ms  {memory:7.1f} MiB")
     ratios = [theirs / ours for theirs, ours in zip(medians["torchrun"], medians["lockstep run"])]
     print(f"{ranks:2d} ranks  ratio         {ratios[0]:9.0f} x   {ratios[1]:7.0f} x")
 

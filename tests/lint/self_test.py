@@ -251,6 +251,15 @@ class Snippets(MadeUpTree):
             self.give(README_md=f"{head}```cpp\n{code}\n```\n", examples__a_cpp="f();\n")
             self.assertIn(reason, self.only_problem(snippets.problems))
 
+    def test_lines_of_a_table(self):
+        for code, problems in (("f();", 0), ("g();", 1)):
+            self.give(README_md="", examples__a_cpp="  f();\n",
+                      docs__a_md=f"<!-- lines from examples/a.cpp -->\n| Python | C++ |\n| --- | --- |\n| `f(x)` | `{code}` |\n")
+            if problems:
+                self.assertIn("`g();` does not stand in examples/a.cpp", self.only_problem(snippets.problems))
+            else:
+                self.no_problem(snippets.problems)
+
 
 class Sizes(MadeUpTree):
     def test_long_file(self):

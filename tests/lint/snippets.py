@@ -1,7 +1,8 @@
 """Code in our pages is code that compiles: snippets.py ROOT
 
 A block of C++ in README.md stands behind `<!-- from PATH -->`, and its lines stand in that file as they are: the file
-belongs to the build. Pages under docs/ may name their source in the same way, and are checked where they do.
+belongs to the build. Pages under docs/ may name their source in the same way, and are checked where they do. Of a table
+behind `<!-- lines from PATH -->`, each piece of code in the last column stands in that file.
 """
 import os
 import re
@@ -10,6 +11,22 @@ import sys
 import tree
 
 BLOCK = re.compile(r"(?:^<!-- from (\S+) -->\n)?^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+TABLE = re.compile(r"^<!-- lines from (\S+) -->\n\|.*\n\| ---.*\n((?:\|.*\n)+)", re.MULTILINE)
+CODE = re.compile(r"`([^`]+)`")
+
+
+def table_problems(root, page, text):
+    for table in TABLE.finditer(text):
+        source, rows = table.groups()
+        if not os.path.exists(os.path.join(root, source)):
+            yield f"{page}: {source} is not there"
+            continue
+        known = tree.read(root, source)
+        for row in rows.splitlines():
+            cell = row.rstrip(" |").rsplit(" | ", 1)[-1]
+            yield from (f"{page}: `{code}` does not stand in {source}" for code in CODE.findall(cell) if code not in known)
 
 
 def page_problems(root, page, text, must_name):
@@ -23,6 +40,7 @@ def page_problems(root, page, text, must_name):
             yield f"{page}:{line}: {source} is not there"
         elif code not in tree.read(root, source):
             yield f"{page}:{line}: these lines do not stand in {source} like this"
+    yield from table_problems(root, page, text)
 
 
 def problems(root):
