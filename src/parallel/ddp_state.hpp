@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bucket_pipeline.hpp"
-#include "bucket_tuner.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "plain_mean.hpp"
@@ -30,11 +29,6 @@ struct DdpState {
   /// The pipeline, which from now on stands between the reducer and the other ranks.
   parallel::BucketPipeline& need_pipeline();
   void rebuild_buckets();
-  /// Begins to measure anew where sizes are to be measured.
-  void measure_buckets();
-  /// Cuts the buckets anew when enough has been measured. In each forward with gradients, outside a join.
-  /// *Collective*.
-  void tune_buckets();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
 
@@ -52,12 +46,9 @@ struct DdpState {
   std::shared_ptr<parallel::BucketPipeline> pipeline;  // Null where the reducer averages by itself.
   std::shared_ptr<parallel::PlainMean> mean;           // What the pipeline does without a hook.
   parallel::StepWatch watch;
-  std::unique_ptr<parallel::BucketTuner> tuner;  // Null where the sizes of buckets are settled.
-  std::optional<trace::Range> forward;           // While one runs.
+  std::optional<trace::Range> forward;  // While one runs.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
-  bool was_sent = false;  // The gradients of the last backward, which the tuner has not seen yet.
-  bool buckets_are_measured = false;
   bool has_buffers = false;
   bool synchronise = true;      // Off inside no_sync().
   bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.

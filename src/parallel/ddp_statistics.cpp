@@ -11,8 +11,7 @@ std::string DdpStatistics::to_text() const {
   text << std::fixed << std::setprecision(2) << steps << " steps, " << parameters << " parameters, "
        << static_cast<double>(gradient_bytes) / kMiB << " MiB of gradients in " << bucket_bytes.size()
        << (bucket_bytes.size() == 1 ? " bucket" : " buckets")
-       << (buckets_rebuilt ? ", in order of arrival" : "")
-       << (buckets_measured ? ", cut by measured times" : "") << "\nof a step: forward " << forward
+       << (buckets_rebuilt ? ", in order of arrival" : "") << "\nof a step: forward " << forward
        << " ms, backward " << backward_compute << " ms, communication " << communication
        << " ms, of which hidden " << hidden << " ms (" << std::setprecision(0) << 100 * hidden_share()
        << " %)\n"

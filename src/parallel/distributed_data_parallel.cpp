@@ -126,30 +126,6 @@ void DdpState::rebuild_buckets() {
   if (reducer->rebuild_buckets() && pipeline != nullptr) pipeline->hook().buckets_changed();
 }
 
-void DdpState::measure_buckets() {
-  tuner.reset();
-  buckets_are_measured = false;
-  // What a hook makes of gradients may depend on which of them are together.
-  if (has_hook() || !parallel::sizes_are_measured(parameters, group, options)) return;
-  tuner = std::make_unique<parallel::BucketTuner>(parameters, group, parallel::most_bucket_bytes(options));
-}
-
-/// After a synchronised backward only: gradients that wait in `.grad` are no views into buckets then, and
-/// would be divided in another way once they are.
-void DdpState::tune_buckets() {
-  if (tuner == nullptr || !std::exchange(was_sent, false) || !reducer->has_rebuilt_buckets()) return;
-  const auto begin = std::chrono::steady_clock::now();
-  const bool is_through = tuner->step();
-  watch.waited(std::chrono::steady_clock::now() - begin);
-  if (!is_through) return;
-  BucketLayout layout = tuner->layout();
-  tuner.reset();
-  if (layout.empty()) return;
-  install_reducer(std::move(layout));
-  reducer->keep_buckets();
-  buckets_are_measured = true;
-}
-
 void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
   if (named.empty()) return;
   const at::NoGradGuard no_grad;
@@ -178,7 +154,6 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   state_->broadcast(without_repeats(parameters), 0);
   if (options.broadcast_buffers) state_->broadcast(without_repeats(buffers), 0);
   state_->install_reducer(parallel::first_buckets(state_->parameters, options));
-  state_->measure_buckets();
   if (options.non_finite_gradients == NonFiniteGradients::ignore) return;
   state_->need_pipeline().set_check(
       std::make_unique<parallel::GradientCheck>(group, state_->parameters, options.non_finite_gradients));
@@ -207,12 +182,6 @@ void DistributedDataParallelBase::set_bucket_layout(const BucketLayout& layout) 
   if (state_->reducer == nullptr) return;
   parallel::check_layout(layout, state_->parameters.size());
   state_->install_reducer(layout);
-  state_->measure_buckets();
-  // Measured again, the buckets could be others, and the sums too.
-  const bool is_first = layout == parallel::first_buckets(state_->parameters, state_->options);
-  if (state_->tuner == nullptr || is_first || !parallel::sums_depend_on_buckets(state_->group)) return;
-  state_->tuner.reset();
-  state_->reducer->keep_buckets();
 }
 
 void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
@@ -223,7 +192,6 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
   }
   if (state_->reducer == nullptr) return;
   parallel::check_same_hook(state_->group, hook->name());
-  state_->tuner.reset();
   state_->need_pipeline().set_hook(std::move(hook));
 }
 
@@ -248,7 +216,6 @@ DdpStatistics DistributedDataParallelBase::statistics() const {
   result.bucket_bytes = state_->logger->get_bucket_sizes();
   for (const auto bytes : result.bucket_bytes) result.gradient_bytes += bytes;
   result.buckets_rebuilt = state_->reducer->has_rebuilt_buckets();
-  result.buckets_measured = state_->buckets_are_measured;
   state_->watch.add_to(result);
   return result;
 }
@@ -269,10 +236,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   try {
     if (state.synchronises()) state.watch.step(state.reducer->times(), !state.join);
     if (state.join) parallel::meet_joined_ranks(state);
-    if (at::GradMode::is_enabled()) {
-      state.rebuild_buckets();
-      if (!state.join) state.tune_buckets();
-    }
+    if (at::GradMode::is_enabled()) state.rebuild_buckets();
     if (state.synchronises()) state.reducer->prepare_for_forward();
   } catch (const std::exception&) {
     explain(state);
@@ -287,7 +251,6 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
   state.buffers_are_due = state.synchronises();
   if (state.synchronises()) {
-    state.was_sent = true;
     state.mean->set_in_place(state.options.gradient_as_bucket_view &&
                              state.parameters.front().tensor.grad().defined());
     state.reducer->buckets_begin();

@@ -81,22 +81,17 @@ std::string complaint_about_applying(const DistributedDataParallelOptions& optio
 
 std::string summary_of(const DistributedDataParallelOptions& options) {
   std::ostringstream text;
-  text << "bucket_cap_mb " << options.bucket_cap_mb << ", bucket_sizes "
-       << static_cast<int>(options.bucket_sizes) << ", broadcast_buffers " << options.broadcast_buffers
+  text << "bucket_cap_mb " << options.bucket_cap_mb << ", broadcast_buffers " << options.broadcast_buffers
        << ", find_unused_parameters " << options.find_unused_parameters << ", static_graph "
        << options.static_graph << ", non_finite_gradients " << static_cast<int>(options.non_finite_gradients)
        << ", stragglers.every " << options.stragglers.every;
   return text.str();
 }
 
-std::size_t most_bucket_bytes(const DistributedDataParallelOptions& options) {
-  return static_cast<std::size_t>(cap_of(options));
-}
-
 BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
                            const DistributedDataParallelOptions& options) {
   const bool rebuilt_later = options.static_graph || !options.find_unused_parameters;
-  std::vector<std::size_t> limits{most_bucket_bytes(options)};
+  std::vector<std::size_t> limits{static_cast<std::size_t>(cap_of(options))};
   if (rebuilt_later) {
     limits = {static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())};
   } else if (has_default_cap(options)) {

@@ -22,8 +22,6 @@ class TimedReducer : public c10d::Reducer {
   /// To be called before the buckets of a step are sent: the first of them is named as the first.
   void buckets_begin() { static_cast<LabeledProcessGroup&>(*process_group_).backward_begins(); }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
-  /// The buckets stay as they are, and are not rebuilt in the order of the first backward.
-  void keep_buckets() { has_rebuilt_bucket_ = true; }
 };
 
 /// What keeps these parameters from being trained, or "".
@@ -32,9 +30,6 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters, const Pr
 
 /// Why gradients cannot be applied in backward with these options, or "".
 std::string complaint_about_applying(const DistributedDataParallelOptions& options);
-
-/// bucket_cap_mb in bytes.
-std::size_t most_bucket_bytes(const DistributedDataParallelOptions& options);
 
 /// The options on which all ranks must agree, in words.
 std::string summary_of(const DistributedDataParallelOptions& options);

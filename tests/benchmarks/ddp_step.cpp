@@ -29,7 +29,6 @@ struct Options {
   int warmup = 8;  // Buckets are settled by then.
   std::string sync = "yes";
   bool view = false;
-  std::string sizes = "measured";
 };
 
 const lockstep::OptionTable<Options>& table() {
@@ -48,8 +47,7 @@ const lockstep::OptionTable<Options>& table() {
                "backward; "
                "turns: no, meet, yes, no, ...",
                one_of({"yes", "no", "meet", "turns"}))
-          .add("view", &Options::view, "gradient_as_bucket_view.")
-          .add("sizes", &Options::sizes, "Of buckets.", one_of({"measured", "fixed"}));
+          .add("view", &Options::view, "gradient_as_bucket_view.");
   return options;
 }
 
@@ -101,12 +99,9 @@ void train(const lockstep::Accelerator& accelerator, const Options& options) {
 
 int run(int argc, char** argv) {
   const Options options = table().parse(argc, argv).options;
-  const auto sizes =
-      options.sizes == "fixed" ? lockstep::BucketSizes::fixed : lockstep::BucketSizes::measured;
-  const lockstep::Accelerator accelerator(
-      {.device = "cpu",
-       .backend = lockstep::comm_backend_from(options.backend),
-       .ddp = {.bucket_sizes = sizes, .gradient_as_bucket_view = options.view}});
+  const lockstep::Accelerator accelerator({.device = "cpu",
+                                           .backend = lockstep::comm_backend_from(options.backend),
+                                           .ddp = {.gradient_as_bucket_view = options.view}});
   if (options.model == "mlp") train<lockstep::benchmarks::Mlp>(accelerator, options);
   if (options.model == "resnet") train<lockstep::benchmarks::ResNet>(accelerator, options);
   if (options.model == "gpt") train<lockstep::benchmarks::Gpt>(accelerator, options);

@@ -16,8 +16,6 @@ struct DdpStatistics {
   std::vector<std::int64_t> bucket_bytes;
   /// Whether the buckets follow the order in which gradients were seen to arrive.
   bool buckets_rebuilt = false;
-  /// Whether they are also cut by measured times; see BucketSizes.
-  bool buckets_measured = false;
 
   double forward = 0;
   double backward_compute = 0;

@@ -24,27 +24,10 @@ enum class NonFiniteGradients {
   error,   ///< Backward throws Error on every rank, with the rank and the parameter.
 };
 
-/// Where one bucket of gradients ends and the next begins.
-enum class BucketSizes {
-  /// `measured` where that cannot change a bit of the results: with the default of bucket_cap_mb, when the
-  /// ranks are two or share memory. Elsewhere `fixed`.
-  automatic,
-  /// As in PyTorch: by bucket_cap_mb, in the order in which gradients arrived in the first backward.
-  fixed,
-  /// So that the last bucket is through as early as possible, by when gradients arrive in the first steps and
-  /// by what a message takes; bucket_cap_mb is the most that one holds (of more than 256 gradients, at least
-  /// a 128th of all bytes). With three ranks or more that do not share memory, the last bits of gradients
-  /// depend on the buckets, and so on times: a run that goes on from one of its first steps may have others.
-  /// The same as `fixed` on GPUs, with parameters of several dtypes, find_unused_parameters, static_graph,
-  /// sparse_parameters, and a communication hook from the beginning.
-  measured,
-};
-
 /// Names, defaults and meaning as in torch.nn.parallel.DistributedDataParallel.
 struct DistributedDataParallelOptions {
   /// Gradients are reduced in buckets of about this many MiB, while backward goes on.
   double bucket_cap_mb = 25.0;
-  BucketSizes bucket_sizes = BucketSizes::automatic;
 
   /// Copy rank 0's buffers (batch norm's statistics) to the other ranks before every forward that is
   /// synchronised.
@@ -135,14 +118,15 @@ class DistributedDataParallelBase {
   /// What has been measured on this rank so far; empty in a group of one. *Local*.
   DdpStatistics statistics() const;
 
-  /// How the next backward groups the gradients, as numbers of parameters(). The first backwards of a wrapper
-  /// group them in other ways than the later ones, and with three ranks or more that do not share memory the
-  /// order in which the ranks' values are added depends on it: whoever goes on from a checkpoint with the
+  /// How the next backward groups the gradients, as numbers of parameters(). The first backward of a wrapper
+  /// groups them in another way than the later ones, and with three ranks or more that do not share memory
+  /// the order in which the ranks' values are added depends on it: whoever goes on from a checkpoint with the
   /// same bits needs this as well. Empty in a group of one. *Collective*, between a backward and the next
   /// forward.
   BucketLayout bucket_layout();
-  /// The next backward groups them so. Ignored in a group of one. *Collective*, between a backward and the
-  /// next forward. Throws UsageError unless every parameter is in it once.
+  /// The next backward groups them so; the ones after it by the order in which it had the gradients. Ignored
+  /// in a group of one. *Collective*, between a backward and the next forward. Throws UsageError unless every
+  /// parameter is in it once.
   void set_bucket_layout(const BucketLayout& layout);
 
  protected:
