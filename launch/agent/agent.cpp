@@ -1,5 +1,6 @@
 #include "agent/agent.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,8 +92,7 @@ void Agent::run_round(const Assignment& place) {
   events_.met();
   shutdown_deadline_.reset();
   spec_ = spec_for(place);
-  round_.emplace(config_, environment_, spec_, supervisor_.signals, supervisor_.reaper, forwarder_, log_,
-                 coordinator_.detects_hangs());
+  round_.emplace(config_, environment_, spec_, supervisor_.signals, supervisor_.reaper, forwarder_, log_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
@@ -175,9 +175,8 @@ void Agent::hear_coordinator(TimePoint now) {
 
 void Agent::on_deadlines(TimePoint now) {
   if (round_ && round_->deadline() && now >= *round_->deadline()) {
-    if (round_->on_deadline()) end_hang(config_.heartbeat_timeout);
-    if (const auto news = round_->news_of_ranks())
-      coordinator_.send(StatusReport{spec_.place.round, *news}, now);
+    if (const auto ranks = round_->on_deadline(); !ranks.empty())
+      coordinator_.send(StatusReport{spec_.place.round, ranks}, now);
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (!shutdown_deadline_ || now < *shutdown_deadline_) return;
@@ -268,11 +267,10 @@ void Agent::obey_stop(const StopRound& stop) {
 }
 
 void Agent::on_hang(const HangFound& hang) {
-  if (!round_ || hang.round != spec_.place.round || !round_->stands_still()) return;
-  if (!hang.ends_job) {
-    log_ << hang_notice(hang.text) << std::flush;
-    return;
-  }
+  if (!round_ || hang.round != spec_.place.round || round_->is_stopping()) return;
+  if (!hang.ends_job)
+    return say(fmt::format("the job hangs: {}. 'lockstep stacks {}' shows where in the program", hang.text,
+                           getpid()));
   if (round_->has_rank(hang.rank) && round_->blame(hang.rank, hang.text)) return end_hang(hang.limit);
   const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
   // Whether the job ends is for the others to say; but these ranks are looked at before they are stopped.
@@ -328,9 +326,8 @@ void Agent::tell_failed(const ProcessFailure& failure) {
 
 void Agent::tell_ended() {
   // Ranks that are gone may be those that others wait for.
-  const auto views = round_->views();
-  if (round_->succeeded() && !views.empty())
-    coordinator_.send(StatusReport{spec_.place.round, views}, SignalFd::Clock::now());
+  if (round_->succeeded())
+    coordinator_.send(StatusReport{spec_.place.round, round_->statuses()}, SignalFd::Clock::now());
   RoundEnded ended{.round = spec_.place.round, .ok = round_->succeeded(), .preempted = round_->preempted()};
   ended.step = round_->best_step();
   if (!ended.ok) ended.failures = round_->records();

@@ -3,7 +3,7 @@
 #include <ostream>
 
 #include "agent/worker_spec.hpp"
-#include "config/binding_config.hpp"
+#include "config/devices.hpp"
 #include "net/socket.hpp"
 #include "process/command_words.hpp"
 

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <chrono>
-#include <iosfwd>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "agent/stack_dump.hpp"
@@ -14,40 +12,18 @@
 
 namespace lockstep::launch {
 
-/// What a node tells the coordinator of its ranks, which judges for all nodes: nothing while any of them
-/// moves, then how they stand, and again when something about them changes.
-class StillReport {
- public:
-  /// `after`: how long they must have been still.
-  explicit StillReport(std::chrono::milliseconds after) : after_(after) {}
-
-  /// What is to be told now; an empty list: they move again. Nothing: no news.
-  std::optional<std::vector<RankStatus>> news(const std::vector<RankStatus>& now);
-  /// Whether what was told last is so no more.
-  bool is_outdated(const std::vector<RankStatus>& now) const;
-
- private:
-  std::chrono::milliseconds after_;
-  std::vector<RankStatus> told_;
-};
-
 /// The heartbeat file of one rank of this node, in the launcher's own folder (never in a log folder, which
 /// may lie on a network file system): `<folder>/heartbeats_<round>/<local rank>`.
 std::string heartbeat_file(const std::string& folder, int round, int local_rank);
 
-/// What people read of a hang that ends nothing.
-std::string hang_notice(const std::string& text);
-
-/// Looks at the heartbeats of one attempt's ranks, about once a second. For the launcher's thread.
+/// Reads the heartbeats of one round's ranks, about once a second. For the launcher's thread.
 class HeartbeatMonitor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Makes the heartbeat files. `first_rank` is the number in the world of local rank 0, `node` a name for
-  /// messages, empty where there is one node. `coordinator_judges`: what is seen is for the coordinator.
-  /// Throws lockstep::Error.
-  HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks, const std::string& node,
-                   const HangOptions& options, bool coordinator_judges = false);
+  /// Makes the heartbeat files. `node` is a name for messages, empty where there is one node. Throws
+  /// lockstep::Error.
+  HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks, const std::string& node);
   /// Removes them.
   ~HeartbeatMonitor();
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;
@@ -60,19 +36,10 @@ class HeartbeatMonitor {
   /// When to look next.
   Clock::time_point next_look() const noexcept { return next_look_; }
 
-  /// Looks. Notices go to `log`; returned is a hang that has lasted for the timeout, once. Nothing of
-  /// that where the coordinator judges.
-  std::optional<Hang> look(const std::vector<Worker>& workers, std::ostream& log);
-
-  /// Where the coordinator judges: what it is to be told after a look (StillReport::news).
-  std::optional<std::vector<RankStatus>> take_news() { return std::exchange(news_, std::nullopt); }
-  /// Whether a rank has done something since the coordinator was told that none does.
-  bool told_is_outdated(const std::vector<Worker>& workers) const {
-    return report_.is_outdated(views(workers));
-  }
-
-  /// The ranks as they are now.
-  std::vector<RankStatus> views(const std::vector<Worker>& workers) const;
+  /// The status of the ranks now, for the coordinator.
+  std::vector<RankStatus> look(const std::vector<Worker>& workers);
+  /// The same between two looks.
+  std::vector<RankStatus> statuses(const std::vector<Worker>& workers) const;
 
   /// Whose stacks can be asked for.
   std::vector<StackTarget> stack_targets(const std::vector<Worker>& workers) const;
@@ -84,10 +51,6 @@ class HeartbeatMonitor {
   std::vector<std::string> files_;
   int first_rank_;
   std::string node_;
-  bool coordinator_judges_;
-  HangDetector judge_;
-  StillReport report_;
-  std::optional<std::vector<RankStatus>> news_;
   Clock::time_point next_look_;
 };
 

@@ -184,6 +184,7 @@ TorchrunClient::Options torchrun_options(const LaunchConfig& config) {
   options.max_nodes = config.max_nodes;
   options.max_restarts = config.max_restarts;
   options.restart_backoff = config.restart_backoff;
+  options.heartbeat_timeout = config.heartbeat_timeout;
   options.timeout = config.times.timeout;
   options.master = {config.endpoint_host, config.endpoint_port.value_or(0)};
   return options;

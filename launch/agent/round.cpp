@@ -48,12 +48,10 @@ void make_stack_readable(nlohmann::json& error) {
 }  // namespace
 
 Round::Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
-             const SignalFd& signals, const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log,
-             bool coordinator_judges)
+             const SignalFd& signals, const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log)
     : config_(config),
       environment_(environment),
       spec_(std::move(spec)),
-      coordinator_judges_(coordinator_judges && spec_.place.group_world_size > 1),
       forwarder_(forwarder),
       log_(log),
       group_(signals, reaper, config.keep_daemons) {}
@@ -73,9 +71,7 @@ void Round::prepare() {
   check_script();
   oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
-  monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host,
-                   HangOptions{.timeout = config_.heartbeat_timeout, .sees_all_ranks = alone},
-                   coordinator_judges_);
+  monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host);
 }
 
 bool Round::start_next() {
@@ -127,20 +123,15 @@ std::optional<Round::TimePoint> Round::deadline() const {
   std::optional<TimePoint> next = group_.start_deadline();
   const auto take = [&](TimePoint time) { next = next ? std::min(*next, time) : time; };
   if (deadline_) take(*deadline_);
-  if (monitor_) take(monitor_->next_look());
+  if (monitor_ && stage_ == Stage::running) take(monitor_->next_look());
   return next;
 }
 
-bool Round::on_deadline() {
-  if (!deadline_ || SignalFd::Clock::now() < *deadline_) return look_at_ranks();
-  on_shutdown_deadline();
-  return false;
-}
-
-bool Round::look_at_ranks() {
-  const auto hang = monitor_->look(group_.workers(), log_);
-  if (!hang) return false;
-  return blame(hang->stuck.empty() ? spec_.place.first_rank : hang->stuck.front(), hang->text);
+std::vector<RankStatus> Round::on_deadline() {
+  const auto now = SignalFd::Clock::now();
+  if (deadline_ && now >= *deadline_) on_shutdown_deadline();
+  if (stage_ != Stage::running || !monitor_ || now < monitor_->next_look()) return {};
+  return monitor_->look(group_.workers());
 }
 
 bool Round::blame(int rank, const std::string& text) {
@@ -155,19 +146,11 @@ bool Round::has_rank(int rank) const {
          static_cast<std::size_t>(rank - spec_.place.first_rank) < group_.workers().size();
 }
 
-bool Round::stands_still() const {
-  return coordinator_judges_ && stage_ == Stage::running && !monitor_->told_is_outdated(group_.workers());
-}
-
-std::vector<RankStatus> Round::views() const {
-  return coordinator_judges_ ? monitor_->views(group_.workers()) : std::vector<RankStatus>();
-}
-
 std::optional<std::uint64_t> Round::best_step() const { return monitor_->best_step(); }
 
 /// The words behind the message of a rank that lost another one.
 std::string Round::departures() const {
-  const std::string text = early_leavers(monitor_->views(group_.workers()));
+  const std::string text = early_leavers(statuses());
   return text.empty() ? "" : "\n" + text;
 }
 

@@ -27,10 +27,9 @@ class Round {
  public:
   using TimePoint = SignalFd::Clock::time_point;
 
-  /// The references must outlive the round. `coordinator_judges`: of ranks that hang, where there are
-  /// several nodes.
+  /// The references must outlive the round.
   Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
-        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log, bool coordinator_judges);
+        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log);
 
   /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk, a script
   /// that is not there).
@@ -57,15 +56,11 @@ class Round {
   /// Whether the ranks have been told to end.
   bool is_stopping() const { return stage_ != Stage::running; }
   void kill();
-  /// To be called at `deadline()`. Returns whether that tells of the round's first failure: a hang.
-  bool on_deadline();
+  /// To be called at `deadline()`. Returns the status of the ranks when it is time to report it; else none.
+  std::vector<RankStatus> on_deadline();
   std::optional<TimePoint> deadline() const;
-  /// What the coordinator is to be told of the ranks after `on_deadline`; nothing: no news.
-  std::optional<std::vector<RankStatus>> news_of_ranks() { return monitor_->take_news(); }
-  /// The ranks as they are now; none where the coordinator does not want to know.
-  std::vector<RankStatus> views() const;
-  /// The coordinator says that no rank of the job moves. Whether that is still so, as far as this node sees.
-  bool stands_still() const;
+  /// The status of the ranks now.
+  std::vector<RankStatus> statuses() const { return monitor_->statuses(group_.workers()); }
   /// Whether the rank, by its number in the world, is one of this node's.
   bool has_rank(int rank) const;
   /// The job is ended in the name of this rank of this node: it has become the round's first failure. False
@@ -96,7 +91,6 @@ class Round {
   enum class Stage { running, stopping, killing };
 
   void on_shutdown_deadline();
-  bool look_at_ranks();
   std::string departures() const;
   void begin_stopping();
   void check_script() const;
@@ -107,7 +101,6 @@ class Round {
   const LaunchConfig& config_;
   const Environment& environment_;
   const WorkerSpec spec_;
-  const bool coordinator_judges_;
   LogForwarder& forwarder_;
   std::ostream& log_;
   WorkerGroup group_;

@@ -5,7 +5,6 @@
 #include "agent/open_coordinator.hpp"
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
-#include "config/slurm_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"

@@ -1,32 +1,26 @@
 #include "config/devices.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <optional>
+#include <map>
 
 #include "core/cpu_set.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/affinity.hpp"
+#include "process/gpu_nodes.hpp"
 
 namespace lockstep::launch {
 namespace {
-
-std::optional<int> whole_number(std::string_view text) {
-  int number = 0;
-  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 int gpu_files(const std::string& folder) {
   int count = 0;
   std::error_code failure;
   for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with("nvidia") && whole_number(std::string_view(name).substr(6)).value_or(-1) >= 0)
-      ++count;
+    if (name.starts_with("nvidia") && variables::whole_number(std::string_view(name).substr(6))) ++count;
   }
   return count;
 }
@@ -35,19 +29,57 @@ int gpu_files(const std::string& folder) {
 /// of one.
 bool names_device(std::string_view entry, int devices) {
   if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return true;
-  const int number = whole_number(entry).value_or(-1);
-  return number >= 0 && number < devices;
+  return variables::whole_number(entry, 0, devices - 1).has_value();
 }
 
+/// CUDA's list ends at its first entry that names no device.
 int listed_devices(std::string_view list, int devices) {
-  int count = 0;
-  while (!list.empty()) {
-    const auto comma = std::min(list.find(','), list.size());
-    if (!names_device(list.substr(0, comma), devices)) break;
-    ++count;
-    list.remove_prefix(std::min(comma + 1, list.size()));
+  const auto entries = split_list(list);
+  const auto end = std::find_if_not(entries.begin(), entries.end(),
+                                    [&](std::string_view entry) { return names_device(entry, devices); });
+  return static_cast<int>(end - entries.begin());
+}
+
+BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
+  static const std::map<std::string, BindingMode> kNumaModes{{"node", BindingMode::node},
+                                                             {"socket", BindingMode::socket},
+                                                             {"exclusive", BindingMode::exclusive},
+                                                             {"core-complex", BindingMode::core_complex}};
+  if (options.numa_binding) return kNumaModes.at(*options.numa_binding);
+  if (options.cpu_binding == "none") return BindingMode::none;
+  if (options.cpu_binding == "block") return BindingMode::block;
+  // A single rank has all CPUs anyway, and one with a GPU wants those near it, which --numa-binding finds.
+  return ranks > 1 && gpus == 0 ? BindingMode::block : BindingMode::none;
+}
+
+std::vector<CpuSet> blocks(const RunOptions& options, const Topology& topology, const CpuSet& allowed,
+                           int ranks) {
+  auto result = cpu_blocks(topology, allowed, ranks);
+  if (!result.empty() || options.cpu_binding != "block") return result;
+  throw UsageError(
+      fmt::format("--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start fewer "
+                  "ranks, or use --cpu-binding none.",
+                  ranks, allowed.size(), cpu_list_text(allowed)));
+}
+
+std::vector<CpuSet> by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed, int ranks,
+                              const std::vector<int>& nodes) {
+  auto result = cpus_by_device(mode, topology, allowed, nodes);
+  if (result.size() < static_cast<std::size_t>(ranks)) {
+    throw UsageError(
+        fmt::format("--numa-binding: {} ranks, but only {} GPUs are visible; the rank with number n uses GPU "
+                    "n. Start fewer ranks, or use --cpu-binding block.",
+                    ranks, result.size()));
   }
-  return count;
+  result.resize(static_cast<std::size_t>(ranks));
+  return result;
+}
+
+CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
+  const CpuSet nodes = nodes_of(topology, cpus);
+  CpuBinding binding{.cpus = cpus};
+  if (nodes.size() == 1 && topology.nodes.size() > 1) binding.memory_node = *nodes.begin();
+  return binding;
 }
 
 }  // namespace
@@ -69,29 +101,54 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
     throw UsageError("--nproc-per-node gpu: no GPU is visible (" + folder +
                      "/nvidia0, CUDA_VISIBLE_DEVICES). Give a number, or 'cpu'.");
   }
-  const auto number = whole_number(text);
-  if (number && *number >= 1) return *number;
+  if (const auto number = variables::whole_number(text, 1)) return *number;
   throw UsageError("--nproc-per-node '" + text +
                    "': expected a whole number of at least 1, 'auto', 'cpu' or 'gpu'.");
 }
 
 std::string virtual_device(const Environment& environment, int local_rank) {
   const auto visible = find_variable(environment, "CUDA_VISIBLE_DEVICES");
-  if (!visible) return std::to_string(local_rank);
-  std::string_view rest = *visible;
-  for (int rank = 0; rank < local_rank; ++rank) {
-    const auto comma = rest.find(',');
-    if (comma == std::string_view::npos) {
-      throw UsageError(
-          fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES '{}' has no entry for rank {}. "
-                      "Expected one device for each rank of this node.",
-                      *visible, local_rank));
-    }
-    rest.remove_prefix(comma + 1);
+  if (!visible) return fmt::to_string(local_rank);
+  const auto devices = split_list(*visible);
+  if (devices.size() <= static_cast<std::size_t>(local_rank)) {
+    throw UsageError(
+        fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES '{}' has no entry for rank {}. Expected one "
+                    "device for each rank of this node.",
+                    *visible, local_rank));
   }
-  std::string device(rest.substr(0, rest.find(',')));
+  std::string device(devices[static_cast<std::size_t>(local_rank)]);
   std::erase(device, ' ');
   return device;
+}
+
+std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const Environment& environment,
+                                     const std::string& sys, const std::string& proc,
+                                     const std::string& dev) {
+  if (options.numa_binding && options.cpu_binding != "auto") {
+    throw UsageError("--cpu-binding " + options.cpu_binding + " and --numa-binding " + *options.numa_binding +
+                     " contradict each other. Drop one.");
+  }
+  const int gpus = visible_gpus(environment, dev);
+  const BindingMode mode = mode_of(options, ranks, gpus);
+  if (mode == BindingMode::none) return {};
+  const Topology topology = read_topology(sys);
+  const CpuSet allowed = allowed_cpus();
+  std::vector<CpuSet> cpus;
+  if (mode == BindingMode::block) {
+    cpus = blocks(options, topology, allowed, ranks);
+  } else {
+    const auto nodes = gpus > 0 ? gpu_nodes(environment, sys, proc) : nodes_in_turn(topology, allowed, ranks);
+    cpus = by_device(mode, topology, allowed, ranks, nodes);
+  }
+  std::vector<CpuBinding> result;
+  for (const auto& set : cpus) result.push_back(binding_of(topology, set));
+  return result;
+}
+
+std::string binding_text(const CpuBinding& binding) {
+  std::string text = (binding.cpus.size() == 1 ? "CPU " : "CPUs ") + cpu_list_text(binding.cpus);
+  if (binding.memory_node) text += fmt::format(" (memory of NUMA node {})", *binding.memory_node);
+  return text;
 }
 
 }  // namespace lockstep::launch

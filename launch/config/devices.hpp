@@ -1,8 +1,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "config/run_options.hpp"
 #include "lockstep/core/environment.hpp"
+#include "process/scoped_binding.hpp"
 
 namespace lockstep::launch {
 
@@ -22,5 +25,15 @@ int ranks_per_node(const std::string& text, const Environment& environment,
 /// The device that --virtual-local-rank gives to a rank: its entry of CUDA_VISIBLE_DEVICES, or its own number
 /// where that is unset. Throws UsageError when the list is too short.
 std::string virtual_device(const Environment& environment, int local_rank);
+
+/// Works out --cpu-binding and --numa-binding for each of the `ranks` of this node; nothing where they are
+/// not to be bound. Looks at the host: its CPUs, those that this process may use, its GPUs. Throws
+/// UsageError. *Local*.
+std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const Environment& environment,
+                                     const std::string& sys = "/sys", const std::string& proc = "/proc",
+                                     const std::string& dev = "/dev");
+
+/// "CPUs 0-3 (memory of NUMA node 0)".
+std::string binding_text(const CpuBinding& binding);
 
 }  // namespace lockstep::launch

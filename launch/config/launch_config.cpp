@@ -1,17 +1,18 @@
 #include "config/launch_config.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <csignal>
-#include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <optional>
-#include <string_view>
+#include <filesystem>
+#include <limits>
 
-#include "config/binding_config.hpp"
 #include "config/devices.hpp"
-#include "config/python_command.hpp"
+#include "core/variables.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/temporary_folder.hpp"
 
@@ -26,10 +27,7 @@ std::optional<int> level_number(std::string text) {
   if (text == "DEBUG" || text == "INFO" || text == "NOTSET") return kWarning - 10;
   if (text == "WARNING" || text == "WARN") return kWarning;
   if (text == "ERROR" || text == "CRITICAL" || text == "FATAL") return kWarning + 10;
-  int number = 0;
-  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return number;
+  return variables::whole_number(text, std::numeric_limits<int>::min());
 }
 
 /// One node meets nobody: the address is only handed to the ranks.
@@ -67,17 +65,93 @@ int signal_number(std::string_view name) {
   return 0;
 }
 
-std::string_view next_name(std::string_view& rest) {
-  const auto comma = std::min(rest.find(','), rest.size());
-  std::string_view name = rest.substr(0, comma);
-  rest.remove_prefix(std::min(comma + 1, rest.size()));
-  while (name.starts_with(' ')) name.remove_prefix(1);
-  while (name.ends_with(' ')) name.remove_suffix(1);
-  return name;
+/// What torchrun's --run-path does in a process of its own: the script under runpy, inside of @record where
+/// torch is there.
+constexpr const char* kRunPath =
+    "import runpy, sys\n"
+    "sys.argv = sys.argv[1:]\n"
+    "def main():\n"
+    "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    "try:\n"
+    "    from torch.distributed.elastic.multiprocessing.errors import record\n"
+    "except ImportError:\n"
+    "    record = lambda function: function\n"
+    "record(main)()\n";
+
+bool is_python_script(const std::string& name) { return name.size() > 3 && name.ends_with(".py"); }
+
+std::vector<std::string> interpreter(const RunOptions& options, const Environment& environment) {
+  const std::string python = find_variable(environment, "PYTHON_EXEC").value_or("python3");
+  if (options.run_path) return {python, "-u", "-c", kRunPath};
+  if (options.module) return {python, "-u", "-m"};
+  if (is_python_script(options.program.front()) && !options.no_python) return {python, "-u"};
+  return {};
 }
 
-/// The launcher learns from this one that a rank has ended.
-bool is_needed(int number) { return number == SIGCHLD; }
+/// The program of the options, with an interpreter in front where it needs one (PYTHON_EXEC, else python3);
+/// --check has a program of its own, beside this one.
+void set_command(const RunOptions& options, const Environment& environment, LaunchConfig& config) {
+  if (options.check) {
+    if (!options.program.empty())
+      throw UsageError("--check runs a program of its own: drop '" + options.program.front() +
+                       "', or --check.");
+    config.program = "lockstep-check";
+    config.command = {std::filesystem::read_symlink("/proc/self/exe").replace_filename(config.program)};
+    return;
+  }
+  if (options.program.empty())
+    throw UsageError("the program ... is missing: expected lockstep run [options] program .... See --help.");
+  if (options.module && options.no_python && !options.run_path)
+    throw UsageError("--module and --no-python contradict each other: a module is run by Python. Drop one.");
+  if (options.program.front().empty())
+    throw UsageError("the program's name is empty: expected a path or a command.");
+  config.program = options.program.front();
+  config.command = interpreter(options, environment);
+  if (!config.command.empty() && (options.run_path || !options.module)) config.script = config.program;
+  config.first_argument = config.command.size() + 1;
+  config.command.insert(config.command.end(), options.program.begin(), options.program.end());
+  if (!options.use_env)
+    config.command.insert(config.command.begin() + static_cast<std::ptrdiff_t>(config.first_argument),
+                          "--local-rank=${local_rank}");
+}
+
+bool says_nothing_of_nodes(const OptionTable<RunOptions>::Parsed& parsed) {
+  const auto names = {"nnodes",     "node-rank",   "rdzv-backend", "rdzv-endpoint",
+                      "standalone", "master-addr", "master-port"};
+  return std::none_of(names.begin(), names.end(), [&](const char* name) { return parsed.was_given(name); });
+}
+
+void take_nodes(const SlurmStep& step, LaunchConfig& config) {
+  const int nodes = static_cast<int>(step.nodes.size());
+  if (!config.nodes_given) {
+    config.min_nodes = config.max_nodes = nodes;
+  } else if (config.min_nodes > nodes) {
+    throw UsageError(
+        fmt::format("--nnodes asks for {0} nodes, but this Slurm step has {1}: start the launcher by 'srun "
+                    "--nodes={0} --ntasks-per-node=1', or leave --nnodes out.",
+                    config.min_nodes, nodes));
+  } else if (config.max_nodes < nodes) {
+    throw UsageError(
+        fmt::format("--nnodes allows {0} nodes, but this Slurm step has {1}: leave --nnodes out, or give "
+                    "srun --nodes={0}.",
+                    config.max_nodes, nodes));
+  } else {
+    config.max_nodes = nodes;
+  }
+}
+
+/// Ranks for all tasks on the one node of the job are what was meant.
+bool runs_all_tasks(const Environment& environment, const LaunchConfig& config) {
+  const auto number = [&](const char* name) {
+    return std::atoi(find_variable(environment, name).value_or("0").c_str());
+  };
+  return number("SLURM_JOB_NUM_NODES") == 1 && number("SLURM_NTASKS") <= config.local_world_size;
+}
+
+void warn_of_lonely_launcher(const Environment& environment, LaunchConfig& config) {
+  const auto warning = lonely_process_warning(environment);
+  if (warning && !runs_all_tasks(environment, config)) config.notices.push_back(*warning);
+}
 
 }  // namespace
 
@@ -97,11 +171,7 @@ LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const En
   const RunOptions& options = parsed.options;
   LaunchConfig config;
   static_cast<RendezvousConfig&>(config) = rendezvous_config(parsed, config.notices);
-  const Command command = command_of(options, environment);
-  config.command = command.words;
-  config.first_argument = command.first_argument;
-  config.program = command.program;
-  config.script = command.script;
+  set_command(options, environment, config);
   if (config.backend == Backend::alone) set_own_address(parsed, config);
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.role = options.role;
@@ -131,10 +201,11 @@ LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const En
 
 std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices) {
   std::vector<int> numbers;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string name(next_name(rest));
+  for (const auto item : split_list(text)) {
+    const std::string name(stripped(item));
     const int number = signal_number(name);
-    if (number == SIGKILL || number == SIGSTOP || is_needed(number)) {
+    // SIGCHLD tells the launcher that a rank has ended.
+    if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
       throw UsageError("--signals-to-handle '" + text + "': expected signals that can be handled; " + name +
                        " cannot. Leave it out.");
     }
@@ -145,6 +216,27 @@ std::vector<int> parse_signals(const std::string& text, std::vector<std::string>
     }
   }
   return numbers;
+}
+
+void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment,
+                         LaunchConfig& config) {
+  if (config.backend != Backend::slurm && !says_nothing_of_nodes(parsed)) return;
+  const auto step = slurm_step(environment);
+  if (!step && config.backend != Backend::slurm) return warn_of_lonely_launcher(environment, config);
+  if (!step) {
+    throw UsageError(
+        "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun "
+        "--ntasks-per-node=1 lockstep run ...' within the job.");
+  }
+  require_one_task_per_node(*step, "lockstep run");
+  if (config.backend != Backend::slurm && step->nodes.size() == 1) return;
+  take_nodes(*step, config);
+  config.backend = Backend::slurm;
+  config.backend_name = "slurm";
+  config.node_rank = step->node_id;
+  if (config.endpoint_host.empty()) config.endpoint_host = step->nodes.front();
+  if (!config.endpoint_port) config.endpoint_port = slurm_port(step->job_id, step->step_id);
+  if (!parsed.was_given("rdzv-id")) config.run_id = step->job_id;
 }
 
 }  // namespace lockstep::launch

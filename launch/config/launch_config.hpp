@@ -66,6 +66,16 @@ struct LaunchConfig : RendezvousConfig, OutputConfig {
 /// Throws UsageError when the options contradict each other or ask for what is not there.
 LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment);
 
+/// Fills in what a Slurm step knows, for `--rdzv-backend slurm`: the nodes, the number of this one, and where
+/// they meet (the first node of the step, at a port worked out from the job's number). A step of several
+/// nodes is taken for that also where nothing is said of nodes and addresses; `--standalone` keeps each node
+/// to itself.
+///
+/// Throws UsageError where the step contradicts the command line, or there is no step. Does nothing
+/// elsewhere.
+void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment,
+                         LaunchConfig& config);
+
 /// The numbers of --signals-to-handle ("SIGTERM,SIGUSR1"). A name that no signal has is told in `notices` and
 /// passed over, as torchrun does. Throws UsageError for a signal that nobody can catch.
 std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices);

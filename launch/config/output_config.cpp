@@ -1,11 +1,10 @@
 #include "config/output_config.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <limits>
 #include <optional>
 
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/temporary_folder.hpp"
 
@@ -16,41 +15,21 @@ namespace {
 constexpr int kOut = 1;
 constexpr int kErr = 2;
 
-std::optional<int> number_up_to(std::string_view text, int highest) {
-  int number = 0;
-  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || stop != text.data() + text.size() || number < 0 || number > highest) {
-    return std::nullopt;
-  }
-  return number;
-}
-
-std::vector<std::string_view> parts(std::string_view text) {
-  std::vector<std::string_view> result;
-  for (std::size_t comma = 0; comma != std::string_view::npos;) {
-    comma = text.find(',');
-    result.push_back(text.substr(0, comma));
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-  }
-  return result;
-}
-
-constexpr int kAnyRank = std::numeric_limits<int>::max();
-
 /// "3", or "0:1,2:3": the streams of each rank. A rank that this node does not have is no mistake: one
 /// command line may serve nodes with different numbers of ranks.
 std::vector<int> streams_of(const std::string& flag, const std::string& text, int ranks) {
-  if (const auto all = number_up_to(text, kOut | kErr))
+  if (const auto all = variables::whole_number(text, 0, kOut | kErr))
     return std::vector<int>(static_cast<std::size_t>(ranks), *all);
   std::vector<int> result(static_cast<std::size_t>(ranks), 0);
-  for (const auto part : parts(text)) {
+  for (const auto part : text.empty() ? std::vector{std::string_view()} : split_list(text)) {
     const auto colon = std::min(part.find(':'), part.size());
-    const auto rank = number_up_to(part.substr(0, colon), kAnyRank);
-    const auto streams = number_up_to(part.substr(std::min(colon + 1, part.size())), kOut | kErr);
+    const auto rank = variables::whole_number(part.substr(0, colon));
+    const auto streams =
+        variables::whole_number(part.substr(std::min(colon + 1, part.size())), 0, kOut | kErr);
     if (!rank || !streams) {
       throw UsageError(flag + " '" + text +
-                       "': expected 0 (nothing), 1 (output), 2 (errors) or 3 (both), or such a number "
-                       "for single local ranks as in 0:1,1:3.");
+                       "': expected 0 (nothing), 1 (output), 2 (errors) or 3 (both), or such a number for "
+                       "single local ranks as in 0:1,1:3.");
     }
     if (*rank < ranks) result[static_cast<std::size_t>(*rank)] = *streams;
   }
@@ -60,8 +39,8 @@ std::vector<int> streams_of(const std::string& flag, const std::string& text, in
 std::vector<bool> shown_ranks(const std::string& text, int ranks) {
   std::vector<bool> result(static_cast<std::size_t>(ranks), text.empty());
   if (text.empty()) return result;
-  for (const auto part : parts(text)) {
-    const auto rank = number_up_to(part, kAnyRank);
+  for (const auto part : split_list(text)) {
+    const auto rank = variables::whole_number(part);
     if (!rank) {
       throw UsageError("--local-ranks-filter '" + text +
                        "': expected local ranks with commas between them, as in 0,1.");
@@ -103,10 +82,6 @@ std::string log_folder(const RunOptions& options, bool asked_for, const std::str
   return asked_for ? std::filesystem::absolute(temporary_parent(environment)) / ("lockstep_" + name) : "";
 }
 
-std::int64_t log_max_bytes(const RunOptions& options) {
-  return options.log_max_size.empty() ? 0 : parse_size(options.log_max_size);
-}
-
 }  // namespace
 
 std::int64_t parse_size(const std::string& text) {
@@ -115,15 +90,11 @@ std::int64_t parse_size(const std::string& text) {
   std::string_view digits = text;
   const auto unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
   if (unit != std::string_view::npos) digits.remove_suffix(1);
-  std::int32_t number = 0;
-  const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  const std::int64_t bytes =
-      unit == std::string_view::npos ? number : static_cast<std::int64_t>(number) << (10 * (unit + 1));
-  if (failure != std::errc() || stop != digits.data() + digits.size() || bytes < kSmallest) {
-    throw UsageError("--log-max-size '" + text +
-                     "': expected a size of at least 4K, as in 500K, 100M or 2G (or a number of bytes).");
-  }
-  return bytes;
+  const std::int64_t number = variables::whole_number(digits).value_or(0);
+  const std::int64_t bytes = unit == std::string_view::npos ? number : number << (10 * (unit + 1));
+  if (bytes >= kSmallest) return bytes;
+  throw UsageError("--log-max-size '" + text +
+                   "': expected a size of at least 4K, as in 500K, 100M or 2G (or a number of bytes).");
 }
 
 OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
@@ -144,7 +115,7 @@ OutputConfig output_config(const RunOptions& options, int ranks, const std::stri
     config.outputs.push_back({sink(kOut), sink(kErr)});
   }
   config.line_prefix = find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
-  config.log_max_bytes = log_max_bytes(options);
+  if (!options.log_max_size.empty()) config.log_max_bytes = parse_size(options.log_max_size);
   config.report_lines = options.report_lines;
   return config;
 }

@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <set>
 #include <tuple>
 
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {
@@ -73,12 +75,6 @@ void plan_node_rank(const OptionTable<RunOptions>::Parsed& parsed, RendezvousCon
 /// Longer than any job; keeps sums of times in range.
 constexpr double kLongest = 1e9;
 
-std::string_view stripped(std::string_view text, std::string_view blanks = " \t\r\n") {
-  const auto first = text.find_first_not_of(blanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
 /// Without the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
 std::string_view unquoted(std::string_view text) {
   text = stripped(text);
@@ -103,21 +99,14 @@ double number_of(std::string_view item, std::string_view value) {
 bool truth_of(std::string_view item, std::string_view value) {
   std::string word(value);
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  for (const auto* yes : {"1", "true", "t", "yes", "y"}) {
-    if (word == yes) return true;
-  }
-  for (const auto* no : {"0", "false", "f", "no", "n"}) {
-    if (word == no) return false;
-  }
+  static const std::set<std::string_view> kYes{"1", "true", "t", "yes", "y"};
+  static const std::set<std::string_view> kNo{"0", "false", "f", "no", "n"};
+  if (kYes.contains(word)) return true;
+  if (kNo.contains(word)) return false;
   throw refusal(item, "true or false behind the sign '='");
 }
 
-struct TimeKey {
-  std::string_view name;
-  RendezvousTimes::Time RendezvousTimes::*field;
-};
-
-constexpr std::array<TimeKey, 8> kTimes{{
+const std::map<std::string_view, RendezvousTimes::Time RendezvousTimes::*> kTimes{
     {"join_timeout", &RendezvousTimes::join_timeout},
     {"last_call_timeout", &RendezvousTimes::last_call_timeout},
     {"close_timeout", &RendezvousTimes::close_timeout},
@@ -126,34 +115,23 @@ constexpr std::array<TimeKey, 8> kTimes{{
     {"keep_alive_interval", &RendezvousTimes::keep_alive_interval},
     {"read_timeout", &RendezvousTimes::read_timeout},
     {"timeout", &RendezvousTimes::timeout},
-}};
-
-bool read_time(std::string_view item, std::string_view key, std::string_view value, RendezvousTimes& times) {
-  const auto* found =
-      std::find_if(kTimes.begin(), kTimes.end(), [&](const TimeKey& time) { return time.name == key; });
-  if (found == kTimes.end()) return false;
-  times.*found->field = RendezvousTimes::Time(std::llround(number_of(item, value) * 1000));
-  return true;
-}
-
-/// A file cannot tell the nodes that one of them is gone.
-void require_tcp_store(std::string_view item, std::string_view value) {
-  if (value == "tcp") return;
-  throw refusal(item, "store_type=tcp, as the nodes meet at an address and not in a file; leave it out");
-}
+};
 
 void read_item(std::string_view item, RendezvousConfig& config, std::vector<std::string>& notices) {
   const auto equals = std::min(item.find('='), item.size());
   const auto key = stripped(item.substr(0, equals));
   const auto value = stripped(item.substr(std::min(equals + 1, item.size())));
   if (key.empty() || value.empty()) throw refusal(item, "KEY=VALUE,KEY=VALUE,...");
-  if (read_time(item, key, value, config.times)) return;
-  if (key == "keep_alive_max_attempt") {
+  if (const auto time = kTimes.find(key); time != kTimes.end()) {
+    config.times.*time->second = RendezvousTimes::Time(std::llround(number_of(item, value) * 1000));
+  } else if (key == "keep_alive_max_attempt") {
     config.times.keep_alive_max_attempt = static_cast<int>(std::clamp(number_of(item, value), 1.0, 1e6));
   } else if (key == "is_host") {
     config.is_host = truth_of(item, value);
   } else if (key == "store_type") {
-    require_tcp_store(item, value);
+    // A file cannot tell the nodes that one of them is gone.
+    if (value != "tcp")
+      throw refusal(item, "store_type=tcp, as the nodes meet at an address and not in a file; leave it out");
   } else if (key == "rank") {
     notices.push_back("--rdzv-conf: 'rank' means nothing, give --node-rank");
   } else {
@@ -163,42 +141,35 @@ void read_item(std::string_view item, RendezvousConfig& config, std::vector<std:
 
 }  // namespace
 
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 std::pair<int, int> parse_nodes(const std::string& text) {
-  const auto refuse = [&] {
-    return UsageError("--nnodes '" + text +
-                      "': expected a number of nodes from 1, or MIN:MAX with 1 <= MIN <= MAX.");
-  };
-  const auto number = [&](std::string_view part) {
-    int value = 0;
-    const char* end = part.data() + part.size();
-    const auto [stop, failure] = std::from_chars(part.data(), end, value);
-    if (failure != std::errc() || stop != end || value < 1) throw refuse();
-    return value;
-  };
-  const auto colon = text.find(':');
-  if (colon == std::string::npos) return {number(text), number(text)};
-  const std::pair<int, int> nodes{number(std::string_view(text).substr(0, colon)),
-                                  number(std::string_view(text).substr(colon + 1))};
-  if (nodes.first > nodes.second) throw refuse();
-  return nodes;
+  const auto colon = std::min(text.find(':'), text.size());
+  const auto least = variables::whole_number(std::string_view(text).substr(0, colon), 1);
+  const auto most =
+      colon == text.size() ? least : variables::whole_number(std::string_view(text).substr(colon + 1), 1);
+  if (least && most && *least <= *most) return {*least, *most};
+  throw UsageError("--nnodes '" + text +
+                   "': expected a number of nodes from 1, or MIN:MAX with 1 <= MIN <= MAX.");
 }
 
 net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port) {
-  const auto refuse = [&] {
-    return UsageError("--rdzv-endpoint '" + text +
-                      "': expected HOST, HOST:PORT or [IPv6]:PORT, with a port up to 65535.");
-  };
   const auto bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
-  const auto colon = bracket == std::string::npos ? text.find(':') : text.find(':', bracket);
+  const auto colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
   const auto host_end = bracket == std::string::npos ? std::min(colon, text.size()) : bracket + 1;
   const std::string host = without_brackets(text.substr(0, host_end));
-  if (host.empty() || host.find_first_of("[] ") != std::string::npos) throw refuse();
-  if (host_end == text.size()) return {host, default_port};
-  std::uint16_t port = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data() + host_end + 1, end, port);
-  if (text[host_end] != ':' || failure != std::errc() || stop != end) throw refuse();
-  return {host, port};
+  if (!host.empty() && host.find_first_of("[] ") == std::string::npos) {
+    if (host_end == text.size()) return {host, default_port};
+    const auto port = variables::whole_number(std::string_view(text).substr(host_end + 1), 0, 65535);
+    if (port && text[host_end] == ':') return {host, static_cast<std::uint16_t>(*port)};
+  }
+  throw UsageError("--rdzv-endpoint '" + text +
+                   "': expected HOST, HOST:PORT or [IPv6]:PORT, with a port up to 65535.");
 }
 
 net::HostPort static_endpoint(const RunOptions& options) {
@@ -233,14 +204,7 @@ RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed
 
 void read_rendezvous_conf(const std::string& text, RendezvousConfig& config,
                           std::vector<std::string>& notices) {
-  std::string_view rest = unquoted(text);
-  while (!rest.empty()) {
-    const auto comma = rest.find(',');
-    read_item(stripped(rest.substr(0, comma)), config, notices);
-    if (comma == std::string_view::npos) return;
-    rest.remove_prefix(comma + 1);
-    if (rest.empty()) throw refusal(text, "KEY=VALUE behind the last comma");
-  }
+  for (const auto item : split_list(unquoted(text))) read_item(stripped(item), config, notices);
 }
 
 }  // namespace lockstep::launch

@@ -83,6 +83,9 @@ net::HostPort static_endpoint(const RunOptions& options);
 /// Nothing for port 0, which stands for a free one.
 std::optional<std::uint16_t> chosen_port(std::uint16_t port);
 
+/// The text without the blanks around it.
+std::string_view stripped(std::string_view text);
+
 /// "N" or "MIN:MAX". Throws UsageError.
 std::pair<int, int> parse_nodes(const std::string& text);
 

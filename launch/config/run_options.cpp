@@ -1,5 +1,7 @@
 #include "config/run_options.hpp"
 
+#include <ranges>
+
 namespace lockstep::launch {
 namespace {
 
@@ -11,8 +13,7 @@ void add_node_options(Table& table) {
            metavar("N"))
       .add("nproc-per-node", &RunOptions::nproc_per_node,
            "Ranks on this node: a number, 'cpu' (the CPUs that this process may use), 'gpu' (the GPUs that "
-           "it sees) or "
-           "'auto' (GPUs where there are any, else CPUs).",
+           "it sees) or 'auto' (GPUs where there are any, else CPUs).",
            metavar("N"))
       .add("node-rank", &RunOptions::node_rank,
            "Rank of this node: always for the static backend; for c10d the rank that it asks for.",
@@ -24,27 +25,24 @@ void add_address_options(Table& table) {
   table.section("addresses")
       .add("standalone", &RunOptions::standalone,
            "One node on a free port of the loopback interface. It is what happens anyway when no address is "
-           "given; the "
-           "run id becomes a random one.")
-      .add(
-          "rdzv-backend", &RunOptions::rdzv_backend,
-          "How the nodes find each other. 'static': the address of node 0 and the rank of each node are "
-          "given; "
-          "'c10d': they meet at --rdzv-endpoint; 'slurm': the Slurm step says it. Of no matter for one node.",
-          metavar("{static,c10d,slurm}"))
+           "given; the run id becomes a random one.")
+      .add("rdzv-backend", &RunOptions::rdzv_backend,
+           "How the nodes find each other. 'static': the address of node 0 and the rank of each node are "
+           "given; 'c10d': they meet at --rdzv-endpoint; 'slurm': the Slurm step says it. Of no matter for "
+           "one node.",
+           metavar("{static,c10d,slurm}"))
       .add("rdzv-endpoint", &RunOptions::rdzv_endpoint,
            "Where the nodes meet: HOST[:PORT], with port 29400 (c10d) or 29500 (static) when none is given.",
            metavar("HOST:PORT"))
       .add("rdzv-id", &RunOptions::rdzv_id,
            "The name of this run, the same on all nodes; the ranks find it in TORCHELASTIC_RUN_ID.",
            metavar("ID"), not_empty())
-      .add(
-          "rdzv-conf", &RunOptions::rdzv_conf,
-          "How long nodes wait for each other, in seconds: join_timeout=600 for the smallest number of "
-          "nodes, "
-          "last_call_timeout=30 for more, close_timeout=30, keep_alive_interval=5, keep_alive_max_attempt=3, "
-          "read_timeout=60, timeout=900 (static); and is_host=1 for the node that opens the endpoint.",
-          metavar("KEY=VALUE,..."))
+      .add("rdzv-conf", &RunOptions::rdzv_conf,
+           "How long nodes wait for each other, in seconds: join_timeout=600 for the smallest number of "
+           "nodes, last_call_timeout=30 for more, close_timeout=30, keep_alive_interval=5, "
+           "keep_alive_max_attempt=3, read_timeout=60, timeout=900 (static); and is_host=1 for the node that "
+           "opens the endpoint.",
+           metavar("KEY=VALUE,..."))
       .add("master-addr", &RunOptions::master_addr, "Name or address of this host, where rank 0 listens.",
            metavar("HOST"), not_empty())
       .add("master-port", &RunOptions::master_port,
@@ -68,11 +66,10 @@ void add_program_options(Table& table) {
            "Runs the program itself even when its name ends in .py. Other names are never given to Python.")
       .add("run-path", &RunOptions::run_path,
            "Runs the script by Python's runpy.run_path. Takes precedence over --no-python.")
-      .add(
-          "use-env", &RunOptions::use_env,
-          "Ranks find their local rank in LOCAL_RANK. Without it they also get --local-rank=N as their first "
-          "argument, as under torch.distributed.launch.",
-          not_from_environment())
+      .add("use-env", &RunOptions::use_env,
+           "Ranks find their local rank in LOCAL_RANK. Without it they also get --local-rank=N as their "
+           "first argument, as under torch.distributed.launch.",
+           not_from_environment())
       .add("virtual-local-rank", &RunOptions::virtual_local_rank,
            "Each rank finds LOCAL_RANK=0, and only its own GPU in CUDA_VISIBLE_DEVICES.");
 }
@@ -92,11 +89,10 @@ void add_supervision_options(Table& table) {
       .add("torchrun-exit-codes", &RunOptions::torchrun_exit_codes,
            "Ends with 1 after every failure, as torchrun does, instead of with the code of the first one.",
            full_name_only())
-      .add(
-          "keep-daemons", &RunOptions::keep_daemons,
-          "Leaves alone what ranks have put into a session of its own (setsid), as daemons do. Without it no "
-          "process of a job outlives it.",
-          full_name_only())
+      .add("keep-daemons", &RunOptions::keep_daemons,
+           "Leaves alone what ranks have put into a session of its own (setsid), as daemons do. Without it "
+           "no process of a job outlives it.",
+           full_name_only())
       .add("event-log-handler", &RunOptions::event_log_handler,
            "Where the events of the job go: 'console' writes them as lines of JSON to standard error, in "
            "torchrun's form; 'null' and 'dynamic_rendezvous' nowhere.",
@@ -107,8 +103,7 @@ void add_supervision_options(Table& table) {
            "Accepted and not needed: programs are started by exec.", one_of({"spawn", "fork", "forkserver"}))
       .add("check", &RunOptions::check,
            "Checks the job's nodes instead of running a program: can all ranks reach each other, do they "
-           "compute "
-           "right sums, and how fast is each link?",
+           "compute right sums, and how fast is each link?",
            not_from_environment())
       .add("dry-run", &RunOptions::dry_run, "Prints the ranks and their environment, and starts nothing.",
            not_from_environment(), full_name_only());
@@ -118,37 +113,31 @@ void add_host_options(Table& table) {
   table.section("host")
       .add("cpu-binding", &RunOptions::cpu_binding,
            "'block' gives each rank CPUs of its own, whole cores next to each other; 'none' lets all run "
-           "everywhere; "
-           "'auto' is 'block' for several ranks on a host where no GPU is visible and ranks do not outnumber "
-           "CPUs.",
+           "everywhere; 'auto' is 'block' for several ranks on a host where no GPU is visible and ranks do "
+           "not outnumber CPUs.",
            one_of({"auto", "block", "none"}), full_name_only())
       .add("numa-binding", &RunOptions::numa_binding,
            "Binds each rank to CPUs near its GPU, or, without GPUs, near a NUMA node in turn: 'node' all "
-           "CPUs of the "
-           "node, 'socket' those of its package, 'exclusive' an own share of the node's cores, "
-           "'core-complex' those "
-           "below one cache.",
+           "CPUs of the node, 'socket' those of its package, 'exclusive' an own share of the node's cores, "
+           "'core-complex' those below one cache.",
            one_of({"node", "socket", "exclusive", "core-complex"}), not_from_environment())
       .add("heartbeat-timeout", &RunOptions::heartbeat_timeout,
            "Seconds after which a rank that makes no progress while the others wait for it ends the job, "
-           "with the "
-           "stacks of all ranks; 0: it is only named. For programs that use the library.",
+           "with the stacks of all ranks; 0: it is only named. For programs that use the library.",
            metavar("SECONDS"), between(0, 1e6), full_name_only())
       .add("restart-backoff", &RunOptions::restart_backoff,
            "Seconds before a restart when the attempt lasted less than 10 s; doubled each time, up to 30. 0: "
-           "restart "
-           "at once.",
+           "restart at once.",
            metavar("SECONDS"), between(0, 30), full_name_only());
 }
 
 void add_output_options(Table& table) {
   table.section("output")
-      .add(
-          "log-dir", &RunOptions::log_dir,
-          "Keeps files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json and "
-          "what --redirects and --tee ask for. Without it, what needs a file gets a folder below TMPDIR, "
-          "whose name is printed. /dev/null: no files at all.",
-          metavar("DIR"), not_empty())
+      .add("log-dir", &RunOptions::log_dir,
+           "Keeps files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json "
+           "and what --redirects and --tee ask for. Without it, what needs a file gets a folder below "
+           "TMPDIR, whose name is printed. /dev/null: no files at all.",
+           metavar("DIR"), not_empty())
       .add("redirects", &RunOptions::redirects,
            "Streams that go to stdout.log and stderr.log in the log folder instead of the console: 0 none, 1 "
            "output, 2 errors, 3 both; or for single local ranks, 0:1,2:3.",
@@ -164,11 +153,10 @@ void add_output_options(Table& table) {
            metavar("TEXT,TEXT"))
       .add("duplicate-stderr-filters", &RunOptions::duplicate_stderr_filters,
            "The same for standard error and filtered_stderr.log.", metavar("TEXT,TEXT"))
-      .add(
-          "log-max-size", &RunOptions::log_max_size,
-          "At this size (100M; K, M or G) stdout.log becomes stdout.log.1, in place of the one before, and a "
-          "new one is begun; stderr.log likewise.",
-          metavar("SIZE"), full_name_only())
+      .add("log-max-size", &RunOptions::log_max_size,
+           "At this size (100M; K, M or G) stdout.log becomes stdout.log.1, in place of the one before, and "
+           "a new one is begun; stderr.log likewise.",
+           metavar("SIZE"), full_name_only())
       .add("report-lines", &RunOptions::report_lines,
            "Last lines of standard error that a failure report shows for each rank that failed, where they "
            "pass through the launcher or are in a file.",
@@ -183,8 +171,7 @@ void refuse_other_options(Table& table) {
 Table make_table() {
   Table table("lockstep run",
               "Starts one process for each rank on this host, with the environment that torchrun gives, and "
-              "ends them "
-              "all when one fails.");
+              "ends them all when one fails.");
   table.rest("program ...", &RunOptions::program,
              "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "
              "interpreter). ${local_rank} in an argument becomes the rank's number on this node.",
@@ -201,6 +188,12 @@ Table make_table() {
 }
 
 }  // namespace
+
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> items;
+  for (const auto item : std::views::split(text, ',')) items.emplace_back(item.begin(), item.end());
+  return items;
+}
 
 const OptionTable<RunOptions>& run_option_table() {
   static const Table table = make_table();

@@ -14,6 +14,13 @@ namespace {
 /// The coordinator's own node and torchrun agents send no keep-alives.
 bool sends_keep_alives(const Node& node) { return node.id != 0 && !node.info.is_torchrun; }
 
+/// However many nodes report.
+constexpr std::chrono::seconds kLookInterval{1};
+/// What one node's request may bring back from the others, so that the connection to it is not flooded.
+constexpr std::size_t kMostStacks = 2 << 20;
+
+bool reports(const Node& node) { return node.active && !node.info.is_torchrun; }
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions& actions, Time now)
@@ -52,7 +59,7 @@ void Coordinator::on_message(NodeId id, const NodeMessage& message, Time now) {
                           if (is_current(*node, ended.round)) on_round_ended(*node, ended, now);
                         },
                         [&](const StatusReport& report) {
-                          if (is_current(*node, report.round)) status_table_.put(id, report.ranks, now);
+                          if (is_current(*node, report.round)) on_status(*node, report, now);
                         },
                         [](const NodeInfo&) {}, [](const PeerUidAnswer&) {}},
              message);
@@ -192,8 +199,8 @@ void Coordinator::after_round(Time now) {
 
 void Coordinator::after_preemption(Time now) {
   notify(
-      fmt::format("preempted: the ranks were asked to stop and have saved their state (exit code {}); "
-                  "start the job again to go on",
+      fmt::format("preempted: the ranks were asked to stop and have saved their state (exit code {}); start "
+                  "the job again to go on",
                   kPreemptedExitCode));
   finish(kPreemptedExitCode, nullptr, now);
 }
@@ -232,6 +239,84 @@ bool Coordinator::restart(Time now) {
   return true;
 }
 
+void Coordinator::on_status(Node& node, const StatusReport& report, Time now) {
+  node.ranks = report.ranks;
+  node.reported = now;
+  if (phase_ == Phase::running && now >= next_look_) detect_hangs(now);
+}
+
+/// Every rank of the job at the time of the oldest report, so that all were still together for as long as
+/// they say; none where a node has not reported yet. Times are the coordinator's: clocks of two hosts are not
+/// compared.
+std::vector<RankStatus> Coordinator::all_ranks() const {
+  Time oldest = Time::max();
+  for (const auto& node : nodes_) {
+    if (!reports(node)) continue;
+    if (node.ranks.empty()) return {};
+    if (!node.ended) oldest = std::min(oldest, node.reported);
+  }
+  std::vector<RankStatus> all;
+  for (const auto& node : nodes_) {
+    if (!reports(node)) continue;
+    for (RankStatus rank : node.ranks) {
+      if (!node.ended)
+        rank.still -= std::chrono::duration_cast<std::chrono::milliseconds>(node.reported - oldest);
+      all.push_back(std::move(rank));
+    }
+  }
+  return all;
+}
+
+void Coordinator::detect_hangs(Time now) {
+  const auto ranks = all_ranks();
+  if (ranks.empty()) return;
+  next_look_ = now + kLookInterval;
+  const auto found = hang_detector_.look(ranks);
+  if (!found) return;
+  broadcast(HangFound{.round = round_,
+                      .text = found->hang.text,
+                      .ends_job = found->ends_job,
+                      .limit = options_.heartbeat_timeout,
+                      .rank = rank_to_blame(found->hang, ranks),
+                      .stuck = found->hang.stuck});
+}
+
+/// The rank in whose name the job fails: a stuck one where its node is still there to say so, else one that
+/// waits.
+int Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
+  for (const int rank : hang.stuck) {
+    for (const auto& node : nodes_) {
+      const auto is_rank = [&](const RankStatus& status) { return status.rank == rank; };
+      if (node.active && !node.ended && std::any_of(node.ranks.begin(), node.ranks.end(), is_rank))
+        return rank;
+    }
+  }
+  const auto running =
+      std::find_if(ranks.begin(), ranks.end(), [](const RankStatus& rank) { return !rank.status; });
+  return running == ranks.end() ? -1 : running->rank;
+}
+
+void Coordinator::collect_stacks(Node& requester) {
+  requester.stacks_passed = 0;
+  for (const auto& node : nodes_) {
+    if (node.id != requester.id && node.active && !node.ended)
+      actions_.send(node.id, CollectStacks{requester.id});
+  }
+}
+
+void Coordinator::pass_on_stacks(const Node& from, const Stacks& stacks) {
+  Node* requester = find(stacks.requester);
+  if (requester == nullptr) return;
+  if (requester->stacks_passed + stacks.text.size() > kMostStacks) {
+    actions_.send(requester->id,
+                  Notice{fmt::format("the stacks of {} are left out, as there are many: ask its own launcher",
+                                     from.text())});
+  } else {
+    requester->stacks_passed += stacks.text.size();
+    actions_.send(requester->id, Report{stacks.text});
+  }
+}
+
 void Coordinator::gather(Time now) {
   phase_ = Phase::gathering;
   reason_ = Reason::membership;
@@ -268,13 +353,15 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   preempted_ = false;
   in_order_ = true;
   torchrun_deadline_.reset();
-  begin_hang_detection(now);
+  hang_detector_ =
+      HangDetector({.timeout = options_.heartbeat_timeout, .sees_all_ranks = !has_torchrun_nodes()});
   actions_.begin_round(round_);
   if (order.size() > 1) notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i]->group_rank = places[i].group_rank;
     order[i]->active = true;
     order[i]->ended = false;
+    order[i]->ranks.clear();
     places[i].round = round_;
     places[i].restart_count = restarts_.used();
     places[i].max_restarts = options_.max_restarts;
@@ -312,17 +399,16 @@ void Coordinator::drop_silent_nodes(Time now) {
 
 void Coordinator::on_timer(Time now) {
   drop_silent_nodes(now);
-  detect_hangs(now);
   if (phase_ == Phase::finishing && now >= *close_deadline_) {
     for (const auto& node : nodes_) actions_.dismiss(node.id);
     nodes_.clear();
     close_deadline_ = Time::max();
   }
   if (phase_ == Phase::running && torchrun_deadline_ && now >= *torchrun_deadline_) {
-    report(fmt::format(
-        "lockstep run: FAILED: torchrun's agents have not ended {} after all other nodes have: look at their "
-        "logs\n",
-        seconds_text(options_.exit_barrier_timeout)));
+    report(
+        fmt::format("lockstep run: FAILED: torchrun's agents have not ended {} after all other nodes have: "
+                    "look at their logs\n",
+                    seconds_text(options_.exit_barrier_timeout)));
     finish(1, nullptr, now);
   }
   if (phase_ != Phase::gathering) return;
@@ -345,7 +431,6 @@ Coordinator::Time Coordinator::deadline() const {
   }
   if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
   if (phase_ == Phase::running && torchrun_deadline_) next = std::min(next, *torchrun_deadline_);
-  if (all_ranks_are_still()) next = std::min(next, next_look_);
   if (phase_ != Phase::gathering) return next;
   if (pause_end_) next = std::min(next, *pause_end_);
   next = std::min(next, next_notice_);

@@ -11,7 +11,6 @@
 #include "failure/hang.hpp"
 #include "rendezvous/messages.hpp"
 #include "rendezvous/rank_assignment.hpp"
-#include "rendezvous/rank_status_table.hpp"
 #include "rendezvous/restart_policy.hpp"
 
 namespace lockstep::launch {
@@ -108,9 +107,8 @@ class Coordinator {
   void release(const Node& node);
   void keep_failure(const ProcessFailure& failure);
 
-  void begin_hang_detection(Time now);
-  /// Whether no rank of the job moves, as far as nodes tell.
-  bool all_ranks_are_still() const;
+  void on_status(Node& node, const StatusReport& report, Time now);
+  std::vector<RankStatus> all_ranks() const;
   void detect_hangs(Time now);
   int rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const;
   void collect_stacks(Node& requester);
@@ -154,7 +152,6 @@ class Coordinator {
   std::optional<std::uint64_t> best_step_;
   /// No round begins before it.
   std::optional<Time> pause_end_;
-  RankStatusTable status_table_;
   HangDetector hang_detector_;
   Time next_look_;
   /// What told the job to end.

@@ -27,8 +27,6 @@ class CoordinatorClient {
   virtual net::HostPort master() const = 0;
   /// Whether the coordinator is in this process: its node goes last.
   virtual bool hosts_coordinator() const = 0;
-  /// Whether the coordinator looks for hangs, on all nodes together.
-  virtual bool detects_hangs() const = 0;
   /// Whether all other nodes have gone.
   virtual bool finished() const = 0;
 };

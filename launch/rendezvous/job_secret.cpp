@@ -88,10 +88,9 @@ JobSecret JobSecret::none(const std::string& run_id) {
 JobSecret JobSecret::from_env(const std::string& run_id, const Environment& environment) {
   if (const auto token = find_variable(environment, "LOCKSTEP_JOB_TOKEN"); token && !token->empty()) {
     if (token->size() < kLeastToken)
-      throw UsageError(
-          fmt::format("LOCKSTEP_JOB_TOKEN has {} characters: expected 16 or more, as from 'openssl rand -hex "
-                      "32'.",
-                      token->size()));
+      throw UsageError(fmt::format(
+          "LOCKSTEP_JOB_TOKEN has {} characters: expected 16 or more, as from 'openssl rand -hex 32'.",
+          token->size()));
     return {*token, "this launcher uses LOCKSTEP_JOB_TOKEN: export the same one on every node"};
   }
   const std::string path = key_file(environment);
@@ -103,12 +102,13 @@ JobSecret JobSecret::from_env(const std::string& run_id, const Environment& envi
   if (key.empty()) throw no_key("the key file '" + path + "' cannot be read yet: try again.");
   const std::string secret =
       net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment));
-  return {net::hex(secret),
-          fmt::format("this launcher uses the key in {} and the run id '{}'. Nodes that do not share this "
-                      "home need a common secret: export the same LOCKSTEP_JOB_TOKEN on every node (16 "
-                      "characters or more, as from 'openssl rand -hex 32'), or give --no-job-secret on every "
-                      "node where the network is trusted",
-                      path, run_id)};
+  return {
+      net::hex(secret),
+      fmt::format(
+          "this launcher uses the key in {} and the run id '{}'. Nodes that do not share this home need a "
+          "common secret: export the same LOCKSTEP_JOB_TOKEN on every node (16 characters or more, as from "
+          "'openssl rand -hex 32'), or give --no-job-secret on every node where the network is trusted",
+          path, run_id)};
 }
 
 }  // namespace lockstep::launch

@@ -119,7 +119,7 @@ void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {
 
 void LocalCoordinatorClient::receive(Peer& peer, Time now) {
   peer.connection.flush();
-  for (const auto& message : peer.connection.receive_from_node()) on_message(peer, message, now);
+  for (const auto& message : peer.connection.receive<NodeMessage>()) on_message(peer, message, now);
   if (!peer.joined && now >= peer.since + kJoinTime) peer.connection.close("did not say who it is");
 }
 

@@ -49,7 +49,6 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override { return master_; }
   bool hosts_coordinator() const override { return true; }
-  bool detects_hangs() const override { return true; }
   bool finished() const override;
 
  private:

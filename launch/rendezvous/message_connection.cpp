@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep::launch {
 namespace {
 
@@ -96,5 +98,22 @@ std::optional<std::string> MessageConnection::take_text() {
   incoming_.erase(0, kHeader + length);
   return text;
 }
+
+template <class Message>
+std::vector<Message> MessageConnection::receive() {
+  std::vector<Message> messages;
+  if (!closed()) read_all();
+  try {
+    while (const auto text = take_text()) {
+      if (auto message = decode<Message>(*text)) messages.push_back(*std::move(message));
+    }
+  } catch (const DataError& error) {
+    why_closed_ = std::string("sent something that is not understood: ") + error.what();
+    incoming_.clear();
+  }
+  return messages;
+}
+template std::vector<NodeMessage> MessageConnection::receive();
+template std::vector<CoordinatorMessage> MessageConnection::receive();
 
 }  // namespace lockstep::launch

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
-#include "rendezvous/message_codec.hpp"
+#include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
 
@@ -33,31 +32,15 @@ class MessageConnection {
   /// Ends the connection, after what the socket takes now; `why` is what `why_closed` says.
   void close(std::string why);
 
-  /// The messages that have come from a node, or from the coordinator. A peer that breaks the form is closed.
-  std::vector<NodeMessage> receive_from_node() { return receive<NodeMessage>(decode_node_message); }
-  std::vector<CoordinatorMessage> receive_from_coordinator() {
-    return receive<CoordinatorMessage>(decode_coordinator_message);
-  }
+  /// The messages that have come, from a node (NodeMessage) or from the coordinator (CoordinatorMessage). A
+  /// peer that breaks the form is closed.
+  template <class Message>
+  std::vector<Message> receive();
 
  private:
   void send_text(const std::string& text);
   void read_all();
   std::optional<std::string> take_text();
-
-  template <class Message>
-  std::vector<Message> receive(std::optional<Message> (*decode)(const std::string&)) {
-    std::vector<Message> messages;
-    if (!closed()) read_all();
-    try {
-      while (const auto text = take_text()) {
-        if (auto message = decode(*text)) messages.push_back(*std::move(message));
-      }
-    } catch (const DataError& error) {
-      why_closed_ = std::string("sent something that is not understood: ") + error.what();
-      incoming_.clear();
-    }
-    return messages;
-  }
 
   net::FileDescriptor socket_;
   std::string incoming_;

@@ -3,24 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
+#include <cstring>
 #include <map>
 #include <tuple>
 
 namespace lockstep::launch {
 namespace {
-
-bool is_digit(char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; }
-
-/// The digits at the front of `text`, taken from it, without leading zeros.
-std::string_view take_number(std::string_view& text) {
-  std::size_t length = 0;
-  while (length < text.size() && is_digit(text[length])) ++length;
-  std::string_view number = text.substr(0, length);
-  text.remove_prefix(length);
-  while (number.size() > 1 && number.front() == '0') number.remove_prefix(1);
-  return number;
-}
 
 bool comes_first(const Node* a, const Node* b) {
   const auto key = [](const Node* node) {
@@ -28,29 +16,14 @@ bool comes_first(const Node* a, const Node* b) {
     return std::tuple(node->info.node_rank.value_or(kLast), node->group_rank.value_or(kLast), node->id != 0);
   };
   if (key(a) != key(b)) return key(a) < key(b);
-  if (a->info.host != b->info.host) return natural_less(a->info.host, b->info.host);
+  // "node9" before "node10".
+  if (const int hosts = strverscmp(a->info.host.c_str(), b->info.host.c_str()); hosts != 0) return hosts < 0;
   return std::tuple(a->info.pid, a->id) < std::tuple(b->info.pid, b->id);
 }
 
 }  // namespace
 
 std::string nodes_text(int count) { return fmt::format("{} {}", count, count == 1 ? "node" : "nodes"); }
-
-bool natural_less(std::string_view a, std::string_view b) {
-  while (!a.empty() && !b.empty()) {
-    if (is_digit(a.front()) && is_digit(b.front())) {
-      const auto left = take_number(a);
-      const auto right = take_number(b);
-      if (left.size() != right.size()) return left.size() < right.size();
-      if (left != right) return left < right;
-    } else {
-      if (a.front() != b.front()) return a.front() < b.front();
-      a.remove_prefix(1);
-      b.remove_prefix(1);
-    }
-  }
-  return a.size() < b.size();
-}
 
 std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes) {
   std::vector<Node*> result;

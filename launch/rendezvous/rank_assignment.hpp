@@ -23,6 +23,9 @@ struct Node {
   /// The signal that told its launcher to end; 0: none did.
   int drain_signal = 0;
   std::chrono::steady_clock::time_point last_heard;
+  /// How its ranks of the current round were at its last report; none: there was none.
+  std::vector<RankStatus> ranks;
+  std::chrono::steady_clock::time_point reported;
   /// Bytes of other nodes' stacks that it got since it last asked for them.
   std::size_t stacks_passed = 0;
 
@@ -43,8 +46,5 @@ std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignme
 
 /// "1 node", "2 nodes".
 std::string nodes_text(int count);
-
-/// Whether `a` comes before `b` where numbers in names count as numbers.
-bool natural_less(std::string_view a, std::string_view b);
 
 }  // namespace lockstep::launch

@@ -50,75 +50,62 @@ RemoteCoordinatorClient::~RemoteCoordinatorClient() {
 }
 
 void RemoteCoordinatorClient::find_coordinator() {
-  while (!stop_ && !try_once()) std::this_thread::sleep_for(kPause);
+  std::optional<Result> result;
+  while (!stop_ && !(result = try_once())) std::this_thread::sleep_for(kPause);
+  if (result) result_ = *std::move(result);
   const std::uint64_t one = 1;
   while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
-bool RemoteCoordinatorClient::try_once() {
+std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::try_once() {
   std::vector<net::Address> addresses;
   try {
     addresses = net::resolve(options_.endpoint, std::min(join_deadline_, Clock::now() + kTryTime));
-    auto socket =
-        net::connect_control(addresses, options_.secret, std::min(join_deadline_, Clock::now() + kTryTime));
-    return conclude([&] { result_.socket = std::move(socket); });
+    return net::connect_control(addresses, options_.secret,
+                                std::min(join_deadline_, Clock::now() + kTryTime));
   } catch (const net::ControlError& error) {
-    if (on_control_error(error, addresses)) return true;
-  } catch (const TimeoutError& error) {
+    if (auto result = on_control_error(error, addresses)) return result;
     note_problem(error.what());
-  } catch (const Error& error) {
-    note_problem(error.what());
-    if (Clock::now() >= name_deadline_) return give_up(error.what());
   } catch (const std::exception& error) {
     note_problem(error.what());
+    const bool may_come = dynamic_cast<const TimeoutError*>(&error) != nullptr;
+    if (!may_come && Clock::now() >= name_deadline_) return error.what();
   }
-  if (Clock::now() < join_deadline_) return false;
-  return give_up(fmt::format("not reached within {}: {}", seconds_text(options_.join_timeout), problem()));
+  if (Clock::now() < join_deadline_) return std::nullopt;
+  return fmt::format("not reached within {}: {}", seconds_text(options_.join_timeout), problem());
 }
 
-/// Whether the search is over.
-bool RemoteCoordinatorClient::on_control_error(const net::ControlError& error,
-                                               const std::vector<net::Address>& addresses) {
+std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_control_error(
+    const net::ControlError& error, const std::vector<net::Address>& addresses) {
   switch (error.failure()) {
     case net::ControlFailure::plain_store:
-      if (options_.torchrun) return conclude([&] { result_.plain_store = addresses; });
-      return give_up(
-          "a plain store listens there (torchrun's?), which is no coordinator of a job of this kind: start "
-          "'lockstep run' on every node, or use --rdzv-backend static");
+      if (options_.torchrun) return addresses;
+      return "a plain store listens there (torchrun's?), which is no coordinator of a job of this kind: "
+             "start "
+             "'lockstep run' on every node, or use --rdzv-backend static";
     case net::ControlFailure::wrong_secret:
-      return give_up(fmt::format("{} {}", error.what(), options_.secret_name));
+      return fmt::format("{} {}", error.what(), options_.secret_name);
     case net::ControlFailure::not_lockstep:
-      return give_up(error.what());
+      return error.what();
     case net::ControlFailure::silent:
       // Another program, or a coordinator that is slow to answer.
-      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_) return give_up(error.what());
+      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_) return error.what();
       break;
     case net::ControlFailure::nobody_listens:
     case net::ControlFailure::broken_off:
       break;
   }
-  note_problem(error.what());
-  return false;
-}
-
-bool RemoteCoordinatorClient::conclude(const std::function<void()>& write_result) {
-  const std::lock_guard lock(mutex_);
-  write_result();
-  return true;
-}
-
-bool RemoteCoordinatorClient::give_up(const std::string& why) {
-  return conclude([&] { result_.failure = why; });
+  return std::nullopt;
 }
 
 void RemoteCoordinatorClient::note_problem(const std::string& text) {
   const std::lock_guard lock(mutex_);
-  result_.last_problem = text;
+  problem_ = text;
 }
 
 std::string RemoteCoordinatorClient::problem() {
   const std::lock_guard lock(mutex_);
-  return result_.last_problem;
+  return problem_;
 }
 
 int RemoteCoordinatorClient::descriptor() const {
@@ -155,9 +142,9 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::search(Time now) {
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
   thread_.join();
-  if (result_.socket) {
-    coordinator_ = net::remote_address(result_.socket.get());
-    connection_.emplace(std::move(result_.socket));
+  if (auto* socket = std::get_if<net::FileDescriptor>(&result_)) {
+    coordinator_ = net::remote_address(socket->get());
+    connection_.emplace(std::move(*socket));
     last_heard_ = now;
     next_ping_ = now + options_.keep_alive_interval;
     epoll_event event{};
@@ -165,13 +152,13 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
     if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connection_->descriptor(), &event) != 0)
       throw Error(std::string("cannot watch the connection to the coordinator: ") + std::strerror(errno) +
                   ".");
-  } else if (!result_.plain_store.empty()) {
-    torchrun_ = options_.torchrun(result_.plain_store);
+  } else if (const auto* store = std::get_if<std::vector<net::Address>>(&result_)) {
+    torchrun_ = options_.torchrun(*store);
   } else {
     over_ = true;
     const std::string in_use = options_.port_in_use.empty() ? "" : options_.port_in_use + " ";
     return {CoordinatorLost{fmt::format("cannot join the job's coordinator at {}: {}{}",
-                                        options_.endpoint.text(), in_use, result_.failure)}};
+                                        options_.endpoint.text(), in_use, std::get<std::string>(result_))}};
   }
   for (const auto& message : std::exchange(unsent_, {})) send(message, now);
   return work(now);
@@ -179,7 +166,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
   connection_->flush();
-  std::vector<CoordinatorMessage> messages = connection_->receive_from_coordinator();
+  std::vector<CoordinatorMessage> messages = connection_->receive<CoordinatorMessage>();
   if (!messages.empty()) last_heard_ = now;
   for (const auto& message : messages) {
     if (const auto* request = std::get_if<VerifyPeerUid>(&message))

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "net/address.hpp"
@@ -52,25 +53,17 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override;
   bool hosts_coordinator() const override { return false; }
-  bool detects_hangs() const override { return !torchrun_ || torchrun_->detects_hangs(); }
   bool finished() const override { return true; }
 
  private:
-  /// What the thread has come to.
-  struct Result {
-    std::string last_problem = "no answer yet";
-    net::FileDescriptor socket;
-    /// Where a torchrun agent's store is.
-    std::vector<net::Address> plain_store;
-    std::string failure;
-  };
+  /// What the thread has come to: a connection, the addresses of a torchrun agent's store, or why neither.
+  using Result = std::variant<std::string, net::FileDescriptor, std::vector<net::Address>>;
 
-  // The thread's part. A function that concludes returns true.
+  // The thread's part. Both return nothing where it goes on.
   void find_coordinator();
-  bool try_once();
-  bool on_control_error(const net::ControlError& error, const std::vector<net::Address>& addresses);
-  bool conclude(const std::function<void()>& write_result);
-  bool give_up(const std::string& why);
+  std::optional<Result> try_once();
+  std::optional<Result> on_control_error(const net::ControlError& error,
+                                         const std::vector<net::Address>& addresses);
   void note_problem(const std::string& text);
   std::string problem();
 
@@ -87,8 +80,11 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   Time next_notice_;
   /// Readable when the thread has concluded.
   net::FileDescriptor event_;
-  std::mutex mutex_;
+  /// Of the thread until it has concluded.
   Result result_;
+  std::mutex mutex_;
+  /// What the last try met with, under the mutex.
+  std::string problem_ = "no answer yet";
   std::atomic<bool> stop_ = false;
   std::vector<NodeMessage> unsent_;
   int drain_signal_ = 0;

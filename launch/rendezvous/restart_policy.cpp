@@ -47,11 +47,10 @@ RestartPolicy::Decision RestartPolicy::after(const FailedAttempt& attempt) {
   if (!good && attempt.step) ++fruitless_;
   if (left_ == 0) return {};
   if (backoff_.count() > 0 && fruitless_ >= kMostFruitless) {
-    return {
-        false, milliseconds(0),
-        fmt::format("{} attempts in a row got no further than step {}: it is not started again, though {} "
-                    "restart(s) are left",
-                    fruitless_, best_step_, left_)};
+    return {false, milliseconds(0),
+            fmt::format("{} attempts in a row got no further than step {}: it is not started again, though "
+                        "{} restart(s) are left",
+                        fruitless_, best_step_, left_)};
   }
   --left_;
   ++used_;

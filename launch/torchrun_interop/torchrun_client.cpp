@@ -1,6 +1,6 @@
 #include "torchrun_interop/torchrun_client.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -42,13 +42,19 @@ std::vector<std::int64_t> read_numbers(const std::string& text) {
   return numbers;
 }
 
+/// Ranks of other nodes are not seen.
+HangDetector detector_of(const TorchrunClient::Options& options) {
+  return HangDetector({.timeout = options.heartbeat_timeout, .sees_all_ranks = false});
+}
+
 }  // namespace
 
 TorchrunClient::TorchrunClient(Options options, const std::vector<net::Address>& store)
     : options_(std::move(options)),
       prefix_(options_.run_id + "/torchelastic/"),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      restarts_(options_.max_restarts, options_.restart_backoff) {
+      restarts_(options_.max_restarts, options_.restart_backoff),
+      hang_detector_(detector_of(options_)) {
   if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
   thread_ = net::signal_free_thread([this, store] { run(store); });
 }
@@ -88,20 +94,27 @@ void TorchrunClient::send(const NodeMessage& message, Time now) {
   } else if (const auto* ended = std::get_if<RoundEnded>(&message)) {
     on_round_ended(*ended, now);
   } else if (const auto* draining = std::get_if<Draining>(&message)) {
-    on_draining(draining->signal);
+    drain_signal_ = draining->signal;
+    // Nothing runs that could end.
+    if (std::exchange(pause_end_, std::nullopt)) deliver(Finish{128 + drain_signal_, nullptr});
+  } else if (const auto* report = std::get_if<StatusReport>(&message)) {
+    on_status(*report);
   }
 }
 
-void TorchrunClient::on_draining(int signal) {
-  drain_signal_ = signal;
-  // Nothing runs that could end.
-  if (std::exchange(pause_end_, std::nullopt)) finish(128 + signal, nullptr);
+void TorchrunClient::on_status(const StatusReport& report) {
+  const auto found = hang_detector_.look(report.ranks);
+  if (!found) return;
+  deliver(HangFound{.round = report.round,
+                    .text = found->hang.text,
+                    .ends_job = found->ends_job,
+                    .limit = options_.heartbeat_timeout,
+                    .rank = found->hang.stuck.front(),
+                    .stuck = found->hang.stuck});
 }
 
-void TorchrunClient::finish(int exit_code, const nlohmann::json& error) { deliver(Finish{exit_code, error}); }
-
 void TorchrunClient::on_round_ended(const RoundEnded& ended, Time now) {
-  if (drain_signal_ != 0) return finish(128 + drain_signal_, nullptr);
+  if (drain_signal_ != 0) return deliver(Finish{128 + drain_signal_, nullptr});
   if (ended.ok) {
     const std::lock_guard lock(mutex_);
     succeeded_ = true;
@@ -110,25 +123,23 @@ void TorchrunClient::on_round_ended(const RoundEnded& ended, Time now) {
   }
   const FailureSummary summary = analyze_failures(ended.failures);
   deliver(Report{summary.report});
-  if (summary.preempted) return finish(summary.exit_code, summary.error);
+  if (summary.preempted) return deliver(Finish{summary.exit_code, summary.error});
   const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
   const auto decision = restarts_.after({lived, ended.step});
   if (!decision.reason.empty()) deliver(Notice{decision.reason});
-  if (!decision.again) return finish(summary.exit_code, summary.error);
+  if (!decision.again) return deliver(Finish{summary.exit_code, summary.error});
   pause_end_ = now + decision.pause;
-  restart(pause_text(decision.pause));
-  if (decision.pause.count() == 0) start_ranks(now);
-}
-
-void TorchrunClient::restart(const std::string& why) {
   place_.restart_count = restarts_.used();
   ++place_.round;
-  deliver(Notice{fmt::format("restart {} of {}{}", place_.restart_count, options_.max_restarts, why)});
+  deliver(Notice{fmt::format("restart {} of {}{}", place_.restart_count, options_.max_restarts,
+                             pause_text(decision.pause))});
+  if (decision.pause.count() == 0) start_ranks(now);
 }
 
 void TorchrunClient::start_ranks(Time now) {
   pause_end_.reset();
   round_started_ = now;
+  hang_detector_ = detector_of(options_);
   deliver(place_);
 }
 
@@ -136,9 +147,9 @@ void TorchrunClient::run(const std::vector<net::Address>& store) {
   try {
     net::StoreClient client = connect(store);
     take_place(client);
-    if (await_success(client)) pass_barrier(client);
+    await_success(client);
+    pass_barrier(client);
   } catch (const Stopped&) {
-    return;
   } catch (const std::exception& error) {
     // Of no matter where it was broken off: nobody listens.
     deliver(CoordinatorLost{std::string("the store of torchrun's agent: ") + error.what()});
@@ -147,27 +158,26 @@ void TorchrunClient::run(const std::vector<net::Address>& store) {
 
 net::StoreClient TorchrunClient::connect(const std::vector<net::Address>& store) {
   const auto deadline = answer_deadline();
-  for (;;) {
-    const auto now = Clock::now();
+  for (;; throw_if_stopped()) {
+    const auto try_end = Clock::now() + kTryTime;
     try {
-      net::StoreClient client(store, {}, std::min(deadline, now + kTryTime));
-      keep_for_end(client);
+      net::StoreClient client(store, {}, std::min(deadline, try_end));
+      auto connection = client.duplicate();
+      const std::lock_guard lock(mutex_);
+      if (stop_) throw Stopped();
+      connection_ = std::move(connection);
       return client;
     } catch (const TimeoutError&) {
-      if (now + kTryTime >= deadline) throw;
+      if (try_end >= deadline) throw;
     } catch (const net::ControlError& error) {
-      if (error.failure() != net::ControlFailure::silent || now + kTryTime >= deadline) throw;
+      if (error.failure() != net::ControlFailure::silent || try_end >= deadline) throw;
     }
-    const std::lock_guard lock(mutex_);
-    if (stop_) throw Stopped();
   }
 }
 
-void TorchrunClient::keep_for_end(const net::StoreClient& client) {
-  auto connection = client.duplicate();
+void TorchrunClient::throw_if_stopped() {
   const std::lock_guard lock(mutex_);
   if (stop_) throw Stopped();
-  connection_ = std::move(connection);
 }
 
 void TorchrunClient::take_place(net::StoreClient& client) {
@@ -176,7 +186,7 @@ void TorchrunClient::take_place(net::StoreClient& client) {
   if (stop_) throw Stopped();
   const NodeInfo info = *node_;
   lock.unlock();
-  const std::string index = std::to_string(options_.node_rank);
+  const std::string index = fmt::to_string(options_.node_rank);
   const nlohmann::json role = {
       {"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
   client.register_client(answer_deadline());
@@ -200,32 +210,22 @@ void TorchrunClient::take_place(net::StoreClient& client) {
 }
 
 bool TorchrunClient::await_key(net::StoreClient& client, const std::string& key, Time deadline) {
-  while (Clock::now() < deadline) {
+  for (; Clock::now() < deadline; throw_if_stopped()) {
     if (client.wait({key}, std::min(deadline, Clock::now() + kSlice))) return true;
-    const std::lock_guard lock(mutex_);
-    if (stop_) throw Stopped();
   }
   return false;
 }
 
-bool TorchrunClient::await_success(net::StoreClient& client) {
-  std::unique_lock lock(mutex_);
+void TorchrunClient::await_success(net::StoreClient& client) {
   for (;;) {
-    changed_.wait_for(lock, kSlice, [this] { return stop_ || succeeded_; });
-    if (stop_ || succeeded_) return !stop_;
-    lock.unlock();
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kSlice, [this] { return stop_ || succeeded_; });
+      if (stop_) throw Stopped();
+      if (succeeded_) return;
+    }
     // Fails when the agent has gone, which is how its end is noticed.
     client.contains({prefix_ + "role_info/0"}, answer_deadline());
-    lock.lock();
-  }
-}
-
-bool TorchrunClient::others_have_ended(net::StoreClient& client, const std::string& key) {
-  try {
-    return await_key(client, key, Clock::now() + options_.exit_barrier_timeout);
-  } catch (const CommunicationError&) {
-    // The agent goes, and its store with it, as soon as all have come.
-    return true;
   }
 }
 
@@ -233,10 +233,16 @@ void TorchrunClient::pass_barrier(net::StoreClient& client) {
   const std::string name = prefix_ + "agent/terminal_state/";
   const auto members = client.add(name + "num_members", 1, answer_deadline());
   if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
-  if (others_have_ended(client, name + "last_member")) return finish(0, nullptr);
-  deliver(Report{fmt::format("lockstep run: FAILED: the other nodes have not ended {} after this one\n",
-                             seconds_text(options_.exit_barrier_timeout))});
-  finish(1, nullptr);
+  try {
+    if (!await_key(client, name + "last_member", Clock::now() + options_.exit_barrier_timeout)) {
+      deliver(Report{fmt::format("lockstep run: FAILED: the other nodes have not ended {} after this one\n",
+                                 seconds_text(options_.exit_barrier_timeout))});
+      return deliver(Finish{1, nullptr});
+    }
+  } catch (const CommunicationError&) {
+    // The agent goes, and its store with it, as soon as all have come.
+  }
+  deliver(Finish{0, nullptr});
 }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -32,6 +31,8 @@ class TorchrunClient final : public CoordinatorClient {
     int max_restarts = 0;
     /// The first pause before a restart; see RestartPolicy.
     std::chrono::milliseconds restart_backoff{0};
+    /// When a hang of this node's ranks ends the job; 0: never.
+    std::chrono::milliseconds heartbeat_timeout{0};
     std::chrono::milliseconds timeout = std::chrono::minutes(15);
     std::chrono::milliseconds exit_barrier_timeout = std::chrono::minutes(5);
     /// As the user has written it: what the ranks get.
@@ -47,30 +48,25 @@ class TorchrunClient final : public CoordinatorClient {
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override { return options_.master; }
   bool hosts_coordinator() const override { return false; }
-  bool detects_hangs() const override { return false; }
   bool finished() const override { return true; }
 
  private:
   // The agent's part.
   void on_round_ended(const RoundEnded& ended, Time now);
-  void on_draining(int signal);
-  void restart(const std::string& why);
+  void on_status(const StatusReport& report);
   void start_ranks(Time now);
-  void finish(int exit_code, const nlohmann::json& error);
   void deliver(CoordinatorMessage message);
 
-  // The thread's part.
+  // The thread's part, which ends by an exception when the object goes.
   void run(const std::vector<net::Address>& store);
   net::StoreClient connect(const std::vector<net::Address>& store);
-  /// The connection is what the object breaks off when it goes. Throws when it already does.
-  void keep_for_end(const net::StoreClient& client);
   void take_place(net::StoreClient& client);
+  /// Waits until the ranks have succeeded, and looks at the store now and then.
+  void await_success(net::StoreClient& client);
   void pass_barrier(net::StoreClient& client);
-  bool others_have_ended(net::StoreClient& client, const std::string& key);
-  /// Waits for the key, or for the end of this object; false at the deadline.
+  /// False at the deadline.
   bool await_key(net::StoreClient& client, const std::string& key, Time deadline);
-  /// Looks at the store now and then until the ranks have succeeded; false when this object goes.
-  bool await_success(net::StoreClient& client);
+  void throw_if_stopped();
 
   const Options options_;
   const std::string prefix_;
@@ -82,12 +78,13 @@ class TorchrunClient final : public CoordinatorClient {
   std::vector<CoordinatorMessage> messages_;
   bool succeeded_ = false;
   bool stop_ = false;
-  /// The thread's connection to the store.
+  /// The thread's connection to the store, which the object breaks off when it goes.
   net::FileDescriptor connection_;
   // The agent's own:
   /// The signal that told it to end.
   int drain_signal_ = 0;
   RestartPolicy restarts_;
+  HangDetector hang_detector_;
   Time round_started_{};
   /// When the ranks are started anew.
   std::optional<Time> pause_end_;

@@ -34,7 +34,8 @@ inline Environment read_settings(const std::string& path) {
 /// `variables` say otherwise: the order of sums depends on the number of threads.
 inline Finished run_program(const std::string& program, const Words& arguments, Environment variables = {}) {
   variables.emplace("OMP_NUM_THREADS", "1");
-  const Finished result = launch::LauncherProcess(arguments, variables, {}, program).wait();
+  const Finished result =
+      launch::LauncherProcess(arguments, variables, {}, program).wait(launch::kPythonLimit);
   std::string command = program;
   for (const auto& word : arguments) command += " " + word;
   EXPECT_EQ(result.status, 0) << command << "\n" << result.out << result.err;

@@ -53,8 +53,8 @@ class ScriptInterop : public ::testing::Test {
 
   /// One line with these parts, and nothing trained.
   void expect_refusal(const Words& command, std::initializer_list<const char*> parts) const {
-    const auto result =
-        launch::LauncherProcess(Words(command.begin() + 1, command.end()), {}, {}, command[0]).wait();
+    const auto result = launch::LauncherProcess(Words(command.begin() + 1, command.end()), {}, {}, command[0])
+                            .wait(launch::kPythonLimit);
     EXPECT_NE(result.status, 0);
     for (const char* part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
     EXPECT_EQ(result.out.find("loss"), std::string::npos) << result.out;

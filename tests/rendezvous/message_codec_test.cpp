@@ -1,6 +1,6 @@
 // Messages between launchers as JSON: what one side writes the other reads, and nothing else passes.
 
-#include "rendezvous/message_codec.hpp"
+#include "rendezvous/messages.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -15,11 +15,11 @@ using namespace std::chrono_literals;
 
 template <class Message>
 Message from_node(const Message& message) {
-  return std::get<Message>(*decode_node_message(encode(NodeMessage(message))));
+  return std::get<Message>(*decode<NodeMessage>(encode(NodeMessage(message))));
 }
 template <class Message>
 Message from_coordinator(const Message& message) {
-  return std::get<Message>(*decode_coordinator_message(encode(CoordinatorMessage(message))));
+  return std::get<Message>(*decode<CoordinatorMessage>(encode(CoordinatorMessage(message))));
 }
 
 TEST(MessageCodec, NodesIntroduceThemselves) {
@@ -44,7 +44,7 @@ TEST(MessageCodec, NodesIntroduceThemselves) {
 }
 
 TEST(MessageCodec, AnotherVersionIsReadAsFarAsItCanBeRefused) {
-  const auto read = decode_node_message(R"({"type":"join","version":9,"run_id":"job","host":"b"})");
+  const auto read = decode<NodeMessage>(R"({"type":"join","version":9,"run_id":"job","host":"b"})");
   EXPECT_EQ(std::get<NodeInfo>(*read).version, 9);
 }
 
@@ -117,37 +117,47 @@ TEST(MessageCodec, FailuresOfManyRanksFitIntoAMessage) {
 }
 
 TEST(MessageCodec, WhatIsNotOfTheFormIsRefused) {
-  for (const char* text : {"",
-                           "7",
-                           "[]",
-                           R"({"type":"failed","round":"one"})",
-                           R"({"type":"failed","round":1,"failure":{"no":1}})",
-                           R"({"type":"ended","round":1,"ok":7})",
-                           R"({"type":"ended","round":1,"failures":[7]})",
-                           R"({"type":"draining","signal":0})",
-                           R"({"type":"stacks","for":"me","text":"x"})",
-                           R"({"type":"join","version":2,"run_id":"job","host":7})",
-                           R"({"type":"peer_uid","id":-1})",
-                           R"({"type":"status","round":1,"ranks":7})",
-                           R"({"type":"status","round":1,"ranks":[1]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",5]]})",
-                           R"({"type":"status","round":1,"ranks":[[-1,"x",5,null,"S"]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",-5,null,"S"]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",5,null,"S",9,"w",1,1]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,2,5,null,"S"]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",5,"0","S"]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",5,null]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",5,null,"SS"]]})",
-                           R"({"type":"status","round":1,"ranks":[[1,"x",5,null,7]]})"})
-    EXPECT_THROW(decode_node_message(text), DataError) << text;
+  for (const char* text :
+       {"", "7", "[]", R"({"type":"failed","round":"one"})",
+        R"({"type":"failed","round":1,"failure":{"no":1}})", R"({"type":"ended","round":1,"ok":7})",
+        R"({"type":"ended","round":1,"failures":[7]})", R"({"type":"draining","signal":0})",
+        R"({"type":"stacks","for":"me","text":"x"})",
+        R"({"type":"join","version":3,"run_id":"job","host":7})", R"({"type":"peer_uid","id":-1})",
+        R"({"type":"status","round":1,"ranks":7})", R"({"type":"status","round":1,"ranks":[1]})"})
+    EXPECT_THROW(decode<NodeMessage>(text), DataError) << text;
   for (const char* text : {R"({"type":"start","round":0})", R"({"type":"finish"})",
                            R"({"type":"hang","round":1,"text":"t","limit":1,"rank":1,"stuck":["a"]})"})
-    EXPECT_THROW(decode_coordinator_message(text), DataError) << text;
+    EXPECT_THROW(decode<CoordinatorMessage>(text), DataError) << text;
+}
+
+TEST(MessageCodec, StatusThatIsNotOfTheFormIsRefused) {
+  const std::string status =
+      R"("rank":1,"place":"x","still":5,"process_state":83,"beat":{"activity":1,"what":"w","number":1,"step":1})";
+  const auto read = [](const std::string& rank) {
+    return decode<NodeMessage>(R"({"type":"status","round":1,"ranks":[{)" + rank + "}]}");
+  };
+  EXPECT_EQ(std::get<StatusReport>(*read(status)).ranks.size(), 1U);
+  const std::pair<std::string, std::string> mistakes[] = {{R"("place":"x",)", ""},
+                                                          {R"("rank":1)", R"("rank":-1)"},
+                                                          {R"("still":5)", R"("still":-5)"},
+                                                          {R"("still":5)", R"("still":1e300)"},
+                                                          {R"("activity":1)", R"("activity":9)"},
+                                                          {R"("place":"x")", R"("place":2)"},
+                                                          {R"("rank":1)", R"("rank":1,"status":"0")"},
+                                                          {R"("process_state":83,)", ""},
+                                                          {R"("process_state":83)", R"("process_state":300)"},
+                                                          {R"("process_state":83)", R"("process_state":"S")"},
+                                                          {R"("number":1)", R"("number":-1)"}};
+  for (const auto& [right, wrong] : mistakes) {
+    std::string broken = status;
+    broken.replace(broken.find(right), right.size(), wrong);
+    EXPECT_THROW(read(broken), DataError) << broken;
+  }
 }
 
 TEST(MessageCodec, UnknownTypesArePassedOver) {
-  EXPECT_FALSE(decode_node_message(R"({"type":"of a later version"})"));
-  EXPECT_FALSE(decode_coordinator_message(R"({"no":"type"})"));
+  EXPECT_FALSE(decode<NodeMessage>(R"({"type":"of a later version"})"));
+  EXPECT_FALSE(decode<CoordinatorMessage>(R"({"no":"type"})"));
 }
 
 TEST(MessageConnection, ClosesAPeerThatBreaksTheForm) {
@@ -158,7 +168,7 @@ TEST(MessageConnection, ClosesAPeerThatBreaksTheForm) {
   there.send(Ping{});
   there.send(Draining{0});
   there.send(Ping{});
-  const auto messages = here.receive_from_node();
+  const auto messages = here.receive<NodeMessage>();
   ASSERT_EQ(messages.size(), 1U);
   EXPECT_TRUE(std::holds_alternative<Ping>(messages.front()));
   EXPECT_TRUE(here.closed());

@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "config/binding_config.hpp"
+#include "config/devices.hpp"
 #include "host_tree.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"

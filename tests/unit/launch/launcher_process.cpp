@@ -73,9 +73,9 @@ std::string LauncherProcess::out() const { return read_file(output_.file("out"))
 
 std::string LauncherProcess::err() const { return read_file(output_.file("err")); }
 
-Finished LauncherProcess::wait() {
+Finished LauncherProcess::wait(std::chrono::seconds limit) {
   int status = 0;
-  if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) {
+  if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; }, limit)) {
     ADD_FAILURE() << "the launcher did not end";
     status = end();
   }
@@ -104,12 +104,13 @@ Finished launch(const std::vector<std::string>& arguments, const Environment& va
   return LauncherProcess(arguments, variables).wait();
 }
 
-bool eventually(const std::function<bool()>& works) {
-  for (int i = 0; i < 12000; ++i) {
-    if (works()) return true;
+bool eventually(const std::function<bool()>& works, std::chrono::seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!works()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return false;
+  return true;
 }
 
 std::string read_file(const std::string& path) {

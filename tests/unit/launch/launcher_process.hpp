@@ -28,6 +28,11 @@ class ScratchFolder {
   std::string path_;
 };
 
+/// How long tests wait for what takes a moment on a machine with nothing else to do.
+inline constexpr std::chrono::seconds kUsualLimit{60};
+/// The same for programs in Python, which import and compile for minutes on a loaded machine.
+inline constexpr std::chrono::seconds kPythonLimit{240};
+
 /// How a launcher ended.
 struct Finished {
   /// Its exit code, or minus the number of the signal that killed it.
@@ -53,8 +58,8 @@ class LauncherProcess {
   /// What it has written so far.
   std::string out() const;
   std::string err() const;
-  /// Waits for its end; a test failure when it takes longer than 60 s.
-  Finished wait();
+  /// Waits for its end; a test failure when it takes longer than `limit`.
+  Finished wait(std::chrono::seconds limit = kUsualLimit);
 
  private:
   /// Asks it to end, which gives torchrun the time to end its ranks; kills it after 10 s.
@@ -70,19 +75,19 @@ void forbid_pidfds();
 /// Starts a launcher and waits for it.
 Finished launch(const std::vector<std::string>& arguments, const Environment& variables = {});
 
-/// Tries until it works, for up to 60 s; false when it never did.
-bool eventually(const std::function<bool()>& works);
+/// Tries until it works; false when it did not within the limit.
+bool eventually(const std::function<bool()>& works, std::chrono::seconds limit = kUsualLimit);
 
 std::string read_file(const std::string& path);
 
-/// The whole number that a process will write into the file, awaited for up to 60 s; a test failure when none
-/// comes. The writer renames the file into place, so that it is never seen half written.
+/// The whole number that a process will write into the file, awaited for the usual limit; a test failure
+/// when none comes. The writer renames the file into place, so that it is never seen half written.
 pid_t await_number(const std::string& path);
 
 /// Whether the process is gone, or a zombie.
 bool is_gone(pid_t process);
 
-/// The same, awaited for up to 60 s.
+/// The same, awaited for the usual limit.
 bool await_end(pid_t process);
 
 }  // namespace lockstep::launch
