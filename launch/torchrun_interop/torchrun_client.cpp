@@ -10,7 +10,7 @@
 
 #include "failure/failure_analysis.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/control.hpp"
+#include "net/handshake.hpp"
 #include "net/signal_free_thread.hpp"
 #include "process/time_text.hpp"
 

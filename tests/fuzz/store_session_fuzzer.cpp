@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "net/handshake.hpp"
-#include "net/store_error.hpp"
-#include "net/store_session.hpp"
+#include "net/store/memory_budget.hpp"
+#include "net/store/session.hpp"
 
 namespace {
 
@@ -32,9 +32,9 @@ void talk(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
 void knock(std::string_view bytes) {
   const std::string secret = "s";
   ServerHandshake handshake(secret);
-  auto verdict = ServerHandshake::Verdict::undecided;
-  while (verdict == ServerHandshake::Verdict::undecided && !bytes.empty()) verdict = handshake.receive(bytes);
-  require(verdict != ServerHandshake::Verdict::control && verdict != ServerHandshake::Verdict::store);
+  auto verdict = ServerHandshake::Result::undecided;
+  while (verdict == ServerHandshake::Result::undecided && !bytes.empty()) verdict = handshake.receive(bytes);
+  require(verdict != ServerHandshake::Result::control && verdict != ServerHandshake::Result::store);
 }
 
 }  // namespace

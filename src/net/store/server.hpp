@@ -10,7 +10,6 @@
 #include "net/address.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/resolve.hpp"
 #include "net/socket_owner.hpp"
 
 namespace lockstep::net {
