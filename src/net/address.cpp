@@ -202,10 +202,10 @@ std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadli
   for (;;) {
     const auto pending = lookups().find_or_start(host, port);
     if (pending.wait_until(deadline) != std::future_status::ready) {
-      throw TimeoutError(fmt::format(
-          "cannot resolve '{}': no name server answered in time. Give a numeric address, or see "
-          "/etc/resolv.conf.",
-          host));
+      throw TimeoutError(
+          fmt::format("cannot resolve '{}': no name server answered in time. Give a numeric address, or see "
+                      "/etc/resolv.conf.",
+                      host));
     }
     const Lookup answer = pending.get();
     if (answer.failure == 0) return answer.addresses;

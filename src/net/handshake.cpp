@@ -33,16 +33,16 @@ class ClientHandshake {
         secret_(secret),
         deadline_(deadline) {}
 
-  Met run() {
+  PeerKind run() {
     const bool plain = purpose_ == Purpose::store && secret_.empty();
     const std::string sent =
         greeting(plain ? static_cast<std::uint32_t>(getpid()) : handshake_nonce(purpose_));
     send_all(socket_, sent, deadline_);
     const std::string answer = receive(sizeof(std::uint32_t));
-    if (sent.ends_with(answer)) return Met::plain_store;
+    if (sent.ends_with(answer)) return PeerKind::plain_store;
     if (plain) fail_unknown();
     prove(challenges_after(answer));
-    return Met::lockstep;
+    return PeerKind::lockstep;
   }
 
   [[noreturn]] void fail(ControlFailure failure, std::string_view what) const {
@@ -172,7 +172,7 @@ ServerHandshake::Result ServerHandshake::take_proof() {
 
 std::string ServerHandshake::take_answer() { return std::exchange(answer_, {}); }
 
-Met client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
+PeerKind client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
   constexpr std::chrono::seconds kHandshakeTimeout{10};
   ClientHandshake handshake(socket, purpose, secret, earlier(deadline, Clock::now() + kHandshakeTimeout));
   try {
@@ -200,7 +200,7 @@ FileDescriptor connect_control(const std::vector<Address>& addresses, std::strin
   } catch (const TimeoutError& error) {
     throw ControlError(ControlFailure::nobody_listens, error.what());
   }
-  if (client_handshake(socket.get(), Purpose::control, secret, deadline) == Met::lockstep) return socket;
+  if (client_handshake(socket.get(), Purpose::control, secret, deadline) == PeerKind::lockstep) return socket;
   throw ControlError(
       ControlFailure::plain_store,
       fmt::format("at {} a plain store answers: torchrun, or a job without a secret, has this endpoint. "

@@ -108,11 +108,11 @@ FileDescriptor connect_control(const std::vector<Address>& addresses, std::strin
                                Deadline deadline);
 
 /// What a handshake found at the other end.
-enum class Met { lockstep, plain_store };
+enum class PeerKind { lockstep, plain_store };
 
 /// The client's side of the handshake on a fresh connection, which takes at most 10 seconds. A store's client
-/// without a secret proves nothing and expects a plain store. After Met::plain_store the talk may go on with requests of a
-/// store's client. Throws ControlError.
-Met client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
+/// without a secret proves nothing and expects a plain store. After PeerKind::plain_store the talk may go on with
+/// requests of a store's client. Throws ControlError.
+PeerKind client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
 
 }  // namespace lockstep::net

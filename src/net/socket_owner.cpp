@@ -112,9 +112,9 @@ Row parse_row(const std::string& line) {
   std::uint16_t local_port = 0, remote_port = 0;
   Row row;
   // Number, ends, state, queues, timer, retransmissions, user, timeout, inode.
-  const int fields = std::sscanf(
-      line.c_str(), "%*s %32[0-9A-F]:%hx %32[0-9A-F]:%hx %x %*s %*s %*s %u %*s %" SCNu64, local, &local_port,
-      remote, &remote_port, &row.state, &row.uid, &row.inode);
+  const int fields =
+      std::sscanf(line.c_str(), "%*s %32[0-9A-F]:%hx %32[0-9A-F]:%hx %x %*s %*s %*s %u %*s %" SCNu64, local,
+                  &local_port, remote, &remote_port, &row.state, &row.uid, &row.inode);
   if (fields != 7) return {};
   row.local = address_of(local, local_port);
   row.remote = address_of(remote, remote_port);

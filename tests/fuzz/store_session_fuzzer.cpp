@@ -29,7 +29,7 @@ void talk(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
   }
 }
 
-void knock(std::string_view bytes) {
+void authenticate(std::string_view bytes) {
   const std::string secret = "s";
   ServerHandshake handshake(secret);
   auto verdict = ServerHandshake::Result::undecided;
@@ -43,7 +43,7 @@ void knock(std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data + 1), size - 1);
-  knock(bytes);
+  authenticate(bytes);
   MemoryBudget budget(1 << 16);
   try {
     talk(bytes, data[0] + 1U, budget);

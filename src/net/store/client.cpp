@@ -26,20 +26,20 @@ Writer request(QueryType type, const std::vector<std::string>& keys) {
 
 StoreClient::StoreClient(const std::vector<Address>& addresses, StoreClientOptions options, Deadline deadline)
     : socket_(connect_to(addresses, deadline)) {
-  proven_ = client_handshake(socket_.get(), Purpose::store, options.secret, deadline) == Met::lockstep;
+  proven_ = client_handshake(socket_.get(), Purpose::store, options.secret, deadline) == PeerKind::lockstep;
   if (proven_ || options.secret.empty() || options.plain_server) return;
-  throw ControlError(ControlFailure::plain_store,
-                     fmt::format("at {} a plain store answers, which does not know the job's secret.",
-                                 remote().text()));
+  throw ControlError(
+      ControlFailure::plain_store,
+      fmt::format("at {} a plain store answers, which does not know the job's secret.", remote().text()));
 }
 
 FileDescriptor StoreClient::duplicate() const {
   check_open();
   FileDescriptor copy(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
   if (copy) return copy;
-  throw CommunicationError(fmt::format(
-      "cannot keep the connection to the store: {}. Raise the limit on open files (ulimit -n).",
-      std::strerror(errno)));
+  throw CommunicationError(
+      fmt::format("cannot keep the connection to the store: {}. Raise the limit on open files (ulimit -n).",
+                  std::strerror(errno)));
 }
 
 void StoreClient::check_open() const {

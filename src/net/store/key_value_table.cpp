@@ -44,7 +44,7 @@ KeyValueTable::Stored KeyValueTable::stored(std::string bytes, std::size_t key_b
   return std::make_shared<StoredBytes>(StoredBytes{std::move(bytes), std::move(reservation)});
 }
 
-/// In place, with some room for the next one; while it grows, both copies are charged.
+/// In place, with some room for the next one; while it grows, both copies are reserved.
 void KeyValueTable::extend(StoredBytes& value, std::string_view bytes) const {
   constexpr std::size_t kMostRoom = 1 << 20;
   const std::size_t before = value.bytes.capacity();

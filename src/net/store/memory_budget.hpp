@@ -21,7 +21,7 @@ class StoreFull : public BadRequest {
   using BadRequest::BadRequest;
 };
 
-/// How much memory a server may spend on what clients send. Everything that is kept for a client is charged
+/// How much memory a server may spend on what clients send. Everything that is kept for a client is reserved
 /// here first, and what does not fit is not kept. Not safe for several threads: the server's lock covers it.
 class MemoryBudget {
  public:

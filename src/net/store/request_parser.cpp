@@ -16,7 +16,7 @@ constexpr const char* kShapes[kQueryTypes] = {nullptr, "kv", "kvv", "k", "kn", "
 /// A vector's element, and what the allocator adds.
 constexpr std::size_t kPerText = 64;
 constexpr std::size_t kFirstReserve = 64;
-constexpr const char* kNoMemory = "no memory for the request.";
+constexpr const char* kNoMemoryForRequest = "no memory for the request.";
 
 std::size_t limit_of(char step) { return step == 'k' ? kLongestKey : kLongestValue; }
 
@@ -87,7 +87,7 @@ void RequestParser::begin_list() {
 void RequestParser::begin_text(std::uint64_t limit) {
   const std::uint64_t length = read_number(std::exchange(number_, {}));
   if (length > limit) throw BadRequest(fmt::format("a string of {} bytes.", length));
-  reservation_.grow(kPerText, kNoMemory);
+  reservation_.grow(kPerText, kNoMemoryForRequest);
   request_.strings.emplace_back();
   if (length == 0) {
     advance();
@@ -104,7 +104,7 @@ void RequestParser::take_text(std::string_view& bytes) {
     const std::size_t wanted = std::max({text.size() + taken, 2 * text.capacity(), kFirstReserve});
     const std::size_t before = text.capacity();
     const std::size_t after = std::min(length, wanted);
-    reservation_.grow(after - std::min(before, after), kNoMemory);
+    reservation_.grow(after - std::min(before, after), kNoMemoryForRequest);
     text.reserve(after);
   }
   text.append(bytes.substr(0, taken));

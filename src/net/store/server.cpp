@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <list>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -77,7 +77,6 @@ class Server::Loop {
   }
 
   void answer(std::uint64_t id, bool verified);
-  void clear(std::string_view kept_prefix);
   void stop();
 
  private:
@@ -94,7 +93,6 @@ class Server::Loop {
   void settle(Connection& connection);
   void check_plain_client(Connection& connection);
   void hand_over(Connection& connection);
-  void serve(Connection& connection);
   void answer_ended_waits();
   void watch_for(Connection& connection);
   void close(Connection& connection, std::string_view reason);
@@ -108,8 +106,6 @@ class Server::Loop {
   struct Entry {
     Connection connection;
     std::uint32_t polled = 0;
-    std::list<Id>::iterator place_in_queue;
-    bool unauthenticated = true;
   };
 
   const ServerOptions options_;
@@ -122,7 +118,8 @@ class Server::Loop {
   const StoreContext context_;
   AccessPolicy access_policy_;
   std::unordered_map<Id, Entry> connections_;
-  std::list<Id> unauthenticated_;
+  /// Those that are not served yet, the oldest first.
+  std::set<Id> unauthenticated_;
   std::unordered_map<std::string, std::size_t> per_host_;
   Id next_id_;
   Clock::time_point next_check_{};
@@ -159,13 +156,12 @@ Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
 }
 
 void Server::Loop::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(stopping_, true)) return;
-    raise(wake_);
-  }
+  std::unique_lock lock(mutex_);
+  if (std::exchange(stopping_, true)) return;
+  raise(wake_);
+  lock.unlock();
   thread_.join();
-  const std::lock_guard lock(mutex_);
+  lock.lock();
   connections_.clear();
   listener_.reset();
 }
@@ -218,15 +214,12 @@ void Server::Loop::serve_event(Id id, std::uint32_t events) {
 void Server::Loop::settle(Connection& connection) {
   if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
   if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
-  if (connection.stage() == Connection::Stage::serving) serve(connection);
+  if (connection.stage() == Connection::Stage::serving) {
+    unauthenticated_.erase(connection.id());
+    connection.flush();
+  }
   if (connection.stage() == Connection::Stage::gone) return close(connection, connection.reason());
   watch_for(connection);
-}
-
-void Server::Loop::serve(Connection& connection) {
-  Entry& entry = connections_.at(connection.id());
-  if (std::exchange(entry.unauthenticated, false)) unauthenticated_.erase(entry.place_in_queue);
-  connection.flush();
 }
 
 void Server::Loop::check_plain_client(Connection& connection) {
@@ -249,11 +242,9 @@ void Server::Loop::check_plain_client(Connection& connection) {
 
 /// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for it.
 void Server::Loop::verify_local_clients() {
-  std::vector<PeerUidRequest> clients;
-  {
-    const std::lock_guard lock(mutex_);
-    clients.swap(local_clients_);
-  }
+  std::unique_lock lock(mutex_);
+  const auto clients = std::exchange(local_clients_, {});
+  lock.unlock();
   for (const auto& client : clients) {
     bool ours = false;
     try {
@@ -320,9 +311,8 @@ void Server::Loop::close_late(Clock::time_point now) {
 
 void Server::Loop::close(Connection& connection, std::string_view reason) {
   const auto found = connections_.find(connection.id());
-  if (found->second.unauthenticated) {
+  if (unauthenticated_.erase(connection.id()) > 0) {
     note_refused(connection);
-    unauthenticated_.erase(found->second.place_in_queue);
     ++counts_.turned_away;
   } else if (!reason.empty()) {
     ++counts_.cut_off;
@@ -365,16 +355,6 @@ void Server::Loop::log_closed(const Address& peer, std::string_view reason) {
                            left_out == 0 ? "" : fmt::format(" (and {} more lines like this)", left_out)));
 }
 
-void Server::Loop::clear(std::string_view kept_prefix) {
-  const std::lock_guard lock(mutex_);
-  std::vector<Id> clients;
-  for (const auto& [id, entry] : connections_) {
-    if (!entry.unauthenticated) clients.push_back(id);
-  }
-  for (const Id id : clients) close(connections_.at(id).connection, "");
-  table_.clear(kept_prefix);
-}
-
 void Server::Loop::accept_some() {
   for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
     auto accepted = accept_from(listener_.get());
@@ -411,7 +391,7 @@ bool Server::Loop::accept_despite_shortage() {
 
 bool Server::Loop::evict_oldest_unauthenticated() {
   if (unauthenticated_.empty()) return false;
-  close(connections_.at(unauthenticated_.front()).connection, "made room for another connection");
+  close(connections_.at(*unauthenticated_.begin()).connection, "made room for another connection");
   return true;
 }
 
@@ -419,9 +399,9 @@ void Server::Loop::add(FileDescriptor socket, const Address& peer) {
   const Id id = next_id_++;
   const int descriptor = socket.get();
   if (!poll_for(descriptor, id, EPOLLIN, EPOLL_CTL_ADD)) return;
-  unauthenticated_.push_back(id);
+  unauthenticated_.insert(id);
   Connection connection(id, std::move(socket), peer, context_, Clock::now() + options_.handshake_time);
-  connections_.emplace(id, Entry{std::move(connection), EPOLLIN, std::prev(unauthenticated_.end()), true});
+  connections_.emplace(id, Entry{std::move(connection), EPOLLIN});
   ++per_host_[peer.host()];
   timed_ = true;
 }
@@ -492,7 +472,16 @@ void Server::forget(const Address& host) {
 }
 
 void Server::answer(std::uint64_t id, bool verified) { loop_->answer(id, verified); }
-void Server::clear(const std::string& kept_prefix) { loop_->clear(wire_key(kept_prefix)); }
+
+void Server::clear(const std::string& kept_prefix) {
+  const std::lock_guard lock(loop_->mutex_);
+  std::vector<std::uint64_t> clients;
+  for (const auto& [id, entry] : loop_->connections_) {
+    if (loop_->unauthenticated_.count(id) == 0) clients.push_back(id);
+  }
+  for (const auto id : clients) loop_->close(loop_->connections_.at(id).connection, "");
+  loop_->table_.clear(wire_key(kept_prefix));
+}
 
 ServerCounts Server::counts() const {
   const std::lock_guard lock(loop_->mutex_);

@@ -14,13 +14,13 @@ namespace {
 constexpr std::size_t kCongestion = 256 * 1024;
 /// A piece that takes more copies than this is full, and the next one begins.
 constexpr std::size_t kFullPiece = 4096;
-constexpr const char* kNoMemory = "no memory for the answers to a client that does not read them.";
+constexpr const char* kNoMemoryForAnswers = "no memory for the answers to a client that does not read them.";
 
 }  // namespace
 
 void SendBuffer::begin_piece(Value shared) {
   Piece piece{{}, std::move(shared), Reservation(budget_)};
-  piece.reservation.grow(kObjectOverhead, kNoMemory);
+  piece.reservation.grow(kObjectOverhead, kNoMemoryForAnswers);
   pieces_.push_back(std::move(piece));
 }
 
@@ -29,7 +29,7 @@ void SendBuffer::put(std::string_view bytes) {
     begin_piece(nullptr);
   }
   // A string that grows may hold twice what it needs.
-  pieces_.back().reservation.grow(2 * bytes.size(), kNoMemory);
+  pieces_.back().reservation.grow(2 * bytes.size(), kNoMemoryForAnswers);
   pieces_.back().copied += bytes;
   pending_ += bytes.size();
 }
