@@ -7,8 +7,6 @@
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
-#include "lockstep/core/cluster/hostlist.hpp"
-#include "lockstep/core/directory_lock.hpp"
 #include "lockstep/core/duration.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"

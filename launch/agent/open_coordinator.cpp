@@ -7,9 +7,9 @@
 
 #include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/resolve.hpp"
-#include "net/server.hpp"
+#include "net/address.hpp"
 #include "net/socket.hpp"
+#include "net/store/server.hpp"
 #include "rendezvous/local_coordinator_client.hpp"
 #include "rendezvous/remote_coordinator_client.hpp"
 #include "torchrun_interop/torchrun_client.hpp"

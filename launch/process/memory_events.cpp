@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "core/cgroup.hpp"
+#include "core/cpu_set.hpp"
 
 namespace lockstep::launch {
 namespace {

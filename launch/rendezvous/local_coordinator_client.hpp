@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "net/address.hpp"
-#include "net/server.hpp"
+#include "net/store/server.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/coordinator_client.hpp"
 #include "rendezvous/message_connection.hpp"

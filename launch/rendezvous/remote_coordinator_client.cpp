@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "net/resolve.hpp"
+#include "net/address.hpp"
 #include "net/signal_free_thread.hpp"
 #include "net/socket_owner.hpp"
 #include "process/time_text.hpp"

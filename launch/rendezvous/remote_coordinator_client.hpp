@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "net/address.hpp"
-#include "net/control.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/handshake.hpp"
 #include "rendezvous/coordinator_client.hpp"
 #include "rendezvous/message_connection.hpp"
 

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "net/control.hpp"
+#include "net/handshake.hpp"
 #include "net/signal_free_thread.hpp"
 #include "process/time_text.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "net/address.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/store_client.hpp"
+#include "net/store/client.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/coordinator_client.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "net/server.hpp"
+#include "net/store/server.hpp"
 #include "rendezvous/coordinator.hpp"
 #include "rendezvous/local_coordinator_client.hpp"
 

@@ -13,8 +13,8 @@
 #include "comm/errors.hpp"
 #include "comm/tcp_store_adapter.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/control.hpp"
-#include "net/resolve.hpp"
+#include "net/address.hpp"
+#include "net/handshake.hpp"
 #include "net/socket.hpp"
 
 namespace lockstep {

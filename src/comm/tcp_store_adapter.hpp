@@ -6,8 +6,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "net/server.hpp"
-#include "net/store_client.hpp"
+#include "net/store/client.hpp"
+#include "net/store/server.hpp"
 
 namespace lockstep::comm {
 

@@ -1,37 +1,70 @@
 #include "lockstep/core/atomic_file.hpp"
 
 #include <fmt/core.h>
+#include <stdio.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/file_system.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
 using file_system::parent_of;
 using file_system::reason;
 using file_system::sync_folder;
-using file_system::temporary_name;
 using file_system::uninterrupted;
 
 /// Small enough to be in the processor's cache still when the checksum is taken.
 constexpr std::size_t kWriteBytes = std::size_t{1} << 18;
+/// Other processes and hosts may use the same temporary name at the same time: the next one is tried then.
+constexpr int kNamesTried = 1000;
+
+/// Calls `make`, which says whether it worked, with hidden names beside `path` until one is free. errno, or
+/// 0.
+template <class Make>
+int make_hidden(const fs::path& path, fs::path& hidden, Make make) {
+  int error = EEXIST;
+  for (int tried = 0; tried < kNamesTried && error == EEXIST; ++tried) {
+    hidden = file_system::temporary_name(path);
+    error = make(hidden) ? 0 : errno;
+  }
+  return error;
+}
+
+/// Gives `path` a hidden name. errno, or 0.
+int hide(const fs::path& path, fs::path& hidden) {
+  return make_hidden(path, hidden, [&](const fs::path& name) {
+    if (::renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, name.c_str(), RENAME_NOREPLACE) == 0) return true;
+    // File systems without that flag: the name is new but for another host with the same process number.
+    return errno == EINVAL && ::rename(path.c_str(), name.c_str()) == 0;
+  });
+}
+
+void remove_quietly(const fs::path& path) noexcept {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename())
-    throw UsageError("cannot write a file named '" + path_.string() + "': it names a folder.");
-  for (int tried = 0; tried < file_system::kNamesTried && descriptor_ < 0; ++tried) {
-    temporary_ = temporary_name(path_);
-    descriptor_ = uninterrupted(
-        [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
-    if (descriptor_ < 0 && errno != EEXIST) break;
-  }
-  if (descriptor_ < 0) fail("cannot create a temporary file beside it", errno);
+    throw UsageError(fmt::format("cannot write a file named '{}': it names a folder.", path_.string()));
+  const int error = make_hidden(path_, temporary_, [&](const fs::path& name) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    descriptor_ = uninterrupted([&] { return ::open(name.c_str(), flags, 0666); });
+    return descriptor_ >= 0;
+  });
+  if (error == 0) return;
+  temporary_.clear();
+  fail("cannot create a temporary file beside it", error);
 }
 
 AtomicFile::~AtomicFile() { discard(); }
@@ -65,8 +98,8 @@ FileDigest AtomicFile::commit() {
 
 void AtomicFile::require_open() const {
   if (descriptor_ >= 0) return;
-  throw UsageError("the file '" + path_.string() +
-                   "' was committed already, or a write to it failed: it takes no more.");
+  throw UsageError(fmt::format(
+      "the file '{}' was committed already, or a write to it failed: it takes no more.", path_.string()));
 }
 
 void AtomicFile::fail(const char* what, int error) {
@@ -83,10 +116,84 @@ void AtomicFile::discard() noexcept {
   temporary_.clear();
 }
 
-FileDigest write_atomically(const std::filesystem::path& path, std::string_view text) {
+FileDigest write_atomically(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
   return file.commit();
+}
+
+AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
+  if (!path_.has_filename())
+    throw UsageError(
+        fmt::format("cannot make a folder named '{}': the name ends in a slash.", path_.string()));
+  std::error_code failure;
+  fs::create_directories(parent_of(path_), failure);
+  if (failure) fail("the folder above it cannot be made", failure.value());
+  const int error =
+      make_hidden(path_, temporary_, [](const fs::path& name) { return ::mkdir(name.c_str(), 0777) == 0; });
+  if (error == 0) return;
+  temporary_.clear();
+  fail("cannot make a temporary folder beside it", error);
+}
+
+AtomicDirectory::~AtomicDirectory() { discard(); }
+
+void AtomicDirectory::commit() {
+  if (temporary_.empty())
+    throw UsageError(fmt::format("the folder '{}' was committed already.", path_.string()));
+  int error = sync_folder(temporary_);
+  if (error != 0) fail("bringing it to the disk failed", error);
+  error = take_name();
+  if (error != 0) fail("giving it its name failed", error);
+  discard();  // What had the name before, if anything.
+  error = sync_folder(parent_of(path_));
+  if (error != 0) fail("it is in place, but bringing the folder above it to the disk failed", error);
+}
+
+/// errno, or 0. Afterwards `temporary_` is the name of what had the name before, or empty.
+int AtomicDirectory::take_name() {
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return 0;
+  fs::path before;
+  int error = 0;
+  if (errno != ENOENT && fs::exists(fs::symlink_status(path_))) error = hide(path_, before);
+  if (error != 0) return error;
+  if (::rename(temporary_.c_str(), path_.c_str()) < 0) return errno;
+  temporary_ = before;
+  return 0;
+}
+
+void AtomicDirectory::fail(const char* what, int error) {
+  discard();
+  throw Error(fmt::format(
+      "cannot write the folder '{}': {}: {}. Check the folder above it, the free space and the permissions.",
+      path_.string(), what, reason(error)));
+}
+
+void AtomicDirectory::discard() noexcept {
+  if (!temporary_.empty()) remove_quietly(temporary_);
+  temporary_.clear();
+}
+
+void remove_folder(const fs::path& path) {
+  fs::path hidden;
+  std::error_code failure(hide(path, hidden), std::generic_category());
+  if (!failure) fs::remove_all(hidden, failure);
+  if (failure) {
+    throw Error(fmt::format("cannot remove the folder '{}': {}.", path.string(), failure.message()));
+  }
+}
+
+void remove_leftovers(const fs::path& folder) noexcept {
+  try {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(".lockstep-") && name.ends_with(".tmp")) found.push_back(entry.path());
+    }
+    for (const auto& path : found) remove_quietly(path);
+  } catch (const std::exception&) {
+    return;  // A folder that cannot be read now is swept the next time.
+  }
 }
 
 }  // namespace lockstep

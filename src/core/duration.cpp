@@ -1,5 +1,7 @@
 #include "lockstep/core/duration.hpp"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -29,9 +31,10 @@ std::optional<double> number_of(std::string_view text) {
 }
 
 [[noreturn]] void refuse(std::string_view text) {
-  throw UsageError("'" + std::string(text) +
-                   "' is no duration: expected steps as in 500, or a number with a unit as in 3ep, 500ba, "
-                   "100000sp, 0.5dur or 3600sec");
+  throw UsageError(fmt::format(
+      "'{}' is no duration: expected steps as in 500, or a number with a unit as in 3ep, 500ba, 100000sp, "
+      "0.5dur or 3600sec",
+      text));
 }
 
 /// A product may miss the whole number that it means by the last bit.
@@ -39,7 +42,8 @@ std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ce
 
 double known(std::int64_t number, const char* what, const Duration& duration) {
   if (number > 0) return static_cast<double>(number);
-  throw UsageError("the duration " + duration.text() + " means nothing here: " + what + " is not known");
+  throw UsageError(
+      fmt::format("the duration {} means nothing here: {} is not known", duration.text(), what));
 }
 
 }  // namespace
@@ -83,7 +87,8 @@ std::int64_t Duration::steps(const DurationScale& scale) const {
     case Unit::share:
       return rounded_up(value_ * known(scale.training_steps, "the length of the training", *this));
     case Unit::seconds:
-      throw UsageError("the duration " + text() + " is a time, but a number of steps is needed here");
+      throw UsageError(
+          fmt::format("the duration {} is a time, but a number of steps is needed here", text()));
     case Unit::steps:
       break;
   }

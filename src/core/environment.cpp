@@ -1,8 +1,14 @@
 #include "lockstep/core/environment.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
+
+#include "core/variables.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep {
 
@@ -28,3 +34,73 @@ void set_default_variable(const std::string& name, const std::string& value) {
 }
 
 }  // namespace lockstep
+
+namespace lockstep::variables {
+namespace {
+
+constexpr int kMostEntries = 65'536;
+
+[[noreturn]] void malformed(std::string_view name, std::string_view value, const std::string& expected) {
+  throw UsageError(fmt::format(
+      "environment variable {}='{}': expected {}. The scheduler sets it: do not change it, or unset it.",
+      name, value, expected));
+}
+
+}  // namespace
+
+std::optional<int> whole_number(std::string_view text, int lowest, int highest) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  if (failure != std::errc() || stop != end || number < lowest || number > highest) return std::nullopt;
+  return number;
+}
+
+std::string whole_number_text(int lowest, int highest) {
+  return highest == kLargest ? fmt::format("a whole number from {}", lowest)
+                             : fmt::format("a whole number from {} to {}", lowest, highest);
+}
+
+bool has(const Environment& environment, std::string_view name) {
+  return environment.find(name) != environment.end();
+}
+
+std::string scheduler_text(const Environment& environment, std::string_view name) {
+  const auto value = find_variable(environment, name);
+  if (value) return *value;
+  throw UsageError(fmt::format(
+      "environment variable {} is not set, though others of the same scheduler are. Set RANK, WORLD_SIZE, "
+      "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT yourself, or start the program with "
+      "'lockstep run'.",
+      name));
+}
+
+int scheduler_integer(const Environment& environment, std::string_view name, int lowest, int highest) {
+  const std::string value = scheduler_text(environment, name);
+  if (const auto number = whole_number(value, lowest, highest)) return *number;
+  malformed(name, value, whole_number_text(lowest, highest));
+}
+
+void contradicts(const Environment& environment, std::string_view name, const std::string& expected) {
+  malformed(name, find_variable(environment, name).value_or(""), expected);
+}
+
+std::vector<int> run_lengths(std::string_view name, std::string_view text) {
+  std::vector<int> result;
+  const auto refuse = [&] { malformed(name, text, "numbers as in 2,1(x3)"); };
+  for (std::size_t comma = 0; comma != std::string_view::npos;) {
+    comma = text.find(',');
+    const std::string_view entry = text.substr(0, comma);
+    const auto open = std::min(entry.find("(x"), entry.size());
+    const bool repeated = open < entry.size();
+    if (repeated && entry.back() != ')') refuse();
+    const auto value = whole_number(entry.substr(0, open), 1);
+    const auto times = repeated ? whole_number(entry.substr(open + 2, entry.size() - open - 3), 1) : 1;
+    if (!value || !times || *times > kMostEntries - static_cast<int>(result.size())) refuse();
+    result.insert(result.end(), static_cast<std::size_t>(*times), *value);
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+  }
+  return result;
+}
+
+}  // namespace lockstep::variables

@@ -12,26 +12,15 @@
 
 namespace lockstep::file_system {
 
-// What AtomicFile and AtomicDirectory share.
-
 inline std::filesystem::path parent_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
-
-/// Other processes and hosts may use the same temporary name at the same time; O_EXCL tells, and the next number is tried,
-/// so many times.
-inline constexpr int kNamesTried = 1000;
 
 /// A new hidden name beside `path`. Not made from its own name, which may be as long as the file system
 /// allows.
 inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};
   return parent_of(path) / fmt::format(".lockstep-{}-{}.tmp", ::getpid(), counter++);
-}
-
-/// Whether temporary_name could have given this name.
-inline bool is_temporary_name(const std::string& name) {
-  return name.starts_with(".lockstep-") && name.ends_with(".tmp");
 }
 
 inline std::string reason(int error) { return std::generic_category().message(error); }

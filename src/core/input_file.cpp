@@ -21,7 +21,7 @@ using file_system::reason;
 constexpr std::size_t kReadBytes = std::size_t{1} << 28;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  throw DataError("cannot read '" + path.string() + "': " + what + ".");
+  throw DataError(fmt::format("cannot read '{}': {}.", path.string(), what));
 }
 
 /// Closes the descriptor again when the file turns out to be unfit.

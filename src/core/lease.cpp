@@ -1,8 +1,10 @@
 #include "lockstep/core/lease.hpp"
 
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,10 +18,22 @@ namespace {
 namespace fs = std::filesystem;
 using file_system::reason;
 using file_system::uninterrupted;
+using Clock = std::chrono::steady_clock;
 
 constexpr char kPrefix[] = "lease.";
 /// Longer than a stopped heartbeat and two clocks that differ explain.
 constexpr std::chrono::seconds kFresh{300};
+
+void make_folder(const fs::path& folder) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
+}
+
+[[noreturn]] void fail_to_write(const fs::path& file, int error) {
+  throw Error(fmt::format("cannot write '{}': {}.", file.string(), reason(error)));
+}
 
 fs::path lease_file(const fs::path& folder, std::uint64_t number) {
   return folder / (fmt::format("{}{}", kPrefix, number));
@@ -71,20 +85,45 @@ std::string new_token(const ProcessIdentity& process) {
   return fmt::format("{}-{}-{}-{}", process.host, process.pid, now, counter++);
 }
 
-void remove_quietly(const fs::path& file) noexcept { ::unlink(file.c_str()); }
-
 /// Makes the file, unless there is one already.
 bool create(const fs::path& file, const std::string& text) {
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   const int descriptor = uninterrupted([&] { return ::open(file.c_str(), flags, 0666); });
   if (descriptor < 0 && (errno == EEXIST || errno == ENOENT)) return false;
-  if (descriptor < 0) throw Error("cannot write '" + file.string() + "': " + reason(errno) + ".");
+  if (descriptor < 0) fail_to_write(file, errno);
   const auto wrote = uninterrupted([&] { return ::write(descriptor, text.data(), text.size()); });
   const int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : wrote < 0 ? errno : ENOSPC;
   ::close(descriptor);
   if (error == 0) return true;
-  remove_quietly(file);
-  throw Error("cannot write '" + file.string() + "': " + reason(error) + ".");
+  ::unlink(file.c_str());
+  fail_to_write(file, error);
+}
+
+constexpr const char* kLockName = ".lockstep.lock";
+constexpr std::chrono::milliseconds kPause{50};
+constexpr std::size_t kLongestOwner = 1000;
+
+/// errno, or 0; EWOULDBLOCK when somebody else still has the lock at the deadline.
+int lock_until(int descriptor, Clock::time_point deadline) {
+  for (;;) {
+    if (uninterrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0) return 0;
+    if (errno != EWOULDBLOCK || Clock::now() >= deadline) return errno;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+std::string owner_in(int descriptor) {
+  std::array<char, kLongestOwner> text;
+  const auto bytes = ::pread(descriptor, text.data(), text.size(), 0);
+  return bytes > 0 ? std::string(text.data(), static_cast<std::size_t>(bytes)) : "somebody who left no name";
+}
+
+/// Only for people to read: a name that could not be written changes nothing.
+void write_owner(int descriptor, const std::string& owner) {
+  const std::string text = owner.substr(0, kLongestOwner);
+  if (::ftruncate(descriptor, 0) == 0) {
+    [[maybe_unused]] const auto written = ::pwrite(descriptor, text.data(), text.size(), 0);
+  }
 }
 
 }  // namespace
@@ -102,7 +141,7 @@ Lease::~Lease() {
   ending_.notify_one();
   thread_.join();
   const fs::path file = lease_file(folder_, number_);
-  if (held_ && read_holder(file).token == token_) remove_quietly(file);
+  if (held_ && read_holder(file).token == token_) ::unlink(file.c_str());
 }
 
 void Lease::beat_until_end(std::chrono::milliseconds beat) {
@@ -119,9 +158,7 @@ LeaseAcquirer::LeaseAcquirer(fs::path folder, LeaseOptions options)
     : folder_(std::move(folder)), options_(options) {}
 
 std::unique_ptr<Lease> LeaseAcquirer::try_take() {
-  std::error_code failure;
-  fs::create_directories(folder_, failure);
-  if (failure) throw Error("cannot make the folder '" + folder_.string() + "': " + failure.message() + ".");
+  make_folder(folder_);
   const std::uint64_t last = highest(folder_);
   if (last == 0) {
     auto lease = make(1);
@@ -135,7 +172,7 @@ std::unique_ptr<Lease> LeaseAcquirer::try_take() {
   auto lease = make(last + 1);
   // The number may meanwhile be a living holder's, who found no lease at all.
   if (!lease || read_holder(file).token != dead.token) return nullptr;
-  remove_quietly(file);
+  ::unlink(file.c_str());
   return lease;
 }
 
@@ -172,5 +209,26 @@ std::optional<LeaseHolder> live_lease(const fs::path& folder) {
   if (liveness == Liveness::unknown && !fresh) return std::nullopt;
   return holder;
 }
+
+DirectoryLock::DirectoryLock(const fs::path& folder, const std::string& owner,
+                             std::chrono::milliseconds timeout) {
+  make_folder(folder);
+  const fs::path path = folder / kLockName;
+  descriptor_ = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  if (descriptor_ < 0) fail_to_write(path, errno);
+  const int error = lock_until(descriptor_, Clock::now() + timeout);
+  if (error == 0) write_owner(descriptor_, owner);
+  if (error == 0 || error == ENOLCK || error == ENOTSUP || error == ENOSYS) return;
+  const std::string holder = error == EWOULDBLOCK ? owner_in(descriptor_) : "";
+  ::close(descriptor_);
+  if (error != EWOULDBLOCK) throw Error(fmt::format("cannot lock '{}': {}.", path.string(), reason(error)));
+  throw UsageError(
+      fmt::format("the folder '{}' is in use by {}. Two jobs must not write into one folder: end that job, "
+                  "or name another "
+                  "folder.",
+                  folder.string(), holder));
+}
+
+DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
 
 }  // namespace lockstep

@@ -1,12 +1,22 @@
 #include "lockstep/core/processors.hpp"
 
-#include <algorithm>
-#include <fstream>
-#include <limits>
-#include <optional>
-#include <string>
+#include <fmt/core.h>
+#include <sched.h>
 
-#include "core/cgroup.hpp"
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
 #include "core/cpu_set.hpp"
 #include "core/variables.hpp"
 
@@ -15,6 +25,31 @@ namespace {
 
 namespace fs = std::filesystem;
 using variables::whole_number;
+
+/// Larger than the kernel's own, which takes what it needs of it: the fixed cpu_set_t holds 1024 CPUs.
+using Mask = std::array<cpu_set_t, kMaxCpus / CPU_SETSIZE>;
+
+/// A number at the front of the text, which is then taken off it.
+std::optional<int> take_number(std::string_view& text) {
+  int number = 0;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || number < 0 || number >= kMaxCpus) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+  return number;
+}
+
+/// "4" or "6-7" at the front of the text; false where none is.
+bool take_range(std::string_view& text, CpuSet& cpus) {
+  const auto first = take_number(text);
+  if (!first) return false;
+  auto last = first;
+  if (text.starts_with('-')) {
+    text.remove_prefix(1);
+    last = take_number(text);
+  }
+  for (int cpu = *first; last && cpu <= *last; ++cpu) cpus.insert(cpu);
+  return last.has_value();
+}
 
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
@@ -64,6 +99,70 @@ std::optional<int> number_in(const Environment& environment, std::string_view na
 }
 
 }  // namespace
+
+std::string cpu_list_text(const CpuSet& cpus) {
+  std::string text;
+  for (auto at = cpus.begin(); at != cpus.end();) {
+    const int first = *at;
+    int last = first;
+    for (++at; at != cpus.end() && *at == last + 1; ++at) last = *at;
+    if (!text.empty()) text += ',';
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  return text;
+}
+
+CpuSet parse_cpu_list(const std::string& text) {
+  CpuSet cpus;
+  for (std::string_view rest = text; take_range(rest, cpus) && rest.starts_with(',');) rest.remove_prefix(1);
+  return cpus;
+}
+
+CpuSet intersection(const CpuSet& left, const CpuSet& right) {
+  CpuSet result;
+  std::set_intersection(left.begin(), left.end(), right.begin(), right.end(),
+                        std::inserter(result, result.end()));
+  return result;
+}
+
+CpuSet allowed_cpus() {
+  Mask mask{};
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof mask, mask.data()) == 0) {
+    for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data()) != 0) cpus.push_back(cpu);
+    }
+  } else {
+    cpus.resize(std::max(1U, std::thread::hardware_concurrency()));
+    std::iota(cpus.begin(), cpus.end(), 0);
+  }
+  return {cpus.begin(), cpus.end()};
+}
+
+bool bind_thread_to(const CpuSet& cpus) noexcept {
+  Mask mask{};
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data());
+  return sched_setaffinity(0, sizeof mask, mask.data()) == 0;
+}
+
+bool CgroupMembership::has(const std::string& controller) const {
+  return ("," + controllers + ",").find("," + controller + ",") != std::string::npos;
+}
+
+std::vector<CgroupMembership> read_cgroups(const std::string& file) {
+  std::ifstream lines(file);
+  std::vector<CgroupMembership> result;
+  // "number:controllers:path".
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream parts(line);
+    std::string number;
+    CgroupMembership membership;
+    if (std::getline(parts, number, ':') && std::getline(parts, membership.controllers, ':') &&
+        std::getline(parts, membership.path))
+      result.push_back(membership);
+  }
+  return result;
+}
 
 int available_cpus(const Environment& environment, const ProcessorFiles& files) {
   const auto of_task = number_in(environment, "SLURM_CPUS_PER_TASK");

@@ -15,6 +15,9 @@ inline constexpr int kLargest = std::numeric_limits<int>::max();
 /// The text as a whole number within the bounds, or nothing.
 std::optional<int> whole_number(std::string_view text, int lowest = 0, int highest = kLargest);
 
+/// For messages: "a whole number from 1 to 65535".
+std::string whole_number_text(int lowest, int highest);
+
 bool has(const Environment& environment, std::string_view name);
 
 /// The value of a variable that a scheduler sets. Throws UsageError when it is missing or malformed.

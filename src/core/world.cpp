@@ -1,20 +1,19 @@
 #include "lockstep/core/world.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <iterator>
-#include <limits>
 
 #include "core/cluster/scheduler_info.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr int kLargest = std::numeric_limits<int>::max();
+using variables::kLargest;
 
 /// Reads variables out of one snapshot; every complaint names the variable and its value.
 class Reader {
@@ -27,21 +26,15 @@ class Reader {
     return find_variable(environment_, name).value_or(std::string(otherwise));
   }
 
-  int integer(std::string_view name, int lowest, int highest) const {
+  int integer(std::string_view name, int lowest, int highest = kLargest) const {
     const auto value = find_variable(environment_, name);
     if (!value) missing(name);
-    int number = 0;
-    const char* end = value->data() + value->size();
-    const auto [stop, failure] = std::from_chars(value->data(), end, number);
-    if (failure != std::errc() || stop != end || number < lowest || number > highest) {
-      malformed(name, highest == kLargest ? fmt::format("a whole number from {}", lowest)
-                                          : fmt::format("a whole number from {} to {}", lowest, highest));
-    }
-    return number;
+    if (const auto number = variables::whole_number(*value, lowest, highest)) return *number;
+    malformed(name, variables::whole_number_text(lowest, highest));
   }
 
-  int integer_or(std::string_view name, int otherwise, int lowest, int highest) const {
-    return has(name) ? integer(name, lowest, highest) : otherwise;
+  int integer_or(std::string_view name, int otherwise, int lowest = 0) const {
+    return has(name) ? integer(name, lowest) : otherwise;
   }
 
   bool python_bool_or_false(std::string_view name) const {
@@ -52,22 +45,22 @@ class Reader {
   }
 
   [[noreturn]] void malformed(std::string_view name, const std::string& expected) const {
-    throw UsageError(
-        "environment variable " + std::string(name) + "='" + text(name, "") + "': expected " + expected +
-        ". The launcher sets it: start the program with 'lockstep run' or torchrun, or unset it.");
+    throw UsageError(fmt::format(
+        "environment variable {}='{}': expected {}. The launcher sets it: start the program with 'lockstep "
+        "run' or torchrun, or unset it.",
+        name, text(name, ""), expected));
   }
 
   [[noreturn]] void missing(std::string_view name) const {
-    std::string seen;
+    std::vector<std::string> seen;
     for (const auto* other :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
-      if (has(other)) seen += (seen.empty() ? "" : ", ") + std::string(other) + "=" + text(other, "");
+      if (has(other)) seen.push_back(fmt::format("{}={}", other, text(other, "")));
     }
-    throw UsageError(
-        "environment variable " + std::string(name) + " is not set, but " + seen +
-        (seen.find(',') == std::string::npos ? " is" : " are") +
-        ": a job of several processes needs it. Start the program with 'lockstep run' or torchrun, or unset "
-        "them all to run one process alone.");
+    throw UsageError(fmt::format(
+        "environment variable {} is not set, but {} {}: a job of several processes needs it. Start the "
+        "program with 'lockstep run' or torchrun, or unset them all to run one process alone.",
+        name, fmt::join(seen, ", "), seen.size() > 1 ? "are" : "is"));
   }
 
  private:
@@ -75,8 +68,8 @@ class Reader {
 };
 
 void read_size_and_rank(const Reader& read, World& world) {
-  world.world_size = read.integer("WORLD_SIZE", 1, kLargest);
-  world.rank = read.integer("RANK", 0, kLargest);
+  world.world_size = read.integer("WORLD_SIZE", 1);
+  world.rank = read.integer("RANK", 0);
   if (world.rank >= world.world_size) {
     read.malformed("RANK", fmt::format("less than WORLD_SIZE={}", world.world_size));
   }
@@ -84,9 +77,8 @@ void read_size_and_rank(const Reader& read, World& world) {
 
 void read_local(const Reader& read, World& world) {
   const bool alone = world.world_size == 1;
-  world.local_world_size =
-      alone && !read.has("LOCAL_WORLD_SIZE") ? 1 : read.integer("LOCAL_WORLD_SIZE", 1, kLargest);
-  world.local_rank = alone && !read.has("LOCAL_RANK") ? 0 : read.integer("LOCAL_RANK", 0, kLargest);
+  world.local_world_size = alone && !read.has("LOCAL_WORLD_SIZE") ? 1 : read.integer("LOCAL_WORLD_SIZE", 1);
+  world.local_rank = alone && !read.has("LOCAL_RANK") ? 0 : read.integer("LOCAL_RANK", 0);
   if (world.local_world_size > world.world_size) {
     read.malformed("LOCAL_WORLD_SIZE", fmt::format("at most WORLD_SIZE={}", world.world_size));
   }
@@ -108,18 +100,17 @@ void derive_group(const Reader& read, World& world) {
 void read_group_and_role(const Reader& read, World& world) {
   const int nodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
   if (read.has("GROUP_RANK")) {
-    world.group_rank = read.integer("GROUP_RANK", 0, kLargest);
+    world.group_rank = read.integer("GROUP_RANK", 0);
   } else {
     derive_group(read, world);
   }
-  world.group_world_size =
-      read.integer_or("GROUP_WORLD_SIZE", std::max(nodes, world.group_rank + 1), 1, kLargest);
+  world.group_world_size = read.integer_or("GROUP_WORLD_SIZE", std::max(nodes, world.group_rank + 1), 1);
   if (world.group_rank >= world.group_world_size) {
     read.malformed("GROUP_RANK", fmt::format("less than GROUP_WORLD_SIZE={}", world.group_world_size));
   }
   world.role_name = read.text("ROLE_NAME", "default");
-  world.role_rank = read.integer_or("ROLE_RANK", world.rank, 0, kLargest);
-  world.role_world_size = read.integer_or("ROLE_WORLD_SIZE", world.world_size, 1, kLargest);
+  world.role_rank = read.integer_or("ROLE_RANK", world.rank);
+  world.role_world_size = read.integer_or("ROLE_WORLD_SIZE", world.world_size, 1);
   if (world.role_rank >= world.role_world_size) {
     read.malformed("ROLE_RANK", fmt::format("less than ROLE_WORLD_SIZE={}", world.role_world_size));
   }
@@ -134,8 +125,8 @@ void read_master(const Reader& read, World& world) {
 }
 
 void read_elastic(const Reader& read, World& world) {
-  world.restart_count = read.integer_or("TORCHELASTIC_RESTART_COUNT", 0, 0, kLargest);
-  world.max_restarts = read.integer_or("TORCHELASTIC_MAX_RESTARTS", 0, 0, kLargest);
+  world.restart_count = read.integer_or("TORCHELASTIC_RESTART_COUNT", 0);
+  world.max_restarts = read.integer_or("TORCHELASTIC_MAX_RESTARTS", 0);
   world.run_id = read.text("TORCHELASTIC_RUN_ID", "");
   world.use_agent_store = read.python_bool_or_false("TORCHELASTIC_USE_AGENT_STORE");
   world.error_file = read.text("TORCHELASTIC_ERROR_FILE", "");
@@ -147,12 +138,12 @@ constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORL
 /// What was set by hand beside the scheduler's variables. A part of the four that says something else is a
 /// mistake: `export RANK=0` in a batch script, a WORLD_SIZE that counts other tasks.
 [[noreturn]] void contradicts_cluster(const Reader& read, const SchedulerInfo& facts, const char* name) {
-  throw UsageError(
-      "environment variable " + std::string(name) + "='" + read.text(name, "") + "', but " + facts.source +
-      " says that it is " + find_variable(facts.contract, name).value_or("?") +
-      ". Unset it, and the scheduler's value is taken; or set all of RANK, WORLD_SIZE, LOCAL_RANK and "
-      "LOCAL_WORLD_SIZE on each rank, and none of the scheduler's are; or start one 'lockstep run' on each "
-      "node.");
+  throw UsageError(fmt::format(
+      "environment variable {}='{}', but {} says that it is {}. Unset it, and the scheduler's value is "
+      "taken; "
+      "or set all of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE on each rank, and none of the "
+      "scheduler's are; or start one 'lockstep run' on each node.",
+      name, read.text(name, ""), facts.source, find_variable(facts.contract, name).value_or("?")));
 }
 
 /// The environment with what the scheduler says in the places that are empty.

@@ -1,6 +1,6 @@
 #include "config_file.hpp"
 
-#include "core/json_file.hpp"
+#include "core/json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
 

@@ -1,18 +1,30 @@
 #include "net/address.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstring>
+#include <future>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::net {
 namespace {
 
 std::string bracketed(const std::string& host, std::uint16_t port) {
-  const bool six = host.find(':') != std::string::npos;
-  return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
 }
 
 std::string without_brackets(const std::string& host) {
@@ -32,16 +44,84 @@ sockaddr_in unmapped(const sockaddr_in6& address) {
   return result;
 }
 
-template <int (*ask)(int, sockaddr*, socklen_t*)>
-Address end_of(int socket) {
+Address end_of(int socket, int (*ask)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   auto* name = reinterpret_cast<sockaddr*>(&storage);
   return ask(socket, name, &size) == 0 ? Address(name, size) : Address();
 }
 
-int socket_name(int socket, sockaddr* name, socklen_t* size) { return getsockname(socket, name, size); }
-int peer_name(int socket, sockaddr* name, socklen_t* size) { return getpeername(socket, name, size); }
+struct Lookup {
+  int failure = 0;
+  std::vector<Address> addresses;
+};
+
+Lookup look_up(const std::string& host, std::uint16_t port, int flags = 0) {
+  addrinfo hints{};
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  Lookup result;
+  result.failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (result.failure != 0) return result;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    result.addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  }
+  return result;
+}
+
+/// The look-ups under way: one for a name at a time, whoever asks how often, so that a name server that does
+/// not answer costs one thread and not one for each try. Threads own what they need, so that nobody has to
+/// wait for them.
+class Lookups {
+ public:
+  std::shared_future<Lookup> find_or_start(const std::string& host, std::uint16_t port) {
+    const Name name{host, port};
+    const std::lock_guard lock(mutex_);
+    if (const auto pending = pending_.find(name); pending != pending_.end()) return pending->second;
+    auto task = std::make_shared<std::packaged_task<Lookup()>>([host, port] { return look_up(host, port); });
+    const auto result = task->get_future().share();
+    signal_free_thread([this, task, name] {
+      (*task)();
+      const std::lock_guard end(mutex_);
+      pending_.erase(name);
+    }).detach();
+    pending_.emplace(name, result);
+    return result;
+  }
+
+ private:
+  using Name = std::pair<std::string, std::uint16_t>;
+
+  std::mutex mutex_;
+  std::map<Name, std::shared_future<Lookup>> pending_;
+};
+
+/// Never destroyed: a thread may come back when the process is ending.
+Lookups& lookups() {
+  static auto& all = *new Lookups();
+  return all;
+}
+
+struct Interface {
+  Address address;
+  bool up = false;
+};
+
+std::vector<Interface> interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    found.push_back({Address(entry->ifa_addr, size), (entry->ifa_flags & IFF_UP) != 0});
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -59,17 +139,10 @@ Address::Address(const sockaddr* address, socklen_t size) {
 }
 
 std::optional<Address> Address::numeric(const std::string& host, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
   const std::string plain = without_brackets(host);
-  // Without a host the system would take "this host".
-  if (plain.empty() || getaddrinfo(plain.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    return std::nullopt;
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  return Address(found->ai_addr, found->ai_addrlen);
+  if (plain.empty()) return std::nullopt;  // The system would take "this host".
+  const Lookup found = look_up(plain, port, AI_NUMERICHOST);
+  return found.failure == 0 ? std::optional(found.addresses.front()) : std::nullopt;
 }
 
 Address Address::loopback(std::uint16_t port) {
@@ -120,7 +193,51 @@ bool Address::same_host(const Address& other) const {
 
 bool operator==(const Address& a, const Address& b) { return a.same_host(b) && a.port() == b.port(); }
 
-Address local_address(int socket) { return end_of<socket_name>(socket); }
-Address remote_address(int socket) { return end_of<peer_name>(socket); }
+Address local_address(int socket) { return end_of(socket, getsockname); }
+Address remote_address(int socket) { return end_of(socket, getpeername); }
+
+std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadline deadline) {
+  if (const auto numeric = Address::numeric(host, port)) return {*numeric};
+  constexpr Milliseconds kPause{200};
+  for (;;) {
+    const auto pending = lookups().find_or_start(host, port);
+    if (pending.wait_until(deadline) != std::future_status::ready) {
+      throw TimeoutError(
+          fmt::format("cannot resolve '{}': no name server answered in time. Give a numeric address, or see "
+                      "/etc/resolv.conf.",
+                      host));
+    }
+    const Lookup answer = pending.get();
+    if (answer.failure == 0) return answer.addresses;
+    if (answer.failure != EAI_AGAIN || Clock::now() + kPause >= deadline) {
+      throw CommunicationError(fmt::format(
+          "cannot resolve '{}' ({}): expected the name or the address of a host, known on every host of "
+          "the job.",
+          host, gai_strerror(answer.failure)));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+std::vector<Address> resolve(const HostPort& endpoint, Deadline deadline) {
+  return resolve(endpoint.host, endpoint.port, deadline);
+}
+
+bool is_local(const Address& address) {
+  if (address.is_loopback()) return true;
+  const auto all = interfaces();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Interface& each) { return each.address.same_host(address); });
+}
+
+std::vector<Address> interface_addresses() {
+  std::vector<Address> found;
+  for (const auto& each : interfaces()) {
+    if (each.up && !each.address.is_loopback()) found.push_back(each.address);
+  }
+  std::stable_partition(found.begin(), found.end(),
+                        [](const Address& each) { return each.family() == AF_INET; });
+  return found;
+}
 
 }  // namespace lockstep::net

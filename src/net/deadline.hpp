@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 
 namespace lockstep::net {
@@ -22,6 +23,14 @@ inline Deadline earlier(Deadline a, Deadline b) { return std::min(a, b); }
 
 /// Waits until the descriptor is ready for `events` (or broken, which the next call on it tells); false when
 /// the deadline comes first. Signals do not end the wait.
-bool await_ready(int descriptor, short events, Deadline deadline);
+inline bool await_ready(int descriptor, short events, Deadline deadline) {
+  pollfd entry{descriptor, events, 0};
+  for (;;) {
+    const auto left = left_until(deadline);
+    const int ready = poll(&entry, 1, static_cast<int>(left.count()));
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
+    if (left == Milliseconds(0)) return false;
+  }
+}
 
 }  // namespace lockstep::net

@@ -3,6 +3,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "net/address.hpp"
+#include "net/deadline.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::net {
 
@@ -48,7 +54,7 @@ class ServerHandshake {
  public:
   explicit ServerHandshake(std::string_view secret) : secret_(secret) {}
 
-  enum class Verdict {
+  enum class Result {
     undecided,  // more bytes must come
     plain,      // a store client that proves nothing; `answer` is for one who is let in
     control,    // proven
@@ -58,14 +64,14 @@ class ServerHandshake {
   };
 
   /// Takes from the front of `bytes`.
-  Verdict receive(std::string_view& bytes);
+  Result receive(std::string_view& bytes);
   /// What is to be sent now. Empties it.
   std::string take_answer();
 
  private:
   bool fill(std::string_view& bytes, std::size_t count);
-  Verdict greet();
-  Verdict judge();
+  Result take_greeting();
+  Result take_proof();
 
   /// Of the server's options, which live longer.
   std::string_view secret_;
@@ -73,5 +79,40 @@ class ServerHandshake {
   std::string bytes_;
   std::string answer_;
 };
+
+/// Why there is no control connection.
+enum class ControlFailure {
+  nobody_listens,  // refused or unanswered until the deadline
+  silent,          // something listens, and says nothing
+  wrong_secret,    // one of the two does not know the other's secret: two jobs on one endpoint
+  plain_store,     // a store of PyTorch's, or of a job without a secret: torchrun's agent, for one
+  broken_off,      // the connection ended before anything was said; it may go better the next time
+  not_lockstep,    // some other program
+};
+
+class ControlError : public CommunicationError {
+ public:
+  ControlError(ControlFailure failure, const std::string& text)
+      : CommunicationError(text), failure_(failure) {}
+  ControlFailure failure() const noexcept { return failure_; }
+
+ private:
+  ControlFailure failure_;
+};
+
+/// Connects to the Server of this job at the first of `addresses` that answers, and proves the secret both
+/// ways. Until the deadline somebody may come to listen; one who listens must answer within 10 seconds. The
+/// socket is non-blocking; nothing has been read from it beyond the proof. Throws ControlError. *Local*; any
+/// thread.
+FileDescriptor connect_control(const std::vector<Address>& addresses, std::string_view secret,
+                               Deadline deadline);
+
+/// What a handshake found at the other end.
+enum class PeerKind { lockstep, plain_store };
+
+/// The client's side of the handshake on a fresh connection, which takes at most 10 seconds. A store's client
+/// without a secret proves nothing and expects a plain store. After PeerKind::plain_store the talk may go on with
+/// requests of a store's client. Throws ControlError.
+PeerKind client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
 
 }  // namespace lockstep::net

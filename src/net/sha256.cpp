@@ -1,5 +1,6 @@
 #include "net/sha256.hpp"
 
+#include <fmt/core.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -113,20 +114,15 @@ std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
   for (std::size_t filled = 0; filled < count;) {
     const ssize_t got = getrandom(bytes.data() + filled, count - filled, 0);
-    if (got < 0 && errno != EINTR)
-      throw Error(std::string("no random numbers: ") + std::strerror(errno) + ".");
+    if (got < 0 && errno != EINTR) throw Error(fmt::format("no random numbers: {}.", std::strerror(errno)));
     if (got > 0) filled += static_cast<std::size_t>(got);
   }
   return bytes;
 }
 
 std::string hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  for (const char byte : bytes) {
-    text += kDigits[static_cast<unsigned char>(byte) >> 4];
-    text += kDigits[byte & 15];
-  }
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 

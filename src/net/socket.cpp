@@ -8,14 +8,32 @@
 #include <cerrno>
 #include <cstring>
 
-#include "lockstep/core/error.hpp"
-#include "net/port_holder.hpp"
-#include "net/socket_options.hpp"
+#include "net/socket_owner.hpp"
 
 namespace lockstep::net {
 namespace {
 
 constexpr int kBacklog = 4096;
+
+FileDescriptor new_socket(int family) {
+  return FileDescriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// An option that may be missing on this system: what it gives is an improvement, not a need.
+void set_option(int socket, int level, int name, int value) {
+  setsockopt(socket, level, name, &value, sizeof value);
+}
+
+/// Sends at once, and notices a host that has gone: asks after 10 s of silence, gives up after 30.
+void set_stream_options(int socket) {
+  constexpr int kSilenceSeconds = 10, kPauseSeconds = 5, kAttempts = 4, kUnansweredMilliseconds = 30'000;
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kSilenceSeconds);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kPauseSeconds);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kAttempts);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMilliseconds);
+}
 
 [[noreturn]] void fail_to_listen(const Address& address, int reason) {
   const std::string text = fmt::format("cannot listen at {}: {}.", address.text(), std::strerror(reason));
@@ -49,11 +67,80 @@ FileDescriptor try_to_listen(const Address& address) {
 }
 
 [[noreturn]] void fail_to_talk(const char* what) {
-  throw CommunicationError(std::string(what) + " failed: " + std::strerror(errno) + ".");
+  throw CommunicationError(fmt::format("{} failed: {}.", what, std::strerror(errno)));
 }
 
 void await(int socket, short events, Deadline deadline, const char* what) {
-  if (!await_ready(socket, events, deadline)) throw TimeoutError(std::string(what) + ": timed out, no answer in time.");
+  if (await_ready(socket, events, deadline)) return;
+  throw TimeoutError(fmt::format("{}: timed out, no answer in time.", what));
+}
+
+/// One address on its way to being connected, again and again.
+class Attempt {
+ public:
+  explicit Attempt(const Address& address) : address_(address) {}
+
+  /// Begins when none is under way and the pause since the last one is over. True: connected at once.
+  bool begin(Clock::time_point now) {
+    if (socket_ || now < not_before_) return false;
+    socket_ = new_socket(address_.family());
+    if (!socket_) return fail(errno, now);
+    set_stream_options(socket_.get());
+    if (connect(socket_.get(), address_.data(), address_.size()) == 0) return settled(now);
+    return errno == EINPROGRESS ? false : fail(errno, now);
+  }
+
+  /// After the poll said that something came of it. True: connected.
+  bool settled(Clock::time_point now) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    // A port of this host's own range may connect to itself; whoever should listen there could never do so.
+    if (error == 0 && local_address(socket_.get()) == remote_address(socket_.get())) error = ECONNREFUSED;
+    return error == 0 || fail(error, now);
+  }
+
+  int descriptor() const { return socket_.get(); }
+  FileDescriptor take() { return std::move(socket_); }
+  Clock::time_point not_before() const { return not_before_; }
+
+  std::string outcome() const {
+    const int error = socket_ || last_error_ == 0 ? ETIMEDOUT : last_error_;
+    const char* what = error == ETIMEDOUT      ? "no answer; a firewall may be in between"
+                       : error == ECONNREFUSED ? "refused; nobody listens there"
+                                               : std::strerror(error);
+    return fmt::format("{}: {}", address_.text(), what);
+  }
+
+ private:
+  bool fail(int error, Clock::time_point now) {
+    constexpr Milliseconds kFirstPause{5}, kLongestPause{200};
+    socket_.reset();
+    last_error_ = error;
+    pause_ = pause_ == Milliseconds(0) ? kFirstPause : std::min(2 * pause_, kLongestPause);
+    not_before_ = now + pause_;
+    return false;
+  }
+
+  Address address_;
+  FileDescriptor socket_;
+  int last_error_ = 0;
+  Milliseconds pause_{0};
+  Clock::time_point not_before_{};
+};
+
+/// Until an attempt is settled, or the first pause is over. The attempt that is connected, if one is.
+Attempt* await_any(std::vector<Attempt>& attempts, Deadline deadline) {
+  std::vector<pollfd> entries;
+  for (const auto& attempt : attempts) {
+    entries.push_back({attempt.descriptor(), POLLOUT, 0});
+    if (attempt.descriptor() < 0) deadline = earlier(deadline, attempt.not_before());
+  }
+  poll(entries.data(), entries.size(), static_cast<int>(left_until(deadline).count()));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].revents != 0 && attempts[i].settled(Clock::now())) return &attempts[i];
+  }
+  return nullptr;
 }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -85,6 +172,22 @@ std::optional<Accepted> accept_from(int listener) {
   if (!socket) return std::nullopt;
   set_stream_options(socket.get());
   return Accepted{std::move(socket), Address(name, size)};
+}
+
+FileDescriptor connect_to(const std::vector<Address>& addresses, Deadline deadline) {
+  if (addresses.empty()) throw UsageError("cannot connect: no address was given.");
+  std::vector<Attempt> attempts(addresses.begin(), addresses.end());
+  do {
+    for (auto& attempt : attempts) {
+      if (attempt.begin(Clock::now())) return attempt.take();
+    }
+    if (Attempt* winner = await_any(attempts, deadline)) return winner->take();
+  } while (Clock::now() < deadline);
+  std::string outcomes;
+  for (const auto& attempt : attempts) {
+    outcomes += fmt::format("{}{}", outcomes.empty() ? "" : "; ", attempt.outcome());
+  }
+  throw TimeoutError(fmt::format("cannot connect to {}.", outcomes));
 }
 
 void send_all(int socket, std::string_view bytes, Deadline deadline) {

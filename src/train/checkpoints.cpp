@@ -10,7 +10,7 @@
 
 #include "core/host_name.hpp"
 #include "lockstep/core/atomic_directory.hpp"
-#include "lockstep/core/directory_lock.hpp"
+#include "lockstep/core/lease.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/cluster/hostlist.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 
 namespace {
 

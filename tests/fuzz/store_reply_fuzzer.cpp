@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
-#include "net/reply_reader.hpp"
+#include "net/store/protocol.hpp"
 
 using lockstep::net::ReplyReader;
 

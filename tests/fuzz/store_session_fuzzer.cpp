@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "net/handshake.hpp"
-#include "net/store_error.hpp"
-#include "net/store_session.hpp"
+#include "net/store/memory_budget.hpp"
+#include "net/store/session.hpp"
 
 namespace {
 
@@ -29,12 +29,12 @@ void talk(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
   }
 }
 
-void knock(std::string_view bytes) {
+void authenticate(std::string_view bytes) {
   const std::string secret = "s";
   ServerHandshake handshake(secret);
-  auto verdict = ServerHandshake::Verdict::undecided;
-  while (verdict == ServerHandshake::Verdict::undecided && !bytes.empty()) verdict = handshake.receive(bytes);
-  require(verdict != ServerHandshake::Verdict::control && verdict != ServerHandshake::Verdict::store);
+  auto verdict = ServerHandshake::Result::undecided;
+  while (verdict == ServerHandshake::Result::undecided && !bytes.empty()) verdict = handshake.receive(bytes);
+  require(verdict != ServerHandshake::Result::control && verdict != ServerHandshake::Result::store);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void knock(std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data + 1), size - 1);
-  knock(bytes);
+  authenticate(bytes);
   MemoryBudget budget(1 << 16);
   try {
     talk(bytes, data[0] + 1U, budget);

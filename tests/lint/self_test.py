@@ -132,7 +132,7 @@ class Arrows(MadeUpTree):
         self.assertIn("trainers/t.cpp:2: getenv", self.only_problem(arrows.problems))
 
     def test_the_host_is_asked_for_its_name_in_one_file(self):
-        self.give(src__core__host_name_cpp="gethostname(name, 9);\n", src__core__a_cpp="// gethostname\n")
+        self.give(src__core__host_name_hpp="gethostname(name, 9);\n", src__core__a_cpp="// gethostname\n")
         self.no_problem(arrows.problems)
         self.give(tests__a_cpp="\ngethostname(name, 9);\n")
         self.assertIn("tests/a.cpp:2: gethostname", self.only_problem(arrows.problems))

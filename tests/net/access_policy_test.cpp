@@ -1,4 +1,4 @@
-#include "net/access_policy.hpp"
+#include "net/store/access_policy.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,11 +9,10 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "net/control.hpp"
+#include "net/handshake.hpp"
 #include "net/socket.hpp"
 #include "net/socket_owner.hpp"
-#include "net/socket_table.hpp"
-#include "net/store_client.hpp"
+#include "net/store/client.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "lockstep/core/error.hpp"
-#include "net/resolve.hpp"
+#include "net/address.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -5,11 +5,11 @@
 
 #include <thread>
 
-#include "net/control.hpp"
-#include "net/server.hpp"
+#include "net/handshake.hpp"
 #include "net/socket.hpp"
-#include "net/store_client.hpp"
-#include "net/store_protocol.hpp"
+#include "net/store/client.hpp"
+#include "net/store/protocol.hpp"
+#include "net/store/server.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {
@@ -137,20 +137,20 @@ TEST(ServerHandshake, TakesItsBytesOneByOne) {
   const std::string secret = "s";
   ServerHandshake handshake(secret);
   const auto receive = [&](const std::string& bytes) {
-    auto verdict = ServerHandshake::Verdict::undecided;
+    auto verdict = ServerHandshake::Result::undecided;
     for (const char& byte : bytes) {
-      EXPECT_EQ(verdict, ServerHandshake::Verdict::undecided);
+      EXPECT_EQ(verdict, ServerHandshake::Result::undecided);
       std::string_view view(&byte, 1);
       verdict = handshake.receive(view);
       EXPECT_TRUE(view.empty());
     }
     return verdict;
   };
-  EXPECT_EQ(receive(greeting(handshake_nonce(Purpose::control))), ServerHandshake::Verdict::undecided);
+  EXPECT_EQ(receive(greeting(handshake_nonce(Purpose::control))), ServerHandshake::Result::undecided);
   const std::string hello = handshake.take_answer();
   ASSERT_EQ(hello.size(), kServerHelloBytes);
   const Challenges challenges{Purpose::control, hello.substr(9), std::string(32, 'c')};
-  EXPECT_EQ(receive(challenges.client + challenges.client_proof(secret)), ServerHandshake::Verdict::control);
+  EXPECT_EQ(receive(challenges.client + challenges.client_proof(secret)), ServerHandshake::Result::control);
   EXPECT_EQ(handshake.take_answer(), kAccepted + challenges.server_proof(secret));
 }
 
@@ -159,7 +159,7 @@ TEST(ServerHandshake, RefusesAtTheFirstWrongByte) {
     const std::string secret;
     ServerHandshake handshake(secret);
     std::string_view view = bytes;
-    EXPECT_EQ(handshake.receive(view), ServerHandshake::Verdict::refused) << bytes;
+    EXPECT_EQ(handshake.receive(view), ServerHandshake::Result::refused) << bytes;
     EXPECT_EQ(handshake.take_answer(), "");
   }
 }
@@ -169,7 +169,7 @@ TEST(ServerHandshake, KeepsWhatComesBehindTheGreeting) {
   ServerHandshake handshake(secret);
   const std::string bytes = greeting(0x64636261) + "rest";
   std::string_view view = bytes;
-  EXPECT_EQ(handshake.receive(view), ServerHandshake::Verdict::plain);
+  EXPECT_EQ(handshake.receive(view), ServerHandshake::Result::plain);
   EXPECT_EQ(view, "rest");
   EXPECT_EQ(handshake.take_answer(), "abcd");
 }

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "net/reply_reader.hpp"
 #include "net/socket.hpp"
-#include "net/store_client.hpp"
+#include "net/store/client.hpp"
+#include "net/store/protocol.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -1,10 +1,10 @@
-#include "net/key_value_table.hpp"
+#include "net/store/key_value_table.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "net/store_error.hpp"
+#include "net/store/memory_budget.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -1,8 +1,8 @@
-#include "net/request_parser.hpp"
+#include "net/store/request_parser.hpp"
 
 #include <gtest/gtest.h>
 
-#include "net/store_error.hpp"
+#include "net/store/memory_budget.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -1,4 +1,4 @@
-#include "net/server.hpp"
+#include "net/store/server.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "net/socket.hpp"
-#include "net/store_client.hpp"
+#include "net/store/client.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "net/port_holder.hpp"
+#include "net/socket_owner.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

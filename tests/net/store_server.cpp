@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "net/server.hpp"
 #include "net/socket.hpp"
+#include "net/store/server.hpp"
 
 int main(int argc, char** argv) {
   lockstep::net::ServerOptions options;

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "net/control.hpp"
-#include "net/store_client.hpp"
+#include "net/handshake.hpp"
+#include "net/store/client.hpp"
 
 namespace {
 

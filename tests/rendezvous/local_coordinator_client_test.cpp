@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "net/control.hpp"
+#include "net/handshake.hpp"
 #include "net/socket.hpp"
-#include "net/store_client.hpp"
+#include "net/store/client.hpp"
 #include "rendezvous/remote_coordinator_client.hpp"
 #include "torchrun_interop/torchrun_server.hpp"
 

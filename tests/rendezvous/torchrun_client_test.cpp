@@ -11,8 +11,8 @@
 #include <csignal>
 #include <thread>
 
-#include "net/server.hpp"
 #include "net/socket.hpp"
+#include "net/store/server.hpp"
 
 namespace lockstep::launch {
 namespace {

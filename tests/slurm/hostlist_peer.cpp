@@ -3,7 +3,7 @@
 #include <string>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/cluster/hostlist.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 
 namespace {
 

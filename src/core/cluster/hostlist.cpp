@@ -1,4 +1,4 @@
-#include "lockstep/core/cluster/hostlist.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 
 #include <fmt/core.h>
 
@@ -50,9 +50,9 @@ class Parser {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     constexpr std::size_t kShown = 200;
-    const std::string shown(list_.substr(0, kShown));
-    throw UsageError("host list '" + shown + (list_.size() > kShown ? "..." : "") + "': " + what +
-                     ". Expected names and ranges as in n[1-3,07],login, as Slurm writes them.");
+    throw UsageError(fmt::format(
+        "host list '{}{}': {}. Expected names and ranges as in n[1-3,07],login, as Slurm writes them.",
+        list_.substr(0, kShown), list_.size() > kShown ? "..." : "", what));
   }
 
   /// The comma or blank that ends the item, which is none inside brackets.
@@ -98,7 +98,7 @@ class Parser {
     const std::string_view low = text.substr(0, dash);
     const std::string_view high = dash == text.size() ? low : text.substr(dash + 1);
     const Range result{number(low, text), number(high, text), low.size()};
-    if (result.high < result.low) refuse("the range '" + std::string(text) + "' runs backwards");
+    if (result.high < result.low) refuse(fmt::format("the range '{}' runs backwards", text));
     if (result.high - result.low >= kMostInRange) {
       refuse(fmt::format("the range '{}' has more than {} hosts", text, kMostInRange));
     }
@@ -112,7 +112,7 @@ class Parser {
     const auto zeros = std::min(digits.find_first_not_of('0'), digits.size());
     if (failure != std::errc() || stop != end || digits.size() - zeros > kMostDigits ||
         digits.size() > kMostWidth) {
-      refuse("'" + std::string(range) + "' is no number and no range of numbers");
+      refuse(fmt::format("'{}' is no number and no range of numbers", range));
     }
     return value;
   }

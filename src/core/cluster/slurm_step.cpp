@@ -6,7 +6,6 @@
 
 #include "core/variables.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
-#include "lockstep/core/cluster/hostlist.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

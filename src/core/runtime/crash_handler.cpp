@@ -38,20 +38,44 @@ struct CrashReport {
 };
 CrashReport crash_report;
 
+std::atomic<bool> crash_stacks_enabled{false};
+
+/// The kernel keeps one such stack a thread, and a thread that has none handles a fault on the stack that
+/// overflowed: it dies without a word.
+class CrashStack {
+ public:
+  CrashStack() noexcept
+      : memory_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) return;
+    stack_t stack{};
+    stack.ss_sp = memory_;
+    stack.ss_size = kBytes;
+    sigaltstack(&stack, nullptr);
+  }
+  ~CrashStack() {
+    if (memory_ == MAP_FAILED) return;
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+    munmap(memory_, kBytes);
+  }
+  CrashStack(const CrashStack&) = delete;
+  CrashStack& operator=(const CrashStack&) = delete;
+
+ private:
+  static constexpr std::size_t kBytes = 1 << 16;
+  void* memory_;
+};
+
 void put_headline(int file, int number, const siginfo_t& info) noexcept {
   const char* name = sigabbrev_np(number);
-  put(file, "SIG");
-  put(file, name == nullptr ? "NAL" : name);
-  put(file, " (");
-  put(file, sigdescr_np(number));
-  put(file, ")");
+  Text line;
+  line.add("SIG{} ({})", name == nullptr ? "NAL" : name, sigdescr_np(number));
   if (info.si_code > 0 && number != SIGABRT) {
-    put(file, " at address ");
-    put_hex(file, reinterpret_cast<std::uintptr_t>(info.si_addr));
+    line.add(" at address {:#x}", reinterpret_cast<std::uintptr_t>(info.si_addr));
   }
-  put(file, " in thread ");
-  const auto thread = static_cast<pid_t>(syscall(SYS_gettid));
-  put(file, thread_name(thread).view());
+  line.add(" in thread {}", thread_name(static_cast<pid_t>(syscall(SYS_gettid))).view());
+  put(file, line.view());
   if (crash_report.exception.view().empty()) return;
   put(file, ": ");
   put(file, crash_report.exception.view());
@@ -97,9 +121,7 @@ void write_error_file(int number, const siginfo_t& info, const void* context) no
   put_scratch(file, 0, headline);
   put(file, R"(", "extraInfo": {"py_callstack": ")");
   put_scratch(file, 0, end);
-  put(file, R"(", "timestamp": ")");
-  put_number(file, static_cast<std::uint64_t>(time(nullptr)));
-  put(file, "\"}}}");
+  put(file, Text().add(R"(", "timestamp": "{}"}}}}}})", time(nullptr)).view());
   close(file);
 }
 
@@ -133,10 +155,7 @@ void note_exception() {
   if (type != nullptr) {
     const std::unique_ptr<char, void (*)(void*)> name(
         abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr), std::free);
-    text.add(" because of ")
-        .add(name ? name.get() : type->name())
-        .add(": ")
-        .add(text_of_exception(name.get()));
+    text.add(" because of {}: {}", name ? name.get() : type->name(), text_of_exception(name.get()));
   }
 }
 
@@ -159,7 +178,7 @@ void install() noexcept {
   crash_report.scratch = memfd_create("lockstep-crash-report", MFD_CLOEXEC);
   if (crash_report.scratch < 0) return;
   prepare_backtraces();
-  enable_crash_stacks();
+  crash_stacks_enabled = true;
   use_crash_stack();
   crash_report.next_terminate = std::set_terminate(on_terminate);
   for (const int number : kFaults) handle(number);
@@ -172,6 +191,12 @@ void install_crash_handler(const std::string& error_file) noexcept {
   std::memcpy(crash_report.error_file, error_file.c_str(), error_file.size() + 1);
   static const bool installed = (install(), true);
   static_cast<void>(installed);
+}
+
+void use_crash_stack() noexcept {
+  if (!crash_stacks_enabled) return;
+  static thread_local const CrashStack stack;
+  static_cast<void>(stack);
 }
 
 }  // namespace lockstep

@@ -17,7 +17,4 @@ void install_crash_handler(const std::string& error_file) noexcept;
 /// *Local*.
 void use_crash_stack() noexcept;
 
-/// Called by the crash handler before it installs itself.
-void enable_crash_stacks() noexcept;
-
 }  // namespace lockstep

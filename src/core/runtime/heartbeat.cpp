@@ -24,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-constexpr char kMagic[8] = {'L', 'S', 'B', 'E', 'A', 'T', '0', '2'};
+constexpr char kMagic[8] = {'L', 'S', 'B', 'E', 'A', 'T', '0', '3'};
 
 /// What one beat says.
 struct Beat {
@@ -58,80 +58,59 @@ std::int64_t monotonic_now() noexcept {
 /// Written by one process at a time and read with read(2) by others: never mapped there, as a file that its
 /// writer cuts short would kill a reader that has it mapped. The newest beat lies in one of two records, the
 /// one before it in the other: a reader that comes while one is written takes the other, which its checksum
-/// proves whole.
+/// proves whole. In shared memory every field is accessed through field().
 struct Heartbeat::Page {
   struct Record {
-    std::atomic<std::uint64_t> words[kBeatWords];
-    std::atomic<std::uint64_t> checksum;
+    BeatWords words;
+    std::uint64_t checksum;
   };
 
   char magic[8];
-  std::atomic<std::uint64_t> sequence;  // Odd while a thread beats; its half counts the beats.
-  std::atomic<std::int32_t> pid;        // 0: nobody beats yet.
-  std::atomic<std::int32_t> stack_signal;
-  std::atomic<std::uint64_t> step;
+  std::uint64_t sequence;  // Odd while a thread beats; its half counts the beats.
+  std::int64_t pid;        // 0: nobody beats yet.
+  std::int64_t stack_signal;
+  std::uint64_t step;
   Record records[2];  // By the parity of the beat's count.
 };
-
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
-              std::atomic<std::int32_t>::is_always_lock_free);
-static_assert(sizeof(Heartbeat::Page::Record) == sizeof(Beat) + sizeof(std::uint64_t));
 
 namespace {
 
 using Page = Heartbeat::Page;
 
-void write_record(Page::Record& record, const Beat& beat) noexcept {
-  const auto words = std::bit_cast<BeatWords>(beat);
-  for (std::size_t i = 0; i < kBeatWords; ++i) record.words[i].store(words[i], std::memory_order_relaxed);
-  record.checksum.store(checksum_of(words), std::memory_order_relaxed);
+template <class Number>
+std::atomic_ref<Number> field(Number& number) noexcept {
+  static_assert(std::atomic_ref<Number>::is_always_lock_free);
+  return std::atomic_ref<Number>(number);
 }
 
-/// The page as plain bytes: what is in the file need not be what a Heartbeat wrote.
-struct Snapshot {
-  alignas(Page) unsigned char bytes[sizeof(Page)] = {};
-
-  template <class Field>
-  Field get(std::size_t offset) const {
-    Field field;
-    std::memcpy(&field, bytes + offset, sizeof field);
-    return field;
+void write_record(Page::Record& record, const Beat& beat) noexcept {
+  const auto words = std::bit_cast<BeatWords>(beat);
+  for (std::size_t i = 0; i < kBeatWords; ++i) {
+    field(record.words[i]).store(words[i], std::memory_order_relaxed);
   }
+  field(record.checksum).store(checksum_of(words), std::memory_order_relaxed);
+}
 
-  /// The newest beat that is whole; nothing where there is none.
-  std::optional<Beat> newest() const {
-    std::optional<Beat> result;
-    for (const std::size_t number : {0, 1}) {
-      const std::size_t offset = offsetof(Page, records) + number * sizeof(Page::Record);
-      const auto words = get<BeatWords>(offset);
-      if (get<std::uint64_t>(offset + sizeof(Beat)) != checksum_of(words)) continue;
-      const auto beat = std::bit_cast<Beat>(words);
-      if (!result || beat.count > result->count) result = beat;
-    }
-    return result;
-  }
-};
+/// A copy of this process's own page.
+Page snapshot_of(Page& page) noexcept {
+  using Words = std::array<std::uint64_t, sizeof(Page) / sizeof(std::uint64_t)>;
+  static_assert(sizeof(Words) == sizeof(Page));
+  Words seen;
+  auto* const words = reinterpret_cast<std::uint64_t*>(&page);
+  for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = field(words[i]).load();
+  return std::bit_cast<Page>(seen);
+}
 
-/// Of this process's own page.
-Snapshot snapshot_of(const Page& page) noexcept {
-  Snapshot seen;
-  const auto put = [&](std::size_t offset, auto value) {
-    std::memcpy(seen.bytes + offset, &value, sizeof value);
-  };
-  put(offsetof(Page, sequence), page.sequence.load());
-  put(offsetof(Page, pid), page.pid.load());
-  put(offsetof(Page, stack_signal), page.stack_signal.load());
-  put(offsetof(Page, step), page.step.load());
-  std::size_t offset = offsetof(Page, records);
+/// The newest beat of a copy that is whole; nothing where there is none. What is in a file need not be what a
+/// Heartbeat wrote.
+std::optional<Beat> newest_beat(const Page& page) noexcept {
+  std::optional<Beat> result;
   for (const auto& record : page.records) {
-    for (const auto& word : record.words) {
-      put(offset, word.load(std::memory_order_relaxed));
-      offset += sizeof(std::uint64_t);
-    }
-    put(offset, record.checksum.load(std::memory_order_relaxed));
-    offset += sizeof(std::uint64_t);
+    if (record.checksum != checksum_of(record.words)) continue;
+    const auto beat = std::bit_cast<Beat>(record.words);
+    if (!result || beat.count > result->count) result = beat;
   }
-  return seen;
+  return result;
 }
 
 std::string printable(std::string text) {
@@ -146,27 +125,27 @@ Activity activity_of(std::uint64_t number) {
   return number >= 1 && number <= 3 ? static_cast<Activity>(number) : Activity::working;
 }
 
-HeartbeatRecord record_of(const Snapshot& seen, const Beat& beat) {
+HeartbeatRecord record_of(const Page& page, const Beat& beat) {
   HeartbeatRecord record;
-  record.pid = seen.get<std::int32_t>(offsetof(Page, pid));
-  record.stack_signal = seen.get<std::int32_t>(offsetof(Page, stack_signal));
+  record.pid = static_cast<pid_t>(page.pid);
+  record.stack_signal = static_cast<int>(page.stack_signal);
   record.activity = activity_of(beat.activity);
   record.beat_time = beat.time;
-  record.step = seen.get<std::uint64_t>(offsetof(Page, step));
+  record.step = page.step;
   record.number = beat.number;
   record.what = printable({beat.what, sizeof beat.what});
   return record;
 }
 
-/// `read(snapshot)` is false where there is no heartbeat. A beat of the time 0 has not been.
+/// `read(page)` is false where there is no heartbeat. A beat of the time 0 has not been.
 template <class Read>
 std::optional<HeartbeatRecord> newest_record(Read&& read) {
   for (int i = 0; i < kMaxReads; ++i) {
-    Snapshot seen;
-    if (!read(seen)) return std::nullopt;
-    const auto beat = seen.newest();
-    if (beat && beat->time > 0) return record_of(seen, *beat);
-    if (seen.get<std::uint64_t>(offsetof(Page, sequence)) == 0) return std::nullopt;
+    Page page;
+    if (!read(page)) return std::nullopt;
+    const auto beat = newest_beat(page);
+    if (beat && beat->time > 0) return record_of(page, *beat);
+    if (page.sequence == 0) return std::nullopt;
   }
   return std::nullopt;
 }
@@ -187,10 +166,10 @@ bool is_alive(pid_t process) noexcept { return kill(process, 0) == 0 || errno !=
 
 /// One process a file: children inherit the variable that names it.
 bool take(Page& page) noexcept {
-  std::int32_t owner = 0;
-  const std::int32_t self = getpid();
-  while (!page.pid.compare_exchange_strong(owner, self)) {
-    if (owner == self || is_alive(owner)) return false;
+  std::int64_t owner = 0;
+  const std::int64_t self = getpid();
+  while (!field(page.pid).compare_exchange_strong(owner, self)) {
+    if (owner == self || is_alive(static_cast<pid_t>(owner))) return false;
   }
   return true;
 }
@@ -220,17 +199,18 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::beat(Activity activity, std::string_view what, std::uint64_t number) noexcept {
   if (page_ == nullptr) return;
   Page& page = *page_;
-  std::uint64_t sequence = page.sequence.load(std::memory_order_relaxed);
+  const auto shared = field(page.sequence);
+  std::uint64_t sequence = shared.load(std::memory_order_relaxed);
   // Another thread is at it, and its beat is as good: nobody waits here.
   if (sequence % 2 == 1 ||
-      !page.sequence.compare_exchange_strong(sequence, sequence + 1, std::memory_order_acquire)) {
+      !shared.compare_exchange_strong(sequence, sequence + 1, std::memory_order_acquire)) {
     return;
   }
   const std::uint64_t count = sequence / 2 + 1;
   Beat beat{count, monotonic_now(), number, static_cast<std::uint64_t>(activity), {}};
   std::memcpy(beat.what, what.data(), std::min(what.size(), sizeof beat.what));
   write_record(page.records[count % 2], beat);
-  page.sequence.store(sequence + 2, std::memory_order_release);
+  shared.store(sequence + 2, std::memory_order_release);
 }
 
 void Heartbeat::working(std::string_view what, std::uint64_t number) noexcept {
@@ -243,22 +223,22 @@ void Heartbeat::perhaps_waiting(std::string_view what, std::uint64_t number) noe
 
 void Heartbeat::finished_step() noexcept {
   if (page_ == nullptr) return;
-  page_->step.fetch_add(1, std::memory_order_relaxed);
+  field(page_->step).fetch_add(1, std::memory_order_relaxed);
   beat(Activity::working, "between steps", 0);
 }
 
 void Heartbeat::resumed_at(std::uint64_t step) noexcept {
-  if (page_ != nullptr) page_->step.store(step, std::memory_order_relaxed);
+  if (page_ != nullptr) field(page_->step).store(step, std::memory_order_relaxed);
 }
 
 void Heartbeat::accepts_stack_signal(int number) noexcept {
-  if (page_ != nullptr) page_->stack_signal.store(number, std::memory_order_relaxed);
+  if (page_ != nullptr) field(page_->stack_signal).store(number, std::memory_order_relaxed);
 }
 
 Heartbeat::Waiting::Waiting(Heartbeat& heartbeat, std::string_view what, std::uint64_t number) noexcept
     : heartbeat_(heartbeat), exceptions_(std::uncaught_exceptions()) {
   if (heartbeat_.page_ == nullptr) return;
-  if (const auto before = snapshot_of(*heartbeat_.page_).newest()) {
+  if (const auto before = newest_beat(snapshot_of(*heartbeat_.page_))) {
     activity_ = activity_of(before->activity);
     std::memcpy(what_, before->what, sizeof what_);
     number_ = before->number;
@@ -279,7 +259,7 @@ std::string HeartbeatRecord::text() const {
 
 std::optional<HeartbeatRecord> Heartbeat::last() const {
   if (page_ == nullptr) return std::nullopt;
-  return newest_record([&](Snapshot& seen) {
+  return newest_record([&](Page& seen) {
     seen = snapshot_of(*page_);
     return true;
   });
@@ -306,10 +286,9 @@ std::string stacks_file(const std::string& heartbeat_file) { return heartbeat_fi
 
 void make_heartbeat_file(const std::string& path) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  Snapshot empty;
-  std::memcpy(empty.bytes, kMagic, sizeof kMagic);
-  const bool written =
-      file >= 0 && write(file, empty.bytes, sizeof empty.bytes) == static_cast<ssize_t>(sizeof empty.bytes);
+  Page empty{};
+  std::memcpy(empty.magic, kMagic, sizeof kMagic);
+  const bool written = file >= 0 && write(file, &empty, sizeof empty) == static_cast<ssize_t>(sizeof empty);
   const int failure = errno;
   if (file >= 0) close(file);
   if (!written)
@@ -320,9 +299,9 @@ std::optional<HeartbeatRecord> read_heartbeat(const std::string& path) {
   // Not to hang on a pipe that somebody put there.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return std::nullopt;
-  auto record = newest_record([&](Snapshot& seen) {
-    return pread(file, seen.bytes, sizeof seen.bytes, 0) == static_cast<ssize_t>(sizeof seen.bytes) &&
-           std::memcmp(seen.bytes, kMagic, sizeof kMagic) == 0;
+  auto record = newest_record([&](Page& seen) {
+    return pread(file, &seen, sizeof seen, 0) == static_cast<ssize_t>(sizeof seen) &&
+           std::memcmp(seen.magic, kMagic, sizeof kMagic) == 0;
   });
   close(file);
   return record && record->pid > 0 ? record : std::nullopt;

@@ -8,17 +8,35 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <utility>
 
-namespace lockstep {
+#include "core/host_name.hpp"
+#include "lockstep/core/process_identity.hpp"
 
-ProcessStat process_stat(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+namespace lockstep {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
   std::string line;
   std::getline(file, line);
+  return line;
+}
+
+std::string pid_namespace() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+}
+
+}  // namespace
+
+ProcessStat process_stat(pid_t pid) {
+  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   // The name stands in brackets, and may hold some itself.
   std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
   ProcessStat stat;
@@ -27,6 +45,50 @@ ProcessStat process_stat(pid_t pid) {
   for (int field = 5; field < 22; ++field) fields >> skipped;
   fields >> stat.start;
   return stat;
+}
+
+bool has_ended(pid_t pid, std::uint64_t start) {
+  const auto is_absent = [&] { return kill(pid, 0) != 0 && errno == ESRCH; };
+  if (is_absent()) return true;
+  if (start == 0) return false;
+  const ProcessStat stat = process_stat(pid);
+  if (stat.state == 0) return is_absent();
+  return stat.state == 'Z' || stat.state == 'X' || stat.start != start;
+}
+
+ProcessIdentity this_process() {
+  return {.host = host_name(),
+          .boot = first_line("/proc/sys/kernel/random/boot_id"),
+          .pid_namespace = pid_namespace(),
+          .pid = getpid(),
+          .start = process_stat(getpid()).start};
+}
+
+Liveness liveness_of(const ProcessIdentity& process) {
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  if (boot.empty() || boot != process.boot || pid_namespace() != process.pid_namespace)
+    return Liveness::unknown;
+  return has_ended(process.pid, process.start) ? Liveness::dead : Liveness::alive;
+}
+
+std::string process_text(const ProcessIdentity& process) {
+  return fmt::format("host {}, pid {}", process.host, process.pid);
+}
+
+void to_json(nlohmann::json& json, const ProcessIdentity& process) {
+  json = {{"host", process.host},
+          {"boot", process.boot},
+          {"pid_namespace", process.pid_namespace},
+          {"pid", process.pid},
+          {"start", process.start}};
+}
+
+void from_json(const nlohmann::json& json, ProcessIdentity& process) {
+  json.at("host").get_to(process.host);
+  json.at("boot").get_to(process.boot);
+  json.at("pid_namespace").get_to(process.pid_namespace);
+  json.at("pid").get_to(process.pid);
+  json.at("start").get_to(process.start);
 }
 
 ProcessHandle::ProcessHandle(pid_t pid)
@@ -57,7 +119,7 @@ bool ProcessHandle::has_ended() const noexcept {
     return poll(&entry, 1, 0) > 0;
   }
   try {
-    return is_gone();
+    return lockstep::has_ended(pid_, start_);
   } catch (...) {
     return false;  // No memory to find out; the next look may have some.
   }
@@ -68,14 +130,6 @@ bool ProcessHandle::signal(int number) const noexcept {
   if (pid_ != 0 && start_ != 0 && !has_ended()) return kill(pid_, number) == 0;
   errno = ESRCH;
   return false;
-}
-
-bool ProcessHandle::is_gone() const {
-  if (kill(pid_, 0) != 0 && errno == ESRCH) return true;
-  if (start_ == 0) return false;  // Without /proc nothing tells a zombie, or a successor, from the process.
-  const ProcessStat stat = process_stat(pid_);
-  if (stat.state == 0) return kill(pid_, 0) != 0 && errno == ESRCH;
-  return stat.state == 'Z' || stat.state == 'X' || stat.start != start_;
 }
 
 }  // namespace lockstep

@@ -1,24 +1,32 @@
 #pragma once
 
+#include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
-#include <cstdint>
+#include <ctime>
 #include <string_view>
+#include <utility>
 
 /// What a signal handler may use: no memory is allocated, no lock taken.
 namespace lockstep::signal_safe {
 
-/// Writes all of it, as far as it goes.
-void put(int descriptor, std::string_view text) noexcept;
-void put_number(int descriptor, std::uint64_t number) noexcept;
-void put_hex(int descriptor, std::uint64_t number) noexcept;
-
 /// A text of limited length; what does not fit is left out. Always terminated.
 class Text {
  public:
-  Text& add(std::string_view part) noexcept;
-  Text& add_number(std::uint64_t number) noexcept;
+  /// With integers and texts as values: for these fmt needs neither memory nor locale.
+  template <class... Values>
+  Text& add(fmt::format_string<Values...> format, Values&&... values) noexcept {
+    const std::size_t room = sizeof letters_ - 1 - length_;
+    length_ += std::min(
+        room, fmt::format_to_n(letters_ + length_, room, format, std::forward<Values>(values)...).size);
+    letters_[length_] = '\0';
+    return *this;
+  }
   const char* c_str() const noexcept { return letters_; }
   std::string_view view() const noexcept { return {letters_, length_}; }
 
@@ -27,9 +35,33 @@ class Text {
   std::size_t length_ = 0;
 };
 
-/// The name of a thread of this process, as `ps` shows it.
-Text thread_name(pid_t thread) noexcept;
+/// Writes all of it, as far as it goes.
+inline void put(int descriptor, std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t count = write(descriptor, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
 
-void sleep_milliseconds(int count) noexcept;
+/// The name of a thread of this process, as `ps` shows it.
+inline Text thread_name(pid_t thread) noexcept {
+  Text path;
+  path.add("/proc/self/task/{}/comm", thread);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  char name[32];
+  const ssize_t count = file < 0 ? 0 : read(file, name, sizeof name);
+  if (file >= 0) close(file);
+  Text result;
+  // The last letter is the end of the line.
+  if (count > 1) result.add("{}", std::string_view(name, static_cast<std::size_t>(count) - 1));
+  return result;
+}
+
+inline void sleep_milliseconds(int count) noexcept {
+  timespec left{count / 1000, count % 1000 * 1'000'000L};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
+}
 
 }  // namespace lockstep::signal_safe

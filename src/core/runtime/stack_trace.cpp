@@ -82,11 +82,7 @@ bool ask(pid_t thread, int file) noexcept {
 }
 
 bool write_thread(pid_t thread, int file, const void* context) noexcept {
-  put(file, "thread ");
-  put_number(file, static_cast<std::uint64_t>(thread));
-  put(file, " (");
-  put(file, thread_name(thread).view());
-  put(file, "):\n");
+  put(file, Text().add("thread {} ({}):\n", thread, thread_name(thread).view()).view());
   if (thread != this_thread()) return ask(thread, file);
   write_interrupted_stack(file, context);
   return true;

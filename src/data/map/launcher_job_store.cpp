@@ -7,8 +7,8 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
 #include "lockstep/data/job_store.hpp"
-#include "net/resolve.hpp"
-#include "net/store_client.hpp"
+#include "net/address.hpp"
+#include "net/store/client.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,11 +1,10 @@
 #include "arrow_file.hpp"
 
+#include "core/json.hpp"
 #include "data/arrow/mapped_file.hpp"
 #include "data/arrow/stream_reader.hpp"
 #include "data/dataset/state.hpp"
-#include "core/json_tree.hpp"
 #include "data/table/origin.hpp"
-#include "core/json_file.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::readers {

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "core/json_tree.hpp"
+#include "core/json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/features.hpp"
 

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/dataset/state.hpp"
-#include "core/json_file.hpp"
+#include "core/json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "lockstep/data/text_files.hpp"

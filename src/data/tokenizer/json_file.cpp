@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "../../core/json_tree.hpp"
+#include "core/json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "utf8.hpp"

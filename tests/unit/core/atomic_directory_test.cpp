@@ -9,7 +9,7 @@
 #include <csignal>
 #include <thread>
 
-#include "lockstep/core/directory_lock.hpp"
+#include "lockstep/core/lease.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

@@ -1,4 +1,4 @@
-#include "lockstep/core/cluster/hostlist.hpp"
+#include "lockstep/core/cluster/cluster_environment.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
-#include "net/server.hpp"
 #include "net/socket.hpp"
+#include "net/store/server.hpp"
 #include "support/throws.hpp"
 #include "threads_as_ranks.hpp"
 

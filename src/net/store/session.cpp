@@ -1,15 +1,77 @@
-#include "net/store_session.hpp"
+#include "net/store/session.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
-#include <memory>
+#include <array>
+#include <cerrno>
 
 namespace lockstep::net {
 namespace {
 
 /// More than this on its way out, and no more requests are taken.
 constexpr std::size_t kCongestion = 256 * 1024;
+/// A piece that takes more copies than this is full, and the next one begins.
+constexpr std::size_t kFullPiece = 4096;
+constexpr const char* kNoMemoryForAnswers = "no memory for the answers to a client that does not read them.";
 
 }  // namespace
+
+void SendBuffer::begin_piece(Value shared) {
+  Piece piece{{}, std::move(shared), Reservation(budget_)};
+  piece.reservation.grow(kObjectOverhead, kNoMemoryForAnswers);
+  pieces_.push_back(std::move(piece));
+}
+
+void SendBuffer::put(std::string_view bytes) {
+  if (pieces_.empty() || pieces_.back().shared || pieces_.back().copied.size() + bytes.size() > kFullPiece) {
+    begin_piece(nullptr);
+  }
+  // A string that grows may hold twice what it needs.
+  pieces_.back().reservation.grow(2 * bytes.size(), kNoMemoryForAnswers);
+  pieces_.back().copied += bytes;
+  pending_ += bytes.size();
+}
+
+void SendBuffer::put_value(const Value& value) {
+  const std::size_t size = value ? value->bytes.size() : 0;
+  put(wire_number(size));
+  if (size <= kFullPiece / 2) {
+    if (size > 0) put(value->bytes);
+    return;
+  }
+  begin_piece(value);
+  pending_ += size;
+}
+
+bool SendBuffer::send(int socket) {
+  while (!pieces_.empty()) {
+    std::array<iovec, 16> parts;
+    std::size_t count = 0;
+    std::size_t skip = sent_of_first_;
+    for (auto piece = pieces_.begin(); piece != pieces_.end() && count < parts.size(); ++piece) {
+      const std::string_view bytes = piece->bytes().substr(std::exchange(skip, 0));
+      parts[count++] = {const_cast<char*>(bytes.data()), bytes.size()};
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    drop(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+void SendBuffer::drop(std::size_t count) {
+  pending_ -= count;
+  sent_of_first_ += count;
+  while (!pieces_.empty() && sent_of_first_ >= pieces_.front().bytes().size()) {
+    sent_of_first_ -= pieces_.front().bytes().size();
+    pieces_.pop_front();
+  }
+}
 
 bool StoreSession::is_congested() const { return send_buffer_.pending() > kCongestion; }
 
@@ -46,7 +108,8 @@ void StoreSession::execute(Request& request) {
       return send_buffer_.put({all ? &kReady : &kNotReady, 1});
     }
     case QueryType::wait:
-      return wait(strings);
+      if (table_.wait(id_, strings)) end_wait();
+      return;
     case QueryType::count_keys:
       return answer_number(table_.size());
     case QueryType::delete_key:
@@ -57,7 +120,10 @@ void StoreSession::execute(Request& request) {
       for (const auto& key : strings) send_buffer_.put_value(table_.get(key));
       return;
     case QueryType::multi_set:
-      return set_many(strings);
+      for (std::size_t i = 0; i + 1 < strings.size(); i += 2) {
+        table_.set(strings[i], std::move(strings[i + 1]));
+      }
+      return;
     case QueryType::cancel_wait:
       table_.cancel(id_);
       return send_buffer_.put({&kWaitCancelled, 1});
@@ -72,14 +138,6 @@ void StoreSession::execute(Request& request) {
     case QueryType::list_keys:
       return answer_keys();
   }
-}
-
-void StoreSession::set_many(std::vector<std::string>& strings) {
-  for (std::size_t i = 0; i + 1 < strings.size(); i += 2) table_.set(strings[i], std::move(strings[i + 1]));
-}
-
-void StoreSession::wait(const std::vector<std::string>& keys) {
-  if (table_.wait(id_, keys)) end_wait();
 }
 
 void StoreSession::answer_pop(const std::string& queue) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -9,7 +12,8 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
-#include "utf8_check.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "core/utf8_check.hpp"
 
 namespace lockstep::json_tree {
 
@@ -39,7 +43,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool key(typename Sax::string_t& name) override {
     const auto [place, is_new] = open_.back()->emplace(name, nullptr);
-    if (!is_new) fail_("it gives the name '" + name.substr(0, kNameShown) + "' twice in one object");
+    if (!is_new) fail_(fmt::format("it gives the name '{}' twice in one object", name.substr(0, kNameShown)));
     member_ = &*place;
     return true;
   }
@@ -51,7 +55,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    fail_("it is no valid JSON at its byte " + std::to_string(position) + " (" + error.what() + ")");
+    fail_(fmt::format("it is no valid JSON at its byte {} ({})", position, error.what()));
     return false;
   }
 
@@ -71,7 +75,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool open(Json&& empty) {
     if (open_.size() == kDeepest) {
-      fail_("its lists and objects lie in each other more than " + std::to_string(kDeepest) + " levels deep");
+      fail_(fmt::format("its lists and objects lie in each other more than {} levels deep", kDeepest));
     }
     auto& place = slot();
     place = std::move(empty);
@@ -104,10 +108,28 @@ Json build(std::string_view text, const Fail& fail) {
 /// UTF-8, no JSON, too deep, or gives a name twice.
 template <typename Json>
 Json parse(std::string_view text, const std::string& what) {
-  const auto fail = [&](const std::string& why) { throw DataError(what + " cannot be read: " + why + "."); };
+  const auto fail = [&](const std::string& why) { throw DataError(fmt::format("{} cannot be read: {}.", what, why)); };
   const auto bad = std::min(first_not_utf8(text), text.find('\0'));
-  if (bad != std::string_view::npos) fail("its byte " + std::to_string(bad) + " is no text in UTF-8");
+  if (bad != std::string_view::npos) fail(fmt::format("its byte {} is no text in UTF-8", bad));
   return build<Json>(text, fail);
 }
 
 }  // namespace lockstep::json_tree
+
+namespace lockstep {
+
+/// The JSON document of a small file, such as a model's configuration or a data set's description: at most
+/// 64 MiB. Throws DataError, naming the file.
+inline nlohmann::ordered_json read_json_document(const std::filesystem::path& path) {
+  constexpr std::uint64_t kLargestDocument = std::uint64_t{64} << 20;
+  InputFile file(path);
+  if (file.size() > kLargestDocument) {
+    throw DataError(fmt::format("'{}' has {} bytes, more than the limit of {}.", path.string(), file.size(),
+                                kLargestDocument));
+  }
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  return json_tree::parse<nlohmann::ordered_json>(text, fmt::format("'{}'", path.string()));
+}
+
+}  // namespace lockstep

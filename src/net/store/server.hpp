@@ -10,7 +10,6 @@
 #include "net/address.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/resolve.hpp"
 #include "net/socket_owner.hpp"
 
 namespace lockstep::net {
@@ -19,7 +18,7 @@ struct ServerOptions {
   /// What clients prove that they know. Empty: nobody can, and only plain clients are served.
   std::string secret = {};
   /// Whether PyTorch's own clients, which can prove nothing, are served: those of this host that belong to
-  /// our user or to root, and those of hosts that the owner has admitted.
+  /// our user or to root, and those of hosts that the owner allows.
   bool plain_clients = true;
   /// Whether those of every other host may be served too, as PyTorch's own server does it: for jobs that have
   /// no secret, or that have agents which can prove nothing.
@@ -30,7 +29,7 @@ struct ServerOptions {
   /// The most connections, all together and from one host. The process's own limit of open files is kept too.
   std::size_t most_connections = 16384;
   std::size_t most_connections_per_host = 8192;
-  /// The most that have not been admitted yet; beyond it the oldest goes.
+  /// The most that are not served yet; beyond it the oldest goes.
   std::size_t most_unauthenticated = 512;
   /// The memory for everything that clients send, half-sent requests and unread answers included.
   std::size_t most_bytes = std::size_t{512} << 20;
@@ -47,7 +46,7 @@ struct ServerOptions {
   std::function<void(const std::string&)> log = nullptr;
 };
 
-/// A plain client of an admitted host. `peer` is its end of the connection, `local` the server's: the agent
+/// A plain client of an allowed host. `peer` is its end of the connection, `local` the server's: the agent
 /// on that host asks verify_peer_uid(peer, local).
 struct PeerUidRequest {
   std::uint64_t id = 0;

@@ -9,8 +9,7 @@
 #include "net/address.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/reply_reader.hpp"
-#include "net/store_protocol.hpp"
+#include "net/store/protocol.hpp"
 
 namespace lockstep::net {
 
@@ -34,7 +33,7 @@ struct StoreClientOptions {
 class StoreClient {
  public:
   /// Connects to the first of `addresses` that answers; until the deadline a server may come to listen.
-  /// Throws TimeoutError when none does, ControlError (net/control.hpp) when something else is there.
+  /// Throws TimeoutError when none does, ControlError (net/handshake.hpp) when something else is there.
   StoreClient(const std::vector<Address>& addresses, StoreClientOptions options, Deadline deadline);
 
   void set(const std::string& key, std::string_view value, Deadline deadline);

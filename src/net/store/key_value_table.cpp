@@ -1,22 +1,20 @@
-#include "net/key_value_table.hpp"
+#include "net/store/key_value_table.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <utility>
 
-#include "net/store_error.hpp"
-
 namespace lockstep::net {
 namespace {
 
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-[[noreturn]] void fail_full() { throw StoreFull("the store's memory limit is reached."); }
+constexpr const char* kFull = "the store's memory limit is reached.";
 
-Reservation charged(MemoryBudget& budget, std::size_t bytes) {
+Reservation reserve(MemoryBudget& budget, std::size_t bytes) {
   Reservation reservation(budget);
-  if (!reservation.grow(bytes)) fail_full();
+  reservation.grow(bytes, kFull);
   return reservation;
 }
 
@@ -42,19 +40,19 @@ void erase_others(Map& map, std::string_view kept_prefix) {
 }  // namespace
 
 KeyValueTable::Stored KeyValueTable::stored(std::string bytes, std::size_t key_bytes) const {
-  Reservation reservation = charged(budget_, bytes.capacity() + key_bytes + kObjectOverhead);
+  Reservation reservation = reserve(budget_, bytes.capacity() + key_bytes + kObjectOverhead);
   return std::make_shared<StoredBytes>(StoredBytes{std::move(bytes), std::move(reservation)});
 }
 
-/// In place, with some room for the next one; while it grows, both copies are charged.
+/// In place, with some room for the next one; while it grows, both copies are reserved.
 void KeyValueTable::extend(StoredBytes& value, std::string_view bytes) const {
   constexpr std::size_t kMostRoom = 1 << 20;
   const std::size_t before = value.bytes.capacity();
   const std::size_t size = value.bytes.size() + bytes.size();
   if (size > before) {
     const std::size_t after = std::max(size, before + std::min(before, kMostRoom));
-    const Reservation both = charged(budget_, before);
-    if (!value.reservation.grow(after - before)) fail_full();
+    const Reservation both = reserve(budget_, before);
+    value.reservation.grow(after - before, kFull);
     value.bytes.reserve(after);
   }
   value.bytes += bytes;
@@ -147,7 +145,7 @@ bool KeyValueTable::wait(WaiterId waiter, const std::vector<std::string>& keys) 
   Wait wait{{}, Reservation(budget_)};
   for (const auto& key : keys) {
     if (contains(key) || wait.missing.count(key) > 0) continue;
-    if (!wait.reservation.grow(2 * key.size() + 2 * kObjectOverhead)) fail_full();
+    wait.reservation.grow(2 * key.size() + 2 * kObjectOverhead, kFull);
     wait.missing.insert(key);
   }
   if (wait.missing.empty()) return true;

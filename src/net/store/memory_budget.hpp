@@ -5,9 +5,23 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep::net {
 
-/// How much memory a server may spend on what clients send. Everything that is kept for a client is charged
+/// What a client sent is no request, or none that can be met: its connection is closed.
+class BadRequest : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// The server's memory for its clients is spent.
+class StoreFull : public BadRequest {
+ public:
+  using BadRequest::BadRequest;
+};
+
+/// How much memory a server may spend on what clients send. Everything that is kept for a client is reserved
 /// here first, and what does not fit is not kept. Not safe for several threads: the server's lock covers it.
 class MemoryBudget {
  public:
@@ -34,12 +48,11 @@ class Reservation {
     return *this;
   }
 
-  /// False, and nothing changes, when the budget does not have it.
-  [[nodiscard]] bool grow(std::size_t amount) {
-    if (budget_ == nullptr || amount > budget_->limit_ - budget_->used_) return false;
+  /// Throws StoreFull with the text, and changes nothing, when the budget does not have it.
+  void grow(std::size_t amount, const char* when_full) {
+    if (budget_ == nullptr || amount > budget_->limit_ - budget_->used_) throw StoreFull(when_full);
     budget_->used_ += amount;
     amount_ += amount;
-    return true;
   }
   void clear() {
     if (budget_ != nullptr) budget_->used_ -= amount_;

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::net {
 
@@ -62,6 +64,11 @@ class Writer {
   Writer& type(QueryType type);
   Writer& number(std::uint64_t value);
   Writer& text(std::string_view value);
+  /// As text(), and as clients name them. Throw UsageError beyond the protocol's limits.
+  Writer& key(std::string_view name);
+  Writer& value(std::string_view value);
+  /// The count of a list.
+  Writer& count(std::size_t count);
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -71,5 +78,24 @@ class Writer {
 /// The 8 (or 4) bytes of a number as they go over the wire, and back.
 std::string wire_number(std::uint64_t value);
 std::uint64_t read_number(std::string_view bytes);
+
+/// Takes a store's answers apart. Memory grows with what has come, not with what a length promises.
+class ReplyReader {
+ public:
+  /// Fills exactly `count` bytes, or throws.
+  using Source = std::function<void(char* into, std::size_t count)>;
+
+  explicit ReplyReader(Source source) : source_(std::move(source)) {}
+
+  char byte();
+  std::int64_t number();
+  /// Throws CommunicationError for a length beyond 1 GiB, which no store gives.
+  std::string text();
+  /// A count and as many texts.
+  std::vector<std::string> texts();
+
+ private:
+  Source source_;
+};
 
 }  // namespace lockstep::net

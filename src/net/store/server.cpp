@@ -1,17 +1,25 @@
-#include "net/server_loop.hpp"
+#include "net/store/server.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <utility>
 
-#include "lockstep/core/error.hpp"
 #include "net/signal_free_thread.hpp"
 #include "net/socket.hpp"
+#include "net/store/access_policy.hpp"
+#include "net/store/connection.hpp"
 
 namespace lockstep::net {
 namespace {
@@ -21,16 +29,15 @@ constexpr Milliseconds kCheckPause{250};
 constexpr int kAcceptedAtOnce = 64;
 
 FileDescriptor checked(int descriptor, const char* what) {
-  if (descriptor < 0)
-    throw Error(std::string("cannot start a store: ") + what + ": " + std::strerror(errno) + ".");
-  return FileDescriptor(descriptor);
+  if (descriptor >= 0) return FileDescriptor(descriptor);
+  throw Error(fmt::format("cannot start a store: {}: {}.", what, std::strerror(errno)));
 }
 
 FileDescriptor new_event() { return checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"); }
 
 void raise(const FileDescriptor& event) { eventfd_write(event.get(), 1); }
 
-void lower(const FileDescriptor& event) {
+void clear_event(const FileDescriptor& event) {
   eventfd_t count;
   eventfd_read(event.get(), &count);
 }
@@ -48,6 +55,85 @@ std::size_t connections_allowed(std::size_t wanted) {
 
 }  // namespace
 
+/// The server's thread, and what it shares with the owner's under one lock. The thread holds the lock while
+/// it serves one client's one event, and never while it waits.
+class Server::Loop {
+ public:
+  Loop(FileDescriptor listener, ServerOptions options);
+  ~Loop() { stop(); }
+
+  /// Runs `action` on the table for the owner.
+  template <class Action>
+  auto read(Action&& action) {
+    const std::lock_guard lock(mutex_);
+    return action(table_);
+  }
+  /// The same; clients whose waits it ends are then answered by the thread.
+  template <class Action>
+  auto change(Action&& action) {
+    const std::lock_guard lock(mutex_);
+    raise(wake_);
+    return action(table_);
+  }
+
+  void answer(std::uint64_t id, bool verified);
+  void stop();
+
+ private:
+  friend class Server;
+  using Id = std::uint64_t;
+
+  void run();
+  void guarded_event(Id id, std::uint32_t events);
+  void serve_event(Id id, std::uint32_t events);
+  void accept_some();
+  bool make_room(const Address& peer);
+  bool accept_despite_shortage();
+  void add(FileDescriptor socket, const Address& peer);
+  void settle(Connection& connection);
+  void check_plain_client(Connection& connection);
+  void hand_over(Connection& connection);
+  void answer_ended_waits();
+  void watch_for(Connection& connection);
+  void close(Connection& connection, std::string_view reason);
+  bool evict_oldest_unauthenticated();
+  void note_refused(const Connection& connection);
+  void verify_local_clients();
+  void close_late(Clock::time_point now);
+  void log_closed(const Address& peer, std::string_view reason);
+  bool poll_for(int descriptor, Id id, std::uint32_t events, int operation);
+
+  struct Entry {
+    Connection connection;
+    std::uint32_t polled = 0;
+  };
+
+  const ServerOptions options_;
+  const std::size_t most_connections_;
+  FileDescriptor listener_, poll_, wake_, events_, spare_;
+  const Address address_;
+  std::mutex mutex_;
+  MemoryBudget budget_;
+  KeyValueTable table_;
+  const StoreContext context_;
+  AccessPolicy access_policy_;
+  std::unordered_map<Id, Entry> connections_;
+  /// Those that are not served yet, the oldest first.
+  std::set<Id> unauthenticated_;
+  std::unordered_map<std::string, std::size_t> per_host_;
+  Id next_id_;
+  Clock::time_point next_check_{};
+  bool timed_ = false;
+  bool stopping_ = false;
+  ServerEvents pending_;
+  /// Clients of this host whose user is still to be asked for, which is done without the lock.
+  std::vector<PeerUidRequest> local_clients_;
+  ServerCounts counts_;
+  Clock::time_point next_line_{};
+  std::size_t left_out_lines_ = 0;
+  std::thread thread_;
+};
+
 Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
     : options_(std::move(options)),
       most_connections_(connections_allowed(options_.most_connections)),
@@ -59,32 +145,31 @@ Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
       address_(local_address(listener_.get())),
       budget_(options_.most_bytes),
       table_(budget_),
+      context_{options_.secret, options_.request_time, budget_, table_},
       access_policy_(options_),
-      next_id_(kFirstClient),
-      log_(options_.log) {
+      next_id_(kFirstClient) {
   if (!poll_for(listener_.get(), kListener, EPOLLIN, EPOLL_CTL_ADD) ||
       !poll_for(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD)) {
-    throw Error(std::string("cannot start a store: epoll_ctl: ") + std::strerror(errno) + ".");
+    throw Error(fmt::format("cannot start a store: epoll_ctl: {}.", std::strerror(errno)));
   }
   thread_ = signal_free_thread([this] { run(); });
 }
 
 void Server::Loop::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(stopping_, true)) return;
-    wake();
-  }
+  std::unique_lock lock(mutex_);
+  if (std::exchange(stopping_, true)) return;
+  raise(wake_);
+  lock.unlock();
   thread_.join();
-  const std::lock_guard lock(mutex_);
+  lock.lock();
   connections_.clear();
   listener_.reset();
 }
 
 void Server::Loop::run() {
   std::array<epoll_event, 64> ready;
-  for (;;) {
-    const int count = epoll_wait(poll_.get(), ready.data(), ready.size(), static_cast<int>(pause().count()));
+  for (Milliseconds pause{-1};;) {
+    const int count = epoll_wait(poll_.get(), ready.data(), ready.size(), static_cast<int>(pause.count()));
     for (int i = 0; i < count; ++i) {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
@@ -94,12 +179,8 @@ void Server::Loop::run() {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     close_late(Clock::now());
+    pause = timed_ ? kCheckPause : Milliseconds(-1);
   }
-}
-
-Milliseconds Server::Loop::pause() {
-  const std::lock_guard lock(mutex_);
-  return timed_ ? kCheckPause : Milliseconds(-1);
 }
 
 /// Memory that is not there costs the client that wanted it its connection, not the job its store.
@@ -112,11 +193,11 @@ void Server::Loop::guarded_event(Id id, std::uint32_t events) {
       close(found->second.connection, error.what());
     }
   }
-  if (table_.has_changes()) tell_owner();
+  if (table_.has_changes()) raise(events_);
 }
 
 void Server::Loop::serve_event(Id id, std::uint32_t events) {
-  if (id == kWake) return lower(wake_);
+  if (id == kWake) return clear_event(wake_);
   if (id == kListener) return accept_some();
   const auto found = connections_.find(id);
   // Closed since the poll.
@@ -125,7 +206,7 @@ void Server::Loop::serve_event(Id id, std::uint32_t events) {
   // A broken connection is found out by reading from it, unless it may not be read from.
   const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if (broken && (connection.interest() & EPOLLIN) == 0) return close(connection, "");
-  if (broken || (events & EPOLLIN) != 0) connection.receive(table_, budget_, options_.request_time);
+  if (broken || (events & EPOLLIN) != 0) connection.receive();
   settle(connection);
 }
 
@@ -133,42 +214,37 @@ void Server::Loop::serve_event(Id id, std::uint32_t events) {
 void Server::Loop::settle(Connection& connection) {
   if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
   if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
-  if (connection.stage() == Connection::Stage::serving) serve(connection);
+  if (connection.stage() == Connection::Stage::serving) {
+    unauthenticated_.erase(connection.id());
+    connection.flush();
+  }
   if (connection.stage() == Connection::Stage::gone) return close(connection, connection.reason());
   watch_for(connection);
 }
 
-void Server::Loop::serve(Connection& connection) {
-  Entry& entry = connections_.at(connection.id());
-  if (std::exchange(entry.unauthenticated, false)) unauthenticated_.erase(entry.place_in_queue);
-  connection.flush(options_.request_time);
-}
-
 void Server::Loop::check_plain_client(Connection& connection) {
   const PeerUidRequest request{connection.id(), connection.peer(), local_address(connection.descriptor())};
-  switch (access_policy_.of(connection.peer())) {
-    case AccessPolicy::Verdict::serve:
-      return connection.serve(table_, budget_);
-    case AccessPolicy::Verdict::refuse:
+  switch (access_policy_.decide(connection.peer())) {
+    case AccessPolicy::Decision::serve:
+      return connection.serve();
+    case AccessPolicy::Decision::refuse:
       return connection.refuse("is neither of this host and user nor of a host that is allowed");
-    case AccessPolicy::Verdict::ask_kernel:
+    case AccessPolicy::Decision::ask_kernel:
       connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
       local_clients_.push_back(request);
       return;
-    case AccessPolicy::Verdict::ask_peer:
+    case AccessPolicy::Decision::ask_peer:
       connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
       pending_.peer_uid_requests.push_back(request);
-      return tell_owner();
+      return raise(events_);
   }
 }
 
 /// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for it.
 void Server::Loop::verify_local_clients() {
-  std::vector<PeerUidRequest> clients;
-  {
-    const std::lock_guard lock(mutex_);
-    clients.swap(local_clients_);
-  }
+  std::unique_lock lock(mutex_);
+  const auto clients = std::exchange(local_clients_, {});
+  lock.unlock();
   for (const auto& client : clients) {
     bool ours = false;
     try {
@@ -186,12 +262,12 @@ void Server::Loop::answer(std::uint64_t id, bool verified) {
   if (found == connections_.end() || found->second.connection.stage() != Connection::Stage::verifying) return;
   Connection& connection = found->second.connection;
   if (verified) {
-    connection.serve(table_, budget_);
+    connection.serve();
   } else {
     connection.refuse("is not known to be of our user");
   }
   settle(connection);
-  wake();
+  raise(wake_);
 }
 
 void Server::Loop::hand_over(Connection& connection) {
@@ -199,7 +275,7 @@ void Server::Loop::hand_over(Connection& connection) {
   pending_.peers.push_back({connection.take_socket(), connection.peer(), connection.take_read_ahead()});
   close(connection, "");
   --counts_.turned_away;
-  tell_owner();
+  raise(events_);
 }
 
 void Server::Loop::answer_ended_waits() {
@@ -235,9 +311,8 @@ void Server::Loop::close_late(Clock::time_point now) {
 
 void Server::Loop::close(Connection& connection, std::string_view reason) {
   const auto found = connections_.find(connection.id());
-  if (found->second.unauthenticated) {
+  if (unauthenticated_.erase(connection.id()) > 0) {
     note_refused(connection);
-    unauthenticated_.erase(found->second.place_in_queue);
     ++counts_.turned_away;
   } else if (!reason.empty()) {
     ++counts_.cut_off;
@@ -247,10 +322,7 @@ void Server::Loop::close(Connection& connection, std::string_view reason) {
                 [&](const PeerUidRequest& each) { return each.id == connection.id(); });
   const std::string host = connection.peer().host();
   if (--per_host_[host] == 0) per_host_.erase(host);
-  if (!reason.empty()) {
-    log_.line(
-        [&] { return "closed the connection of " + connection.peer().text() + ": " + std::string(reason); });
-  }
+  if (!reason.empty()) log_closed(connection.peer(), reason);
   connections_.erase(found);
 }
 
@@ -260,7 +332,7 @@ void Server::Loop::note_refused(const Connection& connection) {
   const bool wrong_secret = connection.failed_proof();
   if ((!wrong_secret && !connection.was_refused()) || pending_.refused_clients.size() >= kMostRefused) return;
   pending_.refused_clients.push_back({connection.peer(), wrong_secret});
-  tell_owner();
+  raise(events_);
 }
 
 bool Server::Loop::poll_for(int descriptor, Id id, std::uint32_t events, int operation) {
@@ -270,44 +342,17 @@ bool Server::Loop::poll_for(int descriptor, Id id, std::uint32_t events, int ope
   return epoll_ctl(poll_.get(), operation, descriptor, &event) == 0;
 }
 
-void Server::Loop::wake() { raise(wake_); }
-void Server::Loop::tell_owner() { raise(events_); }
-
-ServerEvents Server::Loop::take_events() {
-  const std::lock_guard lock(mutex_);
-  lower(events_);
-  ServerEvents events = std::exchange(pending_, {});
-  events.changed_keys = table_.take_changes();
-  for (auto& key : events.changed_keys) key.erase(0, kKeyPrefix.size());
-  return events;
-}
-
-void Server::Loop::allow(const Address& host) {
-  const std::lock_guard lock(mutex_);
-  access_policy_.allow(host);
-}
-
-void Server::Loop::forget(const Address& host) {
-  const std::lock_guard lock(mutex_);
-  access_policy_.forget(host);
-}
-
-void Server::Loop::clear(const std::string& kept_prefix) {
-  const std::lock_guard lock(mutex_);
-  std::vector<Id> clients;
-  for (const auto& [id, entry] : connections_) {
-    if (!entry.unauthenticated) clients.push_back(id);
+/// At most one line a second; the next one says how many were left out.
+void Server::Loop::log_closed(const Address& peer, std::string_view reason) {
+  const auto now = Clock::now();
+  if (!options_.log || now < next_line_) {
+    ++left_out_lines_;
+    return;
   }
-  for (const Id id : clients) close(connections_.at(id).connection, "");
-  table_.clear(kept_prefix);
-}
-
-ServerCounts Server::Loop::counts() {
-  const std::lock_guard lock(mutex_);
-  ServerCounts counts = counts_;
-  counts.open = connections_.size();
-  counts.bytes = budget_.used();
-  return counts;
+  next_line_ = now + std::chrono::seconds(1);
+  const auto left_out = std::exchange(left_out_lines_, 0);
+  options_.log(fmt::format("closed the connection of {}: {}{}", peer.text(), reason,
+                           left_out == 0 ? "" : fmt::format(" (and {} more lines like this)", left_out)));
 }
 
 void Server::Loop::accept_some() {
@@ -346,7 +391,7 @@ bool Server::Loop::accept_despite_shortage() {
 
 bool Server::Loop::evict_oldest_unauthenticated() {
   if (unauthenticated_.empty()) return false;
-  close(connections_.at(unauthenticated_.front()).connection, "made room for another connection");
+  close(connections_.at(*unauthenticated_.begin()).connection, "made room for another connection");
   return true;
 }
 
@@ -354,11 +399,98 @@ void Server::Loop::add(FileDescriptor socket, const Address& peer) {
   const Id id = next_id_++;
   const int descriptor = socket.get();
   if (!poll_for(descriptor, id, EPOLLIN, EPOLL_CTL_ADD)) return;
-  unauthenticated_.push_back(id);
-  Connection connection(id, std::move(socket), peer, options_.secret, Clock::now() + options_.handshake_time);
-  connections_.emplace(id, Entry{std::move(connection), EPOLLIN, std::prev(unauthenticated_.end()), true});
+  unauthenticated_.insert(id);
+  Connection connection(id, std::move(socket), peer, context_, Clock::now() + options_.handshake_time);
+  connections_.emplace(id, Entry{std::move(connection), EPOLLIN});
   ++per_host_[peer.host()];
   timed_ = true;
 }
+
+Server::Server(FileDescriptor listener, ServerOptions options)
+    : loop_(std::make_unique<Loop>(std::move(listener), std::move(options))) {}
+
+Server::~Server() = default;
+
+Address Server::address() const { return loop_->address_; }
+
+void Server::set(const std::string& key, const std::string& value) {
+  loop_->change([&](KeyValueTable& table) { table.set(wire_key(key), value); });
+}
+
+std::optional<std::string> Server::get(const std::string& key) const {
+  return loop_->read([&](KeyValueTable& table) {
+    const Value value = table.get(wire_key(key));
+    return value ? std::optional(value->bytes) : std::nullopt;
+  });
+}
+
+bool Server::contains(const std::string& key) const {
+  return loop_->read([&](KeyValueTable& table) { return table.contains(wire_key(key)); });
+}
+
+bool Server::erase(const std::string& key) {
+  return loop_->change([&](KeyValueTable& table) { return table.erase(wire_key(key)); });
+}
+
+std::int64_t Server::add(const std::string& key, std::int64_t amount) {
+  return loop_->change([&](KeyValueTable& table) { return table.add(wire_key(key), amount); });
+}
+
+std::int64_t Server::client_count() const {
+  return loop_->read([&](KeyValueTable& table) {
+    std::int64_t count = 0;
+    if (const Value value = table.get(std::string(kClientCountKey))) {
+      std::from_chars(value->bytes.data(), value->bytes.data() + value->bytes.size(), count);
+    }
+    return count;
+  });
+}
+
+void Server::watch(const std::string& prefix) {
+  loop_->change([&](KeyValueTable& table) { table.watch(wire_key(prefix)); });
+}
+
+int Server::events_descriptor() const { return loop_->events_.get(); }
+
+ServerEvents Server::take_events() {
+  const std::lock_guard lock(loop_->mutex_);
+  clear_event(loop_->events_);
+  ServerEvents events = std::exchange(loop_->pending_, {});
+  events.changed_keys = loop_->table_.take_changes();
+  for (auto& key : events.changed_keys) key.erase(0, kKeyPrefix.size());
+  return events;
+}
+
+void Server::allow(const Address& host) {
+  const std::lock_guard lock(loop_->mutex_);
+  loop_->access_policy_.allow(host);
+}
+
+void Server::forget(const Address& host) {
+  const std::lock_guard lock(loop_->mutex_);
+  loop_->access_policy_.forget(host);
+}
+
+void Server::answer(std::uint64_t id, bool verified) { loop_->answer(id, verified); }
+
+void Server::clear(const std::string& kept_prefix) {
+  const std::lock_guard lock(loop_->mutex_);
+  std::vector<std::uint64_t> clients;
+  for (const auto& [id, entry] : loop_->connections_) {
+    if (loop_->unauthenticated_.count(id) == 0) clients.push_back(id);
+  }
+  for (const auto id : clients) loop_->close(loop_->connections_.at(id).connection, "");
+  loop_->table_.clear(wire_key(kept_prefix));
+}
+
+ServerCounts Server::counts() const {
+  const std::lock_guard lock(loop_->mutex_);
+  ServerCounts counts = loop_->counts_;
+  counts.open = loop_->connections_.size();
+  counts.bytes = loop_->budget_.used();
+  return counts;
+}
+
+void Server::stop() { loop_->stop(); }
 
 }  // namespace lockstep::net

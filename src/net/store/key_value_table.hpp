@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "net/memory_budget.hpp"
+#include "net/store/memory_budget.hpp"
 
 namespace lockstep::net {
 

@@ -9,9 +9,17 @@
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/handshake.hpp"
-#include "net/store_session.hpp"
+#include "net/store/session.hpp"
 
 namespace lockstep::net {
+
+/// What all connections of a server share.
+struct StoreContext {
+  std::string_view secret;
+  Milliseconds request_time;
+  MemoryBudget& budget;
+  KeyValueTable& table;
+};
 
 /// One client of the server: unauthenticated until it is served. Reads and writes its socket, without
 /// waiting.
@@ -19,21 +27,22 @@ class Connection {
  public:
   enum class Stage { unauthenticated, verifying, proven, serving, gone };
 
-  Connection(std::uint64_t id, FileDescriptor socket, Address peer, std::string_view secret,
+  Connection(std::uint64_t id, FileDescriptor socket, Address peer, const StoreContext& context,
              Deadline deadline)
       : id_(id),
         socket_(std::move(socket)),
         peer_(std::move(peer)),
-        handshake_(secret),
+        context_(context),
+        handshake_(context.secret),
         deadline_(deadline) {}
 
-  /// Reads once, and passes on what came. Afterwards the stage may be: verify_peer_uid (a plain client asks
-  /// to be let in), proven (a control connection, to be handed over), serving, or gone.
-  void receive(KeyValueTable& table, MemoryBudget& budget, Milliseconds request_time);
+  /// Reads once, and passes on what came. Afterwards the stage may be: verifying (a plain client asks to be
+  /// let in), proven (a control connection, to be handed over), serving, or gone.
+  void receive();
   /// Sends what there is to send.
-  void flush(Milliseconds request_time);
+  void flush();
   /// Lets a plain client in.
-  void serve(KeyValueTable& table, MemoryBudget& budget);
+  void serve();
   /// Leaves it to the owner to say serve() or refuse().
   void wait_for_peer_uid(Deadline deadline) { deadline_ = deadline; }
   void refuse(std::string reason) {
@@ -61,15 +70,18 @@ class Connection {
   std::string take_read_ahead() { return std::move(unread_); }
 
  private:
-  void meet(std::string_view bytes, KeyValueTable& table, MemoryBudget& budget);
-  void talk(std::string_view bytes, Milliseconds request_time);
-  void keep(std::string_view bytes);
+  void authenticate(std::string_view bytes);
+  void execute(std::string_view bytes);
   void leave(std::string reason);
-  void set_deadline(bool progress, Milliseconds request_time);
+  /// A client that sends what is no request, or for which there is no memory, leaves.
+  template <class Action>
+  void guarded(Action&& action);
+  void set_deadline(bool progress);
 
   std::uint64_t id_;
   FileDescriptor socket_;
   Address peer_;
+  const StoreContext& context_;
   ServerHandshake handshake_;
   Deadline deadline_;
   Stage stage_ = Stage::unauthenticated;

@@ -1,15 +1,50 @@
 #pragma once
 
+#include <cstddef>
+#include <deque>
+#include <string>
 #include <string_view>
 
-#include "net/key_value_table.hpp"
-#include "net/request_parser.hpp"
-#include "net/send_buffer.hpp"
+#include "net/store/key_value_table.hpp"
+#include "net/store/request_parser.hpp"
 
 namespace lockstep::net {
 
-/// One client's talk with the store, after its greeting: bytes in, answers into the send_buffer. Knows no
-/// sockets.
+/// Bytes on their way to a client: small pieces copied, stored values shared.
+class SendBuffer {
+ public:
+  explicit SendBuffer(MemoryBudget& budget) : budget_(budget) {}
+
+  /// Both throw StoreFull when the budget is spent.
+  void put(std::string_view bytes);
+  /// Its length, then its bytes. Null: an empty value.
+  void put_value(const Value& value);
+
+  /// Hands the socket what it takes. False: the connection is gone.
+  bool send(int socket);
+  bool empty() const { return pieces_.empty(); }
+  std::size_t pending() const { return pending_; }
+
+ private:
+  struct Piece {
+    std::string copied;
+    Value shared;
+    Reservation reservation;
+    std::string_view bytes() const {
+      return shared ? std::string_view(shared->bytes) : std::string_view(copied);
+    }
+  };
+
+  void begin_piece(Value shared);
+  void drop(std::size_t count);
+
+  MemoryBudget& budget_;
+  std::deque<Piece> pieces_;
+  std::size_t sent_of_first_ = 0;
+  std::size_t pending_ = 0;
+};
+
+/// One client's talk with the store, after its greeting: bytes in, answers into the send buffer.
 class StoreSession {
  public:
   StoreSession(WaiterId id, KeyValueTable& table, MemoryBudget& budget)
@@ -33,8 +68,6 @@ class StoreSession {
 
  private:
   void execute(Request& request);
-  void set_many(std::vector<std::string>& strings);
-  void wait(const std::vector<std::string>& keys);
   void answer_pop(const std::string& queue);
   void answer_keys();
   void answer_number(std::uint64_t number) { send_buffer_.put(wire_number(number)); }

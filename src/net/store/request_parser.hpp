@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "net/memory_budget.hpp"
-#include "net/store_protocol.hpp"
+#include "net/store/memory_budget.hpp"
+#include "net/store/protocol.hpp"
 
 namespace lockstep::net {
 
@@ -20,10 +20,10 @@ struct Request {
 };
 
 /// Puts requests together from bytes that come in pieces of any size. A byte is looked at once; memory grows
-/// with what has come, not with what a length promises, and is charged to the budget.
+/// with what has come, not with what a length promises, and is taken from the budget.
 class RequestParser {
  public:
-  explicit RequestParser(MemoryBudget& budget) : charge_(budget) {}
+  explicit RequestParser(MemoryBudget& budget) : reservation_(budget) {}
 
   /// Takes from the front of `bytes` until a request is complete (which it returns) or all are taken. Throws
   /// BadRequest for what is no request or is beyond the protocol's limits, StoreFull beyond the budget; the
@@ -41,9 +41,8 @@ class RequestParser {
   void begin_list();
   void advance();
   bool step(std::string_view& bytes);
-  void reservation(std::size_t bytes);
 
-  Reservation charge_;
+  Reservation reservation_;
   Request request_;
   /// What comes next, as a letter of the request's shape; null between requests.
   const char* step_ = nullptr;

@@ -1,9 +1,9 @@
-#include "net/request_parser.hpp"
+#include "net/store/request_parser.hpp"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
-
-#include "net/store_error.hpp"
 
 namespace lockstep::net {
 namespace {
@@ -16,6 +16,7 @@ constexpr const char* kShapes[kQueryTypes] = {nullptr, "kv", "kvv", "k", "kn", "
 /// A vector's element, and what the allocator adds.
 constexpr std::size_t kPerText = 64;
 constexpr std::size_t kFirstReserve = 64;
+constexpr const char* kNoMemoryForRequest = "no memory for the request.";
 
 std::size_t limit_of(char step) { return step == 'k' ? kLongestKey : kLongestValue; }
 
@@ -31,7 +32,7 @@ std::optional<Request> RequestParser::feed(std::string_view& bytes) {
     }
     if (*step_ != '\0') continue;
     step_ = nullptr;
-    charge_.clear();
+    reservation_.clear();
     return std::exchange(request_, {});
   }
   return std::nullopt;
@@ -40,7 +41,7 @@ std::optional<Request> RequestParser::feed(std::string_view& bytes) {
 void RequestParser::begin(char type) {
   const auto number = static_cast<std::uint8_t>(type);
   if (number >= kQueryTypes || kShapes[number] == nullptr) {
-    throw BadRequest("unknown request " + std::to_string(number) + ".");
+    throw BadRequest(fmt::format("unknown request {}.", number));
   }
   request_.type = static_cast<QueryType>(number);
   step_ = kShapes[number];
@@ -78,15 +79,15 @@ bool RequestParser::take_number(std::string_view& bytes, std::size_t width) {
 
 void RequestParser::begin_list() {
   elements_left_ = read_number(std::exchange(number_, {}));
-  if (elements_left_ > kMostKeys) throw BadRequest("a list of " + std::to_string(elements_left_) + " keys.");
+  if (elements_left_ > kMostKeys) throw BadRequest(fmt::format("a list of {} keys.", elements_left_));
   element_ = ++step_;
   if (elements_left_ == 0) step_ += std::char_traits<char>::length(step_);
 }
 
 void RequestParser::begin_text(std::uint64_t limit) {
   const std::uint64_t length = read_number(std::exchange(number_, {}));
-  if (length > limit) throw BadRequest("a string of " + std::to_string(length) + " bytes.");
-  reservation(kPerText);
+  if (length > limit) throw BadRequest(fmt::format("a string of {} bytes.", length));
+  reservation_.grow(kPerText, kNoMemoryForRequest);
   request_.strings.emplace_back();
   if (length == 0) {
     advance();
@@ -103,7 +104,7 @@ void RequestParser::take_text(std::string_view& bytes) {
     const std::size_t wanted = std::max({text.size() + taken, 2 * text.capacity(), kFirstReserve});
     const std::size_t before = text.capacity();
     const std::size_t after = std::min(length, wanted);
-    reservation(after - std::min(before, after));
+    reservation_.grow(after - std::min(before, after), kNoMemoryForRequest);
     text.reserve(after);
   }
   text.append(bytes.substr(0, taken));
@@ -114,10 +115,6 @@ void RequestParser::advance() {
   ++step_;
   if (*step_ != '\0' || element_ == nullptr) return;
   if (--elements_left_ > 0) step_ = element_;
-}
-
-void RequestParser::reservation(std::size_t bytes) {
-  if (!charge_.grow(bytes)) throw StoreFull("no memory for the request.");
 }
 
 }  // namespace lockstep::net
