@@ -16,27 +16,15 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-c10d::ReduceOp to_c10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::avg:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::product:
-      return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::min:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::max:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::bit_and:
-      return c10d::ReduceOp::BAND;
-    case ReduceOp::bit_or:
-      return c10d::ReduceOp::BOR;
-    case ReduceOp::bit_xor:
-      return c10d::ReduceOp::BXOR;
-  }
-  throw UsageError("unknown reduce operation");
-}
+// Ours have c10d's numbers.
+static_assert(static_cast<int>(ReduceOp::sum) == c10d::ReduceOp::SUM &&
+              static_cast<int>(ReduceOp::avg) == c10d::ReduceOp::AVG &&
+              static_cast<int>(ReduceOp::product) == c10d::ReduceOp::PRODUCT &&
+              static_cast<int>(ReduceOp::min) == c10d::ReduceOp::MIN &&
+              static_cast<int>(ReduceOp::max) == c10d::ReduceOp::MAX &&
+              static_cast<int>(ReduceOp::bit_and) == c10d::ReduceOp::BAND &&
+              static_cast<int>(ReduceOp::bit_or) == c10d::ReduceOp::BOR &&
+              static_cast<int>(ReduceOp::bit_xor) == c10d::ReduceOp::BXOR);
 
 /// A reduction as the backend can do it, and what is left to do with the result.
 struct Reduction {
@@ -46,26 +34,28 @@ struct Reduction {
 
 /// Gloo knows no average: it is a sum, divided afterwards.
 Reduction plan(ReduceOp op, const at::Tensor& result, int size, CommBackend backend) {
-  if (op != ReduceOp::avg) return {to_c10d(op), nullptr};
+  const c10d::ReduceOp same = static_cast<c10d::ReduceOp::RedOpType>(op);
+  if (op != ReduceOp::avg) return {same, nullptr};
   if (!result.is_floating_point() && !result.is_complex()) {
-    throw UsageError(std::string("ReduceOp::avg needs a floating point tensor, not ") +
-                     c10::toString(result.scalar_type()));
+    throw UsageError(fmt::format("ReduceOp::avg needs a floating point tensor, not {}",
+                                 c10::toString(result.scalar_type())));
   }
-  if (result.is_cuda() && backend != CommBackend::gloo) return {to_c10d(op), nullptr};
+  if (result.is_cuda() && backend != CommBackend::gloo) return {same, nullptr};
   return {c10d::ReduceOp::SUM, [result, size] { result.detach().div_(size); }};
 }
 
 /// The backends read and write memory from the first element on, as many elements as the tensor has.
 void check_in_one_piece(const char* operation, const at::Tensor& tensor) {
   if (tensor.is_non_overlapping_and_dense()) return;
-  throw UsageError(std::string(operation) +
-                   ": the tensor is not one piece of memory (strides of a column, or expanded); " +
-                   "pass tensor.contiguous()");
+  throw UsageError(
+      fmt::format("{}: the tensor is not one piece of memory (strides of a column, or expanded); pass "
+                  "tensor.contiguous()",
+                  operation));
 }
 
 void check_contiguous(const char* operation, const at::Tensor& tensor) {
   if (tensor.is_contiguous()) return;
-  throw UsageError(std::string(operation) + ": a tensor is not contiguous; pass tensor.contiguous()");
+  throw UsageError(fmt::format("{}: a tensor is not contiguous; pass tensor.contiguous()", operation));
 }
 
 void check_contiguous(const char* operation, const Tensors& tensors) {
@@ -105,12 +95,6 @@ void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int
                                other, members.size() - 1));
 }
 
-void ProcessGroup::Impl::check_count(const char* operation, const char* role, const Tensors& tensors) const {
-  if (tensors.size() == members.names.size()) return;
-  throw UsageError(fmt::format("{}: expected {} {} tensors, one for each rank of the group, but got {}",
-                               operation, members.size(), role, tensors.size()));
-}
-
 Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
   check_in_one_piece("all_reduce", tensor);
   auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
@@ -147,7 +131,7 @@ Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op)
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
   check_contiguous("all_gather", outputs);
   check_contiguous("all_gather", input);
-  impl_->check_count("all_gather", "output", outputs);
+  comm::check_count("all_gather", "output", outputs, size());
   std::vector<Tensors> lists{outputs};
   Tensors inputs{input};
   return impl_->launch("all_gather", input,
@@ -170,7 +154,7 @@ Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input,
   check_contiguous("gather", outputs);
   check_contiguous("gather", input);
   impl_->check_rank("gather", "root", root);
-  if (rank() == root) impl_->check_count("gather", "output", outputs);
+  if (rank() == root) comm::check_count("gather", "output", outputs, size());
   std::vector<Tensors> lists;
   if (rank() == root) lists.push_back(outputs);
   Tensors inputs{input};
@@ -184,7 +168,7 @@ Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs
   check_contiguous("scatter", inputs);
   check_contiguous("scatter", output);
   impl_->check_rank("scatter", "root", root);
-  if (rank() == root) impl_->check_count("scatter", "input", inputs);
+  if (rank() == root) comm::check_count("scatter", "input", inputs, size());
   std::vector<Tensors> lists;
   if (rank() == root) lists.push_back(inputs);
   Tensors outputs{output};
@@ -197,7 +181,7 @@ Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs
 Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
   check_contiguous("reduce_scatter", inputs);
   check_contiguous("reduce_scatter", output);
-  impl_->check_count("reduce_scatter", "input", inputs);
+  comm::check_count("reduce_scatter", "input", inputs, size());
   auto [operation, finish] = plan(op, output, size(), impl_->options.backend);
   Tensors outputs{output};
   std::vector<Tensors> lists{inputs};

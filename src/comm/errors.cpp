@@ -1,9 +1,13 @@
 #include "comm/errors.hpp"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <gloo/common/error.h>
 
+#include <mutex>
 #include <new>
+
+#include "lockstep/core/environment.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -16,6 +20,15 @@ std::string without_place(const std::string& text) {
 
 std::string joined(const std::string& what, const std::string& reason) {
   return what + ": " + without_place(reason);
+}
+
+constexpr int kWarnings = 1;  // LibTorch's default.
+constexpr const char* kLevel = "TORCH_CPP_LOG_LEVEL";
+
+/// Whether the user asks for LibTorch's own log.
+bool asks_for_library_log(const Environment& environment) {
+  const std::string traces = find_variable(environment, "TORCH_SHOW_CPP_STACKTRACES").value_or("");
+  return find_variable(environment, kLevel) || (!traces.empty() && traces != "0");
 }
 
 }  // namespace
@@ -49,6 +62,19 @@ void rethrow_lost_peer(const std::string& what) {
     rethrow_as_communication_error(what);
   } catch (const LibraryTimeout&) {
     rethrow_as_communication_error(what);
+  }
+}
+
+void settle_library_log(LibraryLog wanted) {
+  static std::mutex mutex;
+  static int expected = kWarnings;
+  const std::lock_guard lock(mutex);
+  const Environment environment = process_environment();
+  if (asks_for_library_log(environment)) {
+    // A C++ program does not read the variable by itself; Python's torch calls this at its import.
+    if (find_variable(environment, kLevel)) c10::initLogging();
+  } else if (FLAGS_caffe2_log_level == expected) {
+    FLAGS_caffe2_log_level = expected = static_cast<int>(wanted);
   }
 }
 

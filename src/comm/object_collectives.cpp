@@ -1,6 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/tensor.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -74,8 +74,9 @@ std::vector<std::string> ProcessGroup::all_gather_object(const std::string& obje
 std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects, int root) const {
   const bool is_root = rank() == root;
   if (is_root && objects.size() != static_cast<std::size_t>(size())) {
-    throw UsageError("scatter_object: expected " + std::to_string(size()) +
-                     " objects at the root, one for each rank, but got " + std::to_string(objects.size()));
+    throw UsageError(
+        fmt::format("scatter_object: expected {} objects at the root, one for each rank, but got {}", size(),
+                    objects.size()));
   }
   const at::Device device = impl_->object_device();
   std::int64_t longest = 0;

@@ -1,8 +1,5 @@
-#include "comm/p2p_batch.hpp"
-
 #include <fmt/core.h>
 
-#include <functional>
 #include <utility>
 
 #include "comm/errors.hpp"

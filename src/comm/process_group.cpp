@@ -1,6 +1,6 @@
 #include "lockstep/comm/process_group.hpp"
 
-#include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
@@ -11,19 +11,15 @@
 
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/c10d_handles.hpp"
-#include "comm/cuda/made_within.hpp"
-#include "comm/cuda/nccl_store.hpp"
 #include "comm/cuda/plugin.hpp"
-#include "comm/cuda/shared_device.hpp"
-#include "comm/diagnostics/library_log.hpp"
-#include "comm/diagnostics/liveness_probe.hpp"
-#include "comm/diagnostics/waiting_text.hpp"
+#include "comm/cuda/rules.hpp"
+#include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
-#include "comm/group_join.hpp"
 #include "comm/process_group_impl.hpp"
 #include "comm/transport/make_transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
+#include "shm/group.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,28 +28,33 @@ using BackendType = c10d::ProcessGroup::BackendType;
 
 void check_options(int rank, int size, const ProcessGroupOptions& options) {
   if (size < 1 || rank < 0 || rank >= size) {
-    throw UsageError("a process group needs 0 <= rank < size; rank is " + std::to_string(rank) +
-                     " and size is " + std::to_string(size));
+    throw UsageError(
+        fmt::format("a process group needs 0 <= rank < size; rank is {} and size is {}", rank, size));
   }
   constexpr std::chrono::hours kYear(24 * 365);  // Longer times overflow in the arithmetic of clocks.
   for (const auto timeout : {options.timeout, options.join_timeout}) {
     if (timeout.count() > 0 && timeout <= kYear) continue;
     throw UsageError("a process group's timeouts must be longer than 0 ms and at most a year");
   }
-  if (!options.device.is_cpu() && !options.device.is_cuda()) {
-    throw UsageError("a process group's device must be the CPU or a CUDA device, not " +
-                     options.device.str());
+  const at::Device& device = options.device;
+  if (!device.is_cpu() && !device.is_cuda()) {
+    throw UsageError(
+        fmt::format("a process group's device must be the CPU or a CUDA device, not {}", device.str()));
   }
-  if (options.device.is_cuda() && !options.device.has_index()) {
+  if (device.is_cuda() && !device.has_index()) {
     throw UsageError("a process group's CUDA device needs its index, for example cuda:0");
   }
-  if (options.backend == CommBackend::nccl && !options.device.is_cuda()) {
-    throw UsageError("the nccl backend carries CUDA tensors only, and this group's device is " +
-                     options.device.str() + ": use 'auto', 'shm' or 'gloo' for the CPU");
+  if (options.backend == CommBackend::nccl && !device.is_cuda()) {
+    throw UsageError(
+        fmt::format("the nccl backend carries CUDA tensors only, and this group's device is {}: use 'auto', "
+                    "'shm' or 'gloo' for the CPU",
+                    device.str()));
   }
-  if (options.backend == CommBackend::shm && options.device.is_cuda()) {
-    throw UsageError("the shm backend carries CPU tensors only, and this group's device is " +
-                     options.device.str() + ": use 'auto', which takes it for the CPU tensors");
+  if (options.backend == CommBackend::shm && device.is_cuda()) {
+    throw UsageError(
+        fmt::format("the shm backend carries CPU tensors only, and this group's device is {}: use 'auto', "
+                    "which takes it for the CPU tensors",
+                    device.str()));
   }
 }
 
@@ -68,12 +69,10 @@ c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
   return group.getBackend(BackendType::NCCL);
 }
 
-/// Makes what carries a group's CPU tensors.
-using MakeCpuBackend = std::function<c10::intrusive_ptr<comm::CpuBackend>()>;
+using CpuBackendPointer = c10::intrusive_ptr<comm::CpuBackend>;
 
 BackendType add_cpu_backend(c10d::ProcessGroup& group, const ProcessGroupOptions& options,
-                            const MakeCpuBackend& make) {
-  const auto backend = make();
+                            const CpuBackendPointer& backend) {
   const auto type = backend->getBackendName() == "gloo" ? BackendType::GLOO : BackendType::CUSTOM;
   group.setBackend(at::kCPU, type, backend);
   if (options.device.is_cuda() && options.backend == CommBackend::gloo)
@@ -85,24 +84,25 @@ BackendType add_cpu_backend(c10d::ProcessGroup& group, const ProcessGroupOptions
 void check_devices(const comm::GroupInfo& members, const Store& store) {
   std::vector<comm::RankDevice> devices;
   for (const int name : members.names)
-    devices.push_back({name, store.get("device/" + std::to_string(name), std::chrono::seconds(1))});
+    devices.push_back({name, store.get(fmt::format("device/{}", name), std::chrono::seconds(1))});
   if (const std::string text = comm::shared_device_text(devices); !text.empty())
     throw UsageError(members.who + ": " + text);
 }
 
 std::string no_communicator_text(const comm::GroupInfo& members, const ProcessGroupOptions& options) {
-  return members.who + ": NCCL made no communicator within " + std::to_string(options.join_timeout.count()) +
-         " ms, although all ranks came for it. See that the hosts reach each other by the network that NCCL "
-         "takes (NCCL_SOCKET_IFNAME), and what it waits for (NCCL_DEBUG=INFO)";
+  return fmt::format(
+      "{}: NCCL made no communicator within {} ms, although all ranks came for it. See that the hosts reach "
+      "each other by the network that NCCL takes (NCCL_SOCKET_IFNAME), and what it waits for "
+      "(NCCL_DEBUG=INFO)",
+      members.who, options.join_timeout.count());
 }
 
 /// NCCL waits without limit for a rank that does not come, so ranks meet right before.
 void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
                       const ProcessGroupOptions& options) {
-  const std::string own = std::to_string(members.names.at(static_cast<std::size_t>(members.rank)));
-  store.set("device/" + own, comm::cuda_plugin().device_uuid(options.device.index()));
-  comm::StoreBarrier meeting(store, members);
-  meeting.arrive_and_wait(options.join_timeout);
+  store.set(fmt::format("device/{}", members.name(members.rank)),
+            comm::cuda_plugin().device_uuid(options.device.index()));
+  comm::StoreBarrier(store, members).arrive_and_wait(options.join_timeout);
   check_devices(members, store);
 }
 
@@ -128,57 +128,53 @@ void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const s
   group.setBackend(at::kCUDA, BackendType::NCCL, backend);
 }
 
+/// `cpu`: what carries CPU tensors; null: nothing does.
 std::shared_ptr<c10d::ProcessGroup> make_group(const comm::GroupInfo& members, const std::string& path,
                                                const Store& store, const ProcessGroupOptions& options,
-                                               const MakeCpuBackend& make_cpu_backend,
-                                               const NcclParent& nccl) {
+                                               const CpuBackendPointer& cpu, const NcclParent& nccl) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), members.rank,
                                                        members.size());
-  const bool with_nccl = has_nccl(options);
-  if (options.device.is_cuda()) {
-    comm::cuda_plugin().set_device(options.device.index());
-    group->setBoundDeviceId(options.device);
-  }
+  if (options.device.is_cuda()) group->setBoundDeviceId(options.device);
   auto type = BackendType::NCCL;
-  if (options.backend != CommBackend::nccl) type = add_cpu_backend(*group, options, make_cpu_backend);
-  if (with_nccl) add_nccl(*group, members, path, store, options, nccl);
-  group->setDefaultBackend(with_nccl ? BackendType::NCCL : type);
+  if (cpu) type = add_cpu_backend(*group, options, cpu);
+  if (has_nccl(options)) {
+    add_nccl(*group, members, path, store, options, nccl);
+    type = BackendType::NCCL;
+  }
+  group->setDefaultBackend(type);
   group->setGroupName(path);
   return comm::to_shared(std::move(group));
 }
 
-std::string describe(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
-  return "[" + text + "]";
-}
+std::string describe(const std::vector<int>& ranks) { return fmt::format("[{}]", fmt::join(ranks, ",")); }
 
 void check_members(const std::vector<int>& ranks, int size) {
   const std::set<int> distinct(ranks.begin(), ranks.end());
   const bool in_range = !ranks.empty() && *distinct.begin() >= 0 && *distinct.rbegin() < size;
   if (!in_range || distinct.size() != ranks.size()) {
-    throw UsageError("new_group" + describe(ranks) + ": expected one or more different ranks from 0 to " +
-                     std::to_string(size - 1));
+    throw UsageError(fmt::format("new_group{}: expected one or more different ranks from 0 to {}",
+                                 describe(ranks), size - 1));
   }
 }
 
 /// Those who already wait for the other list's members learn it too.
 [[noreturn]] void refuse_part(const std::string& who, const Store& store, const std::vector<int>& ranks,
                               const std::string& agreed) {
-  const std::string words = who + ": new_group" + describe(ranks) +
-                            " here, but another rank calls new_group" + agreed +
-                            ": every rank must pass the same list, in the same order of calls";
-  comm::abort_join(store, words);
-  throw CommunicationError(words);
+  const std::string reason = fmt::format(
+      "{}: new_group{} here, but another rank calls new_group{}: every rank must pass the same list, in the "
+      "same order of calls",
+      who, describe(ranks), agreed);
+  comm::abort_join(store, reason);
+  throw CommunicationError(reason);
 }
 
 /// What the missing ranks do instead, if they say so.
-[[noreturn]] void add_doings(const TimeoutError& error, comm::PeerMonitor* monitor) {
+[[noreturn]] void add_activity(const TimeoutError& error, comm::PeerMonitor* monitor) {
   constexpr std::chrono::seconds kAnswerTime(2);
-  const std::string doings =
-      monitor == nullptr ? "" : comm::doings_text(monitor->ask(kAnswerTime), error.missing_ranks());
-  if (doings.empty()) throw error;
-  throw TimeoutError(std::string(error.what()) + ". Now " + doings, error.missing_ranks());
+  if (monitor == nullptr) throw error;
+  const std::string activity = comm::activity_text(monitor->ask(kAnswerTime), error.missing_ranks());
+  if (activity.empty()) throw error;
+  throw TimeoutError(fmt::format("{}. Now {}", error.what(), activity), error.missing_ranks());
 }
 
 }  // namespace
@@ -188,7 +184,7 @@ CommBackend comm_backend_from(const std::string& name) {
   if (name == "gloo") return CommBackend::gloo;
   if (name == "nccl") return CommBackend::nccl;
   if (name == "shm") return CommBackend::shm;
-  throw UsageError("'" + name + "' is no communication backend: expected auto, shm, gloo or nccl");
+  throw UsageError(fmt::format("'{}' is no communication backend: expected auto, shm, gloo or nccl", name));
 }
 
 ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,
@@ -207,30 +203,36 @@ ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group
         members, group_store.with_prefix("peer_monitor"),
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
   }
-  const auto make_cpu_backend = [&] {
-    auto [transport, cpu] = comm::make_transport(
-        members, group_store, options,
-        {.binds = is_outermost, .verifies = diagnostics->options.check != CollectiveCheckLevel::off});
-    auto tracker = std::make_shared<comm::OperationTracker>(
-        diagnostics, comm::OperationTracker::Place{members, path, options.timeout}, transport->name(),
-        group_store);
-    return c10::make_intrusive<comm::CpuBackend>(members.rank, members.size(), std::move(transport),
-                                                 std::move(tracker), cpu);
-  };
   NcclParent nccl = nccl_parent;
   if (has_nccl(options) && !nccl.communicators)
     nccl.communicators =
         std::make_shared<comm::NcclCommunicators>(comm::rooted(group_store.with_prefix("nccl")));
+  CpuBackendPointer cpu;
   auto group = comm::translated(
-      [&] { return make_group(members, path, group_store, options, make_cpu_backend, nccl); },
+      [&] {
+        if (options.device.is_cuda()) comm::cuda_plugin().set_device(options.device.index());
+        if (options.backend != CommBackend::nccl) cpu = make_cpu_backend(group_store, diagnostics);
+        return make_group(members, path, group_store, options, cpu, nccl);
+      },
       [&] { return *who + ": setting up the process group failed"; });
-  auto* const cpu = comm::cpu_backend_of(*group);
-  connections = std::make_unique<Connections>(Connections{
-      diagnostics, origin, group_store, comm::StoreBarrier(group_store, members), std::move(group), cpu});
+  connections = std::make_unique<Connections>(Connections{diagnostics, origin, group_store,
+                                                          comm::StoreBarrier(group_store, members),
+                                                          std::move(group), cpu.get()});
   connections->nccl = nccl.communicators;
   if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
   // Nobody goes on, and perhaps away, before everybody is connected.
   join.arrive_and_wait(options.join_timeout);
+}
+
+CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(
+    const Store& store, const std::shared_ptr<comm::Diagnostics>& diagnostics) const {
+  auto [transport, cpu] = comm::make_transport(
+      members, store, options,
+      {.binds = is_outermost, .verifies = diagnostics->options.check != CollectiveCheckLevel::off});
+  auto tracker = std::make_shared<comm::OperationTracker>(
+      diagnostics, comm::OperationTracker::Scope{members, path, options.timeout}, transport->name(), store);
+  return c10::make_intrusive<comm::CpuBackend>(members.rank, members.size(), std::move(transport),
+                                               std::move(tracker), cpu);
 }
 
 /// The last to go may be a part of this group, so it keeps what it needs, the store's host among it.
@@ -238,8 +240,9 @@ comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
   auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
                host = connections->origin, group = connections->group, name = path,
                diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
-    comm::LivenessProbe look(*group, name, *diagnostics);
-    barrier.arrive_and_wait(timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
+    comm::LivenessProbe probe(name, *diagnostics->recorder, comm::shared_memory_of(*group),
+                              diagnostics->monitor.get());
+    barrier.arrive_and_wait(timeout, std::ref(probe));
   };
   return {*who, [index = options.device.index()] { comm::cuda_plugin().synchronize(index); },
           std::move(meet)};
@@ -249,10 +252,11 @@ ProcessGroup::Impl::~Impl() {
   // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
   // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
   // fail, and report it, before this rank has reported the cause.
-  // Those who share memory with this rank are told without a closed connection.
+  // Those who share memory with this rank are told without a closed connection, and not woken: they fail
+  // within a moment, in which this rank can report why.
   if (!connections) return;
   if (std::uncaught_exceptions() > 0) {
-    comm::leave_group(*connections->group);
+    if (auto* const memory = comm::shared_memory_of(*connections->group)) memory->step_sync().leave(true);
     // Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
     if (const auto nccl = std::move(connections->nccl)) nccl->abort(nccl_of(*connections->group, options));
     static_cast<void>(connections.release());
@@ -275,7 +279,7 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
   // waiting.
-  impl_ = std::make_shared<Impl>(comm::GroupInfo::whole(rank, size), "world", store,
+  impl_ = std::make_shared<Impl>(comm::world_group(rank, size), "world", store,
                                  store.clone().with_prefix("group"), options);
 }
 
@@ -286,7 +290,7 @@ int ProcessGroup::size() const noexcept { return impl_->members.size(); }
 const at::Device& ProcessGroup::device() const noexcept { return impl_->options.device; }
 std::chrono::milliseconds ProcessGroup::timeout() const noexcept { return impl_->options.timeout; }
 Store ProcessGroup::new_namespace() const {
-  return impl_->connections->store.with_prefix("namespace/" + std::to_string(++impl_->namespaces));
+  return impl_->connections->store.with_prefix(fmt::format("namespace/{}", ++impl_->namespaces));
 }
 const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() const {
   return impl_->connections->group;
@@ -297,14 +301,15 @@ void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
   Connections& connections = *impl_->connections;
-  comm::LivenessProbe look(*connections.group, impl_->path, *connections.diagnostics);
+  comm::PeerMonitor* const monitor = connections.diagnostics->monitor.get();
+  comm::LivenessProbe probe(impl_->path, *connections.diagnostics->recorder,
+                            comm::shared_memory_of(*connections.group), monitor);
   try {
-    connections.barrier.arrive_and_wait(
-        timeout, [&](const auto& missing, auto waited) { return look(missing, waited); });
+    connections.barrier.arrive_and_wait(timeout, std::ref(probe));
   } catch (const TimeoutError& error) {
-    add_doings(error, connections.diagnostics->monitor.get());
+    add_activity(error, monitor);
   } catch (const CommunicationError& error) {
-    look.tell_the_others(error.what());
+    probe.announce_failure(error.what());
     throw;
   }
 }
@@ -317,11 +322,11 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   check_members(ranks, impl_->members.size());
   const ProcessGroupOptions& options = impl_->options;
   const int color = static_cast<int>(++impl_->groups);
-  const std::string name = "sub/" + std::to_string(color);
+  const std::string name = fmt::format("sub/{}", color);
   const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
   if (agreed != describe(ranks))
     refuse_part(*impl_->who, impl_->connections->store.with_prefix(name), ranks, agreed);
-  const auto place = std::find(ranks.begin(), ranks.end(), impl_->members.rank);
+  const bool is_member = std::find(ranks.begin(), ranks.end(), impl_->members.rank) != ranks.end();
   // Not for groups of one, for which there is nothing to split.
   NcclParent parent{.communicators = impl_->connections->nccl};
   if (options.nccl_split && ranks.size() > 1) {
@@ -329,7 +334,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
     parent.color = color;
     parent.meet = [this] { barrier(impl_->options.join_timeout); };
   }
-  if (place == ranks.end()) {
+  if (!is_member) {
     if (parent.backend) {
       parent.meet();
       comm::made_within(options.join_timeout, no_communicator_text(impl_->members, options),
@@ -339,9 +344,8 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
     }
     return std::nullopt;
   }
-  const int rank = static_cast<int>(place - ranks.begin());
   return ProcessGroup(std::make_shared<Impl>(
-      impl_->members.part(ranks, rank), impl_->path + "/" + name, impl_->connections->origin,
+      comm::subgroup(impl_->members, ranks), impl_->path + "/" + name, impl_->connections->origin,
       impl_->connections->store.with_prefix(name), options, impl_->connections->diagnostics, parent));
 }
 

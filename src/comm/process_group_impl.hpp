@@ -2,18 +2,60 @@
 
 #include <atomic>
 #include <functional>
-#include <optional>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/cuda/nccl_communicators.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
-#include "comm/store_barrier.hpp"
-#include "comm/work_impl.hpp"
+#include "comm/store_session.hpp"
 #include "lockstep/comm/process_group.hpp"
 
 namespace lockstep {
+
+namespace comm {
+
+/// Starts all of a batch so that the order of its operations, on this rank and on the others, does not
+/// matter. A backend that coalesces (NCCL) makes one operation of it; the others get receives first, and what
+/// has come is taken before each send, which may wait for room at the receiver. *Local*.
+std::vector<c10::intrusive_ptr<c10d::Work>> start_batch(c10d::Backend& backend,
+                                                        const std::vector<P2POp>& operations);
+
+}  // namespace comm
+
+/// Which operation a Work is, kept small because it is only put into words when the operation fails.
+struct Operation {
+  const char* name;
+  /// Counts the group's collectives, or messages, from 1; equal on all ranks that call in the same order. 0:
+  /// not started yet.
+  std::int64_t number;
+  std::shared_ptr<const std::string> who;
+  at::Tensor tensor;
+
+  std::string describe() const;
+};
+
+/// Something to wait for, and what to do with it then.
+class Work::Impl {
+ public:
+  /// `finish` runs once, in the thread of the first wait(), when the operation has succeeded.
+  Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish);
+  /// A further step behind another Work.
+  Impl(const Work& inner, std::function<void()> finish);
+
+  void wait();
+  bool is_completed() const { return work_->isCompleted(); }
+  int source_rank() const { return work_->sourceRank(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  Operation operation_;
+  std::function<void()> finish_;
+  std::mutex mutex_;
+  bool waited_ = false;
+};
 
 /// What other ranks can see of this one.
 struct Connections {
@@ -49,6 +91,9 @@ struct ProcessGroup::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  /// What carries the group's CPU tensors.
+  c10::intrusive_ptr<comm::CpuBackend> make_cpu_backend(
+      const Store& store, const std::shared_ptr<comm::Diagnostics>& diagnostics) const;
   /// Starts an operation; `finish` runs when it has succeeded.
   template <class Start>
   Work launch(const char* name, const at::Tensor& tensor, Start&& start,
@@ -60,8 +105,6 @@ struct ProcessGroup::Impl {
   comm::CpuBackend* inline_carrier_of(const at::Tensor& tensor) const;
   /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
   void check_rank(const char* operation, const char* role, int other) const;
-  /// Throws UsageError unless `tensors` has one entry a rank.
-  void check_count(const char* operation, const char* role, const std::vector<at::Tensor>& tensors) const;
   /// Throws UsageError unless all of a batch can start.
   void check_batch(const std::vector<P2POp>& operations) const;
   /// How the NCCL communicators of the group and its parts end.

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "comm/c10d_handles.hpp"
-#include "comm/diagnostics/library_log.hpp"
 #include "comm/errors.hpp"
 #include "comm/tcp_store_adapter.hpp"
 #include "lockstep/core/error.hpp"
@@ -24,6 +23,13 @@ using comm::to_intrusive;
 using comm::to_shared;
 using comm::translated;
 using Milliseconds = std::chrono::milliseconds;
+
+/// An operation on a key; `what`: "set of".
+template <class Action>
+auto on_key(const char* what, const std::string& key, Action&& action) {
+  return translated(std::forward<Action>(action),
+                    [&] { return fmt::format("store: {} '{}' failed", what, key); });
+}
 
 std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -41,7 +47,8 @@ std::vector<net::Address> master_addresses(const World& world, net::Deadline dea
   try {
     return net::resolve(world.master_addr, world.master_port, deadline);
   } catch (const CommunicationError& error) {
-    throw CommunicationError("MASTER_ADDR='" + world.master_addr + "' does not resolve: " + error.what());
+    throw CommunicationError(
+        fmt::format("MASTER_ADDR='{}' does not resolve: {}", world.master_addr, error.what()));
   }
 }
 
@@ -58,9 +65,10 @@ std::shared_ptr<net::Server> host_store(const World& world, const std::vector<ne
   try {
     return std::make_shared<net::Server>(listen(world, addresses), options);
   } catch (const CommunicationError& error) {
-    throw CommunicationError("rank 0 cannot listen on port " + std::to_string(world.master_port) +
-                             " (MASTER_ADDR='" + world.master_addr + "'): " + error.what() +
-                             " The port is --master-port (MASTER_PORT); it may be left to the launcher.");
+    throw CommunicationError(
+        fmt::format("rank 0 cannot listen on port {} (MASTER_ADDR='{}'): {} The port is --master-port "
+                    "(MASTER_PORT); it may be left to the launcher.",
+                    world.master_port, world.master_addr, error.what()));
   }
 }
 
@@ -81,10 +89,10 @@ std::string unreached(const World& world) {
 
 [[noreturn]] void fail_alone(const World& world, Milliseconds timeout, const std::string& reason) {
   throw TimeoutError(
-      unreached(world) + "nobody came to listen there within " + std::to_string(timeout.count()) + " ms (" +
-          reason + ") " + (world.use_agent_store ? "The launcher" : "Rank 0 is missing: it") +
-          " should host the store; see that it runs, and that MASTER_ADDR and MASTER_PORT are the same "
-          "everywhere",
+      fmt::format("{}nobody came to listen there within {} ms ({}) {} should host the store; see that it "
+                  "runs, and that MASTER_ADDR and MASTER_PORT are the same everywhere",
+                  unreached(world), timeout.count(), reason,
+                  world.use_agent_store ? "The launcher" : "Rank 0 is missing: it"),
       world.use_agent_store ? std::vector<int>{} : std::vector<int>{0});
 }
 
@@ -109,8 +117,7 @@ c10::intrusive_ptr<c10d::Store> join(const World& world, std::vector<net::Addres
   }
   const net::StoreClientOptions options{.secret = world.job_token};
   try {
-    return c10::make_intrusive<comm::TcpStoreAdapter>(std::move(addresses), options, timeout,
-                                                      std::move(hosted));
+    return comm::make_tcp_store_adapter(std::move(addresses), options, timeout, std::move(hosted));
   } catch (const net::ControlError& error) {
     fail_to_join(world, error);
   } catch (const TimeoutError& error) {
@@ -152,42 +159,37 @@ Store Store::clone() const {
 }
 
 void Store::set(const std::string& key, const std::string& value) const {
-  translated([&] { store_->set(key, bytes(value)); }, [&] { return "store: set of '" + key + "' failed"; });
+  on_key("set of", key, [&] { store_->set(key, bytes(value)); });
 }
 
 std::string Store::get(const std::string& key, Milliseconds timeout) const {
   if (!wait(key, timeout)) {
     throw TimeoutError(fmt::format("store: nobody set '{}' within {} ms", key, timeout.count()));
   }
-  return translated([&] { return text(store_->get(key)); },
-                    [&] { return "store: get of '" + key + "' failed"; });
+  return on_key("get of", key, [&] { return text(store_->get(key)); });
 }
 
 std::int64_t Store::add(const std::string& key, std::int64_t amount) const {
-  return translated([&] { return store_->add(key, amount); },
-                    [&] { return "store: add to '" + key + "' failed"; });
+  return on_key("add to", key, [&] { return store_->add(key, amount); });
 }
 
 void Store::append(const std::string& key, const std::string& value) const {
-  translated([&] { store_->append(key, bytes(value)); },
-             [&] { return "store: append to '" + key + "' failed"; });
+  on_key("append to", key, [&] { store_->append(key, bytes(value)); });
 }
 
 std::string Store::set_if_absent(const std::string& key, const std::string& value) const {
-  return translated([&] { return text(store_->compareSet(key, bytes(""), bytes(value))); },
-                    [&] { return "store: set of '" + key + "' failed"; });
+  return on_key("set of", key, [&] { return text(store_->compareSet(key, bytes(""), bytes(value))); });
 }
 
 bool Store::contains(const std::string& key) const {
-  return translated([&] { return store_->check({key}); },
-                    [&] { return "store: look-up of '" + key + "' failed"; });
+  return on_key("look-up of", key, [&] { return store_->check({key}); });
 }
 
 bool Store::wait(const std::string& key, Milliseconds timeout) const {
   // To c10d no time at all means for ever.
   const auto limit = std::max(timeout, Milliseconds(1));
   try {
-    translated([&] { store_->wait({key}, limit); }, [&] { return "store: wait for '" + key + "'"; });
+    on_key("wait for", key, [&] { store_->wait({key}, limit); });
     return true;
   } catch (const TimeoutError&) {
     return false;
@@ -195,8 +197,7 @@ bool Store::wait(const std::string& key, Milliseconds timeout) const {
 }
 
 bool Store::erase(const std::string& key) const {
-  return translated([&] { return store_->deleteKey(key); },
-                    [&] { return "store: removal of '" + key + "' failed"; });
+  return on_key("removal of", key, [&] { return store_->deleteKey(key); });
 }
 
 const std::string& Store::local_address() const { return local_address_; }

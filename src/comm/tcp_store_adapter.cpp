@@ -1,7 +1,10 @@
 #include "comm/tcp_store_adapter.hpp"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -10,7 +13,9 @@ namespace lockstep::comm {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
+using Keys = std::vector<std::string>;
 using Milliseconds = std::chrono::milliseconds;
+using Client = net::StoreClient;
 
 std::string_view text(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -24,125 +29,109 @@ net::Deadline deadline_of(Milliseconds timeout) {
   return net::Clock::now() + (bounded ? timeout : Milliseconds(kForEver));
 }
 
-[[noreturn]] void fail_late(const std::vector<std::string>& keys, Milliseconds timeout) {
-  std::string names;
-  for (const auto& key : keys) names += (names.empty() ? "" : ", ") + key;
+[[noreturn]] void fail_late(const Keys& keys, Milliseconds timeout) {
   C10_THROW_ERROR(DistStoreError,
-                  "wait timeout after " + std::to_string(timeout.count()) + "ms, keys: " + names);
+                  fmt::format("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(keys, ", ")));
+}
+
+class TcpStoreAdapter final : public c10d::Store {
+  /// Calls `method` of the client under the lock, and gives its failures c10d's types.
+  template <class Method, class... Arguments>
+  auto call_until(net::Deadline deadline, Milliseconds timeout, Method method,
+                  const Arguments&... arguments) {
+    const std::lock_guard lock(mutex_);
+    try {
+      return (client_.*method)(arguments..., deadline);
+    } catch (const TimeoutError& error) {
+      C10_THROW_ERROR(DistStoreError,
+                      fmt::format("store timeout after {} ms: {}", timeout.count(), error.what()));
+    } catch (const CommunicationError& error) {
+      C10_THROW_ERROR(DistNetworkError, error.what());
+    }
+  }
+  template <class Method, class... Arguments>
+  auto call(Method method, const Arguments&... arguments) {
+    return call_until(deadline_of(timeout_), timeout_, method, arguments...);
+  }
+
+ public:
+  TcpStoreAdapter(std::vector<net::Address> addresses, net::StoreClientOptions options, Milliseconds timeout,
+                  std::shared_ptr<net::Server> hosted)
+      : Store(timeout),
+        addresses_(std::move(addresses)),
+        options_(std::move(options)),
+        hosted_(std::move(hosted)),
+        client_(addresses_, options_, deadline_of(timeout)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<TcpStoreAdapter>(addresses_, options_, timeout_, hosted_);
+  }
+
+  void set(const std::string& key, const Bytes& value) override { call(&Client::set, key, text(value)); }
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override {
+    return bytes(call(&Client::compare_set, key, text(expected), text(desired)));
+  }
+  Bytes get(const std::string& key) override { return bytes(call(&Client::get, key)); }
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    return call(&Client::add, key, value);
+  }
+  bool deleteKey(const std::string& key) override { return call(&Client::erase, key); }
+  bool check(const Keys& keys) override { return call(&Client::contains, keys); }
+  std::int64_t getNumKeys() override { return call(&Client::count); }
+  void wait(const Keys& keys) override { wait(keys, timeout_); }
+  void wait(const Keys& keys, const Milliseconds& timeout) override {
+    if (!call_until(deadline_of(timeout), timeout, &Client::wait, keys)) fail_late(keys, timeout);
+  }
+  void append(const std::string& key, const Bytes& value) override {
+    call(&Client::append, key, text(value));
+  }
+  std::vector<Bytes> multiGet(const Keys& keys) override {
+    wait(keys, timeout_);
+    std::vector<Bytes> values;
+    for (const auto& value : call(&Client::get_many, keys)) values.push_back(bytes(value));
+    return values;
+  }
+  void multiSet(const Keys& keys, const std::vector<Bytes>& values) override {
+    std::vector<std::string> texts;
+    for (const auto& value : values) texts.emplace_back(text(value));
+    call(&Client::set_many, keys, texts);
+  }
+  bool hasExtendedApi() const override { return true; }
+  void queuePush(const std::string& queue, const Bytes& value) override {
+    call(&Client::push, queue, text(value));
+  }
+  Bytes queuePop(const std::string& queue, bool block) override;
+  std::int64_t queueLen(const std::string& queue) override { return call(&Client::length, queue); }
+  Keys listKeys() override { return call(&Client::keys); }
+
+ private:
+  const std::vector<net::Address> addresses_;
+  const net::StoreClientOptions options_;
+  const std::shared_ptr<net::Server> hosted_;
+  std::mutex mutex_;
+  net::StoreClient client_;
+};
+
+Bytes TcpStoreAdapter::queuePop(const std::string& queue, bool block) {
+  const auto deadline = deadline_of(timeout_);
+  const Keys waited_for{queue};
+  // Another client may be faster between the wait and the pop.
+  auto value = call_until(deadline, timeout_, &Client::pop, queue);
+  while (block && !value && call_until(deadline, timeout_, &Client::wait, waited_for))
+    value = call_until(deadline, timeout_, &Client::pop, queue);
+  if (value) return bytes(*value);
+  if (block) fail_late(waited_for, timeout_);
+  C10_THROW_ERROR(DistQueueEmptyError, "queue is empty");
 }
 
 }  // namespace
 
-TcpStoreAdapter::TcpStoreAdapter(std::vector<net::Address> addresses, net::StoreClientOptions options,
-                                 Milliseconds timeout, std::shared_ptr<net::Server> hosted)
-    : Store(timeout),
-      addresses_(std::move(addresses)),
-      options_(std::move(options)),
-      hosted_(std::move(hosted)),
-      client_(addresses_, options_, deadline_of(timeout)) {}
-
-template <class Action>
-auto TcpStoreAdapter::talk(const Milliseconds& timeout, Action&& action) {
-  const std::lock_guard lock(mutex_);
-  try {
-    return action(client_, deadline_of(timeout));
-  } catch (const TimeoutError& error) {
-    C10_THROW_ERROR(DistStoreError,
-                    "store timeout after " + std::to_string(timeout.count()) + " ms: " + error.what());
-  } catch (const CommunicationError& error) {
-    C10_THROW_ERROR(DistNetworkError, error.what());
-  }
-}
-
-template <class Action>
-auto TcpStoreAdapter::talk(Action&& action) {
-  return talk(timeout_, std::forward<Action>(action));
-}
-
-c10::intrusive_ptr<c10d::Store> TcpStoreAdapter::clone() {
-  return c10::make_intrusive<TcpStoreAdapter>(addresses_, options_, timeout_, hosted_);
-}
-
-void TcpStoreAdapter::set(const std::string& key, const Bytes& value) {
-  talk([&](auto& client, auto deadline) { client.set(key, text(value), deadline); });
-}
-
-Bytes TcpStoreAdapter::compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
-  return talk([&](auto& client, auto deadline) {
-    return bytes(client.compare_set(key, text(expected), text(desired), deadline));
-  });
-}
-
-Bytes TcpStoreAdapter::get(const std::string& key) {
-  return talk([&](auto& client, auto deadline) { return bytes(client.get(key, deadline)); });
-}
-
-std::int64_t TcpStoreAdapter::add(const std::string& key, std::int64_t value) {
-  return talk([&](auto& client, auto deadline) { return client.add(key, value, deadline); });
-}
-
-bool TcpStoreAdapter::deleteKey(const std::string& key) {
-  return talk([&](auto& client, auto deadline) { return client.erase(key, deadline); });
-}
-
-bool TcpStoreAdapter::check(const std::vector<std::string>& keys) {
-  return talk([&](auto& client, auto deadline) { return client.contains(keys, deadline); });
-}
-
-std::int64_t TcpStoreAdapter::getNumKeys() {
-  return talk([](auto& client, auto deadline) { return client.count(deadline); });
-}
-
-void TcpStoreAdapter::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
-
-void TcpStoreAdapter::wait(const std::vector<std::string>& keys, const Milliseconds& timeout) {
-  if (!talk(timeout, [&](auto& client, auto deadline) { return client.wait(keys, deadline); })) {
-    fail_late(keys, timeout);
-  }
-}
-
-void TcpStoreAdapter::append(const std::string& key, const Bytes& value) {
-  talk([&](auto& client, auto deadline) { client.append(key, text(value), deadline); });
-}
-
-std::vector<Bytes> TcpStoreAdapter::multiGet(const std::vector<std::string>& keys) {
-  wait(keys, timeout_);
-  return talk([&](auto& client, auto deadline) {
-    std::vector<Bytes> values;
-    for (const auto& value : client.get_many(keys, deadline)) values.push_back(bytes(value));
-    return values;
-  });
-}
-
-void TcpStoreAdapter::multiSet(const std::vector<std::string>& keys, const std::vector<Bytes>& values) {
-  std::vector<std::string> texts;
-  for (const auto& value : values) texts.emplace_back(text(value));
-  talk([&](auto& client, auto deadline) { client.set_many(keys, texts, deadline); });
-}
-
-void TcpStoreAdapter::queuePush(const std::string& queue, const Bytes& value) {
-  talk([&](auto& client, auto deadline) { client.push(queue, text(value), deadline); });
-}
-
-Bytes TcpStoreAdapter::queuePop(const std::string& queue, bool block) {
-  const auto deadline = deadline_of(timeout_);
-  auto value = talk([&](auto& client, auto) {
-    // Another client may be faster between the wait and the pop.
-    auto popped = client.pop(queue, deadline);
-    while (block && !popped && client.wait({queue}, deadline)) popped = client.pop(queue, deadline);
-    return popped;
-  });
-  if (value) return bytes(*value);
-  if (block) fail_late({queue}, timeout_);
-  C10_THROW_ERROR(DistQueueEmptyError, "queue is empty");
-}
-
-std::int64_t TcpStoreAdapter::queueLen(const std::string& queue) {
-  return talk([&](auto& client, auto deadline) { return client.length(queue, deadline); });
-}
-
-std::vector<std::string> TcpStoreAdapter::listKeys() {
-  return talk([](auto& client, auto deadline) { return client.keys(deadline); });
+c10::intrusive_ptr<c10d::Store> make_tcp_store_adapter(std::vector<net::Address> addresses,
+                                                       net::StoreClientOptions options,
+                                                       std::chrono::milliseconds timeout,
+                                                       std::shared_ptr<net::Server> hosted) {
+  return c10::make_intrusive<TcpStoreAdapter>(std::move(addresses), std::move(options), timeout,
+                                              std::move(hosted));
 }
 
 }  // namespace lockstep::comm

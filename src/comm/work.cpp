@@ -1,22 +1,23 @@
 #include "lockstep/comm/work.hpp"
 
-#include <sstream>
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "comm/errors.hpp"
-#include "comm/work_impl.hpp"
+#include "comm/process_group_impl.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
 
 std::string Operation::describe() const {
-  std::ostringstream text;
-  text << *who << ": " << name;
-  if (number > 0) text << " #" << number;
-  if (tensor.defined())
-    text << " (" << tensor.scalar_type() << ' ' << tensor.sizes() << ", " << tensor.device() << ')';
-  text << " failed";
-  return text.str();
+  std::string text = fmt::format("{}: {}", *who, name);
+  if (number > 0) text += fmt::format(" #{}", number);
+  if (tensor.defined()) {
+    text += fmt::format(" ({} [{}], {})", c10::toString(tensor.scalar_type()),
+                        fmt::join(tensor.sizes(), ", "), tensor.device().str());
+  }
+  return text + " failed";
 }
 
 Work::Impl::Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish)

@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "comm/backend/cpu_work.hpp"
-#include "comm/backend/sparse_all_reduce.hpp"
-#include "comm/diagnostics/tensor_meta.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -30,8 +28,34 @@ constexpr int kFirstOwnTag = 0x7fffff00;
 
 shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
 
+/// What the recorder keeps of an operation on a tensor.
+OpMeta meta_of(const char* name, const at::Tensor& tensor) {
+  OpMeta meta{.name = name};
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return meta;
+  meta.dtype = c10::toString(tensor.scalar_type());
+  meta.elements = tensor.numel();
+  meta.bytes = meta.elements * static_cast<std::int64_t>(tensor.element_size());
+  const auto sizes = tensor.sizes();
+  meta.dimensions = static_cast<std::int32_t>(sizes.size());
+  for (std::size_t i = 0; i < std::min(sizes.size(), meta.sizes.size()); ++i) meta.sizes[i] = sizes[i];
+  return meta;
+}
+
+/// Of several, of which the first one stands for all.
+OpMeta meta_of(const char* name, const Tensors& tensors) {
+  if (tensors.empty()) return {.name = name, .tensors = 0};
+  OpMeta meta = meta_of(name, tensors.front());
+  meta.tensors = static_cast<std::int32_t>(tensors.size());
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    meta.elements += tensors[i].numel();
+    meta.bytes += tensors[i].numel() * static_cast<std::int64_t>(tensors[i].element_size());
+  }
+  return meta;
+}
+
 OpMeta with_op(OpMeta meta, const c10d::ReduceOp& op) {
-  meta.reduce_op = reduce_name(op);
+  meta.reduce_op = shm::name_of(reduction_of(op));
   return meta;
 }
 
@@ -428,31 +452,14 @@ CpuBackend* cpu_backend_of(c10d::ProcessGroup& group) noexcept {
   }
 }
 
-namespace {
-
-shm::Group* memory_of_ranks(c10d::ProcessGroup& group) noexcept {
+shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept {
   const CpuBackend* const backend = cpu_backend_of(group);
   return backend == nullptr ? nullptr : backend->transport().memory();
 }
 
-}  // namespace
-
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {
-  shm::Group* const memory = memory_of_ranks(group);
+  shm::Group* const memory = shared_memory_of(group);
   return memory == nullptr ? nullptr : memory->heap();
-}
-
-std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks) {
-  shm::Group* const memory = memory_of_ranks(group);
-  return memory == nullptr ? "" : memory->step_sync().loss_among(ranks);
-}
-
-void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept {
-  if (shm::Group* const memory = memory_of_ranks(group)) memory->step_sync().announce_failure(words.c_str());
-}
-
-void leave_group(c10d::ProcessGroup& group) noexcept {
-  if (shm::Group* const memory = memory_of_ranks(group)) memory->step_sync().leave(true);
 }
 
 }  // namespace lockstep::comm

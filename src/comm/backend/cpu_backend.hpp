@@ -1,12 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 #include <vector>
 
-#include "comm/backend/host_copies.hpp"
 #include "comm/backend/operation_queue.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
 #include "comm/transport/transport.hpp"
@@ -14,6 +15,36 @@
 namespace lockstep::comm {
 
 class MessageThreads;
+
+/// Copies on the host of tensors that lie on a GPU; a tensor of the CPU stands for itself. They are made when
+/// the GPU's stream of the calling thread has computed them.
+class HostCopies {
+ public:
+  at::Tensor of(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_cpu()) return tensor;
+    pairs_.emplace_back(tensor, tensor.cpu());
+    return pairs_.back().second;
+  }
+  std::vector<at::Tensor> of(const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> copies;
+    copies.reserve(tensors.size());
+    for (const auto& tensor : tensors) copies.push_back(of(tensor));
+    return copies;
+  }
+  std::vector<std::vector<at::Tensor>> of(const std::vector<std::vector<at::Tensor>>& lists) {
+    std::vector<std::vector<at::Tensor>> copies;
+    for (const auto& list : lists) copies.push_back(of(list));
+    return copies;
+  }
+
+  /// The results go to the GPU.
+  void copy_back() const {
+    for (const auto& [tensor, copy] : pairs_) tensor.detach().copy_(copy);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+};
 
 /// c10d's view of what carries a group's CPU tensors. Every collective goes through enqueue(), or run_now()
 /// where the caller waits for it at once: there it is recorded, verified and run, by the thread that waits
@@ -88,6 +119,10 @@ class CpuBackend final : public c10d::Backend {
   WorkPointer enqueue(Request request, Body body);
   template <class Body>
   void run_now(const OpMeta& meta, const Body& body);
+  /// A sum of sparse tensors, by gathering what is not zero: on every rank the values are added in rank
+  /// order, as c10d's Gloo does. Throws UsageError for another reduction. The result runs on any thread.
+  static std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
+                                                           int size);
   WorkPointer start_message(c10d::OpType type, OpMeta meta, Tensors& tensors, int peer, int tag);
 
   std::shared_ptr<Transport> transport_;
@@ -100,19 +135,11 @@ class CpuBackend final : public c10d::Backend {
 /// What carries the group's CPU tensors; null where nothing of ours does.
 CpuBackend* cpu_backend_of(c10d::ProcessGroup& group) noexcept;
 
+/// What shares memory with this rank in a group; null where the group's CPU tensors go another way. Lives as
+/// long as the group.
+shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept;
+
 /// The heap of this rank in a group whose CPU tensors are carried by shared memory; null for any other group.
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group);
-
-/// Why one of these ranks of the world will not come to anything again: it has ended, or left; "" as far as
-/// is known here, and for a group without shared memory. Any thread.
-std::string gone_from_memory(c10d::ProcessGroup& group, const std::vector<int>& ranks);
-
-/// Tells those who share memory with this rank why it will not come again, at once. Any thread.
-void announce_failure(c10d::ProcessGroup& group, const std::string& words) noexcept;
-
-/// Tells the others that this rank will not come again, without waking them: they fail within a moment, in
-/// which this rank can report why. For a rank that ends by an exception and leaves its connections behind.
-/// Does nothing for a group without shared memory.
-void leave_group(c10d::ProcessGroup& group) noexcept;
 
 }  // namespace lockstep::comm

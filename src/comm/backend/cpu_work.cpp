@@ -11,10 +11,6 @@ namespace {
 using Future = c10::ivalue::Future;
 using FuturePointer = c10::intrusive_ptr<Future>;
 
-FuturePointer future_of_tensors() {
-  return c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
-}
-
 std::exception_ptr explained(OperationTracker& tracker, const OperationId& id,
                              const std::exception_ptr& failure) {
   try {
@@ -30,14 +26,19 @@ std::exception_ptr explained(OperationTracker& tracker, const OperationId& id,
 
 }  // namespace
 
+FuturePointer TrackedWork::getFuture() {
+  const std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+  complete(future);
+  return future_ = std::move(future);
+}
+
 CpuWork::CpuWork(c10d::OpType type, std::shared_ptr<OperationQueue> queue, OperationQueue::Handle entry,
                  std::shared_ptr<OperationTracker> tracker, OperationId id, std::vector<at::Tensor> outputs)
-    : c10d::Work(-1, type),
+    : TrackedWork(type, std::move(tracker), id, std::move(outputs)),
       queue_(std::move(queue)),
-      entry_(std::move(entry)),
-      tracker_(std::move(tracker)),
-      id_(id),
-      outputs_(std::move(outputs)) {}
+      entry_(std::move(entry)) {}
 
 bool CpuWork::wait(std::chrono::milliseconds) {
   try {
@@ -48,11 +49,8 @@ bool CpuWork::wait(std::chrono::milliseconds) {
   return true;
 }
 
-FuturePointer CpuWork::getFuture() {
-  const std::lock_guard lock(future_mutex_);
-  if (future_) return future_;
-  future_ = future_of_tensors();
-  queue_->when_done(entry_, [future = future_, outputs = outputs_, tracker = tracker_,
+void CpuWork::complete(FuturePointer future) {
+  queue_->when_done(entry_, [future = std::move(future), outputs = tensors_, tracker = tracker_,
                              id = id_](const std::exception_ptr& failure) {
     if (failure) {
       future->setError(explained(*tracker, id, failure));
@@ -60,7 +58,6 @@ FuturePointer CpuWork::getFuture() {
       future->markCompleted(c10::IValue(outputs));
     }
   });
-  return future_;
 }
 
 MessageThreads::~MessageThreads() {
@@ -101,11 +98,8 @@ void MessageThreads::serve() {
 MessageWork::MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
                          std::shared_ptr<OperationTracker> tracker, OperationId id,
                          std::weak_ptr<MessageThreads> threads, std::function<void()> arrived)
-    : c10d::Work(-1, type),
+    : TrackedWork(type, std::move(tracker), id, std::move(tensors)),
       message_(std::move(message)),
-      tensors_(std::move(tensors)),
-      tracker_(std::move(tracker)),
-      id_(id),
       threads_(std::move(threads)),
       arrived_(std::move(arrived)) {
   isCompleted();
@@ -131,13 +125,10 @@ bool MessageWork::wait(std::chrono::milliseconds timeout) {
   return isCompleted();
 }
 
-FuturePointer MessageWork::getFuture() {
-  const std::lock_guard lock(future_mutex_);
-  if (future_) return future_;
+void MessageWork::complete(FuturePointer future) {
   const auto threads = threads_.lock();
   if (!threads) throw UsageError("the future of a message was asked for when its group was gone");
-  future_ = future_of_tensors();
-  threads->run([self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = future_] {
+  threads->run([self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = std::move(future)] {
     try {
       self->wait(kNoTimeout);
       future->markCompleted(c10::IValue(self->result()));
@@ -145,7 +136,6 @@ FuturePointer MessageWork::getFuture() {
       future->setError(std::current_exception());
     }
   });
-  return future_;
 }
 
 }  // namespace lockstep::comm

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
 
 #include "comm/backend/operation_queue.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
@@ -15,8 +17,32 @@
 
 namespace lockstep::comm {
 
-/// A collective in the queue of its backend. Its failure says what the other ranks do.
-class CpuWork final : public c10d::Work {
+/// An operation of a CpuBackend. Its failure says what the other ranks do.
+class TrackedWork : public c10d::Work {
+ public:
+  std::vector<at::Tensor> result() override { return tensors_; }
+  std::uint64_t getSequencenumber() const override { return id_.sequence; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() final;
+
+ protected:
+  TrackedWork(c10d::OpType type, std::shared_ptr<OperationTracker> tracker, OperationId id,
+              std::vector<at::Tensor> tensors)
+      : c10d::Work(-1, type), tracker_(std::move(tracker)), id_(id), tensors_(std::move(tensors)) {}
+
+  /// Called once: completes the future when the operation has ended.
+  virtual void complete(c10::intrusive_ptr<c10::ivalue::Future> future) = 0;
+
+  const std::shared_ptr<OperationTracker> tracker_;
+  const OperationId id_;
+  const std::vector<at::Tensor> tensors_;
+
+ private:
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+/// A collective in the queue of its backend.
+class CpuWork final : public TrackedWork {
  public:
   CpuWork(c10d::OpType type, std::shared_ptr<OperationQueue> queue, OperationQueue::Handle entry,
           std::shared_ptr<OperationTracker> tracker, OperationId id, std::vector<at::Tensor> outputs);
@@ -24,20 +50,14 @@ class CpuWork final : public c10d::Work {
   bool isCompleted() override { return queue_->is_done(entry_); }
   bool isSuccess() const override { return queue_->is_done(entry_) && !exception(); }
   std::exception_ptr exception() const override { return queue_->failure_of(entry_); }
-  std::vector<at::Tensor> result() override { return outputs_; }
   /// The operation's own timeout ends it, so that the one given here is not needed.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  std::uint64_t getSequencenumber() const override { return id_.sequence; }
 
  private:
+  void complete(c10::intrusive_ptr<c10::ivalue::Future> future) override;
+
   std::shared_ptr<OperationQueue> queue_;
   OperationQueue::Handle entry_;
-  std::shared_ptr<OperationTracker> tracker_;
-  OperationId id_;
-  std::vector<at::Tensor> outputs_;
-  std::mutex future_mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
 /// Threads that wait for messages whose futures somebody has asked for: Gloo's end only for one who waits. A
@@ -60,7 +80,7 @@ class MessageThreads {
 };
 
 /// A message, which has ended when its transport or a wait says so.
-class MessageWork final : public c10d::Work {
+class MessageWork final : public TrackedWork {
  public:
   /// `message` is null when it has been handed over.
   MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
@@ -72,21 +92,15 @@ class MessageWork final : public c10d::Work {
   bool isSuccess() const override;
   std::exception_ptr exception() const override { return message_ ? message_->failure() : nullptr; }
   int sourceRank() const override { return message_ ? message_->source() : -1; }
-  std::vector<at::Tensor> result() override { return tensors_; }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  std::uint64_t getSequencenumber() const override { return id_.sequence; }
 
  private:
+  void complete(c10::intrusive_ptr<c10::ivalue::Future> future) override;
+
   std::unique_ptr<Message> message_;
-  std::vector<at::Tensor> tensors_;
-  std::shared_ptr<OperationTracker> tracker_;
-  OperationId id_;
   std::weak_ptr<MessageThreads> threads_;
   std::function<void()> arrived_;
   std::once_flag told_;
-  std::mutex future_mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
 }  // namespace lockstep::comm

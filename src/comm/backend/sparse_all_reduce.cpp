@@ -1,5 +1,3 @@
-#include "comm/backend/sparse_all_reduce.hpp"
-
 #include <ATen/ThreadLocalState.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -9,7 +7,7 @@
 #include <array>
 #include <vector>
 
-#include "comm/diagnostics/tensor_meta.hpp"
+#include "comm/backend/cpu_backend.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -53,7 +51,7 @@ std::vector<at::Tensor> gather_padded(Transport& transport, const at::Tensor& ow
   return all;
 }
 
-void reduce(Transport& transport, const at::Tensor& tensor, int size) {
+void gather_and_sum(Transport& transport, const at::Tensor& tensor, int size) {
   const at::Tensor own = tensor.detach().coalesce();
   const auto shapes = gather_shapes(transport, own, size);
   const auto indices = gather_padded(transport, own.indices(), 1, shapes);
@@ -69,14 +67,15 @@ void reduce(Transport& transport, const at::Tensor& tensor, int size) {
 
 }  // namespace
 
-std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
-                                                  int size) {
+std::function<void(Transport&)> CpuBackend::sparse_all_reduce(const at::Tensor& tensor,
+                                                              const c10d::ReduceOp& op, int size) {
   if (op != c10d::ReduceOp::SUM)
-    throw UsageError(fmt::format("all_reduce of a sparse tensor: expected sum, but got {}", reduce_name(op)));
+    throw UsageError(fmt::format("all_reduce of a sparse tensor: expected sum, but got {}",
+                                 shm::name_of(reduction_of(op))));
   return [tensor, size, caller = at::ThreadLocalState()](Transport& transport) {
     // A worker knows nothing of the caller's inference mode and gradients.
     const at::ThreadLocalStateGuard as_the_caller(caller);
-    reduce(transport, tensor, size);
+    gather_and_sum(transport, tensor, size);
   };
 }
 

@@ -7,16 +7,18 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <fmt/core.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "comm/cuda/availability.hpp"
-#include "comm/cuda/peer_access.hpp"
 #include "comm/cuda/plugin.hpp"
+#include "comm/cuda/rules.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/version.hpp"
 
 namespace lockstep {
 namespace comm {
@@ -119,4 +121,36 @@ std::string cuda_peer_access() {
 
 std::string nccl_version() { return cuda_device_count() == 0 ? "" : comm::cuda_plugin().nccl_version(); }
 
+namespace {
+
+using nlohmann::json;
+
+/// Pairs of a name and a value.
+json library_facts() {
+  json list = json::array();
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) list.push_back(json::array({name, value}));
+  };
+  add("library", version());
+  add("LibTorch", TORCH_VERSION);
+  try {
+    add("CUDA devices", fmt::format("{}", cuda_device_count()));
+    add("CUDA", cuda_obstacle());
+    add("CUDA peer access", cuda_peer_access());
+    add("NCCL", nccl_version());
+  } catch (const std::exception& error) {
+    add("CUDA", error.what());
+  }
+  return list;
+}
+
+}  // namespace
 }  // namespace lockstep
+
+/// What `lockstep env` asks the library when it has loaded it, as JSON: a list of pairs of texts. Lives as
+/// long as the library.
+extern "C" const char* lockstep_library_facts() {
+  static const std::string text =
+      lockstep::library_facts().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.c_str();
+}

@@ -7,8 +7,6 @@
 #include <execinfo.h>
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,17 +17,15 @@
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RowCounts, gives, takes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PostedCall, place, is, site, rows)
+
 namespace {
 
 using nlohmann::json;
 
 constexpr std::chrono::seconds kReadTime{1};
-
-std::string hexadecimal(std::uintptr_t number) {
-  std::array<char, 20> text{};
-  std::snprintf(text.data(), text.size(), "+0x%zx", static_cast<std::size_t>(number));
-  return text.data();
-}
 
 std::string_view file_name(const char* path) {
   const std::string_view text = path == nullptr ? "" : path;
@@ -51,12 +47,12 @@ std::string demangled(const char* name) {
 }
 
 std::string text_of(const Dl_info& info, const void* address) {
-  const std::string file(file_name(info.dli_fname));
-  const auto place = reinterpret_cast<std::uintptr_t>(address);
-  if (info.dli_sname == nullptr)
-    return file + hexadecimal(place - reinterpret_cast<std::uintptr_t>(info.dli_fbase));
-  return demangled(info.dli_sname) + hexadecimal(place - reinterpret_cast<std::uintptr_t>(info.dli_saddr)) +
-         " in " + file;
+  const std::string_view file = file_name(info.dli_fname);
+  const auto distance = [&](const void* base) {
+    return static_cast<const char*>(address) - static_cast<const char*>(base);
+  };
+  if (info.dli_sname == nullptr) return fmt::format("{}+{:#x}", file, distance(info.dli_fbase));
+  return fmt::format("{}+{:#x} in {}", demangled(info.dli_sname), distance(info.dli_saddr), file);
 }
 
 /// The nearest caller on this thread's stack that belongs to the program, and not to Lockstep, LibTorch or
@@ -75,17 +71,17 @@ std::string call_site() {
   return "";
 }
 
+/// Also the shape counts, and what the program calls the operation.
+std::string text_of(const OpMeta& meta) {
+  if (meta.sizes_may_differ) return meta.fingerprint();
+  const auto label = OperationLabel::current().view();
+  return label.empty() ? meta.text() : fmt::format("{} ({})", meta.text(), label);
+}
+
 }  // namespace
 
 CollectiveCheck::CollectiveCheck(Store store, GroupInfo members, Milliseconds timeout)
     : store_(std::move(store)), members_(std::move(members)), timeout_(timeout) {}
-
-/// Also the shape counts, and what the program calls the operation.
-std::string CollectiveCheck::text_of(const OpMeta& meta) const {
-  if (meta.sizes_may_differ) return meta.fingerprint();
-  const std::string label{OperationLabel::current().view()};
-  return meta.text() + (label.empty() ? "" : " (" + label + ")");
-}
 
 void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const RowCounts* rows) {
   PostedCall own{members_.rank, text_of(meta), call_site(), {}};
@@ -101,12 +97,7 @@ void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const Ro
 
 bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
   const std::string key = std::to_string(number);
-  const json line{{"place", call.place},
-                  {"is", call.is},
-                  {"site", call.site},
-                  {"gives", call.rows.gives},
-                  {"takes", call.rows.takes}};
-  store_.append(key, line.dump() + "\n");
+  store_.append(key, json(call).dump() + "\n");
   const bool last = store_.add(key + "/count", 1) == members_.size();
   if (last) {
     store_.set(key + "/all", "1");
@@ -118,19 +109,10 @@ bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
   return last || store_.wait(key + "/all", timeout_);
 }
 
-CollectiveCheck::PostedCall CollectiveCheck::call_in(const std::string& line) {
-  const json entry = json::parse(line);
-  return {entry.at("place").get<int>(),
-          entry.at("is").get<std::string>(),
-          entry.at("site").get<std::string>(),
-          {entry.at("gives").get<std::vector<std::int64_t>>(),
-           entry.at("takes").get<std::vector<std::int64_t>>()}};
-}
-
-std::vector<CollectiveCheck::PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
+std::vector<PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
   std::vector<PostedCall> calls;
   std::istringstream lines(store_.get(std::to_string(number), kReadTime));
-  for (std::string line; std::getline(lines, line);) calls.push_back(call_in(line));
+  for (std::string line; std::getline(lines, line);) calls.push_back(json::parse(line).get<PostedCall>());
   std::sort(calls.begin(), calls.end(),
             [](const PostedCall& a, const PostedCall& b) { return a.place < b.place; });
   return calls;
@@ -171,9 +153,7 @@ void CollectiveCheck::before_message(const OpMeta& meta) {
                                        name_of(meta.peer), first));
 }
 
-std::string CollectiveCheck::name_of(int place) const {
-  return fmt::format("rank {}", members_.names.at(static_cast<std::size_t>(place)));
-}
+std::string CollectiveCheck::name_of(int place) const { return fmt::format("rank {}", members_.name(place)); }
 
 void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const {
   const auto called = [](const PostedCall& call) {

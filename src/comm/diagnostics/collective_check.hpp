@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/diagnostics/flight_recorder.hpp"
-#include "comm/group_info.hpp"
+#include "comm/store_session.hpp"
 #include "lockstep/comm/store.hpp"
 
 namespace lockstep::comm {
@@ -18,6 +18,14 @@ namespace lockstep::comm {
 struct RowCounts {
   std::vector<std::int64_t> gives;
   std::vector<std::int64_t> takes;
+};
+
+/// What a rank posts of an operation.
+struct PostedCall {
+  int place = 0;
+  std::string is;
+  std::string site;  // Where the program calls it.
+  RowCounts rows;
 };
 
 /// Compares what the ranks of a group are about to do in all detail, through the store, before data moves:
@@ -38,16 +46,6 @@ class CollectiveCheck {
   void before_message(const OpMeta& meta);
 
  private:
-  /// What a rank posts of an operation.
-  struct PostedCall {
-    int place = 0;
-    std::string is;
-    std::string site;  // Where the program calls it.
-    RowCounts rows;
-  };
-  static PostedCall call_in(const std::string& line);
-
-  std::string text_of(const OpMeta& meta) const;
   /// Whether all ranks have posted their calls in time.
   bool post(std::uint64_t number, const PostedCall& call);
   std::vector<PostedCall> posted(std::uint64_t number) const;

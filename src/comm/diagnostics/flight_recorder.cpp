@@ -1,14 +1,20 @@
 #include "comm/diagnostics/flight_recorder.hpp"
 
+#include <fmt/format.h>
+
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/host_name.hpp"
 
 namespace lockstep::comm {
 namespace {
+
+constexpr std::size_t kMostSpans = 20'000;
 
 bool is_under_way(const OperationRecord& record) {
   return record.id.serial != 0 && record.state == OperationState::started;
@@ -16,19 +22,7 @@ bool is_under_way(const OperationRecord& record) {
 
 using nlohmann::json;
 
-const char* name_of(OperationState state) {
-  switch (state) {
-    case OperationState::scheduled:
-      return "scheduled";
-    case OperationState::started:
-      return "started";
-    case OperationState::completed:
-      return "completed";
-    case OperationState::failed:
-      break;
-  }
-  return "failed";
-}
+constexpr const char* kStateNames[] = {"scheduled", "started", "completed", "failed"};
 
 /// What has to be added to this host's monotonic clock for the time of day. Taken once a dump: all times of
 /// a dump, and of all dumps of one host, are those of the monotonic clock.
@@ -63,7 +57,7 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
              {"profiling_name", group.backend + ":" + meta.name},
              {"input_sizes", tensors_of(meta, sizes_of(meta))},
              {"input_dtypes", tensors_of(meta, meta.dtype)},
-             {"state", name_of(record.state)},
+             {"state", kStateNames[static_cast<std::size_t>(record.state)]},
              {"retired", record.finished != 0},
              {"time_created_ns", record.created + offset},
              {"frames", json::array()},
@@ -81,16 +75,42 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
 
 }  // namespace
 
+std::int64_t monotonic_now() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+void SpanLog::add(SpanRecord span) {
+  const std::lock_guard lock(mutex_);
+  if (spans_.size() < kMostSpans) return spans_.push_back(std::move(span));
+  spans_[next_++ % kMostSpans] = std::move(span);
+}
+
+std::vector<SpanRecord> SpanLog::spans() const {
+  const std::lock_guard lock(mutex_);
+  return spans_;
+}
+
+SpanLog& process_spans() {
+  // Never destroyed: threads may end their ranges until the process is gone.
+  static SpanLog* const log = new SpanLog();
+  return *log;
+}
+
 std::string OperationRecord::text() const {
-  std::string result = std::string(meta.name) + " #" + std::to_string(id.sequence);
-  std::string details{label.view()};
-  const auto add = [&](const std::string& part) { details += (details.empty() ? "" : ", ") + part; };
+  std::vector<std::string> details;
+  if (!label.view().empty()) details.emplace_back(label.view());
   if (meta.is_message && meta.peer >= 0) {
-    add((std::string_view(meta.name) == "recv" ? "from place " : "to place ") + std::to_string(meta.peer));
+    const bool receives = std::string_view(meta.name) == "recv";
+    details.push_back(fmt::format("{} place {}", receives ? "from" : "to", meta.peer));
   }
-  if (*meta.dtype != '\0') add(std::string(meta.dtype) + " " + sizes_text(meta));
-  if (*meta.dtype != '\0') add(size_text(meta.bytes));
-  return details.empty() ? result : result + " (" + details + ")";
+  if (*meta.dtype != '\0') {
+    details.push_back(fmt::format("{} {}", meta.dtype, sizes_text(meta)));
+    details.push_back(size_text(meta.bytes));
+  }
+  const std::string result = fmt::format("{} #{}", meta.name, id.sequence);
+  return details.empty() ? result : fmt::format("{} ({})", result, fmt::join(details, ", "));
 }
 
 FlightRecorder::FlightRecorder(int rank, int world_size, std::size_t capacity)
@@ -103,14 +123,10 @@ int FlightRecorder::add_group(GroupFacts meta) {
   return static_cast<int>(groups_.size()) - 1;
 }
 
-OperationRecord* FlightRecorder::at(std::uint64_t serial) {
+OperationRecord* FlightRecorder::at(std::uint64_t serial) const {
   if (ring_.empty()) return nullptr;
   OperationRecord& record = ring_[serial % ring_.size()];
   return record.id.serial == serial ? &record : nullptr;
-}
-
-const OperationRecord* FlightRecorder::at(std::uint64_t serial) const {
-  return const_cast<FlightRecorder*>(this)->at(serial);
 }
 
 OperationId FlightRecorder::begin(int group, const OpMeta& meta, bool starts_now) {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -10,9 +9,34 @@
 #include <vector>
 
 #include "comm/diagnostics/op_meta.hpp"
-#include "comm/diagnostics/span_log.hpp"
 
 namespace lockstep::comm {
+
+/// CLOCK_MONOTONIC of this host, in nanoseconds.
+std::int64_t monotonic_now() noexcept;
+
+/// A stretch of the program's own: trace::Range.
+struct SpanRecord {
+  std::string name;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  long thread = 0;
+};
+
+/// The last stretches of this process. Any thread.
+class SpanLog {
+ public:
+  void add(SpanRecord span);
+  std::vector<SpanRecord> spans() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<SpanRecord> spans_;
+  std::size_t next_ = 0;
+};
+
+/// Those of this process: spans are the program's, and belong to no group.
+SpanLog& process_spans();
 
 enum class OperationState : std::uint8_t { scheduled, started, completed, failed };
 
@@ -85,13 +109,13 @@ class FlightRecorder {
   nlohmann::json dump(const std::string& reason) const;
 
  private:
-  OperationRecord* at(std::uint64_t serial);
-  const OperationRecord* at(std::uint64_t serial) const;
+  /// With the lock; null: forgotten.
+  OperationRecord* at(std::uint64_t serial) const;
 
   const int rank_;
   const int world_size_;
   mutable std::mutex mutex_;
-  std::vector<OperationRecord> ring_;
+  mutable std::vector<OperationRecord> ring_;
   std::uint64_t next_ = 1;
   std::vector<GroupFacts> groups_;
   std::vector<Progress> progress_;

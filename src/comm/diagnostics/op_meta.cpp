@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace lockstep::comm {
@@ -30,15 +30,15 @@ std::string headline(const OpMeta& meta) {
 }
 
 /// Of a dtype that c10 calls by a name of its own.
-std::string common_name(std::string_view dtype) {
-  constexpr std::pair<std::string_view, const char*> kNames[] = {
+std::string_view common_name(std::string_view dtype) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"Byte", "uint8"},     {"Char", "int8"},    {"Short", "int16"},       {"Int", "int32"},
       {"Long", "int64"},     {"Half", "float16"}, {"BFloat16", "bfloat16"}, {"Float", "float32"},
       {"Double", "float64"}, {"Bool", "bool"}};
   for (const auto& [theirs, common] : kNames) {
     if (theirs == dtype) return common;
   }
-  return std::string(dtype);
+  return dtype;
 }
 
 }  // namespace
@@ -69,16 +69,21 @@ std::string OpMeta::fingerprint() const {
                           : fmt::format("{}, {} x {}", result, elements, dtype);
 }
 
+/// Made for every verified call, so that it is written into one buffer.
 std::string OpMeta::call(std::uint64_t number, std::string_view label) const {
-  std::string what;
-  const auto add = [&](const std::string& text) { what += (what.empty() ? "" : ", ") + text; };
-  if (*dtype != '\0') add(common_name(dtype));
-  if (*dtype != '\0' && !sizes_may_differ) add(fmt::format("{} elements", elements));
-  if (tensors > 1) add(fmt::format("{} tensors", tensors));
-  if (*reduce_op != '\0') add(reduce_op);
-  if (peer >= 0) add(fmt::format("root {}", peer));
-  if (!label.empty()) add(std::string(label));
-  return what.empty() ? fmt::format("{} #{}", name, number) : fmt::format("{} #{} ({})", name, number, what);
+  fmt::memory_buffer text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "{} #{}", name, number);
+  const std::size_t bare = text.size();
+  const auto next = [&] { return text.size() == bare ? " (" : ", "; };
+  if (*dtype != '\0') fmt::format_to(out, "{}{}", next(), common_name(dtype));
+  if (*dtype != '\0' && !sizes_may_differ) fmt::format_to(out, "{}{} elements", next(), elements);
+  if (tensors > 1) fmt::format_to(out, "{}{} tensors", next(), tensors);
+  if (*reduce_op != '\0') fmt::format_to(out, "{}{}", next(), reduce_op);
+  if (peer >= 0) fmt::format_to(out, "{}root {}", next(), peer);
+  if (!label.empty()) fmt::format_to(out, "{}{}", next(), label);
+  if (text.size() > bare) text.push_back(')');
+  return fmt::to_string(text);
 }
 
 std::string OpMeta::text() const {
@@ -93,10 +98,8 @@ std::string size_text(std::int64_t bytes) {
   auto number = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; number >= 1024 && unit + 1 < std::size(kUnits); ++unit) number /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f %s", number < 10 && number != static_cast<int>(number) ? 1 : 0,
-                number, kUnits[unit]);
-  return text;
+  return fmt::format("{:.{}f} {}", number, number < 10 && number != static_cast<int>(number) ? 1 : 0,
+                     kUnits[unit]);
 }
 
 }  // namespace lockstep::comm

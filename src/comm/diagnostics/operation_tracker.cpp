@@ -1,14 +1,78 @@
 #include "comm/diagnostics/operation_tracker.hpp"
 
+#include <fmt/core.h>
+#include <strings.h>
+
+#include <charconv>
+#include <initializer_list>
 #include <iostream>
+#include <optional>
 #include <utility>
 
-#include "comm/diagnostics/waiting_text.hpp"
+#include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/watch.hpp"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace {
+
+struct Setting {
+  std::string name;
+  std::string value;
+
+  [[noreturn]] void refuse(const char* expected) const {
+    throw UsageError(fmt::format("environment variable {}='{}': expected {}", name, value, expected));
+  }
+};
+
+/// The first of these variables that is set to something.
+std::optional<Setting> first_set(const Environment& environment, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const auto value = find_variable(environment, name);
+    if (value && !value->empty()) return Setting{name, *value};
+  }
+  return std::nullopt;
+}
+
+template <class Number>
+Number number_of(const Setting& setting, Number most, const char* expected) {
+  Number number{};
+  const char* end = setting.value.data() + setting.value.size();
+  const auto [stop, failure] = std::from_chars(setting.value.data(), end, number);
+  if (failure != std::errc() || stop != end || !(number >= Number{0} && number <= most))
+    setting.refuse(expected);
+  return number;
+}
+
+CollectiveCheckLevel check_of(const Setting& setting) {
+  const auto is = [&](const char* word) { return ::strcasecmp(setting.value.c_str(), word) == 0; };
+  if (is("detail")) return CollectiveCheckLevel::detail;
+  // PyTorch's OFF is its default: it does not ask for less than ours.
+  if (is("off") && setting.name == "LOCKSTEP_DEBUG") return CollectiveCheckLevel::off;
+  if (is("off") || is("info")) return CollectiveCheckLevel::every_call;
+  setting.refuse("off, info or detail");
+}
+
+}  // namespace
+
+DiagnosticsOptions DiagnosticsOptions::from_environment(const Environment& environment) {
+  DiagnosticsOptions options;
+  if (const auto warn = first_set(environment, {"LOCKSTEP_WARN_AFTER"})) {
+    const double seconds = number_of(*warn, 1e8, "a number of seconds, 0 for never");
+    options.warn_after = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  }
+  if (const auto folder = first_set(environment, {"LOCKSTEP_TRACE_DIR"})) options.trace_dir = folder->value;
+  if (const auto entries = first_set(environment, {"LOCKSTEP_TRACE_ENTRIES", "TORCH_FR_BUFFER_SIZE"})) {
+    options.trace_entries = static_cast<std::size_t>(number_of(*entries, 10'000'000L, "a number of entries"));
+  }
+  if (const auto check = first_set(environment, {"LOCKSTEP_DEBUG", "TORCH_DISTRIBUTED_DEBUG"})) {
+    options.check = check_of(*check);
+  }
+  return options;
+}
+
+namespace comm {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
@@ -23,8 +87,8 @@ void warn(const FlightRecorder& recorder, const OperationRecord& record, Millise
   const auto waiting = waiting_for(record, recorder.group(record.id.group), recorder.rank(), status);
   // All have started it: it is slow, or done and nobody has looked yet.
   if (waiting.missing.empty()) return;
-  std::cerr << "lockstep: rank " + std::to_string(recorder.rank()) + " waits in " + record.text() +
-                   " since " + duration_text(waited.count()) + ": " + waiting.text + "\n"
+  std::cerr << fmt::format("lockstep: rank {} waits in {} since {}: {}\n", recorder.rank(), record.text(),
+                           duration_text(waited.count()), waiting.text)
             << std::flush;
 }
 
@@ -44,30 +108,22 @@ std::shared_ptr<Diagnostics> Diagnostics::make(const GroupInfo& members, const S
   return result;
 }
 
-OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Place place,
+OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Scope scope,
                                    const std::string& backend, const Store& store)
     : diagnostics_(std::move(diagnostics)),
-      place_(std::move(place)),
-      group_(diagnostics_->recorder->add_group({place_.group_name, place_.members.names, backend})) {
+      scope_(std::move(scope)),
+      group_(diagnostics_->recorder->add_group({scope_.group_name, scope_.members.names, backend})) {
   const bool detail = diagnostics_->options.check == CollectiveCheckLevel::detail;
-  if (!detail || place_.members.size() == 1) return;
-  check_ = std::make_unique<CollectiveCheck>(store.with_prefix("check/" + backend), place_.members,
-                                             place_.timeout);
-}
-
-void OperationTracker::compare(const OperationId& id, const OpMeta& meta, const RowCounts* rows) {
-  if (meta.is_message) {
-    check_->before_message(meta);
-  } else {
-    check_->before(id, meta, rows);
-  }
+  if (!detail || scope_.members.size() == 1) return;
+  check_ = std::make_unique<CollectiveCheck>(store.with_prefix("check/" + backend), scope_.members,
+                                             scope_.timeout);
 }
 
 OperationId OperationTracker::begin(const OpMeta& meta, const RowCounts* rows) {
   const OperationId id = diagnostics_->recorder->begin(group_, meta, true);
   if (!check_) return id;
   try {
-    compare(id, meta, rows);
+    meta.is_message ? check_->before_message(meta) : check_->before(id, meta, rows);
   } catch (const TimeoutError&) {
     finish(id, false);
     time_is_up(record_of(id), "");
@@ -91,9 +147,8 @@ OperationRecord OperationTracker::record_of(const OperationId& id) const {
 void OperationTracker::explain_and_rethrow(const OperationId& id) {
   finish(id, false);
   const OperationRecord record = record_of(id);
-  const std::string what = place_.members.who + ": " + record.text() + " failed";
   try {
-    rethrow_as_communication_error(what);
+    rethrow_as_communication_error(fmt::format("{}: {} failed", scope_.members.who, record.text()));
   } catch (const WaitTimedOut&) {
     time_is_up(record, "");
   } catch (const TimeoutError& error) {
@@ -109,8 +164,10 @@ void OperationTracker::explain_and_rethrow(const OperationId& id) {
 
 void OperationTracker::time_is_up(const OperationRecord& record, const std::string& text) {
   std::string what = text;
-  if (text.empty())
-    what = place_.members.who + ": " + record.text() + " timed out after " + duration_text(age_of(record));
+  if (text.empty()) {
+    what = fmt::format("{}: {} timed out after {}", scope_.members.who, record.text(),
+                       duration_text(age_of(record)));
+  }
   diagnostics_->writer->write(what);
   if (!diagnostics_->monitor) throw TimeoutError(what);
   const FlightRecorder& recorder = *diagnostics_->recorder;
@@ -122,7 +179,7 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
 /// At once: nobody needs to be asked.
 void OperationTracker::rank_is_lost(const OperationRecord& record, const std::string& text) {
   // It may have given up because its time was up.
-  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, text);
+  if (age_of(record) > scope_.timeout.count() * 9 / 10) time_is_up(record, text);
   diagnostics_->writer->write(text);
   if (diagnostics_->monitor) diagnostics_->monitor->announce_departure("gave up: " + text);
   throw CommunicationError(text);
@@ -131,18 +188,19 @@ void OperationTracker::rank_is_lost(const OperationRecord& record, const std::st
 void OperationTracker::connection_is_lost(const OperationRecord& record, const std::string& text,
                                           bool named) {
   // Where one rank's time is up first, it closes connections, and the others' time is up by that.
-  if (age_of(record) > place_.timeout.count() * 9 / 10) time_is_up(record, named ? text : "");
+  if (age_of(record) > scope_.timeout.count() * 9 / 10) time_is_up(record, named ? text : "");
   diagnostics_->writer->write(text);
+  PeerMonitor* const monitor = diagnostics_->monitor.get();
+  if (monitor == nullptr) throw CommunicationError(text);
   const FlightRecorder& recorder = *diagnostics_->recorder;
-  const auto departed =
-      diagnostics_->monitor ? diagnostics_->monitor->departed() : std::map<int, std::string>();
-  std::string gone = departed_text(departed, recorder.group(group_), recorder.rank());
-  if (gone.empty() && diagnostics_->monitor)
-    gone = silent_text(diagnostics_->monitor->ask(kAnswerTime), recorder.group(group_), recorder.rank());
-  const std::string all = gone.empty() ? text : text + "; " + gone;
+  const GroupFacts group = recorder.group(group_);
+  std::string gone = departed_text(monitor->departed(), group, recorder.rank());
+  if (gone.empty()) gone = silent_text(monitor->ask(kAnswerTime), group, recorder.rank());
+  const std::string all = gone.empty() ? text : fmt::format("{}; {}", text, gone);
   // For those who find this rank gone, and with it what it has found.
-  if (diagnostics_->monitor) diagnostics_->monitor->announce_departure("gave up: " + all);
+  monitor->announce_departure("gave up: " + all);
   throw CommunicationError(all);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

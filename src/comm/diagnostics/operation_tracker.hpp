@@ -9,7 +9,7 @@
 #include "comm/diagnostics/flight_recorder.hpp"
 #include "comm/diagnostics/peer_monitor.hpp"
 #include "comm/diagnostics/trace_writer.hpp"
-#include "comm/group_info.hpp"
+#include "comm/store_session.hpp"
 #include "lockstep/comm/diagnostics.hpp"
 
 namespace lockstep::comm {
@@ -31,7 +31,8 @@ struct Diagnostics {
 /// in the order of the operations.
 class OperationTracker {
  public:
-  struct Place {
+  /// Whose operations these are.
+  struct Scope {
     GroupInfo members;
     /// The same on all ranks, and no other group's.
     std::string group_name;
@@ -40,7 +41,7 @@ class OperationTracker {
 
   /// `store` has the group's key prefix, for verifying in detail. `backend` names what carries the
   /// operations.
-  OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Place place, const std::string& backend,
+  OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Scope scope, const std::string& backend,
                    const Store& store);
 
   /// Enters an operation, and compares it with the other ranks' in detail if that is asked for. Throws as
@@ -72,13 +73,12 @@ class OperationTracker {
   [[noreturn]] void time_is_up(const OperationRecord& record, const std::string& text);
   /// `text` says which rank is lost, and how.
   [[noreturn]] void rank_is_lost(const OperationRecord& record, const std::string& text);
-  void compare(const OperationId& id, const OpMeta& meta, const RowCounts* rows);
-  /// `named`: the text says whose doing it is.
+  /// `named`: the text says which rank is to blame.
   [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text, bool named);
   OperationRecord record_of(const OperationId& id) const;
 
   std::shared_ptr<Diagnostics> diagnostics_;
-  Place place_;
+  Scope scope_;
   int group_;
   std::unique_ptr<CollectiveCheck> check_;
 };

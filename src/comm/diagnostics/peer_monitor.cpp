@@ -1,24 +1,34 @@
 #include "comm/diagnostics/peer_monitor.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
-#include "comm/diagnostics/status_exchange.hpp"
-#include "comm/first_failure.hpp"
-#include "lockstep/core/error.hpp"
+#include "comm/errors.hpp"
+#include "comm/store_session.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "net/signal_free_thread.hpp"
+#include "shm/group.hpp"
 
 namespace lockstep::comm {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecorder::Progress, collectives, messages, finished)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport::Group, progress, recent)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, rank, activity, groups)
+
 namespace {
 
+using nlohmann::json;
 using Milliseconds = PeerMonitor::Milliseconds;
-using Clock = std::chrono::steady_clock;
 
 /// An answer this fresh serves a second rank that asks.
 constexpr Milliseconds kFresh{500};
@@ -27,9 +37,92 @@ constexpr Milliseconds kStoreTime{2000};
 /// How long a rank that warns waits for the others' answers.
 constexpr Milliseconds kWarningTime{2000};
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
-constexpr Milliseconds kJoinPatience{2000};
+/// How long the end of a monitor waits for its thread.
+constexpr Milliseconds kJoinTime{2000};
+/// How long a rank that waits in a barrier waits for the others' answers.
+constexpr Milliseconds kProbeTime{1000};
+constexpr Milliseconds kLongestProbePause = std::chrono::seconds(30);
+constexpr std::chrono::seconds kAtOnce{1};
 constexpr std::uint64_t kRecent = 8;
 constexpr int kMostGroups = 16;
+
+}  // namespace
+
+/// The keys of the store through which ranks ask and answer. A question is a round; every rank answers each
+/// round once, and rounds are numbered alike everywhere. Throws as Store does. One thread at a time.
+class StatusExchange {
+ public:
+  StatusExchange(Store store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {}
+
+  /// Begins a round: every rank's wait for it ends. One message, however many ranks there are.
+  void begin(std::uint64_t round) const {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < size_; ++rank) keys.push_back(wake_key(rank, round));
+    const std::vector<std::vector<std::uint8_t>> values(keys.size(), {'1'});
+    translated([&] { store_.c10d_store()->multiSet(keys, values); },
+               [] { return "the peer monitor: a question to the other ranks failed"; });
+  }
+
+  /// Waits for the beginning of a round; false when `limit` passes first.
+  bool await(std::uint64_t round, Milliseconds limit) const {
+    return store_.wait(wake_key(rank_, round), limit);
+  }
+
+  /// Ends this rank's own wait for a round that nobody has begun.
+  void wake_self(std::uint64_t round) const { store_.set(wake_key(rank_, round), "1"); }
+
+  void answer(std::uint64_t round, const RankReport& report) const {
+    append("answers", round, report);
+    if (store_.add(key("answered", round), 1) == size_) store_.set(key("complete", round), "1");
+    store_.erase(wake_key(rank_, round));
+    if (rank_ != 0 || round <= kRoundsKept) return;
+    for (const char* what : {"answers", "answered", "complete"}) store_.erase(key(what, round - kRoundsKept));
+  }
+
+  /// The answers that come within `limit`.
+  std::map<int, RankReport> answers(std::uint64_t round, Milliseconds limit) const {
+    // Asked first, because a store that is out of reach shows by that alone; a wait would first wait.
+    if (!store_.contains(key("complete", round))) store_.wait(key("complete", round), limit);
+    std::map<int, RankReport> reports;
+    for (const auto& line : lines("answers", round))
+      reports.insert_or_assign(line.at("rank").get<int>(), line.get<RankReport>());
+    return reports;
+  }
+
+  void depart(const std::string& how) const { append("departed", 0, json{{"rank", rank_}, {"how", how}}); }
+
+  std::map<int, std::string> departed() const {
+    std::map<int, std::string> result;
+    for (const auto& line : lines("departed", 0))
+      result.emplace(line.at("rank").get<int>(), line.at("how").get<std::string>());
+    return result;
+  }
+
+ private:
+  static constexpr std::uint64_t kRoundsKept = 4;
+
+  static std::string key(const char* what, std::uint64_t round) { return fmt::format("{}/{}", what, round); }
+  static std::string wake_key(int rank, std::uint64_t round) {
+    return fmt::format("wake/{}/{}", rank, round);
+  }
+
+  void append(const char* what, std::uint64_t round, const json& line) const {
+    store_.append(key(what, round), line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  }
+  std::vector<json> lines(const char* what, std::uint64_t round) const {
+    std::vector<json> result;
+    if (!store_.contains(key(what, round))) return result;
+    std::istringstream text(store_.get(key(what, round), kAtOnce));
+    for (std::string line; std::getline(text, line);) result.push_back(json::parse(line));
+    return result;
+  }
+
+  Store store_;
+  int rank_;
+  int size_;
+};
+
+namespace {
 
 RankReport::Group report_on(const FlightRecorder& recorder, int group) {
   RankReport::Group report{recorder.progress(group), {}};
@@ -38,6 +131,15 @@ RankReport::Group report_on(const FlightRecorder& recorder, int group) {
     if (const auto record = recorder.find_collective(group, number))
       report.recent.emplace(number, record->meta.fingerprint());
   }
+  return report;
+}
+
+RankReport report_on(const FlightRecorder& recorder) {
+  RankReport report{recorder.rank(), "", {}};
+  if (const auto beat = process_heartbeat().last()) report.activity = beat->text();
+  const int groups = recorder.groups();
+  for (int group = std::max(0, groups - kMostGroups); group < groups; ++group)
+    report.groups.emplace(recorder.group(group).name, report_on(recorder, group));
   return report;
 }
 
@@ -52,16 +154,117 @@ struct PeerMonitor::Shared {
         warn_after(warn_after_time),
         on_long_wait(std::move(long_wait)) {}
 
-  void run() noexcept;
-  void answer();
-  RankReport report() const;
+  void run() noexcept {
+    try {
+      while (!stopping) {
+        const bool asked = listener.await(round, pause());
+        if (stopping) break;
+        if (asked) answer();
+        look_at_own_waits();
+      }
+    } catch (const std::exception&) {
+      // The store is gone, and the job with it: nobody asks any more.
+    }
+    const std::lock_guard lock(mutex);
+    has_ended = true;
+    ended.notify_all();
+  }
+
+  void answer() {
+    listener.answer(round, report_on(*recorder));
+    answered_at = monotonic_now();
+    ++round;
+  }
+
+  static Milliseconds age_of(const OperationRecord& record) {
+    return Milliseconds((monotonic_now() - record.created) / 1'000'000);
+  }
+
+  /// How long the operation may be under way before a warning.
+  Milliseconds limit_of(const OperationRecord& record) const {
+    return record.id.serial == warned.serial ? next_warning : warn_after;
+  }
+
   /// How long the thread may sleep before an operation is due for a warning.
-  Milliseconds pause() const;
-  void look_at_own_waits();
+  Milliseconds pause() const {
+    if (warn_after.count() == 0) return kLongestPause;
+    const auto oldest = recorder->oldest_unfinished();
+    if (!oldest) return std::min(warn_after, kLongestPause);
+    return std::clamp(limit_of(*oldest) - age_of(*oldest), Milliseconds(1), kLongestPause);
+  }
+
+  void look_at_own_waits() {
+    const auto oldest = recorder->oldest_unfinished();
+    if (!oldest || warn_after.count() == 0) return;
+    const Milliseconds age = age_of(*oldest);
+    if (age < limit_of(*oldest)) return;
+    warned = oldest->id;
+    next_warning = 2 * std::max(age, warn_after);
+    on_long_wait(*oldest, age, ask(listener, kWarningTime, true));
+  }
+
   /// `in_thread`: it is the monitor's own thread that asks, so that nobody else answers for this rank.
-  PeerStatus ask(const StatusExchange& board, Milliseconds limit, bool in_thread);
-  void announce_departure(const std::string& how) noexcept;
-  void stop() noexcept;
+  PeerStatus ask(const StatusExchange& exchange, Milliseconds limit, bool in_thread) {
+    PeerStatus result;
+    try {
+      std::uint64_t asked = round;
+      const bool is_fresh = monotonic_now() - answered_at < std::chrono::nanoseconds(kFresh).count();
+      if (asked > 1 && is_fresh) {
+        --asked;
+      } else {
+        exchange.begin(asked);
+        if (in_thread) answer();
+      }
+      result.reports = exchange.answers(asked, limit);
+      result.departed = exchange.departed();
+    } catch (const std::exception&) {
+      // Whoever asks does so because something is broken; what is known is given.
+      result.store_answers = false;
+    }
+    return result;
+  }
+
+  void announce_departure(const std::string& how) noexcept {
+    if (has_departed.exchange(true)) return;
+    try {
+      questions.depart(how);
+    } catch (const std::exception&) {
+      // The store is gone: so are the others, or they learn it from that.
+    }
+  }
+
+  void announce_exit() noexcept {
+    announce_departure(fmt::format("left the group after {} operations", recorder->operations()));
+  }
+
+  void stop() noexcept {
+    if (stopping.exchange(true)) return;
+    try {
+      questions.wake_self(round);
+      questions.wake_self(round + 1);
+    } catch (const std::exception&) {
+      // Then the thread's own connection has ended as well.
+    }
+  }
+
+  /// A program may end by exit(), with its groups alive: the others are told then too.
+  struct Live {
+    std::mutex mutex;
+    std::set<Shared*> monitors;
+  };
+  static Live& live() {
+    static Live* const all = [] {
+      std::atexit([] {
+        const std::lock_guard lock(live().mutex);
+        for (Shared* const monitor : live().monitors) {
+          monitor->announce_exit();
+          monitor->stop();
+        }
+      });
+      return new Live();
+    }();
+    return *all;
+  }
 
   std::shared_ptr<FlightRecorder> recorder;
   StatusExchange questions;
@@ -79,154 +282,23 @@ struct PeerMonitor::Shared {
   Milliseconds next_warning{0};
 };
 
-namespace {
-
-/// A program may end by exit(), with its groups alive: the others are told then too.
-class LiveMonitors {
- public:
-  static LiveMonitors& instance() {
-    static LiveMonitors* const all = [] {
-      std::atexit([] { instance().leave(); });
-      return new LiveMonitors();
-    }();
-    return *all;
-  }
-
-  void add(const std::function<void()>* on_exit) {
-    const std::lock_guard lock(mutex_);
-    on_exit_.insert(on_exit);
-  }
-  void remove(const std::function<void()>* on_exit) {
-    const std::lock_guard lock(mutex_);
-    on_exit_.erase(on_exit);
-  }
-
- private:
-  void leave() {
-    const std::lock_guard lock(mutex_);
-    for (const auto* on_exit : on_exit_) (*on_exit)();
-  }
-
-  std::mutex mutex_;
-  std::set<const std::function<void()>*> on_exit_;
-};
-
-}  // namespace
-
-RankReport PeerMonitor::Shared::report() const {
-  RankReport report{recorder->rank(), "", {}};
-  if (const auto beat = process_heartbeat().last()) report.doing = beat->text();
-  const int groups = recorder->groups();
-  for (int group = std::max(0, groups - kMostGroups); group < groups; ++group)
-    report.groups.emplace(recorder->group(group).name, report_on(*recorder, group));
-  return report;
-}
-
-void PeerMonitor::Shared::answer() {
-  listener.answer(round, report());
-  answered_at = monotonic_now();
-  ++round;
-}
-
-Milliseconds PeerMonitor::Shared::pause() const {
-  if (warn_after.count() == 0) return kLongestPause;
-  const auto oldest = recorder->oldest_unfinished();
-  if (!oldest) return std::min(warn_after, kLongestPause);
-  const bool again = oldest->id.serial == warned.serial;
-  const Milliseconds age((monotonic_now() - oldest->created) / 1'000'000);
-  return std::clamp((again ? next_warning : warn_after) - age, Milliseconds(1), kLongestPause);
-}
-
-void PeerMonitor::Shared::look_at_own_waits() {
-  const auto oldest = recorder->oldest_unfinished();
-  if (!oldest || warn_after.count() == 0) return;
-  const Milliseconds age((monotonic_now() - oldest->created) / 1'000'000);
-  if (age < (oldest->id.serial == warned.serial ? next_warning : warn_after)) return;
-  warned = oldest->id;
-  next_warning = 2 * std::max(age, warn_after);
-  on_long_wait(*oldest, age, ask(listener, kWarningTime, true));
-}
-
-void PeerMonitor::Shared::run() noexcept {
-  try {
-    while (!stopping) {
-      const bool asked = listener.await(round, pause());
-      if (stopping) break;
-      if (asked) answer();
-      look_at_own_waits();
-    }
-  } catch (const std::exception&) {
-    // The store is gone, and the job with it: nobody asks any more.
-  }
-  const std::lock_guard lock(mutex);
-  has_ended = true;
-  ended.notify_all();
-}
-
-PeerStatus PeerMonitor::Shared::ask(const StatusExchange& board, Milliseconds limit, bool in_thread) {
-  PeerStatus result;
-  try {
-    std::uint64_t asked = round;
-    const bool is_fresh = monotonic_now() - answered_at < std::chrono::nanoseconds(kFresh).count();
-    if (asked > 1 && is_fresh) {
-      --asked;
-    } else {
-      board.begin(asked);
-      if (in_thread) answer();
-    }
-    result.reports = board.answers(asked, limit);
-    result.departed = board.departed();
-  } catch (const std::exception&) {
-    // Whoever asks does so because something is broken; what is known is given.
-    result.store_answers = false;
-  }
-  return result;
-}
-
-void PeerMonitor::Shared::announce_departure(const std::string& how) noexcept {
-  if (has_departed.exchange(true)) return;
-  try {
-    questions.depart(how);
-  } catch (const std::exception&) {
-    // The store is gone: so are the others, or they learn it from that.
-  }
-}
-
-void PeerMonitor::Shared::stop() noexcept {
-  if (stopping.exchange(true)) return;
-  try {
-    questions.wake_self(round);
-    questions.wake_self(round + 1);
-  } catch (const std::exception&) {
-    // Then the thread's own connection has ended as well.
-  }
-}
-
-namespace {
-
-std::string exit_text(const FlightRecorder& recorder) {
-  return "left the group after " + std::to_string(recorder.operations()) + " operations";
-}
-
-}  // namespace
-
 PeerMonitor::PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder,
                          Milliseconds warn_after, LongWait on_long_wait)
     : shared_(std::make_shared<Shared>(store, std::move(recorder), warn_after, std::move(on_long_wait))),
-      on_exit_([shared = shared_.get()] {
-        shared->announce_departure(exit_text(*shared->recorder));
-        shared->stop();
-      }),
       thread_(net::signal_free_thread([shared = shared_] { shared->run(); })) {
-  LiveMonitors::instance().add(&on_exit_);
+  const std::lock_guard lock(Shared::live().mutex);
+  Shared::live().monitors.insert(shared_.get());
 }
 
 PeerMonitor::~PeerMonitor() {
-  LiveMonitors::instance().remove(&on_exit_);
-  announce_exit();
+  {
+    const std::lock_guard lock(Shared::live().mutex);
+    Shared::live().monitors.erase(shared_.get());
+  }
+  shared_->announce_exit();
   shared_->stop();
   std::unique_lock lock(shared_->mutex);
-  const bool ended = shared_->ended.wait_for(lock, kJoinPatience, [&] { return shared_->has_ended; });
+  const bool ended = shared_->ended.wait_for(lock, kJoinTime, [&] { return shared_->has_ended; });
   lock.unlock();
   // One that is stuck in a connection to a host that has vanished ends when that times out.
   if (ended) {
@@ -246,8 +318,24 @@ std::map<int, std::string> PeerMonitor::departed() {
   }
 }
 
-void PeerMonitor::announce_exit() noexcept { shared_->announce_departure(exit_text(*shared_->recorder)); }
+void PeerMonitor::announce_exit() noexcept { shared_->announce_exit(); }
 
 void PeerMonitor::announce_departure(const std::string& how) noexcept { shared_->announce_departure(how); }
+
+std::string LivenessProbe::operator()(const std::vector<int>& missing, Milliseconds waited) {
+  if (memory_ != nullptr) {
+    if (std::string gone = memory_->step_sync().loss_among(missing); !gone.empty()) return gone;
+  }
+  if (monitor_ == nullptr || waited < next_question_) return "";
+  next_question_ = waited + std::min(waited, kLongestProbePause);
+  const int group = recorder_.find_group(group_);  // -1: it carries no CPU tensors.
+  const std::uint64_t own = group < 0 ? 0 : recorder_.progress(group).collectives;
+  return obstacle_text(monitor_->ask(kProbeTime), missing, group_, own);
+}
+
+void LivenessProbe::announce_failure(const std::string& reason) const noexcept {
+  if (monitor_ != nullptr) monitor_->announce_departure("stopped: " + reason);
+  if (memory_ != nullptr) memory_->step_sync().announce_failure(reason.c_str());
+}
 
 }  // namespace lockstep::comm

@@ -6,34 +6,17 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/diagnostics/flight_recorder.hpp"
+#include "comm/diagnostics/peer_status.hpp"
 #include "lockstep/comm/store.hpp"
 
+namespace lockstep::shm {
+class Group;
+}
+
 namespace lockstep::comm {
-
-/// What a rank says of itself when others ask.
-struct RankReport {
-  /// How far it is in a group, and its last collectives there by their numbers.
-  struct Group {
-    FlightRecorder::Progress progress;
-    std::map<std::uint64_t, std::string> recent;
-  };
-
-  int rank = -1;
-  /// "forward, step 57"; empty where the program never said.
-  std::string doing;
-  std::map<std::string, Group> groups;
-};
-
-/// What is known of all ranks at a time.
-struct PeerStatus {
-  std::map<int, RankReport> reports;
-  /// Ranks that are gone, or end, and how: "left the group after 30 operations".
-  std::map<int, std::string> departed;
-  /// Else nothing is known of anybody.
-  bool store_answers = true;
-};
 
 /// Tells the ranks of a job of each other when one waits long, through the store alone, so that it works with
 /// every backend and when nothing else does. A thread of each rank blocks in a wait on the store and answers
@@ -73,8 +56,33 @@ class PeerMonitor {
   struct Shared;
 
   std::shared_ptr<Shared> shared_;
-  std::function<void()> on_exit_;
   std::thread thread_;
+};
+
+/// Looks, while this rank waits in a barrier, whether those who have not come still can: not who has ended or
+/// left, nor who is in a collective that this rank has not called. One for each wait.
+class LivenessProbe {
+ public:
+  using Milliseconds = PeerMonitor::Milliseconds;
+
+  /// `group` is the group's name in the recorder. `memory`, what shares memory with this rank, and `monitor`
+  /// may be null.
+  LivenessProbe(const std::string& group, const FlightRecorder& recorder, shm::Group* memory,
+                PeerMonitor* monitor)
+      : group_(group), recorder_(recorder), memory_(memory), monitor_(monitor) {}
+
+  /// Why one of `missing`, ranks of the world, cannot come; "" as long as all can.
+  std::string operator()(const std::vector<int>& missing, Milliseconds waited);
+
+  /// So that those who wait for this rank elsewhere, in the collective that it has not called, end as well.
+  void announce_failure(const std::string& reason) const noexcept;
+
+ private:
+  const std::string& group_;
+  const FlightRecorder& recorder_;
+  shm::Group* memory_;
+  PeerMonitor* monitor_;
+  Milliseconds next_question_{0};
 };
 
 }  // namespace lockstep::comm

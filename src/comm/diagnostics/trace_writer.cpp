@@ -1,11 +1,16 @@
 #include "comm/diagnostics/trace_writer.hpp"
 
+#include <fmt/core.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "comm/cuda/plugin.hpp"
 #include "core/runtime/stack_trace.hpp"
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/signal_free_thread.hpp"
@@ -67,8 +72,7 @@ void TraceWriter::write(const std::string& reason) noexcept {
   try {
     write_into(*recorder_, folder_, reason);
   } catch (const std::exception& error) {
-    std::cerr << "lockstep: rank " + std::to_string(recorder_->rank()) +
-                     ": no trace was written: " + error.what() + "\n"
+    std::cerr << fmt::format("lockstep: rank {}: no trace was written: {}\n", recorder_->rank(), error.what())
               << std::flush;
   }
 }
@@ -77,8 +81,9 @@ fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path&
                                  const std::string& reason) {
   std::error_code failure;
   fs::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message());
-  const fs::path path = folder / ("trace-rank-" + std::to_string(recorder.rank()) + ".json");
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}", folder.string(), failure.message()));
+  const fs::path path = folder / fmt::format("trace-rank-{}.json", recorder.rank());
   nlohmann::json all = recorder.dump(reason);
   // NCCL's operations are in c10d's own recorder.
   if (const CudaPlugin* const plugin = loaded_cuda_plugin())
@@ -88,3 +93,18 @@ fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path&
 }
 
 }  // namespace lockstep::comm
+
+namespace lockstep::trace {
+
+Range::Range(std::string name) : name_(std::move(name)), begin_(comm::monotonic_now()) {
+  const comm::CudaPlugin* const plugin = comm::loaded_cuda_plugin();
+  in_nvtx_ = plugin != nullptr;
+  if (in_nvtx_) plugin->begin_range(name_.c_str());
+}
+
+Range::~Range() {
+  if (in_nvtx_) comm::loaded_cuda_plugin()->end_range();
+  comm::process_spans().add({std::move(name_), begin_, comm::monotonic_now(), syscall(SYS_gettid)});
+}
+
+}  // namespace lockstep::trace

@@ -91,7 +91,8 @@ net::Address address_in(const std::string& text) {
 }  // namespace
 
 bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFingerprint& other) const {
-  return without_number(call.data()) != without_number(other.call.data());
+  return std::strcmp(call.data(), other.call.data()) != 0 &&
+         without_number(call.data()) != without_number(other.call.data());
 }
 
 FingerprintExchange::FingerprintExchange(const Store& store, Names names, const Options& options)

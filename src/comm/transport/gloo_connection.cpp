@@ -31,7 +31,10 @@ using shm::Dtype;
 using shm::Elements;
 using shm::Reduction;
 
-/// c10d's Gloo does not let go of its connections before it is destroyed, which waits for its operations.
+/// c10d's Gloo does not let go of its connections before it is destroyed, which waits for its operations, and
+/// LibTorch 2.11 has no public way to close them: ProcessGroupGloo overrides neither abort() nor shutdown(),
+/// setTimeout() does not reach an operation that waits, and a Device's shutdown() stops its thread and leaves
+/// the connections open. So this derived class implements Backend::abort() itself.
 class ClosableGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/first_failure.hpp"
+#include "comm/store_session.hpp"
 #include "comm/transport/fingerprint_exchange.hpp"
 #include "comm/transport/gloo_connection.hpp"
 #include "comm/transport/transport.hpp"

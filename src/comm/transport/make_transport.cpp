@@ -48,7 +48,7 @@ class Factory {
 
   shm::Group::Joined join_memory() const {
     GroupBootstrapStore bootstrap(store_.with_prefix("shm"));
-    return shm::Group::join({.members = {info_.rank, info_.names, info_.who},
+    return shm::Group::join({.members = info_,
                              .timeout = options_.timeout,
                              .join_timeout = options_.join_timeout,
                              .threads = at::get_num_threads()},

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "comm/group_info.hpp"
+#include "comm/store_session.hpp"
 #include "comm/transport/transport.hpp"
 #include "lockstep/comm/process_group.hpp"
 

@@ -9,8 +9,8 @@
 
 #include "comm/c10d_handles.hpp"
 #include "comm/diagnostics/peer_monitor.hpp"
-#include "comm/diagnostics/waiting_text.hpp"
-#include "comm/first_failure.hpp"
+#include "comm/diagnostics/peer_status.hpp"
+#include "comm/store_session.hpp"
 
 namespace lockstep::comm {
 namespace {

@@ -1,10 +1,9 @@
-#include "comm/p2p_batch.hpp"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
 

@@ -74,8 +74,7 @@ std::vector<std::string> talk(c10d::Store& store) {
 }
 
 StorePointer at(const net::Address& address) {
-  return c10::make_intrusive<TcpStoreAdapter>(std::vector{address}, net::StoreClientOptions{},
-                                              milliseconds(20000));
+  return make_tcp_store_adapter(std::vector{address}, net::StoreClientOptions{}, milliseconds(20000));
 }
 
 c10d::TCPStoreOptions theirs(std::uint16_t port, bool is_server) {
@@ -123,9 +122,8 @@ TEST(TcpStoreAdapter, KeepsTheServerThatItsProcessHosts) {
   {
     auto server = std::make_shared<net::Server>(net::listen_on_loopback(0));
     const std::vector addresses{server->address()};
-    clone = c10::make_intrusive<TcpStoreAdapter>(addresses, net::StoreClientOptions{}, milliseconds(20000),
-                                                 server)
-                ->clone();
+    clone =
+        make_tcp_store_adapter(addresses, net::StoreClientOptions{}, milliseconds(20000), server)->clone();
   }
   clone->set("k", bytes("v"));
   EXPECT_EQ(text(clone->get("k")), "v");

@@ -1,4 +1,4 @@
-#include "comm/cuda/made_within.hpp"
+#include "comm/cuda/rules.hpp"
 
 #include <gtest/gtest.h>
 

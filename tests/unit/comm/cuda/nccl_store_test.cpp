@@ -1,4 +1,4 @@
-#include "comm/cuda/nccl_store.hpp"
+#include "comm/cuda/nccl_communicators.hpp"
 
 #include <gtest/gtest.h>
 

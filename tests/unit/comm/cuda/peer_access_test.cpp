@@ -1,4 +1,4 @@
-#include "comm/cuda/peer_access.hpp"
+#include "comm/cuda/rules.hpp"
 
 #include <gtest/gtest.h>
 

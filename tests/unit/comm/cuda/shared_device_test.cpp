@@ -1,4 +1,4 @@
-#include "comm/cuda/shared_device.hpp"
+#include "comm/cuda/rules.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,17 @@
-#include "comm/diagnostics/waiting_text.hpp"
+#include "comm/diagnostics/peer_status.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <string_view>
+#include <utility>
 
-#include "comm/store_barrier.hpp"
+#include "comm/store_session.hpp"
 
 namespace lockstep::comm {
 namespace {
 
+constexpr const char* kArrived = "has arrived";
 constexpr const char* kSilent = "does not answer: stopped, or gone";
 constexpr const char* kOutOfReach = "does not answer, and neither does the job's store: cut off, or gone";
 
@@ -26,7 +29,7 @@ std::vector<int> awaited(const OperationRecord& record, const GroupFacts& group,
 }
 
 std::string place_of(const RankReport& report) {
-  return report.doing.empty() ? "has not arrived" : "is in " + report.doing;
+  return report.activity.empty() ? "has not arrived" : "is in " + report.activity;
 }
 
 /// What one rank does, in words after its name; "" when it has arrived, so that it is not to blame.
@@ -42,9 +45,10 @@ std::string excuse_of(const OperationRecord& record, const std::string& group, i
   if (there->second.progress.collectives < number) return place_of(found->second);
   const auto same = there->second.recent.find(number);
   if (same == there->second.recent.end() || same->second == record.meta.fingerprint()) return "";
-  return "does " + same->second + " as #" + std::to_string(number) + " instead";
+  return fmt::format("does {} as #{} instead", same->second, number);
 }
 
+/// The ranks of which the same is to be said, in the order in which they were added.
 using Excuses = std::vector<std::pair<std::string, std::vector<int>>>;
 
 void add(Excuses& excuses, const std::string& text, int rank) {
@@ -64,50 +68,58 @@ std::string for_several(std::string text) {
 }
 
 std::string sentence(const std::string& text, const std::vector<int>& ranks) {
-  return list_ranks(ranks) + " " + (ranks.size() == 1 ? text : for_several(text));
+  return fmt::format("{} {}", list_ranks(ranks), ranks.size() == 1 ? text : for_several(text));
+}
+
+std::string sentences(const Excuses& excuses) {
+  std::vector<std::string> texts;
+  for (const auto& [text, ranks] : excuses) texts.push_back(sentence(text, ranks));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+/// A collective that `report`'s rank is in, and this rank, which has begun `own`, has not begun: "" where
+/// there is none. One that failed there when it began is none.
+std::string ahead(const RankReport::Group& report, std::uint64_t own) {
+  const auto& progress = report.progress;
+  const bool is_in_one = progress.collectives + progress.messages > progress.finished;
+  if (progress.collectives <= own || !is_in_one) return "";
+  const auto next = report.recent.find(own + 1);
+  return fmt::format("{} #{}", next == report.recent.end() ? "collective" : next->second, own + 1);
 }
 
 }  // namespace
 
 std::string duration_text(std::int64_t milliseconds) {
-  if (milliseconds < 1000) return std::to_string(milliseconds) + " ms";
-  if (milliseconds % 1000 == 0 || milliseconds > 10'000) return std::to_string(milliseconds / 1000) + " s";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(milliseconds) / 1000);
-  return text;
+  if (milliseconds < 1000) return fmt::format("{} ms", milliseconds);
+  if (milliseconds % 1000 == 0 || milliseconds > 10'000) return fmt::format("{} s", milliseconds / 1000);
+  return fmt::format("{:.1f} s", static_cast<double>(milliseconds) / 1000);
 }
 
 WaitingFor waiting_for(const OperationRecord& record, const GroupFacts& group, int self,
                        const PeerStatus& status) {
-  std::vector<int> arrived;
-  Excuses excuses;
+  Excuses all;
   WaitingFor result;
   for (const int rank : awaited(record, group, self)) {
     const std::string excuse = excuse_of(record, group.name, rank, status);
-    if (excuse.empty()) {
-      arrived.push_back(rank);
-    } else {
-      add(excuses, excuse, rank);
-      result.missing.push_back(rank);
-    }
+    if (!excuse.empty()) result.missing.push_back(rank);
+    add(all, excuse.empty() ? kArrived : excuse, rank);
   }
-  if (!arrived.empty()) result.text = sentence("has arrived", arrived);
-  for (const auto& [text, ranks] : excuses)
-    result.text += (result.text.empty() ? "" : "; ") + sentence(text, ranks);
+  std::stable_partition(all.begin(), all.end(), [](const auto& e) { return e.first == kArrived; });
+  result.text = sentences(all);
   return result;
 }
 
 std::string silent_text(const PeerStatus& status, const GroupFacts& group, int self) {
   // Without this rank's own answer those of others tell nothing.
   if (!status.reports.contains(self)) return "";
-  std::vector<int> silent;
+  Excuses excuses;
   for (const int rank : group.ranks) {
-    if (rank != self && !status.reports.contains(rank)) silent.push_back(rank);
+    if (rank != self && !status.reports.contains(rank)) add(excuses, kSilent, rank);
   }
-  return silent.empty() ? "" : sentence(kSilent, silent);
+  return sentences(excuses);
 }
 
-std::string doings_text(const PeerStatus& status, const std::vector<int>& ranks) {
+std::string activity_text(const PeerStatus& status, const std::vector<int>& ranks) {
   Excuses excuses;
   for (const int rank : ranks) {
     const auto gone = status.departed.find(rank);
@@ -116,22 +128,38 @@ std::string doings_text(const PeerStatus& status, const std::vector<int>& ranks)
       add(excuses, gone->second, rank);
     } else if (report == status.reports.end()) {
       add(excuses, silence(status), rank);
-    } else if (!report->second.doing.empty()) {
-      add(excuses, "is in " + report->second.doing, rank);
+    } else if (!report->second.activity.empty()) {
+      add(excuses, place_of(report->second), rank);
     }
   }
-  std::string text;
-  for (const auto& [doing, who] : excuses) text += (text.empty() ? "" : "; ") + sentence(doing, who);
-  return text;
+  return sentences(excuses);
 }
 
 std::string departed_text(const std::map<int, std::string>& departed, const GroupFacts& group, int self) {
-  std::string text;
+  std::vector<std::string> texts;
   for (const auto& [rank, how] : departed) {
     const bool member = std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
-    if (member && rank != self) text += (text.empty() ? "" : "; ") + list_ranks({rank}) + " " + how;
+    if (member && rank != self) texts.push_back(sentence(how, {rank}));
   }
-  return text;
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string obstacle_text(const PeerStatus& status, const std::vector<int>& ranks, const std::string& group,
+                          std::uint64_t own) {
+  for (const int rank : ranks) {
+    if (const auto gone = status.departed.find(rank); gone != status.departed.end())
+      return sentence(gone->second, {rank});
+    const auto report = status.reports.find(rank);
+    if (report == status.reports.end()) continue;
+    const auto there = report->second.groups.find(group);
+    const std::string collective = there == report->second.groups.end() ? "" : ahead(there->second, own);
+    if (collective.empty()) continue;
+    return fmt::format(
+        "{} is in {}, which this rank has not called: their numbers of batches differ, or one took another "
+        "branch. Every rank must make the same calls in the same order",
+        list_ranks({rank}), collective);
+  }
+  return "";
 }
 
 }  // namespace lockstep::comm
