@@ -16,7 +16,7 @@
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
 #include "comm/process_group_impl.hpp"
-#include "comm/transport/make_transport.hpp"
+#include "comm/transport/transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "shm/group.hpp"

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
-
-#include "net/deadline.hpp"
+#include <ctime>
 
 namespace lockstep::shm {
 
@@ -21,11 +24,22 @@ struct alignas(kLine) FutexEvent {
   std::atomic<std::uint32_t> sleepers;
 };
 
-/// Sleeps while the word holds `expected`, at most for `limit`; may wake for no reason.
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, net::Milliseconds limit);
+// std::atomic's own wait() is for threads of one process: it keeps who waits in memory of the process, and
+// its futex is private.
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+inline constexpr std::chrono::milliseconds kSlice{50};  // How often a sleeper checks that the others live.
+
+/// Sleeps while the word holds `expected`, at most for kSlice; may wake for no reason.
+inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+  const timespec time{0, std::chrono::nanoseconds(kSlice).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
+}
 
 /// Wakes everybody who sleeps on the word, in any process.
-void futex_wake_all(const std::atomic<std::uint32_t>& word);
+inline void futex_wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 /// Tells the CPU that this is a waiting loop.
 inline void pause_cpu() {
@@ -37,62 +51,63 @@ inline void pause_cpu() {
 }
 
 /// The part of a wait before sleeping. With a CPU for each rank it spins; else it yields the CPU between two
-/// looks. The budget adapts: where it does not help, because ranks, or threads beside them, outnumber the
-/// CPUs, it falls to nothing, and is tried anew in every kRetry-th wait.
-class Spinner {
+/// tests. It adapts: where it does not help, because ranks, or threads beside them, outnumber the CPUs, the
+/// rank sleeps at once, and tries anew in every kRetry-th wait. `Clock`: tests have their own.
+template <class Clock>
+class BasicSpinner {
  public:
-  explicit Spinner(bool has_cpu_per_rank)
-      : has_cpu_per_rank_(has_cpu_per_rank), budget_(has_cpu_per_rank ? kMaxSpins : kMaxYields) {}
+  static constexpr std::chrono::microseconds kYieldTime{200};  // A few times as long as being woken takes.
+  static constexpr unsigned kRetry = 16;
+
+  explicit BasicSpinner(bool has_cpu_per_rank) : has_cpu_per_rank_(has_cpu_per_rank) {}
 
   /// Whether done() came true meanwhile.
   template <class Done>
   bool wait(Done&& done) {
     if (done()) return true;
-    if (++waits_ % kRetry == 0) budget_ = has_cpu_per_rank_ ? kMaxSpins : kMaxYields;
-    return has_cpu_per_rank_ ? spin(done) : yield(done);
+    if (++waits_ % kRetry == 0) {
+      spins_ = kMaxSpins;
+      yields_ = true;
+    }
+    return has_cpu_per_rank_ ? spin(done) : yields_ && yield(done);
   }
 
  private:
   template <class Done>
   bool spin(Done&& done) {
-    for (int i = 0; i < budget_; ++i) {
+    for (int i = 0; i < spins_; ++i) {
       pause_cpu();
       if (!done()) continue;
-      budget_ = std::min(kMaxSpins, budget_ + kMaxSpins / 8);
+      spins_ = std::min(kMaxSpins, spins_ + kMaxSpins / 8);
       return true;
     }
-    budget_ /= 2;
+    spins_ /= 2;
     return false;
   }
 
-  /// A rank that computes keeps the CPU for milliseconds: then it is better to sleep, because the scheduler
-  /// prefers who is woken.
+  /// For a time and not a number of times: a yield takes a fraction of a microsecond, and several may pass
+  /// before a rank of another scheduling group gets the CPU (a cgroup; a session, where Linux schedules by
+  /// autogroups). A thread that computes keeps the CPU for milliseconds: then it is better to sleep, because
+  /// the scheduler prefers who is woken.
   template <class Done>
   bool yield(Done&& done) {
-    const auto end = std::chrono::steady_clock::now() + kMaxYieldTime;
-    for (int i = 0; i < budget_; ++i) {
+    const auto end = Clock::now() + kYieldTime;
+    while (yields_) {
       ::sched_yield();
-      const bool in_time = std::chrono::steady_clock::now() < end;
-      const bool found = done();
-      if (!in_time) budget_ = 0;
-      if (found) return true;
+      yields_ = Clock::now() < end;
+      if (done()) return true;
     }
-    budget_ = 0;
     return false;
   }
 
-  // Each costs about as much as sleeping and being woken.
-  static constexpr int kMaxSpins = 2000;
-  static constexpr int kMaxYields = 32;
-  static constexpr std::chrono::microseconds kMaxYieldTime{200};
-  static constexpr unsigned kRetry = 16;
+  static constexpr int kMaxSpins = 2000;  // About as long as sleeping and being woken.
 
   bool has_cpu_per_rank_;
-  int budget_;
+  int spins_ = kMaxSpins;
+  bool yields_ = true;
   unsigned waits_ = 0;
 };
-
-inline constexpr net::Milliseconds kSlice{50};  // How often a sleeper checks that the others still live.
+using Spinner = BasicSpinner<std::chrono::steady_clock>;
 
 /// Returns when done(). `check` is called about every kSlice, and throws when there is nothing to wait for.
 template <class Done, class Check>
@@ -103,7 +118,7 @@ void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
     event.sleepers.fetch_add(1);
     const std::uint32_t seen = event.word.load();
     const bool over = done();
-    if (!over) futex_wait(event.word, seen, kSlice);
+    if (!over) futex_wait(event.word, seen);
     event.sleepers.fetch_sub(1);
     if (over || done()) return;
     check();

@@ -2,11 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/chunks.hpp"
-#include "shm/watch.hpp"
 
 namespace lockstep::shm {
 namespace {
@@ -22,14 +23,6 @@ P2PQueue::P2PQueue(const StepSync& sync, Heap& heap)
       heap_(heap),
       sent_(static_cast<std::size_t>(sync.size())),
       numbers_(static_cast<std::size_t>(sync.size())) {}
-
-Control& P2PQueue::control(int member) const {
-  return control_of(*sync_.peers()[static_cast<std::size_t>(member)].segment);
-}
-
-Channel& P2PQueue::channel(int from, int to) const {
-  return channel_of(*sync_.peers()[static_cast<std::size_t>(from)].segment, sync_.layout(), to);
-}
 
 std::vector<int> P2PQueue::others(int source) const {
   if (source != kAnySource) return {source};
@@ -75,14 +68,15 @@ bool P2PQueue::post(int destination, int tag, const void* data, Elements element
 void P2PQueue::send(int destination, int tag, const void* data, Elements elements) {
   const auto posted = [&] { return post(destination, tag, data, elements); };
   if (!posted()) {
-    wait_for_message(destination, posted, [&] {
+    wait_until(destination, posted, [&] {
       return fmt::format("send to {}, tag {} ({}), which must first receive what was sent before,",
                          sync_.members().called(destination), tag, describe(elements));
     });
   }
-  notify(control(destination).messages);
+  notify(sync_.control(destination).messages);
 }
 
+/// The oldest.
 P2PSlot* P2PQueue::find(int source, int tag) const {
   P2PSlot* found = nullptr;
   for (P2PSlot& slot : channel(source, sync_.rank()).slots) {
@@ -92,37 +86,77 @@ P2PSlot* P2PQueue::find(int source, int tag) const {
   return found;
 }
 
-/// Scans twice: during the first scan an older message may be posted behind the scan and a younger one before
-/// it. The second scan sees every message that is older than one seen by the first.
-P2PSlot* P2PQueue::oldest(int source, int tag) const {
-  return find(source, tag) == nullptr ? nullptr : find(source, tag);
+void P2PQueue::take(Receive& request, int from, P2PSlot& slot) {
+  const Elements came{slot.count, slot.dtype};
+  const bool expected = came.count == request.elements.count && came.dtype == request.elements.dtype;
+  if (expected) copy_bytes(request.data, sync_.segment_of(from).base() + slot.offset, came.bytes());
+  slot.state.store(Delivery::free);
+  notify(sync_.control(from).messages);
+  request.done = true;
+  request.from = from;
+  if (expected) return;
+  request.failure = std::make_exception_ptr(CommunicationError(
+      fmt::format("{}: recv from {}, tag {}: expected {}, but it sent {}", sync_.members().who,
+                  sync_.members().called(from), request.tag, describe(request.elements), describe(came))));
 }
 
-std::optional<int> P2PQueue::try_receive(int source, int tag, void* data, Elements elements) {
-  const std::lock_guard lock(receive_mutex_);
-  for (const int from : others(source)) {
-    P2PSlot* const slot = oldest(from, tag);
-    if (slot == nullptr) continue;
-    const Elements came{slot->count, slot->dtype};
-    const bool expected = came.count == elements.count && came.dtype == elements.dtype;
-    const std::byte* base = sync_.peers()[static_cast<std::size_t>(from)].segment->base();
-    if (expected) copy_bytes(data, base + slot->offset, elements.bytes());
-    slot->state.store(Delivery::free);
-    notify(control(from).messages);
-    if (expected) return from;
-    throw CommunicationError(fmt::format("{}: recv from {}, tag {}: expected {}, but it sent {}",
-                                         sync_.members().who, sync_.members().called(from), tag,
-                                         describe(elements), describe(came)));
+void P2PQueue::take_if_there(Receive& request) {
+  for (const int from : others(request.source)) {
+    if (find(from, request.tag) == nullptr) continue;
+    // During that scan an older message may have been posted behind it and a younger one before it. A second
+    // one sees every message that is older than one seen by the first.
+    return take(request, from, *find(from, request.tag));
   }
-  return std::nullopt;
 }
 
-void P2PQueue::wait_for_message(int source, const std::function<bool()>& done,
-                                const std::function<std::string()>& what) {
+P2PQueue::Handle P2PQueue::receive(Receive request) {
+  auto handle = std::make_shared<Receive>(std::move(request));
+  const std::lock_guard lock(receive_mutex_);
+  receives_.push_back(handle);
+  return handle;
+}
+
+/// Takes what has come, for this receive and those before it.
+bool P2PQueue::is_done(const Handle& receive) {
+  const auto compete = [](const Handle& one, const Handle& another) {
+    const bool any = one->source == kAnySource || another->source == kAnySource;
+    return one->tag == another->tag && (any || one->source == another->source);
+  };
+  const std::lock_guard lock(receive_mutex_);
+  std::vector<Handle> unserved;
+  for (auto next = receives_.begin(); !receive->done && next != receives_.end();) {
+    // A message that comes meanwhile is the earlier receive's.
+    const bool must_wait = std::any_of(unserved.begin(), unserved.end(),
+                                       [&](const Handle& earlier) { return compete(earlier, *next); });
+    if (!must_wait) take_if_there(**next);
+    if (!must_wait && !(*next)->done) unserved.push_back(*next);
+    next = (*next)->done ? receives_.erase(next) : std::next(next);
+  }
+  return receive->done;
+}
+
+int P2PQueue::wait(const Handle& receive) {
+  if (!is_done(receive)) {
+    wait_until(
+        receive->source, [&] { return is_done(receive); },
+        [&] {
+          const bool any = receive->source == kAnySource;
+          return fmt::format("recv from {}, tag {}",
+                             any ? "any rank" : sync_.members().called(receive->source), receive->tag);
+        });
+  }
+  if (receive->failure) std::rethrow_exception(receive->failure);
+  return receive->from;
+}
+
+/// `done` is evaluated again whenever a message may have arrived. Throws when `source` can send nothing any
+/// more.
+void P2PQueue::wait_until(int source, const std::function<bool()>& done,
+                          const std::function<std::string()>& what) {
   const std::vector<int> ranks = others(source);
-  Watch watch(sync_.members(), sync_.peers(), sync_.timeout());
+  Watch watch(sync_);
   Spinner spinner(sync_.has_cpu_per_rank());
-  wait_on(control(sync_.rank()).messages, spinner, done, [&] { watch.check_any(ranks, what); });
+  wait_on(sync_.control(sync_.rank()).messages, spinner, done, [&] { watch.check(ranks, true, what); });
 }
 
 }  // namespace lockstep::shm

@@ -12,7 +12,7 @@
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
 #include "lockstep/core/error.hpp"
-#include "shm/watch.hpp"
+#include "shm/step_sync.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,113 +1,30 @@
-#include "comm/transport/shm_transport.hpp"
-
-#include <fmt/core.h>
-
-#include <algorithm>
-#include <list>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "comm/transport/tensor_memory.hpp"
+#include "comm/transport/transport.hpp"
 #include "shm/group.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-/// The receives of a group that have not ended, in the order in which they were called: of two that the same
-/// message would suit, the first gets it, whoever waits.
-class PendingReceives {
- public:
-  struct Request {
-    at::Tensor tensor;
-    shm::Elements elements;
-    int source;
-    int tag;
-    bool done = false;
-    int from = -1;
-    std::exception_ptr failure = nullptr;
-  };
-  using Handle = std::shared_ptr<Request>;
-
-  explicit PendingReceives(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
-
-  Handle add(Request request) {
-    auto handle = std::make_shared<Request>(std::move(request));
-    const std::lock_guard lock(mutex_);
-    pending_.push_back(handle);
-    return handle;
-  }
-
-  /// Takes what has come, for this request and those before it; whether this one has ended.
-  bool progress(const Handle& request) {
-    const std::lock_guard lock(mutex_);
-    std::vector<const Request*> unserved;
-    for (auto next = pending_.begin(); !request->done && next != pending_.end();) {
-      // A message that comes meanwhile is the earlier request's.
-      const bool must_wait = std::any_of(unserved.begin(), unserved.end(),
-                                         [&](const Request* earlier) { return compete(*earlier, **next); });
-      if (!must_wait) take(**next);
-      if (!must_wait && !(*next)->done) unserved.push_back(next->get());
-      next = (*next)->done ? pending_.erase(next) : std::next(next);
-    }
-    return request->done;
-  }
-
-  void wait(const Handle& request) {
-    const auto what = [&] {
-      const std::string from =
-          request->source < 0 ? "recv from any rank" : fmt::format("recv from member {}", request->source);
-      return fmt::format("{}, tag {}", from, request->tag);
-    };
-    if (!progress(request))
-      group_->p2p_queue().wait_for_message(
-          request->source, [&] { return progress(request); }, what);
-    if (request->failure) std::rethrow_exception(request->failure);
-  }
-
- private:
-  /// Whether a message may suit both.
-  static bool compete(const Request& one, const Request& another) {
-    const bool any = one.source < 0 || another.source < 0;
-    return one.tag == another.tag && (any || one.source == another.source);
-  }
-
-  void take(Request& request) {
-    try {
-      const auto from = group_->p2p_queue().try_receive(request.source, request.tag,
-                                                        request.tensor.data_ptr(), request.elements);
-      if (!from) return;
-      request.from = *from;
-    } catch (...) {
-      request.failure = std::current_exception();
-    }
-    request.done = true;
-  }
-
-  std::shared_ptr<shm::Group> group_;
-  std::mutex mutex_;
-  std::list<Handle> pending_;
-};
-
 class ReceivedMessage final : public Message {
  public:
-  ReceivedMessage(std::shared_ptr<PendingReceives> receives, PendingReceives::Handle request)
-      : receives_(std::move(receives)), request_(std::move(request)) {}
+  ReceivedMessage(std::shared_ptr<shm::Group> group, shm::P2PQueue::Handle receive)
+      : group_(std::move(group)), receive_(std::move(receive)) {}
 
-  bool is_done() override { return receives_->progress(request_); }
-  void wait(std::chrono::milliseconds) override { receives_->wait(request_); }
-  std::exception_ptr failure() const override { return request_->failure; }
-  int source() const override { return request_->from; }
+  bool is_done() override { return group_->p2p_queue().is_done(receive_); }
+  void wait(std::chrono::milliseconds) override { group_->p2p_queue().wait(receive_); }
+  std::exception_ptr failure() const override { return receive_->failure; }
+  int source() const override { return receive_->from; }
 
  private:
-  std::shared_ptr<PendingReceives> receives_;
-  PendingReceives::Handle request_;
+  std::shared_ptr<shm::Group> group_;
+  shm::P2PQueue::Handle receive_;
 };
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(std::shared_ptr<shm::Group> group)
-      : group_(std::move(group)), receives_(std::make_shared<PendingReceives>(group_)) {}
+  explicit ShmTransport(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
 
   const char* name() const override { return "shm"; }
   shm::Group* memory() const override { return group_.get(); }
@@ -144,81 +61,22 @@ class ShmTransport final : public Transport {
     return nullptr;
   }
   std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    return std::make_unique<ReceivedMessage>(
-        receives_, receives_->add({tensor, elements_of("recv", tensor), source, tag}));
+    auto receive = group_->p2p_queue().receive({.source = source,
+                                                .tag = tag,
+                                                .data = tensor.data_ptr(),
+                                                .elements = elements_of("recv", tensor),
+                                                .owner = std::make_shared<at::Tensor>(tensor)});
+    return std::make_unique<ReceivedMessage>(group_, std::move(receive));
   }
 
  private:
   std::shared_ptr<shm::Group> group_;
-  std::shared_ptr<PendingReceives> receives_;
-};
-
-class HierarchicalTransport final : public Transport {
- public:
-  HierarchicalTransport(std::shared_ptr<shm::Group> group, std::unique_ptr<shm::Hierarchy> hierarchy,
-                        std::unique_ptr<Transport> flat)
-      : group_(std::move(group)), hierarchy_(std::move(hierarchy)), flat_(std::move(flat)) {}
-
-  const char* name() const override { return "shm+gloo"; }
-  shm::Group* memory() const override { return group_.get(); }
-
-  void begin(const CollectiveCall& call) override { flat_->begin(call); }
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    hierarchy_->all_reduce(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    hierarchy_->reduce(data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    hierarchy_->reduce_scatter(inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    hierarchy_->broadcast(data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    hierarchy_->all_gather(input, outputs, elements);
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    hierarchy_->elsewhere(call_of(shm::Operation::gather, elements, root),
-                          [&] { flat_->gather(input, outputs, elements, root); });
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    hierarchy_->elsewhere(call_of(shm::Operation::scatter, elements, root),
-                          [&] { flat_->scatter(inputs, output, elements, root); });
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    hierarchy_->elsewhere(call_of(shm::Operation::all_to_all, {0, dtype}, -1),
-                          [&] { flat_->all_to_all(inputs, outputs, dtype); });
-  }
-  void barrier() override { hierarchy_->barrier(); }
-
-  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
-    return flat_->send(tensor, destination, tag);
-  }
-  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    return flat_->recv(tensor, source, tag);
-  }
-
- private:
-  static shm::Call call_of(shm::Operation operation, Elements elements, int root) {
-    return {.count = elements.count, .root = root, .operation = operation, .dtype = elements.dtype};
-  }
-
-  std::shared_ptr<shm::Group> group_;
-  std::unique_ptr<shm::Hierarchy> hierarchy_;
-  std::unique_ptr<Transport> flat_;
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group) {
   return std::make_unique<ShmTransport>(std::move(group));
-}
-
-std::unique_ptr<Transport> make_hierarchical_transport(std::shared_ptr<shm::Group> group,
-                                                       std::unique_ptr<shm::Hierarchy> hierarchy,
-                                                       std::unique_ptr<Transport> flat) {
-  return std::make_unique<HierarchicalTransport>(std::move(group), std::move(hierarchy), std::move(flat));
 }
 
 }  // namespace lockstep::comm
