@@ -4,12 +4,14 @@
 PEER is the program dataset_peer. Files go both ways, and the same operations give the same rows. Needs a Python with
 `datasets` and `pyarrow`; ends with 77 where there are none.
 """
+import decimal
 import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
@@ -40,10 +42,12 @@ def printed(*words):
 
 
 def plain(value):
-    """A value as it goes through JSON: bytes as base64, times as numbers, not-a-number as a text."""
+    """A value as it goes through JSON: bytes as base64, decimals as text, times as numbers, not-a-number as a text."""
     if isinstance(value, bytes):
         import base64
         return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, dict):
@@ -145,6 +149,9 @@ def check_formats(folder):
         "fixed": pa.array([b"abcd", None, b"efgh", b"0123", b"4567"], pa.binary(4)),
         "pairs": pa.array([[("k", 1)], [], None, [("l", 2), ("m", None)], []], pa.map_(pa.string(), pa.int64())),
         "many": pa.array([[1], None, [2, 3], [], [4]], pa.large_list(pa.float32())),
+        "price": pa.array([decimal.Decimal("1.20"), None, decimal.Decimal("-0.05"), decimal.Decimal(0), decimal.Decimal("123456789.99")],
+                          pa.decimal128(20, 2)),
+        "digits": pa.array([None, 10**50, -1, 0, 1], pa.decimal256(60, 0)),
     })
     rows = [plain(row) for row in table.to_pylist()]
     for row in rows:
@@ -156,11 +163,23 @@ def check_formats(folder):
         for batch in table.to_batches(3):
             writer.write_batch(batch)
     check("stream format", printed(folder + "/stream.arrow")[1], rows)
+    for codec in ("lz4", "zstd"):
+        with pa.ipc.new_file(folder + "/packed.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table, 2)
+        check("compressed by " + codec, printed(folder + "/packed.arrow")[1], rows)
+    views = pa.table({"text": pa.array(["short", None, "longer than what a view holds itself"], pa.string_view())})
+    with pa.ipc.new_stream(folder + "/views.arrow", views.schema) as writer:
+        writer.write_table(views)
+    check("views of text", printed(folder + "/views.arrow")[1], views.to_pylist())
     pa.parquet.write_table(table.drop_columns(["inner"]), folder + "/table.parquet", row_group_size=2)
     check("Parquet", printed(folder + "/table.parquet")[1], [{k: v for k, v in row.items() if k != "inner"} for row in rows])
     data = sample().remove_columns(["bytes", "when", "none"])
     data.to_parquet(folder + "/data.parquet")
     same("Parquet of datasets", data, folder + "/data.parquet")
+    peer(folder + "/data.parquet", "parquet=" + folder + "/ours.parquet")
+    back = datasets.Dataset.from_parquet(folder + "/ours.parquet", cache_dir=folder)
+    check("Python reads Parquet", rows_of(back), rows_of(data))
+    check("Parquet's features", back.features.to_dict(), data.features.to_dict())
     data = data.remove_columns(["half", "large", "real", "small"])
     data.to_json(folder + "/theirs.jsonl")
     check("read JSON lines", printed(folder + "/theirs.jsonl")[1], rows_of(data))
@@ -173,6 +192,75 @@ def check_formats(folder):
     check("read CSV", printed(folder + "/ours.csv")[1], rows_of(flat))
     flat.to_csv(folder + "/theirs.csv")
     check("read Python's CSV", printed(folder + "/theirs.csv")[1], rows_of(flat))
+
+
+NASTY = {
+    "nulls.csv": "i,f,b,s,n,q\n1,1.5,True,a,,NA\n2,,False,,NaN,b\n,3,,null,,\" x \"\n4,1e3,true,NULL,N/A,#N/A\n",
+    "blanks.csv": "a,b\n 1,x y\n2 , z\n",
+    "quotes.csv": 'a,b\n"x, ""y""\nz",1\n\u00e9\u4e2d,2\n\'w\',3\n',
+    "big.csv": "a,b\n9223372036854775807,-0.0\n-9223372036854775808,1e-320\n",
+    "words.csv": "a,b\ntrue,1\nno,x\n",
+    "nested.jsonl": '{"a": {"b": [1, null, 2.5], "c": []}, "d": null}\n{"a": null, "e": "\\u00e9\\ud83d\\ude00"}\n{"a": {"b": [], "c": null}, "d": [{"x": true}]}\n',
+    "numbers.jsonl": '{"a": 1, "b": -0.0, "c": 1e308}\n{"a": 2.5, "b": 3, "c": 1}\n',
+    "empty.jsonl": '{"a": "", "b": []}\n\n{"a": " ", "b": [[]]}\n',
+    "lines.txt": "one\n\n  two \nthree",
+}
+
+
+def check_nasty(folder):
+    """Rows and types of text files, also compressed."""
+    builders = {"csv": datasets.Dataset.from_csv, "jsonl": datasets.Dataset.from_json, "txt": datasets.Dataset.from_text}
+    for name, text in NASTY.items():
+        path = folder + "/" + name
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        theirs = builders[name.split(".")[1]](path, cache_dir=folder)
+        # From pandas 3 on text comes as large_string.
+        for column, feature in theirs.features.items():
+            if feature == datasets.Value("large_string"):
+                theirs = theirs.cast_column(column, datasets.Value("string"))
+        same(name, theirs, path)
+        for ending, codec in ((".gz", "gzip"), (".zst", "zstd")):
+            with pa.output_stream(path + ending, compression=codec) as packed:
+                packed.write(text.encode())
+            check(name + ending, printed(path + ending), printed(path))
+
+
+def peak_anonymous_memory(words):
+    """What a program prints, and the most memory of its own that it was seen to have, in bytes."""
+    with subprocess.Popen([PEER, *words], stdout=subprocess.PIPE, text=True, encoding="utf-8") as program:
+        peak = 0
+        while program.poll() is None:
+            try:
+                with open(f"/proc/{program.pid}/status", encoding="utf-8") as status:
+                    lines = [line.split()[1] for line in status if line.startswith("RssAnon:")]
+                peak = max([peak, *(int(line) * 1024 for line in lines)])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+            time.sleep(0.002)
+        return program.stdout.read(), peak
+
+
+def check_large(folder):
+    """A file far larger than the memory that reading it takes, by four processes at once: written once, mapped by all."""
+    path, rows = folder + "/large.jsonl", 600_000
+    with open(path, "w", encoding="utf-8") as file:
+        for row in range(rows):
+            file.write(f'{{"id": {row}, "text": "{"word " * 50}{row}"}}\n')
+    def entries():
+        return sum(len(name) == 32 for name in os.listdir(folder + "/cache"))
+
+    before = entries()
+    programs = [subprocess.Popen([PEER, path, "rows="], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(4)]
+    check("four processes", [program.communicate()[0] for program in programs], [f"{rows}\n"] * 4)
+    check("one entry", entries(), before + 1)
+    os.rename(path, folder + "/large.json")
+    with open(folder + "/large.json", "a", encoding="utf-8") as file:
+        file.write('{"id": -1, "text": ""}\n')
+    printed_rows, peak = peak_anonymous_memory([folder + "/large.json", "rows="])
+    check("large file", printed_rows, f"{rows + 1}\n")
+    size = os.path.getsize(folder + "/large.json")
+    check(f"memory: {peak >> 20} of {size >> 20} MiB", peak < size // 2, True)
 
 
 def check_rows(source, data):
@@ -235,9 +323,12 @@ def check_columns(source, data):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="lockstep-datasets-") as folder:
+        os.environ["LOCKSTEP_CACHE"] = folder + "/cache"
         data = sample()
         check_files(folder, data)
         check_formats(folder)
+        check_nasty(folder)
+        check_large(folder)
         plain_data = data.remove_columns(["bytes", "when", "none"])
         plain_data.save_to_disk(folder + "/plain")
         source = folder + "/plain"

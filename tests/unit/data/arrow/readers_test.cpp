@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/data/column_builder.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -73,9 +76,31 @@ TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_THROWS((read("jsonl", "")), DataError, "no rows");
 }
 
+TEST(JsonLines, WhatIsNoNumberIsWrittenAsNull) {
+  const testing::TemporaryFolder folder;
+  const std::vector<double> numbers = {1.5, NAN, -INFINITY};
+  ArrowDataset::from_columns(
+      {{"x", make_column(numbers)}, {"y", make_column(std::vector<std::vector<double>>{{}, {NAN, 2}, {}})}})
+      .to_json(folder / "a.jsonl");
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.jsonl")),
+            "{\"x\": 1.5, \"y\": []}\n{\"x\": null, \"y\": [null, 2.0]}\n{\"x\": null, \"y\": []}\n");
+}
+
 TEST(Text, ARowALine) {
   EXPECT_EQ(rows(read("txt", "one\r\n\ntwo")),
             "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
+}
+
+TEST(Load, OnlyTheColumnsThatAreWanted) {
+  const testing::TemporaryFolder folder;
+  read("csv", "a,b,c\n1,2,x\n3,4,y\n").to_parquet(folder / "a.parquet");
+  LoadOptions options;
+  options.columns = {"c", "a"};
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
+            "{\"c\": \"x\", \"a\": 1}\n{\"c\": \"y\", \"a\": 3}\n");
+  EXPECT_EQ(rows(read("csv", "a,b,c\n1,2,x\n", options)), "{\"c\": \"x\", \"a\": 1}\n");
+  options.columns = {"d"};
+  EXPECT_THROWS((ArrowDataset::load(folder / "a.parquet", options)), UsageError, "'d'");
 }
 
 TEST(Load, UnknownAndMissingFiles) {
@@ -83,6 +108,7 @@ TEST(Load, UnknownAndMissingFiles) {
   EXPECT_THROWS((ArrowDataset::load("/nowhere/x.arrow")), DataError, "/nowhere/x.arrow");
   EXPECT_THROWS((read("arrow", "")), DataError, "empty");
   EXPECT_THROWS((read("arrow", "hello, this is no arrow file")), DataError, "data.arrow");
+  EXPECT_THROWS((read("parquet", "PAR1 and then nothing PAR1")), DataError, "data.parquet", "Parquet");
 }
 
 TEST(Write, FoldersThatCannotBeWrittenStayAsTheyWere) {
