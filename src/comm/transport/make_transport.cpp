@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/group_info.hpp"
+#include "comm/store_session.hpp"
 #include "comm/transport/gloo_transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/communication_cpu.hpp"
