@@ -1,13 +1,18 @@
 #include "checkpoint/tensor_diff.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <ostream>
 #include <set>
-#include <sstream>
+#include <string_view>
 
-#include "checkpoint/element.hpp"
 #include "checkpoint/tensor_files.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/checksum.hpp"
@@ -22,11 +27,47 @@ using safetensors::Entry;
 /// A multiple of every element's size.
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;
 
+template <class Number>
+double plain(const char* bytes) {
+  Number number;
+  std::memcpy(&number, bytes, sizeof number);
+  return static_cast<double>(number);
+}
+
+/// The upper half of a float32.
+double brain_float(const char* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return std::bit_cast<float>(std::uint32_t{bits} << 16U);
+}
+
+/// IEEE 754 binary16: a sign, five bits of exponent, ten of fraction.
+double half_float(const char* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  const int exponent = (bits >> 10U) & 31;
+  const int fraction = bits & 1023;
+  double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31) {
+    size = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  }
+  return (bits >> 15U) != 0 ? -size : size;
+}
+
+struct Kind {
+  std::string_view dtype;
+  ElementReader reader;
+};
+
+constexpr std::array kKinds = {
+    Kind{"F64", plain<double>},        Kind{"F32", plain<float>},         Kind{"F16", half_float},
+    Kind{"BF16", brain_float},         Kind{"I64", plain<std::int64_t>},  Kind{"I32", plain<std::int32_t>},
+    Kind{"I16", plain<std::int16_t>},  Kind{"I8", plain<std::int8_t>},    Kind{"U64", plain<std::uint64_t>},
+    Kind{"U32", plain<std::uint32_t>}, Kind{"U16", plain<std::uint16_t>}, Kind{"U8", plain<std::uint8_t>},
+    Kind{"BOOL", plain<std::uint8_t>}};
+
 std::string form_of(const Entry& entry) {
-  std::string text = entry.dtype + " [";
-  for (std::size_t i = 0; i < entry.shape.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(entry.shape[i]);
-  return text + "]";
+  return fmt::format("{} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
 }
 
 /// What two tensors of one form have not in common.
@@ -76,12 +117,10 @@ Difference compare(const StoredTensor& one, const StoredTensor& other) {
 }
 
 std::string text_of(const Difference& difference, const Entry& entry) {
-  std::ostringstream text;
-  text << difference.elements << " of "
-       << (entry.end - entry.begin) / safetensors::find_dtype(entry.dtype)->bytes << " elements differ";
-  if (element_reader(entry.dtype)) text << ", by up to " << difference.largest;
-  if (difference.has_nan) text << ", and some are not a number";
-  return text.str();
+  const auto elements = (entry.end - entry.begin) / safetensors::find_dtype(entry.dtype)->bytes;
+  std::string text = fmt::format("{} of {} elements differ", difference.elements, elements);
+  if (element_reader(entry.dtype)) text += fmt::format(", by up to {:.6g}", difference.largest);
+  return difference.has_nan ? text + ", and some are not a number" : text;
 }
 
 /// Nothing, or how the two differ.
@@ -93,58 +132,70 @@ std::string difference_text(const StoredTensor& one, const StoredTensor& other) 
   return difference.elements == 0 ? "" : text_of(difference, *one.entry);
 }
 
-bool print_tensor_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
-  const auto mine = stored_tensors(one);
-  const auto theirs = stored_tensors(other);
+/// What is compared by name, and the file or folder that it is from.
+template <class Value>
+struct Side {
+  const fs::path& path;
+  std::map<std::string, Value> values;
+};
+
+/// Prints a line for each name that one side lacks or for which `difference` gives a text. Returns how many
+/// names there are, and how many of them are equal.
+template <class Value, class Difference>
+std::pair<std::size_t, std::size_t> print_by_name(const Side<Value>& one, const Side<Value>& other,
+                                                  Difference difference, std::ostream& out) {
   std::set<std::string> names;
-  for (const auto& entry : mine) names.insert(entry.first);
-  for (const auto& entry : theirs) names.insert(entry.first);
+  for (const auto& entry : one.values) names.insert(entry.first);
+  for (const auto& entry : other.values) names.insert(entry.first);
   std::size_t equal = 0;
   for (const auto& name : names) {
-    if (!mine.contains(name) || !theirs.contains(name)) {
-      out << name << ": only in " << (mine.contains(name) ? one : other).string() << '\n';
-      continue;
-    }
-    const std::string text = difference_text(mine.at(name), theirs.at(name));
+    const bool mine = one.values.contains(name);
+    const std::string text = !mine || !other.values.contains(name)
+                                 ? "only in " + (mine ? one.path : other.path).string()
+                                 : difference(one.values.at(name), other.values.at(name));
     equal += text.empty() ? 1 : 0;
-    if (!text.empty()) out << name << ": " << text << '\n';
+    if (!text.empty()) out << fmt::format("{}: {}\n", name, text);
   }
-  out << equal << " of " << names.size() << " tensors are equal\n";
-  return equal != names.size();
+  return {names.size(), equal};
+}
+
+bool print_tensor_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
+  const Side<StoredTensor> mine{one, stored_tensors(one)};
+  const Side<StoredTensor> theirs{other, stored_tensors(other)};
+  const auto [all, equal] = print_by_name(mine, theirs, difference_text, out);
+  out << fmt::format("{} of {} tensors are equal\n", equal, all);
+  return equal != all;
 }
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / kManifestFileName); }
 
-/// The files of a checkpoint that are neither tensors nor the manifest, which always differs.
-std::map<std::string, std::uint32_t> texts_in(const fs::path& folder) {
-  std::map<std::string, std::uint32_t> found;
+/// Checksums of the files of a checkpoint that are neither tensors nor the manifest, which always differs.
+Side<std::uint32_t> texts_in(const fs::path& folder) {
+  Side<std::uint32_t> found{folder, {}};
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
     if (name == kManifestFileName || name.ends_with(".safetensors") || !entry.is_regular_file()) continue;
-    found[name] = digest_of(entry.path()).crc32c;
+    found.values[name] = digest_of(entry.path()).crc32c;
   }
   return found;
 }
 
 bool print_text_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
-  const auto mine = texts_in(one);
-  const auto theirs = texts_in(other);
-  bool differ = false;
-  for (const auto& [name, checksum] : mine) {
-    const auto found = theirs.find(name);
-    if (found != theirs.end() && found->second == checksum) continue;
-    out << name << (found == theirs.end() ? ": only in " + one.string() : ": its text differs") << '\n';
-    differ = true;
-  }
-  for (const auto& entry : theirs) {
-    if (mine.contains(entry.first)) continue;
-    out << entry.first << ": only in " << other.string() << '\n';
-    differ = true;
-  }
-  return differ;
+  const auto compared = [](std::uint32_t mine, std::uint32_t theirs) {
+    return std::string(mine == theirs ? "" : "its text differs");
+  };
+  const auto [all, equal] = print_by_name(texts_in(one), texts_in(other), compared, out);
+  return equal != all;
 }
 
 }  // namespace
+
+std::optional<ElementReader> element_reader(const std::string& dtype) {
+  for (const auto& kind : kKinds) {
+    if (kind.dtype == dtype) return kind.reader;
+  }
+  return std::nullopt;
+}
 
 bool print_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
   const bool tensors = print_tensor_differences(one, other, out);

@@ -2,10 +2,9 @@
 
 #include <filesystem>
 #include <ostream>
-#include <sstream>
 
-#include "checkpoint/merge.hpp"
 #include "checkpoint/tensor_diff.hpp"
+#include "checkpoint/tensor_files.hpp"
 #include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
@@ -32,21 +31,19 @@ std::uintmax_t bytes_in(const fs::path& folder) {
 
 std::string line_of(const Checkpoint& checkpoint) {
   const auto& info = checkpoint.info;
-  std::ostringstream line;
-  line << checkpoint.path.filename().string();
-  if (info.sequence == 0) return line.str() + "  manifest damaged: see lockstep checkpoint verify";
-  line << "  step " << info.step << "  epoch " << info.epoch << "  ranks " << info.world_size << "  "
-       << bytes_text(bytes_in(checkpoint.path));
-  if (info.metric) line << "  metric " << *info.metric;
-  if (!info.lockstep_version.empty()) {
-    line << "  by lockstep " << info.lockstep_version << ", LibTorch " << info.libtorch_version;
-  }
-  if (!info.started_from.empty()) line << "  from " << info.started_from;
-  return line.str();
+  std::string line = checkpoint.path.filename();
+  if (info.sequence == 0) return line + "  manifest damaged: see lockstep checkpoint verify";
+  line += fmt::format("  step {}  epoch {}  ranks {}  {}", info.step, info.epoch, info.world_size,
+                      bytes_text(bytes_in(checkpoint.path)));
+  if (info.metric) line += fmt::format("  metric {:g}", *info.metric);
+  if (!info.lockstep_version.empty())
+    line += fmt::format("  by lockstep {}, LibTorch {}", info.lockstep_version, info.libtorch_version);
+  if (!info.started_from.empty()) line += fmt::format("  from {}", info.started_from);
+  return line;
 }
 
 void demand_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder)) throw UsageError("'" + folder.string() + "' is no folder.");
+  if (!fs::is_directory(folder)) throw UsageError(fmt::format("'{}' is no folder.", folder.string()));
 }
 
 int list(const Words& words, std::ostream& out, std::ostream&) {

@@ -1,8 +1,9 @@
-#include <iomanip>
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/library_facts.hpp"
+#include "cli/facts.hpp"
 #include "lockstep/core/version.hpp"
 
 namespace lockstep::launch {
@@ -12,14 +13,12 @@ struct EnvOptions {
   bool json = false;
 };
 
-const OptionTable<EnvOptions>& env_option_table() {
-  static const auto table =
-      OptionTable<EnvOptions>(
-          "lockstep env",
-          "Prints the versions, the host with its devices and limits, and the environment "
-          "variables that decide how jobs run; nothing secret. For reports of problems.")
-          .add("json", &EnvOptions::json, "As one JSON object.");
-  return table;
+OptionTable<EnvOptions> env_options() {
+  return OptionTable<EnvOptions>(
+             "lockstep env",
+             "Prints the versions, the host with its devices and limits, and the environment "
+             "variables that decide how jobs run; nothing secret. For reports of problems.")
+      .add("json", &EnvOptions::json, "As one JSON object.");
 }
 
 struct Section {
@@ -30,8 +29,7 @@ struct Section {
 void print(const std::vector<Section>& sections, std::ostream& out) {
   for (const auto& section : sections) {
     out << section.name << '\n';
-    for (const auto& [name, value] : section.facts)
-      out << "  " << std::left << std::setw(20) << name << "  " << value << '\n';
+    for (const auto& [name, value] : section.facts) out << fmt::format("  {:<20}  {}\n", name, value);
     if (section.facts.empty()) out << "  none\n";
   }
 }
@@ -48,7 +46,7 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 }  // namespace
 
 int env_command(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(env_option_table(), words, out);
+  const auto parsed = parse_or_help(env_options(), words, out);
   if (!parsed) return 0;
   Facts versions = {{"lockstep", version()}};
   for (auto& fact : library_facts()) versions.push_back(std::move(fact));

@@ -23,18 +23,17 @@ struct NewOptions {
   std::string folder;
 };
 
-const OptionTable<NewOptions>& new_option_table() {
-  static const auto table =
-      OptionTable<NewOptions>(
-          "lockstep new",
-          "Writes a project that trains a small model by lockstep::Trainer: CMakeLists.txt with tests, "
-          "trainer.cpp with a data set, a loss and a callback of its own, train.sbatch for Slurm, README.md. "
-          "It "
-          "builds and runs as it is.")
-          .argument("NAME", &NewOptions::folder,
-                    "A folder that is not there yet. Its last part becomes the name of the program: letters, "
-                    "digits, '_' and '-', with a letter first.");
-  return table;
+OptionTable<NewOptions> new_options() {
+  return OptionTable<NewOptions>(
+             "lockstep new",
+             "Writes a project that trains a small model by lockstep::Trainer: CMakeLists.txt with tests, "
+             "trainer.cpp with a data set, a loss and a callback of its own, train.sbatch for Slurm, "
+             "README.md. "
+             "It "
+             "builds and runs as it is.")
+      .argument("NAME", &NewOptions::folder,
+                "A folder that is not there yet. Its last part becomes the name of the program: letters, "
+                "digits, '_' and '-', with a letter first.");
 }
 
 /// CMake has targets of these names in every project.
@@ -69,7 +68,7 @@ void write_project(const fs::path& folder, const std::string& name) {
 }  // namespace
 
 int new_command(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(new_option_table(), words, out);
+  const auto parsed = parse_or_help(new_options(), words, out);
   if (!parsed) return 0;
   const fs::path folder = fs::path(parsed->options.folder).lexically_normal();
   const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();

@@ -1,9 +1,15 @@
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "cli/commands.hpp"
+#include "lockstep/core/error.hpp"
+#include "process/worker_process.hpp"
 #include "slurm/script.hpp"
-#include "slurm/submit.hpp"
-#include "slurm/templates.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -16,7 +22,7 @@ int list_templates(const Words& words, std::ostream& out, std::ostream&) {
   for (const auto& each : slurm_templates()) {
     // Its second line says what it is for.
     const auto start = each.text.find("\n# ") + 3;
-    out << each.name << ": " << each.text.substr(start, each.text.find('\n', start) - start) << '\n';
+    out << fmt::format("{}: {}\n", each.name, each.text.substr(start, each.text.find('\n', start) - start));
   }
   return 0;
 }
@@ -30,9 +36,21 @@ int print_script(const Words& words, std::ostream& out, std::ostream&) {
   return 0;
 }
 
+/// Standard input from a file in memory, for a pipe would block until somebody reads it.
+void read_from(const std::string& text) {
+  const int file = memfd_create("batch script", MFD_CLOEXEC);
+  if (file < 0 || write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      lseek(file, 0, SEEK_SET) != 0 || dup2(file, STDIN_FILENO) < 0) {
+    throw Error(fmt::format("cannot hold the script in memory: {}.", std::strerror(errno)));
+  }
+}
+
+/// Becomes sbatch, which prints the number of the job (and, where there are several, the cluster).
 int submit(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(slurm_option_table(), words, out);
-  return parsed ? submit_script(script_of(*parsed), process_environment()) : 0;
+  if (!parsed) return 0;
+  read_from(script_of(*parsed));
+  replace_process({"sbatch", "--parsable"}, process_environment());
 }
 
 }  // namespace

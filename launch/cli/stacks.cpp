@@ -18,15 +18,13 @@ struct StacksOptions {
   int process = 0;
 };
 
-const OptionTable<StacksOptions>& stacks_option_table() {
-  static const auto table =
-      OptionTable<StacksOptions>(
-          "lockstep stacks",
-          "Makes a running 'lockstep run' print, on its own standard error, the stacks of all threads of the "
-          "job's ranks, on all nodes.")
-          .argument("PID", &StacksOptions::process,
-                    "The process id of the running 'lockstep run', which its messages name.", at_least(1));
-  return table;
+OptionTable<StacksOptions> stacks_options() {
+  return OptionTable<StacksOptions>("lockstep stacks",
+                                    "Makes a running 'lockstep run' print, on its own standard error, the "
+                                    "stacks of all threads of the "
+                                    "job's ranks, on all nodes.")
+      .argument("PID", &StacksOptions::process,
+                "The process id of the running 'lockstep run', which its messages name.", at_least(1));
 }
 
 void check_is_launcher(pid_t process) {
@@ -43,7 +41,7 @@ void check_is_launcher(pid_t process) {
 }  // namespace
 
 int stacks_command(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(stacks_option_table(), words, out);
+  const auto parsed = parse_or_help(stacks_options(), words, out);
   if (!parsed) return 0;
   const pid_t process = parsed->options.process;
   // Held, so that the process that is looked at is the one that gets the signal.

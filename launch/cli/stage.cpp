@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <csignal>
 
 #include "cli/commands.hpp"
@@ -21,35 +23,34 @@ struct StageOptions {
   std::vector<std::string> folders;
 };
 
-const OptionTable<StageOptions>& stage_option_table() {
-  static const auto table =
-      OptionTable<StageOptions>(
-          "lockstep stage",
-          "Copies a data set's files to a node's own disk: those that its own list names, several at a time, "
-          "checked, whole or not at all. A second call finds the copy. Without DEST: a folder in "
-          "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
-          .add("all", &StageOptions::all, "Copy every file of a folder that has no list of its files.")
-          .add("list", &StageOptions::list,
-               "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, "
-               "and the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
-          .add("threads", &StageOptions::threads,
-               "Files that are copied at once. 0: as many as there are CPUs, at least 4 and at most 16.",
-               between(0, 256))
-          .add("verify", &StageOptions::verify, "Compare the copies' checksums with the source's.")
-          .add("reserve", &StageOptions::reserve, "Room to stay free on the disk, as in 20G.")
-          .add("print-path", &StageOptions::print_path,
-               "Print nothing on standard output but where the data are now: the copy, or the source where "
-               "it does not fit.")
-          .rest("SRC|DEST", &StageOptions::folders,
-                "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any "
-                "folder (SRC, not with --list); and the folder to be made (DEST).");
-  return table;
+OptionTable<StageOptions> stage_options() {
+  return OptionTable<StageOptions>(
+             "lockstep stage",
+             "Copies a data set's files to a node's own disk: those that its own list names, several at a "
+             "time, "
+             "checked, whole or not at all. A second call finds the copy. Without DEST: a folder in "
+             "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
+      .add("all", &StageOptions::all, "Copy every file of a folder that has no list of its files.")
+      .add("list", &StageOptions::list,
+           "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, "
+           "and the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
+      .add("threads", &StageOptions::threads,
+           "Files that are copied at once. 0: as many as there are CPUs, at least 4 and at most 16.",
+           between(0, 256))
+      .add("verify", &StageOptions::verify, "Compare the copies' checksums with the source's.")
+      .add("reserve", &StageOptions::reserve, "Room to stay free on the disk, as in 20G.")
+      .add("print-path", &StageOptions::print_path,
+           "Print nothing on standard output but where the data are now: the copy, or the source where "
+           "it does not fit.")
+      .rest("SRC|DEST", &StageOptions::folders,
+            "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any "
+            "folder (SRC, not with --list); and the folder to be made (DEST).");
 }
 
 std::uint64_t reserve_of(const StageOptions& options) {
   const auto bytes = parse_bytes(options.reserve);
   if (bytes) return *bytes;
-  throw UsageError("--reserve '" + options.reserve + "': expected a number of bytes, as in 20G.");
+  throw UsageError(fmt::format("--reserve '{}': expected a number of bytes, as in 20G.", options.reserve));
 }
 
 StagingOptions copying(const StageOptions& options) {
@@ -92,9 +93,10 @@ StagingResult stage_list(const StageOptions& options) {
 StagingResult stage(const StageOptions& options) {
   const std::size_t most = options.list.empty() ? 2 : 1;
   if (options.list.empty() && options.folders.empty()) throw UsageError("expected SRC, or --list FILE.");
-  if (options.folders.size() > most)
-    throw UsageError("'" + options.folders[most] + "' was not expected: give " +
-                     (most == 2 ? "SRC and DEST." : "DEST, for the list names the sources."));
+  if (options.folders.size() > most) {
+    throw UsageError(fmt::format("'{}' was not expected: give {}.", options.folders[most],
+                                 most == 2 ? "SRC and DEST" : "DEST, for the list names the sources"));
+  }
   const StopSignals signals({SIGINT, SIGTERM});
   return options.list.empty() ? stage_one(options) : stage_list(options);
 }
@@ -102,7 +104,7 @@ StagingResult stage(const StageOptions& options) {
 }  // namespace
 
 int stage_command(const Words& words, std::ostream& out, std::ostream& err) {
-  const auto parsed = parse_or_help(stage_option_table(), words, out);
+  const auto parsed = parse_or_help(stage_options(), words, out);
   if (!parsed) return 0;
   StagingResult result;
   try {
@@ -113,7 +115,7 @@ int stage_command(const Words& words, std::ostream& out, std::ostream& err) {
     return 128 + StopSignals::received();
   }
   const bool quiet = parsed->options.print_path;
-  const std::string line = host_name() + ": " + staging_text(result) + "\n";
+  const std::string line = fmt::format("{}: {}\n", host_name(), staging_text(result));
   (quiet || !result.warning.empty() ? err : out) << line;
   if (quiet) out << result.folder.string() << '\n';
   return 0;

@@ -1,13 +1,12 @@
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "trace/chrome_trace.hpp"
 #include "trace/merged_trace.hpp"
-#include "trace/rank_trace.hpp"
-#include "trace/trace_report.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -20,35 +19,35 @@ struct TraceOptions {
   bool request = false;
 };
 
-const OptionTable<TraceOptions>& trace_option_table() {
-  static const auto table =
-      OptionTable<TraceOptions>(
-          "lockstep trace",
-          "Merges what the ranks of a job wrote into a folder: where each rank is, the first collective in "
-          "which they differ or somebody is missing, the longest waits, and who comes late.")
-          .argument("DIR", &TraceOptions::folder, "The folder of the job's LOCKSTEP_TRACE_DIR.")
-          .add("chrome", &TraceOptions::chrome, "Also writes FILE for chrome://tracing and ui.perfetto.dev.",
-               metavar("FILE"))
-          .add("request", &TraceOptions::request,
-               "Makes the ranks of the running job write their traces into DIR, within about a second, and "
-               "merges nothing.");
-  return table;
+OptionTable<TraceOptions> trace_options() {
+  return OptionTable<TraceOptions>(
+             "lockstep trace",
+             "Merges what the ranks of a job wrote into a folder: where each rank is, the first collective "
+             "in "
+             "which they differ or somebody is missing, the longest waits, and who comes late.")
+      .argument("DIR", &TraceOptions::folder, "The folder of the job's LOCKSTEP_TRACE_DIR.")
+      .add("chrome", &TraceOptions::chrome, "Also writes FILE for chrome://tracing and ui.perfetto.dev.",
+           metavar("FILE"))
+      .add("request", &TraceOptions::request,
+           "Makes the ranks of the running job write their traces into DIR, within about a second, and "
+           "merges nothing.");
 }
 
 int request(const fs::path& folder, std::ostream& out) {
   // The ranks make it only when they write.
   std::error_code failure;
   fs::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message());
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}", folder.string(), failure.message()));
   write_atomically(folder / "request", "");
-  out << "asked; the traces are in " << folder.string() << " in about a second\n";
+  out << fmt::format("asked; the traces are in {} in about a second\n", folder.string());
   return 0;
 }
 
 }  // namespace
 
 int trace_command(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(trace_option_table(), words, out);
+  const auto parsed = parse_or_help(trace_options(), words, out);
   if (!parsed) return 0;
   const TraceOptions& options = parsed->options;
   if (options.request) return request(options.folder, out);

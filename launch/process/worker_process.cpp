@@ -73,6 +73,12 @@ SpawnError exec_error(const std::string& program, int error) {
 
 }  // namespace
 
+void replace_process(std::vector<std::string> command, const Environment& environment) {
+  auto variables = assignments(environment);
+  execvpe(command.front().c_str(), pointers(command).data(), pointers(variables).data());
+  throw exec_error(command.front(), errno);
+}
+
 void open_standard_descriptors() noexcept {
   // The lowest free number is taken, so they are filled in order; without close-on-exec, as streams are.
   int opened = 0;

@@ -28,6 +28,10 @@ class SpawnError : public Error {
 /// anything else opens a file: that would become a standard stream, here and in every rank. *Local*.
 void open_standard_descriptors() noexcept;
 
+/// Makes this process the program of `command` (searched in PATH) with `environment`. Returns only by throwing
+/// SpawnError. *Local*.
+[[noreturn]] void replace_process(std::vector<std::string> command, const Environment& environment);
+
 /// A process between fork and exec. It begins its program by itself, within a millisecond in most cases; on a
 /// file system that hangs it may never begin, so nothing here waits for it longer than the caller says. All
 /// *Local*.

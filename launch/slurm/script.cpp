@@ -1,12 +1,11 @@
 #include "slurm/script.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
 #include "process/command_words.hpp"
-#include "slurm/templates.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -29,16 +28,19 @@ class Script {
 
   bool has_setting(const std::string& name) const { return line(name + "=") != std::string::npos; }
 
-  void set(const std::string& name, const std::string& value) {
+  template <class Value>
+  void set(const std::string& name, const Value& value) {
     const auto start = line(name + "=");
-    if (start == std::string::npos) throw Error("the template has no line '" + name + "='.");
-    replace_line(start, name + "=" + value);
+    if (start == std::string::npos) throw Error(fmt::format("the template has no line '{}='.", name));
+    replace_line(start, fmt::format("{}={}", name, value));
   }
 
   /// A new directive goes below the last one.
-  void direct(const std::string& name, const std::string& value) {
-    const std::string whole = kDirective + name + (value.empty() ? "" : "=" + value);
-    const auto start = line(kDirective + name + "=");
+  template <class Value>
+  void direct(const std::string& name, const Value& value) {
+    const std::string text = fmt::format("{}", value);
+    const std::string whole = fmt::format("{}{}{}{}", kDirective, name, text.empty() ? "" : "=", text);
+    const auto start = line(fmt::format("{}{}=", kDirective, name));
     if (start != std::string::npos) return replace_line(start, whole);
     const auto last = text_.rfind(kDirective);
     text_.insert(text_.find('\n', last) + 1, whole + "\n");
@@ -77,7 +79,7 @@ void check_template(const Parsed& parsed, const std::string& name) {
   if (name == "one-node" && options.nodes > 1)
     refuse_for(name, "nodes", "it is for one node. Use many-nodes-by-launcher or many-nodes-by-srun.");
   if (name != "array" && options.array)
-    refuse_for(name, "array", "leave --template out, or use --sbatch array=" + *options.array + ".");
+    refuse_for(name, "array", fmt::format("leave --template out, or use --sbatch array={}.", *options.array));
   if (name != "requeue" && options.signal_before) {
     refuse_for(name, "signal-before",
                "its script does not catch SIGUSR1, which would end it. Use requeue, or leave it out.");
@@ -117,10 +119,10 @@ void check_devices(const SlurmOptions& options) {
 void set_size(const SlurmOptions& options, bool by_launcher, Script& script) {
   const int tasks = by_launcher ? 1 : options.nproc_per_node;
   const int cpus = by_launcher ? options.cpus_per_rank * options.nproc_per_node : options.cpus_per_rank;
-  script.direct("nodes", std::to_string(options.nodes));
-  script.direct("ntasks-per-node", std::to_string(tasks));
-  script.direct("cpus-per-task", std::to_string(cpus));
-  if (options.gpus_per_node > 0) script.direct("gpus-per-node", std::to_string(options.gpus_per_node));
+  script.direct("nodes", options.nodes);
+  script.direct("ntasks-per-node", tasks);
+  script.direct("cpus-per-task", cpus);
+  if (options.gpus_per_node > 0) script.direct("gpus-per-node", options.gpus_per_node);
 }
 
 void set_job(const SlurmOptions& options, Script& script) {
@@ -140,18 +142,20 @@ void set_job(const SlurmOptions& options, Script& script) {
 
 void set_settings(const SlurmOptions& options, const std::string& launcher, Script& script) {
   if (script.has_setting("lockstep")) script.set("lockstep", shell_word(launcher));
-  if (script.has_setting("nproc_per_node"))
-    script.set("nproc_per_node", std::to_string(options.nproc_per_node));
-  if (script.has_setting("fewest_nodes")) script.set("fewest_nodes", std::to_string(options.min_nodes));
-  if (script.has_setting("max_restarts")) script.set("max_restarts", std::to_string(options.max_restarts));
+  const std::pair<const char*, int> settings[] = {{"nproc_per_node", options.nproc_per_node},
+                                                  {"fewest_nodes", options.min_nodes},
+                                                  {"max_restarts", options.max_restarts}};
+  for (const auto& [name, value] : settings) {
+    if (script.has_setting(name)) script.set(name, value);
+  }
   if (options.signal_before) {
-    script.direct("signal", "B:USR1@" + std::to_string(*options.signal_before));
-    script.set("save_seconds", std::to_string((*options.signal_before + 1) / 2));
+    script.direct("signal", fmt::format("B:USR1@{}", *options.signal_before));
+    script.set("save_seconds", (*options.signal_before + 1) / 2);
   }
   if (options.program.empty()) return;
-  std::string words;
-  for (const auto& word : options.program) words += (words.empty() ? "" : " ") + shell_word(word);
-  script.set("program", "(" + words + ")");
+  std::vector<std::string> words;
+  for (const auto& word : options.program) words.push_back(shell_word(word));
+  script.set("program", fmt::format("({})", fmt::join(words, " ")));
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
-#include "slurm/slurm_options.hpp"
-
-#include "slurm/templates.hpp"
+#include "slurm/script.hpp"
 
 namespace lockstep::launch {
 namespace {

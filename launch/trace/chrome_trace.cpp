@@ -1,9 +1,11 @@
-#include "trace/chrome_trace.hpp"
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "trace/merged_trace.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -86,7 +88,7 @@ void add_spans(Events& events, const RankTrace& trace) {
     threads.insert(span.thread);
   }
   for (const long thread : threads)
-    events.name(trace.rank, thread, "thread_name", "compute, thread " + std::to_string(thread));
+    events.name(trace.rank, thread, "thread_name", fmt::format("compute, thread {}", thread));
 }
 
 void add_waits(Events& events, const std::vector<MergedCollective>& merged) {
@@ -106,7 +108,7 @@ void add_waits(Events& events, const std::vector<MergedCollective>& merged) {
 json chrome_trace(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged) {
   Events events(origin_of(traces));
   for (const auto& trace : traces) {
-    events.name(trace.rank, 0, "process_name", "rank " + std::to_string(trace.rank) + " on " + trace.host);
+    events.name(trace.rank, 0, "process_name", fmt::format("rank {} on {}", trace.rank, trace.host));
     events.name(trace.rank, kWaitLane, "thread_name", "wait");
     add_operations(events, trace);
     add_spans(events, trace);

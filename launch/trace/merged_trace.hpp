@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,15 @@ struct Lateness {
 
 std::vector<Lateness> lateness_of(const std::vector<RankTrace>& traces,
                                   const std::vector<MergedCollective>& merged);
+
+/// What the traces tell, for a person: where each rank is, the last collective that all have ended, the first
+/// one where they differ or somebody is missing, the longest waits, and who came late on average.
+std::string trace_report(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged);
+
+/// The traces in the format of chrome://tracing and ui.perfetto.dev: a process for each rank, with a lane for
+/// its operations, one for the part of them in which it waited for the last rank to come, and one for the
+/// program's own ranges of each of its threads. Operations that overlap get further lanes.
+nlohmann::json chrome_trace(const std::vector<RankTrace>& traces,
+                            const std::vector<MergedCollective>& merged);
 
 }  // namespace lockstep::launch

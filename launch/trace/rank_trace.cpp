@@ -1,11 +1,13 @@
 #include "trace/rank_trace.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/core/error.hpp"
-#include "trace/host_clocks.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -16,7 +18,7 @@ using nlohmann::json;
 std::string claim_of(const json& entry) {
   std::string claim = entry.at("profiling_name").get<std::string>();
   if (const auto op = entry.value("reduce_op", ""); !op.empty()) claim += " of " + op;
-  if (const int peer = entry.value("peer", -1); peer >= 0) claim += " with " + std::to_string(peer);
+  if (const int peer = entry.value("peer", -1); peer >= 0) claim += fmt::format(" with {}", peer);
   const bool any_size = claim.find("all_to_all") != std::string::npos;
   for (const auto& dtype : entry.at("input_dtypes")) claim += ", " + dtype.get<std::string>();
   return any_size ? claim : claim + " " + entry.at("input_sizes").dump();
@@ -67,7 +69,7 @@ RankTrace read_trace(const fs::path& path) {
   try {
     return trace_of(json::parse(file));
   } catch (const json::exception& error) {
-    throw DataError("'" + path.string() + "' is no trace of a rank: " + error.what());
+    throw DataError(fmt::format("'{}' is no trace of a rank: {}", path.string(), error.what()));
   }
 }
 
@@ -76,10 +78,63 @@ bool is_trace(const fs::path& path) {
   return name.starts_with("trace-rank-") && name.ends_with(".json");
 }
 
+using Key = std::pair<std::string, std::uint64_t>;
+
+/// Nobody leaves these before everybody has come.
+bool ends_together(const TracedOperation& operation) {
+  const bool joint =
+      operation.name.starts_with("all_") || operation.name.find("barrier") != std::string::npos;
+  return joint && !operation.is_message && operation.state == "completed" && operation.end != 0;
+}
+
+std::map<Key, std::int64_t> ends_of(const RankTrace& trace) {
+  std::map<Key, std::int64_t> ends;
+  for (const auto& operation : trace.operations) {
+    if (ends_together(operation)) ends.emplace(Key{operation.group, operation.number}, operation.end);
+  }
+  return ends;
+}
+
+/// How far the second's clock is ahead.
+std::optional<std::int64_t> lead_of(const RankTrace& trace, const RankTrace& reference) {
+  const auto expected = ends_of(reference);
+  std::vector<std::int64_t> leads;
+  for (const auto& [key, end] : ends_of(trace)) {
+    if (const auto there = expected.find(key); there != expected.end()) leads.push_back(end - there->second);
+  }
+  if (leads.empty()) return std::nullopt;
+  const auto middle = leads.begin() + static_cast<std::ptrdiff_t>(leads.size() / 2);
+  std::nth_element(leads.begin(), middle, leads.end());
+  return *middle;
+}
+
+void move(RankTrace& trace, std::int64_t amount) {
+  for (auto& operation : trace.operations) {
+    operation.begin -= amount;
+    if (operation.end != 0) operation.end -= amount;
+  }
+  for (auto& span : trace.spans) {
+    span.begin -= amount;
+    span.end -= amount;
+  }
+}
+
+/// Moves the times of each host but the first one's so that all hosts' collectives end together: by the
+/// median over those that both hosts' first ranks have ended. Hosts without a common one keep their clocks.
+void set_clocks(std::vector<RankTrace>& traces) {
+  std::map<std::string, std::int64_t> leads{{traces.front().host, 0}};
+  for (auto& trace : traces) {
+    const auto known = leads.find(trace.host);
+    const auto lead = known != leads.end() ? known->second : lead_of(trace, traces.front()).value_or(0);
+    leads.emplace(trace.host, lead);
+    if (lead != 0) move(trace, lead);
+  }
+}
+
 }  // namespace
 
 std::string TracedOperation::text() const {
-  return name + " #" + std::to_string(number) + (label.empty() ? "" : " (" + label + ")");
+  return fmt::format("{} #{}{}", name, number, label.empty() ? "" : fmt::format(" ({})", label));
 }
 
 std::vector<RankTrace> read_traces(const fs::path& folder) {
@@ -88,10 +143,13 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
     if (is_trace(entry.path())) traces.push_back(read_trace(entry.path()));
   }
-  if (failure) throw DataError("cannot read the folder '" + folder.string() + "': " + failure.message());
+  if (failure)
+    throw DataError(fmt::format("cannot read the folder '{}': {}", folder.string(), failure.message()));
   if (traces.empty()) {
-    throw DataError("'" + folder.string() + "' holds no trace-rank-N.json: was the job started with " +
-                    "LOCKSTEP_TRACE_DIR, and has something failed, ended or been asked for?");
+    throw DataError(
+        fmt::format("'{}' holds no trace-rank-N.json: was the job started with LOCKSTEP_TRACE_DIR, and has "
+                    "something failed, ended or been asked for?",
+                    folder.string()));
   }
   std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   set_clocks(traces);

@@ -1,9 +1,10 @@
-#include "trace/trace_report.hpp"
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
+
+#include "trace/merged_trace.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -11,23 +12,17 @@ namespace {
 constexpr std::size_t kLongestWaits = 5;
 
 std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-std::string milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f ms", seconds * 1e3);
-  return text;
-}
+std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
 
 /// The rank's last operation, and what has become of it.
 std::string last_of(const RankTrace& trace) {
   if (trace.operations.empty()) return "has done nothing";
   const TracedOperation& last = trace.operations.back();
   const char* state = last.state == "completed" ? "ended" : last.state == "failed" ? "failed in" : "is in";
-  return std::string(state) + " " + last.text() + " of " + last.group;
+  return fmt::format("{} {} of {}", state, last.text(), last.group);
 }
 
 std::string ranks_text(const std::vector<RankTrace>& traces) {
@@ -36,8 +31,8 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
   for (int rank = 0; rank < traces.front().world_size; ++rank) silent.insert(rank);
   for (const auto& trace : traces) {
     silent.erase(trace.rank);
-    text += "rank " + std::to_string(trace.rank) + " on " + trace.host + ": " + last_of(trace) +
-            " (written for: " + trace.reason + ")\n";
+    text += fmt::format("rank {} on {}: {} (written for: {})\n", trace.rank, trace.host, last_of(trace),
+                        trace.reason);
   }
   if (silent.empty()) return text;
   return text + list({silent.begin(), silent.end()}) +
@@ -47,9 +42,9 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
 std::string claims_of(const MergedCollective& collective) {
   std::map<std::string, std::vector<int>> by_claim;
   for (const auto& [rank, operation] : collective.by_rank) by_claim[operation->claim].push_back(rank);
-  std::string text;
-  for (const auto& [claim, ranks] : by_claim) text += (text.empty() ? "" : "; ") + list(ranks) + ": " + claim;
-  return text;
+  std::vector<std::string> texts;
+  for (const auto& [claim, ranks] : by_claim) texts.push_back(fmt::format("{}: {}", list(ranks), claim));
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 std::vector<int> arrived_at(const MergedCollective& collective) {
@@ -60,11 +55,13 @@ std::vector<int> arrived_at(const MergedCollective& collective) {
 
 /// The first place where a group's ranks part; "" where they do not.
 std::string first_trouble(const MergedCollective& collective) {
-  const std::string number = " collective #" + std::to_string(collective.number) + ": ";
-  if (collective.is_mismatch()) return "  the ranks differ in" + number + claims_of(collective) + "\n";
+  if (collective.is_mismatch())
+    return fmt::format("  the ranks differ in collective #{}: {}\n", collective.number,
+                       claims_of(collective));
   if (collective.is_complete()) return "";
-  return "  never arrived at" + number + list(collective.missing) + "; in " +
-         collective.by_rank.begin()->second->text() + ": " + list(arrived_at(collective)) + "\n";
+  return fmt::format("  never arrived at collective #{}: {}; in {}: {}\n", collective.number,
+                     list(collective.missing), collective.by_rank.begin()->second->text(),
+                     list(arrived_at(collective)));
 }
 
 std::string group_text(const std::string& name, const std::vector<const MergedCollective*>& collectives) {
@@ -74,11 +71,10 @@ std::string group_text(const std::string& name, const std::vector<const MergedCo
     if (trouble.empty()) trouble = first_trouble(*collective);
     if (collective->is_complete() && collective->has_ended()) last = collective;
   }
-  std::string text = "group " + name + ": ";
-  text += last == nullptr
-              ? "no collective that all have ended\n"
-              : "the last collective that all have ended is " + last->by_rank.begin()->second->text() + "\n";
-  return text + trouble;
+  const std::string end =
+      last == nullptr ? "no collective that all have ended"
+                      : "the last collective that all have ended is " + last->by_rank.begin()->second->text();
+  return fmt::format("group {}: {}\n{}", name, end, trouble);
 }
 
 std::string groups_text(const std::vector<MergedCollective>& merged) {
@@ -111,8 +107,9 @@ std::string longest_waits(const std::vector<MergedCollective>& merged) {
   order.resize(std::min(order.size(), kLongestWaits));
   std::string text = order.empty() ? "" : "longest waits:\n";
   for (const auto* collective : order) {
-    text += "  " + milliseconds(wait_of(*collective)) + " in " + collective->by_rank.begin()->second->text() +
-            " of " + collective->group + " for " + list(last_ranks(*collective)) + "\n";
+    text += fmt::format("  {} in {} of {} for {}\n", milliseconds(wait_of(*collective)),
+                        collective->by_rank.begin()->second->text(), collective->group,
+                        list(last_ranks(*collective)));
   }
   return text;
 }
@@ -120,11 +117,9 @@ std::string longest_waits(const std::vector<MergedCollective>& merged) {
 std::string lateness_text(const std::vector<Lateness>& all) {
   std::string text = "  rank  collectives  came last   mean lateness      mean wait\n";
   for (const auto& rank : all) {
-    char line[128];
     const double count = std::max(rank.collectives, 1);
-    std::snprintf(line, sizeof line, "%6d  %11d  %9d  %14s %14s\n", rank.rank, rank.collectives, rank.last,
-                  milliseconds(rank.late / count).c_str(), milliseconds(rank.waited / count).c_str());
-    text += line;
+    text += fmt::format("{:6}  {:11}  {:9}  {:>14} {:>14}\n", rank.rank, rank.collectives, rank.last,
+                        milliseconds(rank.late / count), milliseconds(rank.waited / count));
   }
   return text;
 }

@@ -13,8 +13,7 @@ struct Check {
   void (*run)(const lockstep::Accelerator& accelerator);
 };
 
-std::vector<Check> process_checks();
-std::vector<Check> tensor_checks();
+std::vector<Check> communication_checks();
 std::vector<Check> training_checks();
 std::vector<Check> checkpoint_checks();
 

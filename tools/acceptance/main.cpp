@@ -1,5 +1,7 @@
 // What `lockstep test` starts as every rank of a job: does what training needs work on these machines, with
 // this number of ranks? One line a check; ends with 1 at the first one that fails.
+#include <fmt/core.h>
+
 #include <iostream>
 
 #include "acceptance_options.hpp"
@@ -13,8 +15,8 @@ using lockstep::Accelerator;
 
 std::vector<acceptance::Check> all_checks() {
   std::vector<acceptance::Check> all;
-  for (const auto& part : {acceptance::process_checks(), acceptance::tensor_checks(),
-                           acceptance::training_checks(), acceptance::checkpoint_checks()}) {
+  for (const auto& part :
+       {acceptance::communication_checks(), acceptance::training_checks(), acceptance::checkpoint_checks()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
@@ -27,8 +29,8 @@ void run_check(const Accelerator& accelerator, const acceptance::Check& check) {
       accelerator.wait_for_everyone_at(check.name);
     });
   } catch (const std::exception& error) {
-    std::cout << "FAILED  " + std::string(check.name) + ", on rank " +
-                     std::to_string(accelerator.process_index()) + ": " + error.what() + "\n"
+    std::cout << fmt::format("FAILED  {}, on rank {}: {}\n", check.name, accelerator.process_index(),
+                             error.what())
               << std::flush;
     throw;
   }

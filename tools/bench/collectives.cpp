@@ -4,10 +4,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <map>
 
 #include "lockstep/core/error.hpp"
@@ -17,7 +21,25 @@ namespace {
 
 using lockstep::ProcessGroup;
 using lockstep::ReduceOp;
-using Maker = Case (*)(const ProcessGroup&, const Shape&);
+using Clock = std::chrono::steady_clock;
+
+/// What a size is made of, on this rank.
+struct Shape {
+  at::ScalarType dtype;
+  ReduceOp op;
+  /// Elements of the larger side.
+  std::int64_t count;
+};
+
+/// One collective at one size. `run` may be called any number of times, and changes `output` in place where
+/// the collective does.
+struct Case {
+  std::function<void()> prepare;
+  std::function<void()> run;
+  /// What has to be right after prepare() and run(), and what it must be; nothing where a rank gets nothing.
+  at::Tensor output;
+  at::Tensor expected;
+};
 
 /// Small whole numbers, different from rank to rank and place to place: sums are exact in every dtype, up to
 /// a hundred ranks.
@@ -42,8 +64,6 @@ at::Tensor reduced(const ProcessGroup& group, const Shape& shape) {
   // As the backends do: the sum, in the dtype, is divided.
   return shape.op == ReduceOp::avg ? all.to(shape.dtype).div(group.size()) : all.to(shape.dtype);
 }
-
-std::vector<at::Tensor> parts(const at::Tensor& tensor, int count) { return tensor.chunk(count); }
 
 at::Tensor part_of(const at::Tensor& tensor, const ProcessGroup& group) {
   const std::int64_t length = tensor.numel() / group.size();
@@ -110,7 +130,7 @@ Case gather(const ProcessGroup& group, const Shape& shape) {
   const at::Tensor input = values(group, shape, group.rank(), shape.count / group.size());
   const bool root = group.rank() == 0;
   const at::Tensor output = at::empty({root ? shape.count : 0}, input.options());
-  const auto outputs = root ? parts(output, group.size()) : std::vector<at::Tensor>{};
+  const auto outputs = root ? output.chunk(group.size()) : std::vector<at::Tensor>{};
   Case made = out_of_place(
       output, [=] { group.gather_async(outputs, input, 0).wait(); }, all_values(group, shape));
   if (!root) made.expected.reset();
@@ -120,7 +140,7 @@ Case gather(const ProcessGroup& group, const Shape& shape) {
 Case scatter(const ProcessGroup& group, const Shape& shape) {
   const at::Tensor input = values(group, shape, 0, shape.count);
   const at::Tensor output = at::empty({shape.count / group.size()}, input.options());
-  const auto inputs = group.rank() == 0 ? parts(input, group.size()) : std::vector<at::Tensor>{};
+  const auto inputs = group.rank() == 0 ? input.chunk(group.size()) : std::vector<at::Tensor>{};
   return out_of_place(
       output, [=] { group.scatter(output, inputs, 0); }, part_of(input, group));
 }
@@ -157,67 +177,104 @@ Case barrier(const ProcessGroup& group, const Shape&) {
 enum class Size { none, whole, in_parts };
 
 struct Collective {
-  Maker make;
+  Case (*make)(const ProcessGroup& group, const Shape& shape);
   Size size;
   bool reduces;
+
+  /// How much of a size each link carries.
+  double bus_factor(int ranks) const {
+    const double others = static_cast<double>(ranks - 1) / ranks;
+    if (make == all_reduce) return 2 * others;
+    return size == Size::in_parts ? others : 1;
+  }
+  /// Whole parts for every rank, and at least one element.
+  std::int64_t count_for(std::int64_t wished, int ranks) const {
+    if (size == Size::none) return 0;
+    const std::int64_t parts = size == Size::in_parts ? ranks : 1;
+    return std::max(wished / parts, std::int64_t{1}) * parts;
+  }
 };
 
-const std::map<std::string, Collective>& collectives() {
-  static const std::map<std::string, Collective> all{
-      {"all_reduce", {all_reduce, Size::whole, true}},
-      {"reduce", {reduce, Size::whole, true}},
-      {"broadcast", {broadcast, Size::whole, false}},
-      {"all_gather", {all_gather, Size::in_parts, false}},
-      {"gather", {gather, Size::in_parts, false}},
-      {"reduce_scatter", {reduce_scatter, Size::in_parts, true}},
-      {"scatter", {scatter, Size::in_parts, false}},
-      {"all_to_all", {all_to_all, Size::in_parts, false}},
-      {"send_recv", {send_recv, Size::whole, false}},
-      {"barrier", {barrier, Size::none, false}}};
-  return all;
-}
+const std::map<std::string, Collective> kCollectives{
+    {"all_reduce", {all_reduce, Size::whole, true}},
+    {"reduce", {reduce, Size::whole, true}},
+    {"broadcast", {broadcast, Size::whole, false}},
+    {"all_gather", {all_gather, Size::in_parts, false}},
+    {"gather", {gather, Size::in_parts, false}},
+    {"reduce_scatter", {reduce_scatter, Size::in_parts, true}},
+    {"scatter", {scatter, Size::in_parts, false}},
+    {"all_to_all", {all_to_all, Size::in_parts, false}},
+    {"send_recv", {send_recv, Size::whole, false}},
+    {"barrier", {barrier, Size::none, false}}};
 
 const std::map<std::string, at::ScalarType> kDtypes{
     {"float", at::kFloat}, {"double", at::kDouble}, {"half", at::kHalf}, {"bfloat16", at::kBFloat16},
     {"int8", at::kChar},   {"uint8", at::kByte},    {"int32", at::kInt}, {"int64", at::kLong}};
 
+const std::map<std::string, ReduceOp> kOps{{"sum", ReduceOp::sum},
+                                           {"avg", ReduceOp::avg},
+                                           {"product", ReduceOp::product},
+                                           {"min", ReduceOp::min},
+                                           {"max", ReduceOp::max}};
+
+/// Reading a number makes the host wait for a GPU.
+void finish(const Case& made) {
+  if (made.output.defined() && made.output.is_cuda() && made.output.numel() > 0)
+    static_cast<void>(made.output.flatten()[0].item());
+}
+
+double seconds_a_round(const Case& made, const ProcessGroup& group, const Options& options) {
+  for (int round = 0; round < options.warmup; ++round) made.run();
+  finish(made);
+  group.barrier();
+  const auto start = Clock::now();
+  for (int round = 0; round < options.iterations; ++round) made.run();
+  finish(made);
+  return std::chrono::duration<double>(Clock::now() - start).count() / options.iterations;
+}
+
+double over_ranks(const ProcessGroup& group, double number, ReduceOp op) {
+  const at::Tensor tensor = at::full({1}, number, at::TensorOptions(at::kDouble).device(group.device()));
+  group.all_reduce(tensor, op);
+  return tensor.item().toDouble();
+}
+
+std::int64_t wrong_elements(const Case& made) {
+  made.prepare();
+  made.run();
+  return made.expected.defined() ? made.output.ne(made.expected).sum().item().toLong() : 0;
+}
+
 }  // namespace
 
-bool has_size(const std::string& collective) { return collectives().at(collective).size != Size::none; }
-
-bool reduces(const std::string& collective) { return collectives().at(collective).reduces; }
-
-double bus_factor(const std::string& collective, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  if (collective == "all_reduce") return 2 * others;
-  return collectives().at(collective).size == Size::in_parts ? others : 1;
+Measurement measure(const std::string& collective, const ProcessGroup& group, const Options& options,
+                    std::int64_t bytes) {
+  const Collective& measured = kCollectives.at(collective);
+  const at::ScalarType dtype = kDtypes.at(options.dtype);
+  const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t count = measured.count_for(bytes / element, group.size());
+  const Case made = measured.make(group, {dtype, kOps.at(options.op), count});
+  Measurement result{.collective = collective, .bytes = count * element, .count = count};
+  result.seconds = over_ranks(group, seconds_a_round(made, group, options), ReduceOp::max);
+  result.algorithm_bandwidth = static_cast<double>(result.bytes) / result.seconds;
+  result.bus_bandwidth = result.algorithm_bandwidth * measured.bus_factor(group.size());
+  if (!options.check || measured.size == Size::none) return result;
+  result.wrong_here = wrong_elements(made);
+  const double wrong = over_ranks(group, static_cast<double>(result.wrong_here), ReduceOp::sum);
+  result.wrong = static_cast<std::int64_t>(wrong);
+  return result;
 }
 
-Case make_case(const std::string& collective, const ProcessGroup& group, const Shape& shape) {
-  return collectives().at(collective).make(group, shape);
+void require_right(const Measurement& measurement, int rank) {
+  if (measurement.wrong <= 0) return;
+  throw lockstep::Error(fmt::format(
+      "rank {}: {} of {} bytes gave {} wrong numbers here and {} on all ranks: memory, a network "
+      "card, a driver or the library is broken",
+      rank, measurement.collective, measurement.bytes, measurement.wrong_here, measurement.wrong));
 }
 
-std::int64_t count_for(const std::string& collective, std::int64_t wished, int ranks) {
-  switch (collectives().at(collective).size) {
-    case Size::none:
-      return 0;
-    case Size::whole:
-      return std::max(wished, std::int64_t{1});
-    case Size::in_parts:
-      break;
-  }
-  return std::max(wished / ranks, std::int64_t{1}) * ranks;
-}
+bool has_size(const std::string& collective) { return kCollectives.at(collective).size != Size::none; }
 
-at::ScalarType dtype_from(const std::string& name) { return kDtypes.at(name); }
-
-ReduceOp op_from(const std::string& name) {
-  static const std::map<std::string, ReduceOp> ops{{"sum", ReduceOp::sum},
-                                                   {"avg", ReduceOp::avg},
-                                                   {"product", ReduceOp::product},
-                                                   {"min", ReduceOp::min},
-                                                   {"max", ReduceOp::max}};
-  return ops.at(name);
-}
+bool reduces(const std::string& collective) { return kCollectives.at(collective).reduces; }
 
 }  // namespace bench

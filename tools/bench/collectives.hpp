@@ -1,46 +1,40 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <functional>
+#include <cstdint>
 #include <string>
-#include <vector>
 
+#include "bench_options.hpp"
 #include "lockstep/comm/process_group.hpp"
 
 namespace bench {
 
-/// What a size is made of, on this rank.
-struct Shape {
-  at::ScalarType dtype;
-  lockstep::ReduceOp op;
-  /// Elements of the larger side: what `size` in the table means.
-  std::int64_t count;
+/// A collective at one size: a line of the table.
+struct Measurement {
+  std::string collective;
+  /// Of the larger side.
+  std::int64_t bytes = 0;
+  std::int64_t count = 0;
+  /// Of one round, on the slowest rank.
+  double seconds = 0;
+  /// Bytes by time, and what a link carried: as nccl-tests counts it, 2(n-1)/n times that for an all-reduce,
+  /// (n-1)/n times where each rank has a part.
+  double algorithm_bandwidth = 0;
+  double bus_bandwidth = 0;
+  /// Elements with a wrong value, over all ranks and on this one; -1: not checked, or nothing to check.
+  std::int64_t wrong = -1;
+  std::int64_t wrong_here = -1;
 };
 
-/// One collective at one size. `run` may be called any number of times, and changes `output` in place where
-/// the collective does.
-struct Case {
-  std::function<void()> prepare;
-  std::function<void()> run;
-  /// What has to be right after prepare() and run(), and what it must be; nothing where a rank gets nothing.
-  at::Tensor output;
-  at::Tensor expected;
-};
+/// Times a collective and checks its result, at the size nearest to `bytes` that has whole parts for every
+/// rank. *Collective*.
+Measurement measure(const std::string& collective, const lockstep::ProcessGroup& group,
+                    const Options& options, std::int64_t bytes);
+
+/// Throws Error that names the rank, the collective and the size where a result is wrong on any rank.
+void require_right(const Measurement& measurement, int rank);
 
 /// False for one that moves no elements: it is timed once, and has no bandwidth and nothing to be wrong.
 bool has_size(const std::string& collective);
 bool reduces(const std::string& collective);
-
-/// How much of a size each link carries, as nccl-tests counts it: busbw is algbw times this.
-double bus_factor(const std::string& collective, int ranks);
-
-Case make_case(const std::string& collective, const lockstep::ProcessGroup& group, const Shape& shape);
-
-/// Whole parts for every rank: the number of elements nearest to the wished one; 0 where it has no size.
-std::int64_t count_for(const std::string& collective, std::int64_t wished, int ranks);
-
-at::ScalarType dtype_from(const std::string& name);
-lockstep::ReduceOp op_from(const std::string& name);
 
 }  // namespace bench

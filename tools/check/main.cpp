@@ -1,21 +1,36 @@
 // What `lockstep run --check` starts as every rank of the job: can all ranks talk to each other, do they
 // compute right sums, and how fast?
+#include <fmt/core.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "collectives.hpp"
-#include "links.hpp"
-#include "lockstep/comm/store.hpp"
+#include "../bench/collectives.hpp"
+#include "checks.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "reach.hpp"
 
 namespace {
 
 using namespace lockstep;
 
 constexpr std::chrono::seconds kTimeout{60};
+
+struct Measured {
+  const char* collective;
+  const char* size;
+  std::int64_t bytes;
+  int rounds;
+};
+constexpr Measured kMeasured[] = {
+    {"barrier", "", 0, 20},
+    {"all_reduce", "4 B", 4, 50},
+    {"all_reduce", "4 KiB", 4 << 10, 50},
+    {"all_reduce", "256 KiB", 256 << 10, 20},
+    {"all_reduce", "4 MiB", 4 << 20, 8},
+    {"all_reduce", "32 MiB", 32 << 20, 3},
+};
 
 void say(const World& world, const std::string& text) {
   if (world.is_main_process()) std::cout << text << std::flush;
@@ -26,12 +41,22 @@ void check_reach(const World& world, const Store& store) {
   for (const auto& line : failures) say(world, line + "\n");
   if (failures.empty()) {
     const int pairs = world.world_size * (world.world_size - 1);
-    return say(world, "reach: all " + std::to_string(pairs) + " connections between ranks can be made\n");
+    return say(world, fmt::format("reach: all {} connections between ranks can be made\n", pairs));
   }
+  const std::string more = failures.size() == 1 ? "" : fmt::format(", and {} more", failures.size() - 1);
   throw CommunicationError(
-      failures.front() +
-      (failures.size() == 1 ? "" : ", and " + std::to_string(failures.size() - 1) + " more") +
-      ". Look at firewalls and routes between these hosts");
+      fmt::format("{}{}. Look at firewalls and routes between these hosts", failures.front(), more));
+}
+
+void check_collectives(const World& world, const ProcessGroup& group) {
+  constexpr const char* kRow = "  {:>10}  {:>7}  {:>8}  {:>9}  {:>6}\n";
+  say(world, fmt::format(kRow, "operation", "size", "time", "bandwidth", "result"));
+  for (const auto& [collective, size, bytes, rounds] : kMeasured) {
+    const auto found = bench::measure(collective, group, {.iterations = rounds, .warmup = 1}, bytes);
+    bench::require_right(found, group.rank());
+    const std::string bandwidth = bytes == 0 ? "" : check::bandwidth_text(found.algorithm_bandwidth);
+    say(world, fmt::format(kRow, collective, size, check::time_text(found.seconds), bandwidth, "ok"));
+  }
 }
 
 int run() {
@@ -39,8 +64,7 @@ int run() {
   if (world.world_size == 1)
     throw UsageError("a check needs two ranks or more: give --nproc-per-node or --nnodes");
   const Store store = Store::connect(world, kTimeout);
-  say(world, "check: " + std::to_string(world.world_size) + " ranks on " +
-                 std::to_string(world.group_world_size) + " node(s)\n");
+  say(world, fmt::format("check: {} ranks on {} node(s)\n", world.world_size, world.group_world_size));
   check_reach(world, store);
   const ProcessGroup group(
       world.rank, world.world_size, store,
@@ -48,8 +72,8 @@ int run() {
   std::vector<int> nodes;
   for (const auto& node : group.all_gather_object(nlohmann::json(world.group_rank)))
     nodes.push_back(node.get<int>());
-  say(world, check::check_collectives(group));
-  say(world, check::links_text(check::measure_links(group, nodes)));
+  check_collectives(world, group);
+  say(world, check::link_table(group, nodes));
   say(world, "check: passed\n");
   group.barrier();
   return 0;

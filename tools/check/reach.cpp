@@ -1,10 +1,9 @@
-#include "reach.hpp"
-
 #include <fmt/core.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "checks.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/process_identity.hpp"
 #include "net/socket.hpp"
@@ -39,8 +38,8 @@ std::string named(int rank, const json& facts) {
 }
 
 json await(const lockstep::Store& store, const std::string& key, int rank) {
-  if (store.wait(key + std::to_string(rank), kOthersTime))
-    return json::parse(store.get(key + std::to_string(rank), kOthersTime));
+  const std::string own = fmt::format("{}/{}", key, rank);
+  if (store.wait(own, kOthersTime)) return json::parse(store.get(own, kOthersTime));
   throw lockstep::TimeoutError(fmt::format("rank {} did not say '{}' within 60 s", rank, key), {rank});
 }
 
@@ -67,15 +66,14 @@ std::vector<std::string> unreachable_pairs(const lockstep::World& world, const l
   // The kernel completes connections; nobody accepts them.
   const net::FileDescriptor listener = net::listen_at(address_of(host, 0));
   const int port = net::local_address(listener.get()).port();
-  const std::string self = std::to_string(world.rank);
-  store.set("here/" + self,
+  store.set(fmt::format("here/{}", world.rank),
             json{{"host", host}, {"port", port}, {"name", lockstep::this_process().host}}.dump());
   std::vector<json> ranks;
-  for (int rank = 0; rank < world.world_size; ++rank) ranks.push_back(await(store, "here/", rank));
-  store.set("tried/" + self, json(failures_of(world, ranks)).dump());
+  for (int rank = 0; rank < world.world_size; ++rank) ranks.push_back(await(store, "here", rank));
+  store.set(fmt::format("tried/{}", world.rank), json(failures_of(world, ranks)).dump());
   std::vector<std::string> all;
   for (int rank = 0; rank < world.world_size; ++rank) {
-    for (const auto& line : await(store, "tried/", rank)) all.push_back(line);
+    for (const auto& line : await(store, "tried", rank)) all.push_back(line);
   }
   return all;
 }

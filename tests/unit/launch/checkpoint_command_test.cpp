@@ -4,9 +4,9 @@
 #include <cstring>
 #include <sstream>
 
-#include "checkpoint/element.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/shards.hpp"
+#include "checkpoint/tensor_diff.hpp"
 #include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"

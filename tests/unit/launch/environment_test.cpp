@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "cli/commands.hpp"
-#include "cli/host_facts.hpp"
+#include "cli/facts.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
 #include "unit/launch/launcher_process.hpp"

@@ -5,7 +5,6 @@
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "slurm/script.hpp"
-#include "slurm/templates.hpp"
 
 namespace lockstep::launch {
 namespace {

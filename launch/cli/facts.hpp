@@ -15,6 +15,11 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 /// left out. Never throws for what it finds. *Local*.
 Facts host_facts();
 
+/// What the library says about itself: its version, LibTorch's, the CUDA devices and NCCL. It is loaded for
+/// this, from beside the launcher (`../lib`) or wherever the system finds it; where it cannot be, the one
+/// fact is why not. *Local*.
+Facts library_facts();
+
 /// The variables that decide how jobs run: the contract between launcher and ranks, and those of Lockstep,
 /// LibTorch, NCCL, Gloo, OpenMP, CUDA and the scheduler. Values of those whose name speaks of a secret are
 /// "(set)".

@@ -1,4 +1,6 @@
 #include <ATen/ATen.h>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "checks.hpp"
 #include "lockstep/core/error.hpp"
@@ -16,14 +18,46 @@ void require_close(const at::Tensor& found, const at::Tensor& wanted, double tol
                    const std::string& what) {
   const at::Tensor mine = found.detach().cpu();
   const at::Tensor theirs = wanted.detach().cpu();
-  if (mine.sizes() == theirs.sizes() && at::allclose(mine, theirs, tolerance, tolerance)) return;
   const bool same_shape = mine.sizes() == theirs.sizes();
+  if (same_shape && at::allclose(mine, theirs, tolerance, tolerance)) return;
+  if (!same_shape) throw lockstep::Error(what + " have another shape");
   throw lockstep::Error(
-      what + (same_shape ? " differ by up to " + std::to_string((mine - theirs).abs().max().item<double>())
-                         : " have another shape"));
+      fmt::format("{} differ by up to {:.6f}", what, (mine - theirs).abs().max().item<double>()));
 }
 
 namespace {
+
+/// Rank 0 writes under a key prefix of its own before anybody else reads.
+void main_goes_first(const Accelerator& accelerator) {
+  const auto store = accelerator.process_group().new_namespace();
+  accelerator.main_process_first([&] {
+    if (accelerator.is_main_process()) store.set("prepared", "yes");
+    require(store.contains("prepared"), "a rank ran before the main process had finished");
+  });
+}
+
+void results_reach_all(const Accelerator& accelerator) {
+  require(accelerator.run_on_main([] { return std::string("found"); }) == "found", "a text got lost");
+  const auto there = accelerator.on_last_process([&] { return accelerator.process_index(); });
+  require(there.has_value() == accelerator.is_last_process(), "on_last_process ran on the wrong ranks");
+}
+
+void errors_reach_all(const Accelerator& accelerator) {
+  bool heard = false;
+  try {
+    accelerator.on_main_process([] { throw lockstep::Error("on purpose"); });
+  } catch (const lockstep::Error& error) {
+    heard = std::string(error.what()).find("on purpose") != std::string::npos;
+  }
+  require(heard, "an exception of the main process did not reach this rank");
+}
+
+void triggers_are_agreed(const Accelerator& accelerator) {
+  require(!accelerator.check_trigger(), "a trigger that nobody has set");
+  if (accelerator.is_last_process()) accelerator.set_trigger();
+  require(accelerator.check_trigger(), "the last rank's trigger was not seen");
+  require(!accelerator.check_trigger(), "a trigger was seen twice");
+}
 
 /// 1 to W on rank 0, W + 1 to 2 W on rank 1, and so on.
 at::Tensor numbers_of(const Accelerator& accelerator) {
@@ -64,16 +98,20 @@ void shards_the_data(const Accelerator& accelerator) {
     for (auto& batch : loader) seen.push_back(batch["number"]);
     const at::Tensor all = accelerator.gather(at::cat(seen)).cpu();
     const at::Tensor unique = std::get<0>(at::_unique(all));
-    require(unique.size(0) == samples, "an epoch of " + std::to_string(samples) + " samples had only " +
-                                           std::to_string(unique.size(0)) + " of them");
+    require(unique.size(0) == samples,
+            fmt::format("an epoch of {} samples had only {} of them", samples, unique.size(0)));
   }
   accelerator.free_memory();
 }
 
 }  // namespace
 
-std::vector<Check> tensor_checks() {
-  return {{"gather keeps the order of ranks", gathers_in_order},
+std::vector<Check> communication_checks() {
+  return {{"the main process goes first", main_goes_first},
+          {"results of one rank reach all", results_reach_all},
+          {"errors of one rank reach all", errors_reach_all},
+          {"triggers are agreed", triggers_are_agreed},
+          {"gather keeps the order of ranks", gathers_in_order},
           {"gather takes different numbers of rows", gathers_uneven_rows},
           {"reduce adds up", reduces},
           {"loaders divide the data", shards_the_data}};

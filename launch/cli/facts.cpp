@@ -1,5 +1,7 @@
-#include "cli/host_facts.hpp"
+#include "cli/facts.hpp"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/resource.h>
@@ -9,10 +11,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "core/cpu_set.hpp"
@@ -36,17 +37,7 @@ std::string value_in(const std::string& file, const std::string& key) {
   return "";
 }
 
-std::string gib(double bytes) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << bytes / (1 << 30) << " GiB";
-  return text.str();
-}
-
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
 
 std::set<std::string> names_in(const std::string& folder) {
   std::set<std::string> names;
@@ -59,17 +50,16 @@ std::set<std::string> names_in(const std::string& folder) {
 std::string system_text() {
   utsname name{};
   if (::uname(&name) != 0) return "";
-  return value_in("/etc/os-release", "PRETTY_NAME") + ", " + name.sysname + " " + name.release + " " +
-         name.machine;
+  return fmt::format("{}, {} {} {}", value_in("/etc/os-release", "PRETTY_NAME"), name.sysname, name.release,
+                     name.machine);
 }
 
 std::string cpus_text() {
   const auto topology = read_topology();
   std::set<int> cores;
   for (const auto& entry : topology.cpus) cores.insert(entry.second.core);
-  return std::to_string(allowed_cpus().size()) + " usable of " +
-         std::to_string(std::thread::hardware_concurrency()) + " logical, " + std::to_string(cores.size()) +
-         " cores, " + std::to_string(topology.nodes.size()) + " NUMA node(s)";
+  return fmt::format("{} usable of {} logical, {} cores, {} NUMA node(s)", allowed_cpus().size(),
+                     std::thread::hardware_concurrency(), cores.size(), topology.nodes.size());
 }
 
 /// "/proc/meminfo" counts in KiB.
@@ -77,26 +67,26 @@ std::string memory_text() {
   const std::string total = value_in("/proc/meminfo", "MemTotal");
   const std::string free = value_in("/proc/meminfo", "MemAvailable");
   if (total.empty() || free.empty()) return "";
-  return gib(std::strtod(total.c_str(), nullptr) * 1024) + ", " +
-         gib(std::strtod(free.c_str(), nullptr) * 1024) + " available";
+  return fmt::format("{}, {} available", gib(std::strtod(total.c_str(), nullptr) * 1024),
+                     gib(std::strtod(free.c_str(), nullptr) * 1024));
 }
 
 std::string shared_memory_text() {
   struct statvfs status {};
   if (::statvfs("/dev/shm", &status) != 0) return "";
   const auto unit = static_cast<double>(status.f_frsize);
-  return gib(unit * static_cast<double>(status.f_blocks)) + ", " +
-         gib(unit * static_cast<double>(status.f_bavail)) + " free";
+  return fmt::format("{}, {} free", gib(unit * static_cast<double>(status.f_blocks)),
+                     gib(unit * static_cast<double>(status.f_bavail)));
 }
 
 std::string gpus_text() {
   const std::string folder = "/proc/driver/nvidia/gpus";
-  std::string text;
+  std::vector<std::string> gpus;
   for (const auto& name : names_in(folder)) {
-    text +=
-        (text.empty() ? "" : "; ") + value_in(folder + "/" + name + "/information", "Model") + " at " + name;
+    const std::string file = fmt::format("{}/{}/information", folder, name);
+    gpus.push_back(fmt::format("{} at {}", value_in(file, "Model"), name));
   }
-  return text.empty() ? "none" : text;
+  return gpus.empty() ? "none" : fmt::format("{}", fmt::join(gpus, "; "));
 }
 
 std::string interfaces_text() {
@@ -107,13 +97,13 @@ std::string interfaces_text() {
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if ((entry->ifa_flags & IFF_UP) != 0) names.insert(entry->ifa_name);
   }
-  return joined(names);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string limit_text(int resource) {
   rlimit limit{};
   if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return "";
-  return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
+  return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit.rlim_cur);
 }
 
 /// Which variables are shown: these, and those that begin so.
@@ -138,21 +128,46 @@ bool is_secret(const std::string& name) {
                      [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
+constexpr const char* kLibrary = "liblockstep.so";
+
+/// The file to load: an installation's, a build folder's, or the bare name for the system to find.
+std::string library_file() {
+  const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  for (const char* folder : {LOCKSTEP_LIBRARY_FOLDER, "lib"}) {
+    const fs::path file = prefix / folder / kLibrary;
+    if (fs::exists(file)) return file;
+  }
+  return kLibrary;
+}
+
 }  // namespace
 
+Facts library_facts() {
+  void* library = ::dlopen(library_file().c_str(), RTLD_LAZY | RTLD_LOCAL);
+  using Entry = const char* (*)();
+  const auto entry =
+      library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
+  if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
+  Facts facts;
+  for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
+  // Stays loaded: LibTorch's threads and exit handlers do not survive being unloaded.
+  return facts;
+}
+
 Facts host_facts() {
-  Facts facts = {{"host", host_name()},
-                 {"system", system_text()},
-                 {"CPU", value_in("/proc/cpuinfo", "model name")},
-                 {"CPUs", cpus_text()},
-                 {"memory", memory_text()},
-                 {"/dev/shm", shared_memory_text()},
-                 {"GPUs", gpus_text()},
-                 {"NVIDIA driver", value_in("/proc/driver/nvidia/version", "NVRM version")},
-                 {"network interfaces", interfaces_text()},
-                 {"InfiniBand devices", joined(names_in("/sys/class/infiniband"))},
-                 {"open files", limit_text(RLIMIT_NOFILE)},
-                 {"locked memory", limit_text(RLIMIT_MEMLOCK)}};
+  Facts facts = {
+      {"host", host_name()},
+      {"system", system_text()},
+      {"CPU", value_in("/proc/cpuinfo", "model name")},
+      {"CPUs", cpus_text()},
+      {"memory", memory_text()},
+      {"/dev/shm", shared_memory_text()},
+      {"GPUs", gpus_text()},
+      {"NVIDIA driver", value_in("/proc/driver/nvidia/version", "NVRM version")},
+      {"network interfaces", interfaces_text()},
+      {"InfiniBand devices", fmt::format("{}", fmt::join(names_in("/sys/class/infiniband"), ", "))},
+      {"open files", limit_text(RLIMIT_NOFILE)},
+      {"locked memory", limit_text(RLIMIT_MEMLOCK)}};
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }

@@ -1,0 +1,83 @@
+// The commands that run a program of Lockstep's own, found beside the launcher, as every rank of a job.
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/commands.hpp"
+#include "tools/acceptance/acceptance_options.hpp"
+#include "tools/bench/bench_options.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+/// The option that a word names, as in "--json=FILE" or "--no-check"; null: none of these.
+const OptionSpec* named_by(const std::vector<OptionSpec>& options, const std::string& word) {
+  if (!word.starts_with("--")) return nullptr;
+  std::string name = word.substr(2, word.find('=') - 2);
+  std::replace(name.begin(), name.end(), '_', '-');
+  const auto found = std::find_if(options.begin(), options.end(), [&](const OptionSpec& option) {
+    return option.name == name || (option.is_switch() && "no-" + option.name == name);
+  });
+  return found == options.end() ? nullptr : &*found;
+}
+
+/// The words of such a command: the program's own, and those of the run.
+struct ToolWords {
+  Words own;
+  Words run;
+};
+
+/// Flags that `options` knows by their whole name are the program's own, and so is what stands alone behind
+/// them; so is --help. All others are the run's.
+ToolWords divide(const std::vector<OptionSpec>& options, const Words& words) {
+  ToolWords result;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const OptionSpec* option = named_by(options, *word);
+    const bool own = option != nullptr || *word == "--help" || *word == "-h";
+    (own ? result.own : result.run).push_back(*word);
+    const bool needs_value =
+        option != nullptr && !option->is_switch() && word->find('=') == std::string::npos;
+    if (needs_value && word + 1 != words.end()) result.own.push_back(*++word);
+  }
+  return result;
+}
+
+/// `lockstep run` of the program that the table belongs to; `run` goes before the run's words. What is wrong
+/// with the program's own words is said before any rank starts.
+template <class Options>
+int run_tool(const OptionTable<Options>& table, const std::string& program, Words run, const Words& words,
+             std::ostream& out, std::ostream& err) {
+  const ToolWords divided = divide(table.specs(), words);
+  if (!parse_or_help(table, divided.own, out)) {
+    out << "\nAll other options are those of lockstep run, as in --nproc-per-node 4.\n";
+    return 0;
+  }
+  run.insert(run.end(), divided.run.begin(), divided.run.end());
+  run.push_back(std::filesystem::read_symlink("/proc/self/exe").replace_filename(program));
+  run.insert(run.end(), divided.own.begin(), divided.own.end());
+  return run_command(run, out, err);
+}
+
+int bench_comm(const Words& words, std::ostream& out, std::ostream& err) {
+  return run_tool(bench::option_table(), "lockstep-bench", {}, words, out, err);
+}
+
+}  // namespace
+
+int bench_command(const Words& words, std::ostream& out, std::ostream& err) {
+  static const std::vector<Command> actions{
+      {"comm", "Times collectives: lockstep bench comm --nproc-per-node 2 --collective all.", bench_comm},
+  };
+  return run_one_of(actions, "lockstep bench", words, out, err);
+}
+
+int check_command(const Words& words, std::ostream& out, std::ostream& err) {
+  Words run{"--check"};
+  run.insert(run.end(), words.begin(), words.end());
+  return run_command(run, out, err);
+}
+
+int test_command(const Words& words, std::ostream& out, std::ostream& err) {
+  return run_tool(acceptance::option_table(), "lockstep-test", {"--nproc-per-node", "2"}, words, out, err);
+}
+
+}  // namespace lockstep::launch
