@@ -6,7 +6,6 @@
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
@@ -75,51 +74,50 @@ std::string time_text(std::filesystem::file_time_type time) {
   return text;
 }
 
-std::string rows_text(const CacheEntry& entry) {
-  return fmt::format("{}{}", entry.rows, entry.manifest.complete ? "" : " (unfinished)");
-}
-
 using Row = std::vector<std::string>;
 
 Row row_of(const CacheEntry& entry) {
   return {entry.manifest.key.substr(0, 12),
           entry.manifest.name,
           version_of(entry.manifest),
-          rows_text(entry),
+          fmt::format("{}{}", entry.rows, entry.manifest.complete ? "" : " (unfinished)"),
           bytes_text(entry.bytes),
           time_text(entry.last_use),
           hold_on(entry)};
 }
 
-void print_aligned(const std::vector<Row>& rows, std::ostream& out) {
+std::string aligned(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
+  std::string text;
   for (const auto& row : rows) {
     std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i)
-      line += row[i] + std::string(widths[i] + 2 - row[i].size(), ' ');
-    out << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
   }
+  return text;
 }
 
-std::string cache_table(const std::vector<CacheEntry>& entries) {
-  std::ostringstream out;
+/// "2 entries, 1.2 GiB".
+std::string sum_text(std::size_t entries, std::uint64_t bytes) {
+  return fmt::format("{} {}, {}\n", entries, entries == 1 ? "entry" : "entries", bytes_text(bytes));
+}
+
+std::string cache_table(const Entries& entries) {
   std::vector<Row> rows{{"KEY", "NAME", "VERSION", "ROWS", "SIZE", "LAST USE", "IN USE"}};
   std::uint64_t bytes = 0;
   for (const auto& entry : entries) {
     rows.push_back(row_of(entry));
     bytes += entry.bytes;
   }
-  if (!entries.empty()) print_aligned(rows, out);
-  out << entries.size() << (entries.size() == 1 ? " entry, " : " entries, ") << bytes_text(bytes) << '\n';
-  return out.str();
+  return (entries.empty() ? "" : aligned(rows)) + sum_text(entries.size(), bytes);
 }
 
 /// An array of objects: key, name, version, complete, rows, bytes, last_use (UTC), in_use, folder, and with
 /// `fields` what the key was made from.
-std::string cache_json(const std::vector<CacheEntry>& entries, bool fields) {
+std::string cache_json(const Entries& entries, bool fields) {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& entry : entries) {
     nlohmann::json each = {{"key", entry.manifest.key},
@@ -197,18 +195,19 @@ int explain(const Words& words, std::ostream& out, std::ostream&) {
 /// Removes what is not in use; what is says so.
 int remove_all(const Entries& entries, std::ostream& out, std::ostream& err) {
   int status = 0;
-  std::uint64_t bytes = 0, removed = 0;
+  std::size_t removed = 0;
+  std::uint64_t bytes = 0;
   for (const auto& entry : entries) {
     try {
       remove_entry(entry);
       bytes += entry.bytes;
       ++removed;
     } catch (const Error& error) {
-      err << "lockstep cache: " << error.what() << '\n';
+      err << fmt::format("lockstep cache: {}\n", error.what());
       status = 1;
     }
   }
-  out << "removed " << removed << (removed == 1 ? " entry, " : " entries, ") << bytes_text(bytes) << '\n';
+  out << "removed " << sum_text(removed, bytes);
   return status;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep::launch {
 namespace {

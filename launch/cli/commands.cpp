@@ -42,12 +42,4 @@ int run_one_of(const std::vector<Command>& commands, const std::string& program,
   throw UsageError(fmt::format("expected {}{}. See {} --help.", list_of(names), came, program));
 }
 
-std::string bytes_text(std::uint64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
-}
-
 }  // namespace lockstep::launch

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -36,9 +35,6 @@ std::optional<typename OptionTable<Options>::Parsed> parse_or_help(const OptionT
   out << table.help();
   return std::nullopt;
 }
-
-/// "1.2 GiB".
-std::string bytes_text(std::uint64_t bytes);
 
 /// The commands, a file each. All are *Local*.
 int bench_command(const Words& words, std::ostream& out, std::ostream& err);

@@ -32,7 +32,7 @@ ToolWords divide(const std::vector<OptionSpec>& options, const Words& words) {
   ToolWords result;
   for (auto word = words.begin(); word != words.end(); ++word) {
     const OptionSpec* option = named_by(options, *word);
-    const bool own = option != nullptr || *word == "--help" || *word == "-h";
+    const bool own = option != nullptr || *word == "-h";
     (own ? result.own : result.run).push_back(*word);
     const bool needs_value =
         option != nullptr && !option->is_switch() && word->find('=') == std::string::npos;

@@ -75,7 +75,7 @@ void add_operations(Events& events, const RankTrace& trace) {
     const std::int64_t end = operation.end == 0 ? last : operation.end;
     const auto lane = kFirstCommunicationLane + static_cast<int>(lane_for(lanes, operation.begin, end));
     events.add(trace.rank, lane, operation.text(), operation.begin, end,
-               {{"group", operation.group}, {"state", operation.state}, {"what", operation.claim}});
+               {{"group", operation.group}, {"state", operation.state}, {"what", operation.fingerprint}});
   }
   for (std::size_t lane = 0; lane < lanes.size(); ++lane)
     events.name(trace.rank, kFirstCommunicationLane + static_cast<int>(lane), "thread_name", "communication");

@@ -53,7 +53,7 @@ std::uint64_t known_from(const GroupView& view) {
 
 bool MergedCollective::is_mismatch() const {
   return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& entry) {
-    return entry.second->claim != by_rank.begin()->second->claim;
+    return entry.second->fingerprint != by_rank.begin()->second->fingerprint;
   });
 }
 

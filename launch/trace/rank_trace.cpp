@@ -15,13 +15,13 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string claim_of(const json& entry) {
-  std::string claim = entry.at("profiling_name").get<std::string>();
-  if (const auto op = entry.value("reduce_op", ""); !op.empty()) claim += " of " + op;
-  if (const int peer = entry.value("peer", -1); peer >= 0) claim += fmt::format(" with {}", peer);
-  const bool any_size = claim.find("all_to_all") != std::string::npos;
-  for (const auto& dtype : entry.at("input_dtypes")) claim += ", " + dtype.get<std::string>();
-  return any_size ? claim : claim + " " + entry.at("input_sizes").dump();
+std::string fingerprint_of(const json& entry) {
+  std::string fingerprint = entry.at("profiling_name").get<std::string>();
+  if (const auto op = entry.value("reduce_op", ""); !op.empty()) fingerprint += " of " + op;
+  if (const int peer = entry.value("peer", -1); peer >= 0) fingerprint += fmt::format(" with {}", peer);
+  const bool any_size = fingerprint.find("all_to_all") != std::string::npos;
+  for (const auto& dtype : entry.at("input_dtypes")) fingerprint += ", " + dtype.get<std::string>();
+  return any_size ? fingerprint : fingerprint + " " + entry.at("input_sizes").dump();
 }
 
 std::string plain_name(const std::string& profiling_name) {
@@ -35,7 +35,7 @@ TracedOperation operation_of(const json& entry, std::int64_t offset) {
   result.number = entry.at(result.is_message ? "p2p_seq_id" : "collective_seq_id").get<std::uint64_t>();
   result.name = plain_name(entry.at("profiling_name").get<std::string>());
   result.label = entry.value("label", "");
-  result.claim = claim_of(entry);
+  result.fingerprint = fingerprint_of(entry);
   result.state = entry.at("state").get<std::string>();
   result.begin = entry.at("time_created_ns").get<std::int64_t>() - offset;
   const auto end = entry.find("time_discovered_completed_ns");

@@ -16,7 +16,7 @@ struct TracedOperation {
   std::string name;
   std::string label;
   /// What all ranks must agree on.
-  std::string claim;
+  std::string fingerprint;
   std::string state;
   std::int64_t begin = 0;
   std::int64_t end = 0;

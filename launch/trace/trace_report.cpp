@@ -39,11 +39,13 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
          " wrote no trace: killed, stopped, or on another folder\n";
 }
 
-std::string claims_of(const MergedCollective& collective) {
-  std::map<std::string, std::vector<int>> by_claim;
-  for (const auto& [rank, operation] : collective.by_rank) by_claim[operation->claim].push_back(rank);
+std::string fingerprints_of(const MergedCollective& collective) {
+  std::map<std::string, std::vector<int>> by_fingerprint;
+  for (const auto& [rank, operation] : collective.by_rank)
+    by_fingerprint[operation->fingerprint].push_back(rank);
   std::vector<std::string> texts;
-  for (const auto& [claim, ranks] : by_claim) texts.push_back(fmt::format("{}: {}", list(ranks), claim));
+  for (const auto& [fingerprint, ranks] : by_fingerprint)
+    texts.push_back(fmt::format("{}: {}", list(ranks), fingerprint));
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
@@ -57,7 +59,7 @@ std::vector<int> arrived_at(const MergedCollective& collective) {
 std::string first_trouble(const MergedCollective& collective) {
   if (collective.is_mismatch())
     return fmt::format("  the ranks differ in collective #{}: {}\n", collective.number,
-                       claims_of(collective));
+                       fingerprints_of(collective));
   if (collective.is_complete()) return "";
   return fmt::format("  never arrived at collective #{}: {}; in {}: {}\n", collective.number,
                      list(collective.missing), collective.by_rank.begin()->second->text(),

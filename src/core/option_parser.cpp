@@ -3,7 +3,7 @@
 #include <cxxopts.hpp>
 #undef CXXOPTS_NO_REGEX
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
@@ -20,16 +20,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const OptionSpec& help_option() {
-  static const OptionSpec option = [] {
-    OptionSpec help;
-    help.name = "help";
-    help.short_name = 'h';
-    return help;
-  }();
-  return option;
-}
-
 /// "-3" and "-.5" are values, not flags.
 bool looks_like_flag(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return false;
@@ -37,13 +27,14 @@ bool looks_like_flag(std::string_view word) {
   return std::isdigit(static_cast<unsigned char>(word[digit])) == 0;
 }
 
-/// Rewrites a command line for cxxopts: flags get their full names, `--no-x` becomes `--x=false`, letters
-/// become flags, and the words that belong to no flag go to the end, behind "--".
+/// Rewrites a command line for cxxopts: each flag becomes one word with its full name and its value
+/// ("--name=value"), `--no-x` becomes `--x=false`, and the words that belong to no flag go to the end, behind
+/// "--".
 class Rewriter {
  public:
-  explicit Rewriter(const OptionSet& set) : set_(set) {}
+  Rewriter(const OptionSet& set, const Words& words);
 
-  Words rewrite(const Words& words);
+  const Words& words() const { return words_; }
   /// `--help` was met: what follows was not read.
   bool help() const { return help_; }
   /// The flags as the user spelled them, in the order of the rewritten ones.
@@ -52,45 +43,41 @@ class Rewriter {
  private:
   void read_long(std::string_view body);
   void read_letters(std::string_view letters);
-  void add(const OptionSpec& option, const std::string& place, const std::optional<std::string>& value);
+  void add(const OptionSpec& option, const std::string& place, std::optional<std::string> value);
+  const std::string& next_value(const OptionSpec& option, const std::string& place);
   const OptionSpec& resolve(const std::string& name) const;
   [[noreturn]] void refuse_unknown(const std::string& flag, const std::string& name) const;
-  [[noreturn]] void refuse_without_value(const std::string& next) const;
 
   const OptionSet& set_;
+  /// What is being read.
+  Words::const_iterator word_;
+  Words::const_iterator end_;
   bool help_ = false;
-  Words flags_;
+  Words words_;
   Words places_;
-  /// The option whose value the next word is, or null.
-  const OptionSpec* incomplete_ = nullptr;
 };
 
-Words Rewriter::rewrite(const Words& words) {
+Rewriter::Rewriter(const OptionSet& set, const Words& words)
+    : set_(set), word_(words.begin()), end_(words.end()) {
   Words positional;
-  auto word = words.begin();
-  for (; word != words.end() && !help_; ++word) {
-    if (incomplete_ != nullptr) {
-      if (looks_like_flag(*word)) refuse_without_value(*word);
-      flags_.push_back(*word);
-      incomplete_ = nullptr;
-    } else if (*word == "--") {
-      ++word;
+  for (; word_ != end_ && !help_; ++word_) {
+    if (*word_ == "--") {
+      ++word_;
       break;
-    } else if (word->starts_with("--")) {
-      read_long(std::string_view(*word).substr(2));
-    } else if (looks_like_flag(*word)) {
-      read_letters(std::string_view(*word).substr(1));
+    }
+    if (word_->starts_with("--")) {
+      read_long(std::string_view(*word_).substr(2));
+    } else if (looks_like_flag(*word_)) {
+      read_letters(std::string_view(*word_).substr(1));
     } else if (set_.grammar().stop_at_first_positional) {
       break;
     } else {
-      positional.push_back(*word);
+      positional.push_back(*word_);
     }
   }
-  if (incomplete_ != nullptr) refuse_without_value("");
-  flags_.emplace_back("--");
-  flags_.insert(flags_.end(), positional.begin(), positional.end());
-  flags_.insert(flags_.end(), word, words.end());
-  return std::move(flags_);
+  words_.emplace_back("--");
+  words_.insert(words_.end(), positional.begin(), positional.end());
+  words_.insert(words_.end(), word_, end_);
 }
 
 void Rewriter::read_long(std::string_view body) {
@@ -101,7 +88,7 @@ void Rewriter::read_long(std::string_view body) {
   if (equals < body.size()) value = body.substr(equals + 1);
   const auto* negated =
       name.starts_with("no-") && set_.find(name) == nullptr ? set_.find(name.substr(3)) : nullptr;
-  if (negated == nullptr || !negated->is_switch() || !negated->refusal.empty()) {
+  if (negated == nullptr || !negated->is_switch() || !negated->field) {
     const OptionSpec& option = resolve(name);
     return add(option, "--" + option.name, value);
   }
@@ -112,11 +99,9 @@ void Rewriter::read_long(std::string_view body) {
 void Rewriter::read_letters(std::string_view letters) {
   while (!letters.empty() && !help_) {
     const std::string flag{'-', letters.front()};
-    const auto& specs = set_.specs();
-    auto found = std::find_if(specs.begin(), specs.end(),
-                              [&](const OptionSpec& spec) { return spec.short_name == flag[1]; });
-    const OptionSpec* option = flag[1] == 'h' ? &help_option() : found == specs.end() ? nullptr : &*found;
-    if (option == nullptr) refuse_unknown(flag, std::string(letters));
+    const auto option = std::find_if(set_.specs().begin(), set_.specs().end(),
+                                     [&](const OptionSpec& spec) { return spec.short_name == flag[1]; });
+    if (option == set_.specs().end()) refuse_unknown(flag, std::string(letters));
     letters.remove_prefix(1);
     std::optional<std::string> value;
     if (!option->is_switch() && !letters.empty()) {
@@ -127,50 +112,48 @@ void Rewriter::read_letters(std::string_view letters) {
   }
 }
 
-void Rewriter::add(const OptionSpec& option, const std::string& place,
-                   const std::optional<std::string>& value) {
-  help_ = help_ || &option == &help_option();
-  flags_.push_back("--" + option.name + (value ? "=" + *value : ""));
+void Rewriter::add(const OptionSpec& option, const std::string& place, std::optional<std::string> value) {
+  help_ = help_ || option.name == "help";
+  if (!value && !option.is_switch()) value = next_value(option, place);
+  words_.push_back("--" + option.name + (value ? "=" + *value : ""));
   places_.push_back(place);
-  if (!value && !option.is_switch()) incomplete_ = &option;
+}
+
+const std::string& Rewriter::next_value(const OptionSpec& option, const std::string& place) {
+  const auto next = word_ + 1;
+  if (next != end_ && !looks_like_flag(*next)) return *(word_ = next);
+  const std::string what_follows =
+      next == end_ ? "nothing follows it."
+                   : fmt::format("'{0}' follows it. A value that begins with '-' is written --{1}={0}.",
+                                 *next, option.name);
+  throw UsageError(fmt::format("{} needs a value ({}), but {}", place, expected_text(option), what_follows));
 }
 
 const OptionSpec& Rewriter::resolve(const std::string& name) const {
   if (const auto* spec = set_.find(name)) return *spec;
   std::vector<const OptionSpec*> candidates;
-  const auto consider = [&](const OptionSpec& spec) {
-    const bool begins_so = set_.grammar().unique_prefixes && spec.by_prefix && spec.name.starts_with(name);
-    if (begins_so || spec.name == name) candidates.push_back(&spec);
-  };
-  consider(help_option());
-  std::for_each(set_.specs().begin(), set_.specs().end(), consider);
+  for (const auto& spec : set_.specs()) {
+    if (set_.grammar().unique_prefixes && spec.by_prefix && spec.name.starts_with(name))
+      candidates.push_back(&spec);
+  }
   if (candidates.empty()) refuse_unknown("--" + name, name);
   if (candidates.size() == 1) return *candidates.front();
-  std::string names;
-  for (const auto* spec : candidates) names += (names.empty() ? "--" : ", --") + spec->name;
-  throw UsageError(fmt::format("--{} could be any of {}: write the one that is meant in full.", name, names));
+  Words names;
+  for (const auto* spec : candidates) names.push_back("--" + spec->name);
+  throw UsageError(fmt::format("--{} could be any of {}: write the one that is meant in full.", name,
+                               fmt::join(names, ", ")));
 }
 
 void Rewriter::refuse_unknown(const std::string& flag, const std::string& name) const {
-  Words names{"help"};
+  Words names;
   for (const auto& spec : set_.specs()) {
     names.push_back(spec.name);
-    if (spec.is_switch()) names.push_back("no-" + spec.name);
+    if (spec.is_switch() && spec.field) names.push_back("no-" + spec.name);
   }
   throw UsageError(fmt::format("unknown flag {}{}. {}", flag, did_you_mean(name, names, "--"),
                                set_.grammar().stop_at_first_positional
                                    ? "Flags of the program itself come after its name; see --help."
                                    : "See --help for all flags."));
-}
-
-void Rewriter::refuse_without_value(const std::string& next) const {
-  const OptionSpec& option = *incomplete_;
-  const std::string what_follows =
-      next.empty() ? "nothing follows it."
-                   : fmt::format("'{}' follows it. A value that begins with '-' is written --{}={}.", next,
-                                 option.name, next);
-  throw UsageError(
-      fmt::format("{} needs a value ({}), but {}", places_.back(), expected_text(option), what_follows));
 }
 
 /// A value for an option, and where it comes from: "--epochs", "-e" or "PET_EPOCHS".
@@ -199,12 +182,10 @@ std::vector<Setting> environment_settings(const OptionSet& set, const Environmen
 /// What cxxopts finds in rewritten words, among the options of the table.
 cxxopts::ParseResult parsed(const OptionSet& set, const Words& words) {
   cxxopts::Options options(set.program());
-  const auto add = [&](const OptionSpec& spec) {
+  for (const auto& spec : set.specs()) {
     const auto text = cxxopts::value<std::string>();
     options.add_option("", {spec.name, "", spec.is_switch() ? text->implicit_value("true") : text});
-  };
-  add(help_option());
-  std::for_each(set.specs().begin(), set.specs().end(), add);
+  }
   std::vector<const char*> argv{set.program().c_str()};
   for (const auto& word : words) argv.push_back(word.c_str());
   return options.parse(static_cast<int>(argv.size()), argv.data());
@@ -212,7 +193,8 @@ cxxopts::ParseResult parsed(const OptionSet& set, const Words& words) {
 
 void apply(const std::vector<Setting>& settings, void* options, ParseReport& report) {
   for (const auto& [option, place, value] : settings) {
-    if (!option->refusal.empty()) throw UsageError(place + " is not supported: " + option->refusal);
+    if (!option->refusal.empty())
+      throw UsageError(fmt::format("{} is not supported: {}", place, option->refusal));
     assign_text(*option, option->field(options), value, place);
     report.given[option->name] = place;
   }
@@ -242,8 +224,8 @@ void apply_arguments(const OptionSet& set, const Words& words, void* options) {
                   set.arguments().empty() ? set.program() + " takes flags only" : "expected " + set.usage()));
 }
 
-void lay_over(const OptionSet& set, void* options, const std::string& file) {
-  const std::string place = "--" + set.grammar().config_option + " " + file + ": ";
+void apply_file(const OptionSet& set, const std::string& file, void* options) {
+  const std::string place = fmt::format("--{} {}: ", set.grammar().config_option, file);
   std::ifstream stream(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   if (!stream) throw UsageError(place + "the file cannot be read");
@@ -256,23 +238,22 @@ void lay_over(const OptionSet& set, void* options, const std::string& file) {
 
 }  // namespace
 
-ParseReport OptionSet::parse(void* options, const std::vector<std::string>& words,
-                             const Environment& environment) const {
+ParseReport OptionSet::parse(void* options, const Words& words, const Environment& environment) const {
   ParseReport report;
-  Rewriter rewriter(*this);
-  const auto found = parsed(*this, rewriter.rewrite(words));
-  report.help = rewriter.help();
+  const Rewriter rewritten(*this, words);
+  report.help = rewritten.help();
   if (report.help) return report;
+  const auto found = parsed(*this, rewritten.words());
   std::vector<Setting> settings = environment_settings(*this, environment);
   for (std::size_t i = 0; i < found.arguments().size(); ++i) {
     const auto& each = found.arguments()[i];
-    settings.push_back({find(each.key()), rewriter.places()[i], each.value()});
+    settings.push_back({find(each.key()), rewritten.places()[i], each.value()});
   }
   apply(settings, options, report);
   const OptionSpec* config = grammar_.config_option.empty() ? nullptr : find(grammar_.config_option);
   const std::string file = config == nullptr ? "" : value_text(config->field(options)).value_or("");
   if (!file.empty()) {
-    lay_over(*this, options, file);
+    apply_file(*this, file, options);
     // What the command line says beats the file.
     apply(settings, options, report);
   }

@@ -1,6 +1,6 @@
 #include "option_values.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -79,7 +79,7 @@ std::string list_text(const Json& items) {
       item.insert(comma, 1, ',');
     texts.push_back(std::move(item));
   }
-  return joined(texts, ",");
+  return fmt::format("{}", fmt::join(texts, ","));
 }
 
 struct TypeOf {
@@ -109,26 +109,40 @@ struct TypeOf {
 
 Type type_of(const OptionSpec& spec) { return std::visit(TypeOf(), spec.type); }
 
-template <class T>
-void store(T& field, const Json& value) {
-  field = value.get<T>();
-}
-template <class T>
-void store(std::optional<T>& field, const Json& value) {
-  field = value.get<T>();
+/// Null for an optional without a value.
+struct Stored {
+  template <class T>
+  Json operator()(const T* field) const {
+    return *field;
+  }
+  template <class T>
+  Json operator()(const std::optional<T>* field) const {
+    return *field ? Json(**field) : Json();
+  }
+};
+
+Json stored(OptionField field) { return std::visit(Stored(), field); }
+
+bool is_optional(OptionField field) {
+  return std::visit(
+      [](auto* target) {
+        return requires { target->reset(); };
+      },
+      field);
 }
 
-template <class T>
-Json stored(const T& field) {
-  return field;
-}
-template <class T>
-Json stored(const std::optional<T>& field) {
-  return field ? Json(*field) : Json();
-}
-Json stored(OptionField field) {
-  return std::visit([](const auto* source) { return stored(*source); }, field);
-}
+struct Store {
+  const Json& value;
+
+  template <class T>
+  void operator()(T* field) const {
+    *field = value.get<T>();
+  }
+  template <class T>
+  void operator()(std::optional<T>* field) const {
+    value.is_null() ? field->reset() : void(*field = value.get<T>());
+  }
+};
 
 std::string text_of(const Json& value) {
   if (value.is_string()) return value;
@@ -137,13 +151,6 @@ std::string text_of(const Json& value) {
 }
 
 bool is_duration(const OptionSpec& spec) { return type_of(spec).read == read_duration; }
-
-OptionValue checkable(const OptionSpec& spec, const Json& value) {
-  if (is_duration(spec)) return static_cast<long double>(value.get<Duration>().value());
-  if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number()) return value.get<long double>();
-  return value.get<std::string>();
-}
 
 bool meets_demands(const OptionSpec& spec, const Json& value) {
   if (value.is_array()) {
@@ -154,7 +161,7 @@ bool meets_demands(const OptionSpec& spec, const Json& value) {
   const auto& choices = spec.choices;
   if (!choices.empty() && std::find(choices.begin(), choices.end(), text_of(value)) == choices.end())
     return false;
-  const OptionValue checked = checkable(spec, value);
+  const Json checked = is_duration(spec) ? Json(value.get<Duration>().value()) : value;
   return std::all_of(spec.checks.begin(), spec.checks.end(),
                      [&](const OptionCheck& check) { return check.accepts(checked); });
 }
@@ -168,7 +175,7 @@ void demand(const OptionSpec& spec, const Json& value, const std::string& text, 
 void assign(const OptionSpec& spec, OptionField field, const Json& value, const std::string& text,
             const std::string& place) {
   demand(spec, value, text, place);
-  std::visit([&](auto* target) { store(*target, value); }, field);
+  std::visit(Store{value}, field);
 }
 
 /// Whether a JSON value has the option's own type: "3" is no number, and 1 is not true.
@@ -189,17 +196,8 @@ void assign_text(const OptionSpec& spec, OptionField field, const std::string& t
 }
 
 void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
-  const std::string place = "JSON key '" + spec.key() + "'";
-  const bool emptied = value.is_null() && std::visit(
-                                              [](auto* target) {
-                                                if constexpr (requires { target->reset(); }) {
-                                                  target->reset();
-                                                  return true;
-                                                }
-                                                return false;
-                                              },
-                                              field);
-  if (emptied) return;
+  const std::string place = fmt::format("JSON key '{}'", spec.key());
+  if (value.is_null() && is_optional(field)) return std::visit(Store{value}, field);
   if (!has_type(spec, value)) {
     throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec),
                                  value.dump(-1, ' ', false, Json::error_handler_t::replace)));
@@ -226,17 +224,11 @@ void check_value(const OptionSpec& spec, OptionField field) {
   if (!value.is_null()) demand(spec, value, text_of(value), "option " + spec.key());
 }
 
-std::string joined(const std::vector<std::string>& texts, std::string_view separator) {
-  std::string text;
-  for (std::size_t i = 0; i < texts.size(); ++i) text.append(i > 0 ? separator : "").append(texts[i]);
-  return text;
-}
-
 std::string demands_text(const OptionSpec& spec) {
   Texts demands;
   for (const auto& check : spec.checks) demands.push_back(check.expected);
-  if (!spec.choices.empty()) demands.push_back("one of " + joined(spec.choices, ", "));
-  return joined(demands, ", ");
+  if (!spec.choices.empty()) demands.push_back(fmt::format("one of {}", fmt::join(spec.choices, ", ")));
+  return fmt::format("{}", fmt::join(demands, ", "));
 }
 
 std::string expected_text(const OptionSpec& spec) {
@@ -249,13 +241,13 @@ std::string expected_text(const OptionSpec& spec) {
 
 std::string metavar_of(const OptionSpec& spec) {
   if (!spec.metavar.empty()) return spec.metavar;
-  return spec.choices.empty() ? type_of(spec).metavar : "{" + joined(spec.choices, ",") + "}";
+  return spec.choices.empty() ? type_of(spec).metavar : fmt::format("{{{}}}", fmt::join(spec.choices, ","));
 }
 
 std::string number_text(double number) {
   // "1000000" reads better than "1e+06", which is as short.
   if (std::abs(number) < 1e15 && number == std::trunc(number))
-    return std::to_string(static_cast<std::int64_t>(number));
+    return fmt::format("{}", static_cast<std::int64_t>(number));
   char buffer[32];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
   return {buffer, end};

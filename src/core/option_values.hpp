@@ -1,12 +1,9 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "lockstep/core/option_spec.hpp"
+#include "lockstep/core/options.hpp"
 
 namespace lockstep {
 
@@ -35,9 +32,6 @@ std::string demands_text(const OptionSpec& spec);
 
 /// The word for the value in `--help`: the option's own, or one for its type.
 std::string metavar_of(const OptionSpec& spec);
-
-/// "a, b, c".
-std::string joined(const std::vector<std::string>& texts, std::string_view separator);
 
 /// The shortest text that reads back as the same number.
 std::string number_text(double number);

@@ -1,5 +1,7 @@
 #include "lockstep/core/options.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -11,49 +13,123 @@
 namespace lockstep {
 namespace {
 
+using Json = nlohmann::json;
+
+constexpr std::size_t kTextColumn = 30;
+constexpr std::size_t kWidth = 100;
+
 void require_flag_name(const std::string& name) {
   const bool letters = std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   });
-  if (name.size() < 2 || name.front() == '-' || !letters || name == "help") {
-    throw std::logic_error("option '" + name +
-                           "': a name is made of two or more of a-z, 0-9 and hyphens, begins with no "
-                           "hyphen and is not 'help'");
-  }
+  if (name.size() >= 2 && name.front() != '-' && letters) return;
+  throw std::logic_error(fmt::format(
+      "option '{}': a name is made of two or more of a-z, 0-9 and hyphens, and begins with none", name));
 }
 
-/// A demand on values of the type T.
-template <class T>
-OptionSetting check(std::string expected, std::function<bool(const T&)> accepts) {
-  OptionCheck check{std::move(expected), [accepts = std::move(accepts)](const OptionValue& value) {
-                      const auto* typed = std::get_if<T>(&value);
-                      return typed != nullptr && accepts(*typed);
-                    }};
+OptionSetting check(std::string expected, std::function<bool(const Json&)> accepts) {
+  OptionCheck check{std::move(expected), std::move(accepts)};
   return [check = std::move(check)](OptionSpec& spec) { spec.checks.push_back(check); };
 }
 
-using Number = long double;
+/// `long double` holds each 64-bit integer exactly on x86-64 and aarch64.
+template <class Accepts>
+OptionSetting check_number(std::string expected, Accepts accepts) {
+  return check(std::move(expected), [accepts](const Json& value) {
+    return value.is_number() && accepts(value.get<long double>());
+  });
+}
+
+/// `text` in lines of whole words; those behind the first are indented.
+std::string wrapped(std::string text, std::size_t indentation) {
+  const std::size_t width = kWidth - indentation;
+  for (std::size_t line = 0; text.size() - line > width;) {
+    std::size_t blank = text.rfind(' ', line + width);
+    if (blank == std::string::npos || blank < line) blank = text.find(' ', line + width);
+    if (blank == std::string::npos) break;
+    text.replace(blank, 1, "\n" + std::string(indentation, ' '));
+    line = blank + 1 + indentation;
+  }
+  return text + '\n';
+}
+
+std::string flags_text(const OptionSpec& spec) {
+  const std::string letter = spec.short_name == 0 ? "" : fmt::format("-{}, ", spec.short_name);
+  if (!spec.is_switch()) return fmt::format("{}--{} {}", letter, spec.name, metavar_of(spec));
+  const bool negatable = spec.field && !spec.name.starts_with("no-");
+  return fmt::format("{}--{}{}", letter, negatable ? "[no-]" : "", spec.name);
+}
+
+/// The default as a reader wants it, or an empty text when there is none to speak of.
+std::string default_text(const OptionSpec& spec, OptionField field) {
+  const std::string text = value_text(field).value_or("");
+  if (!spec.is_switch() || text.empty()) return text;
+  return text == "true" ? "on" : "off";
+}
+
+std::string bracket_text(const OptionSpec& spec, OptionField field) {
+  OptionSpec shown = spec;
+  if (spec.metavar.empty()) shown.choices.clear();
+  std::erase_if(shown.checks, [](const OptionCheck& check) { return !check.in_help; });
+  std::string text = demands_text(shown);
+  if (spec.required) text += text.empty() ? "required" : "; required";
+  const std::string value = default_text(spec, field);
+  if (!value.empty()) text += (text.empty() ? "default: " : "; default: ") + value;
+  return text.empty() ? "" : " [" + text + "]";
+}
+
+/// A line of `--help`; long flags stand on a line of their own.
+std::string line_of(const std::string& flags, const std::string& text) {
+  const std::string head = "  " + flags;
+  const std::string line = wrapped(text, kTextColumn);
+  if (head.size() + 2 > kTextColumn) return fmt::format("{}\n{:{}}{}", head, "", kTextColumn, line);
+  return fmt::format("{:<{}}{}", head, kTextColumn, line);
+}
+
+/// The headings in their order, of which the first one is that of `--help`: "".
+std::vector<std::string> section_titles(const std::vector<OptionSpec>& specs) {
+  std::vector<std::string> titles;
+  for (const auto& spec : specs) {
+    const bool known = std::find(titles.begin(), titles.end(), spec.section) != titles.end();
+    if (!known && spec.refusal.empty()) titles.push_back(spec.section);
+  }
+  return titles;
+}
+
+/// A cell of a Markdown table: no bar of the text ends it.
+std::string cell(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    if (letter == '|') result += '\\';
+    result += letter == '\n' ? ' ' : letter;
+  }
+  return result;
+}
+
+std::string code_cell(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
 
 }  // namespace
 
 OptionSetting at_least(double bound) {
-  return check<Number>("at least " + number_text(bound), [bound](Number x) { return x >= bound; });
+  return check_number("at least " + number_text(bound), [bound](long double x) { return x >= bound; });
 }
 OptionSetting at_most(double bound) {
-  return check<Number>("at most " + number_text(bound), [bound](Number x) { return x <= bound; });
+  return check_number("at most " + number_text(bound), [bound](long double x) { return x <= bound; });
 }
 OptionSetting more_than(double bound) {
-  return check<Number>("more than " + number_text(bound), [bound](Number x) { return x > bound; });
+  return check_number("more than " + number_text(bound), [bound](long double x) { return x > bound; });
 }
 OptionSetting less_than(double bound) {
-  return check<Number>("less than " + number_text(bound), [bound](Number x) { return x < bound; });
+  return check_number("less than " + number_text(bound), [bound](long double x) { return x < bound; });
 }
 OptionSetting between(double low, double high) {
-  return check<Number>("from " + number_text(low) + " to " + number_text(high),
-                       [low, high](Number x) { return x >= low && x <= high; });
+  return check_number(fmt::format("from {} to {}", number_text(low), number_text(high)),
+                      [low, high](long double x) { return x >= low && x <= high; });
 }
 OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts) {
-  return check<std::string>(std::move(expected), std::move(accepts));
+  return check(std::move(expected), [accepts = std::move(accepts)](const Json& value) {
+    return value.is_string() && accepts(value.get_ref<const std::string&>());
+  });
 }
 OptionSetting not_empty() {
   return [](OptionSpec& spec) {
@@ -72,16 +148,23 @@ bool OptionSpec::is_switch() const {
   return std::holds_alternative<bool*>(type) || std::holds_alternative<std::optional<bool>*>(type);
 }
 
-OptionSet::OptionSet(std::string program, std::string description)
-    : program_(std::move(program)), description_(std::move(description)) {}
+OptionSet::OptionSet(std::string program, std::string description, std::shared_ptr<void> defaults)
+    : program_(std::move(program)), description_(std::move(description)), defaults_(std::move(defaults)) {
+  OptionSpec help;
+  help.name = "help";
+  help.short_name = 'h';
+  help.help = "Shows this text and ends.";
+  help.from_environment = false;
+  specs_.push_back(std::move(help));
+}
 
 void OptionSet::add(OptionSpec spec) {
   require_flag_name(spec.name);
   for (const auto& other : specs_) {
     const bool same_letter = spec.short_name != 0 && spec.short_name == other.short_name;
-    if (other.name == spec.name || same_letter || spec.short_name == 'h') {
-      throw std::logic_error("option '" + spec.name + "': the name or its one-letter alias is taken");
-    }
+    if (other.name == spec.name || same_letter)
+      throw std::logic_error(
+          fmt::format("option '{}': the name or its one-letter alias is taken", spec.name));
   }
   if (spec.section.empty()) spec.section = section_;
   specs_.push_back(std::move(spec));
@@ -110,15 +193,18 @@ void OptionSet::to_json(void* options, nlohmann::json& json) const {
 
 void OptionSet::from_json(void* options, const nlohmann::json& json) const {
   if (!json.is_object()) {
-    throw UsageError("options of " + program_ + ": expected a JSON object, not " + json.type_name() + ".");
+    throw UsageError(
+        fmt::format("options of {}: expected a JSON object, not {}.", program_, json.type_name()));
   }
   std::vector<std::string> keys;
-  for (const auto& spec : specs_) keys.push_back(spec.key());
+  for (const auto& spec : specs_) {
+    if (spec.field) keys.push_back(spec.key());
+  }
   for (const auto& [key, value] : json.items()) {
     const OptionSpec* spec = find(key);
     if (spec == nullptr || !spec->field) {
-      throw UsageError("unknown JSON key '" + key + "' among the options of " + program_ +
-                       did_you_mean(key, keys) + ".");
+      throw UsageError(fmt::format("unknown JSON key '{}' among the options of {}{}.", key, program_,
+                                   did_you_mean(key, keys)));
     }
     assign_json(*spec, spec->field(options), value);
   }
@@ -133,8 +219,42 @@ std::string OptionSet::to_json_text(void* options) const {
 
 void OptionSet::from_json_text(void* options, std::string_view text) const {
   const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw UsageError("options of " + program_ + ": the text is not JSON.");
+  if (json.is_discarded()) throw UsageError(fmt::format("options of {}: the text is not JSON.", program_));
   from_json(options, json);
+}
+
+std::string OptionSet::usage() const {
+  std::string text = program_ + (specs_.size() == 1 ? "" : " [options]");
+  for (const auto& argument : arguments_)
+    text += argument.required ? " " + argument.name : " [" + argument.name + "]";
+  return text;
+}
+
+std::string OptionSet::help() const {
+  std::string out = fmt::format("usage: {}\n\n{}", usage(), wrapped(description_, 0));
+  if (!arguments_.empty()) out += '\n';
+  for (const auto& argument : arguments_) out += line_of(argument.name, argument.help);
+  for (const auto& title : section_titles(specs_)) {
+    out += fmt::format("\n{}:\n", title.empty() ? "options" : title);
+    for (const auto& spec : specs_) {
+      if (spec.section != title || !spec.refusal.empty()) continue;
+      const std::string bracket = spec.field ? bracket_text(spec, spec.field(defaults_.get())) : "";
+      out += line_of(flags_text(spec), spec.help + bracket);
+    }
+  }
+  return out;
+}
+
+std::string OptionSet::markdown_table() const {
+  std::string out = "| flag | JSON key | value | default | meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const auto& spec : specs_) {
+    if (!spec.field) continue;
+    const std::string alias = spec.short_name == 0 ? "" : fmt::format("`-{}`, ", spec.short_name);
+    out += fmt::format("| {}{} | {} | {} | {} | {} |\n", alias, code_cell("--" + spec.name),
+                       code_cell(spec.key()), cell(expected_text(spec)),
+                       code_cell(default_text(spec, spec.field(defaults_.get()))), cell(spec.help));
+  }
+  return out;
 }
 
 }  // namespace lockstep

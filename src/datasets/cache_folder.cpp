@@ -136,6 +136,14 @@ std::optional<std::uint64_t> parse_bytes(const std::string& text) {
   return number << shift;
 }
 
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
 std::uint64_t default_cache_limit(const Environment& environment) {
   const auto text = find_variable(environment, "LOCKSTEP_CACHE_LIMIT");
   if (!text || text->empty()) return 0;

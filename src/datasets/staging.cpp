@@ -19,6 +19,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/lease.hpp"
 #include "lockstep/core/processors.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep {
 namespace {
@@ -240,13 +241,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::string bytes_text(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
-}
-
 }  // namespace
 
 StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const StagingOptions& options) {
@@ -278,12 +272,12 @@ StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const 
 
 std::string staging_text(const StagingResult& result) {
   if (!result.warning.empty()) return "not staged: " + result.warning;
-  const std::string what = fmt::format("{} file{}, {}", result.files, result.files == 1 ? "" : "s",
-                                       bytes_text(static_cast<double>(result.bytes)));
+  const std::string what =
+      fmt::format("{} file{}, {}", result.files, result.files == 1 ? "" : "s", bytes_text(result.bytes));
   if (!result.copied) return fmt::format("{} staged already in '{}'", what, result.folder.string());
   const double rate = result.seconds > 0 ? static_cast<double>(result.bytes) / result.seconds : 0;
-  return fmt::format("staged {} in {:.2f} s ({}/s) to '{}'", what, result.seconds, bytes_text(rate),
-                     result.folder.string());
+  return fmt::format("staged {} in {:.2f} s ({}/s) to '{}'", what, result.seconds,
+                     bytes_text(static_cast<std::uint64_t>(rate)), result.folder.string());
 }
 
 }  // namespace lockstep

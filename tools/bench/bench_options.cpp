@@ -2,9 +2,8 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
-
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 
 namespace bench {
 namespace {
@@ -13,6 +12,15 @@ const std::vector<std::string>& dtype_names() {
   static const std::vector<std::string> names{"bfloat16", "double", "float", "half",
                                               "int32",    "int64",  "int8",  "uint8"};
   return names;
+}
+
+/// "8", "4K", "128M", "1G"; throws UsageError naming the option.
+std::int64_t bytes_from(const std::string& text, const std::string& option) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 36U;
+  const auto bytes = lockstep::parse_bytes(text);
+  if (bytes && *bytes >= 1 && *bytes <= kMost) return static_cast<std::int64_t>(*bytes);
+  throw lockstep::UsageError(
+      fmt::format("--{} '{}': expected bytes, as in 8, 4K, 128M or 1G, up to 64G", option, text));
 }
 
 std::vector<std::string> collective_choices() {
@@ -53,20 +61,6 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("timeout", &Options::timeout, "Seconds after which a rank gives up.", at_least(1))
           .add("json", &Options::json, "Also write the table into this file, as JSON.", metavar("FILE"));
   return table;
-}
-
-std::int64_t bytes_from(const std::string& text, const std::string& option) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  const std::string unit(stop, end);
-  const std::size_t power = std::string("KMG").find(unit.empty() ? ' ' : unit[0]);
-  constexpr std::int64_t kMost = std::int64_t{1} << 36;
-  const int shift = unit.empty() ? 0 : 10 * (static_cast<int>(power) + 1);
-  const bool known = unit.empty() || (unit.size() == 1 && power != std::string::npos);
-  if (failure == std::errc() && known && number >= 1 && number <= (kMost >> shift)) return number << shift;
-  throw lockstep::UsageError(
-      fmt::format("--{} '{}': expected bytes, as in 8, 4K, 128M or 1G, up to 64G", option, text));
 }
 
 std::vector<std::int64_t> sizes_of(const Options& options) {

@@ -30,9 +30,6 @@ const std::vector<std::string>& collective_names();
 /// Of lockstep-bench; `lockstep bench comm` takes them too, and needs no LibTorch for it.
 const lockstep::OptionTable<Options>& option_table();
 
-/// "8", "4K", "128M", "1G" as bytes; throws UsageError naming the option.
-std::int64_t bytes_from(const std::string& text, const std::string& option);
-
 /// From --min-bytes to --max-bytes by --step-factor. Throws UsageError.
 std::vector<std::int64_t> sizes_of(const Options& options);
 

@@ -1,18 +1,125 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "lockstep/core/duration.hpp"
 #include "lockstep/core/environment.hpp"
-#include "lockstep/core/option_spec.hpp"
 
 namespace lockstep {
+
+/// Where the value of one option lives: a pointer to the field of the struct that is being filled. These are
+/// all the types that an option can have. An option of an `std::optional` type has no value until it is given
+/// one.
+using OptionField =
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::optional<bool>*,
+                 std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::uint64_t>*,
+                 std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, Duration*,
+                 std::optional<Duration>*>;
+
+/// One demand on the value of an option.
+struct OptionCheck {
+  /// What is demanded, to be read after the type: "at least 1".
+  std::string expected;
+  /// Whether a value meets the demand. Called for each item of a list; a duration comes as its number.
+  std::function<bool(const nlohmann::json&)> accepts;
+  /// Whether `--help` mentions it; a demand that goes without saying is only told to who breaks it.
+  bool in_help = true;
+};
+
+/// Everything that is known about one option. Programs do not fill it by hand: `OptionTable::add` does, from
+/// the field and from the settings below.
+struct OptionSpec {
+  /// The flag without its dashes, in hyphens: "learning-rate". The JSON key is the same with underscores.
+  std::string name;
+  /// One or two sentences for `--help` and for the documentation.
+  std::string help;
+  /// The word that stands for the value in `--help`; empty: one that fits the type.
+  std::string metavar;
+  /// The heading under which `--help` lists the option; empty: "options".
+  std::string section;
+  /// The one-letter alias, as in `-r`; 0: none.
+  char short_name = 0;
+  /// Whether the option must have a value: one that is empty after everything was read is an error.
+  bool required = false;
+  /// Whether the table's environment prefix gives this option a default.
+  bool from_environment = true;
+  /// Whether a prefix of the name stands for it, where the table allows prefixes.
+  bool by_prefix = true;
+  /// Whether `nan` and `inf` are numbers here.
+  bool non_finite = false;
+  /// When not empty, the option is known only to be refused with this text, and is left out of help, JSON and
+  /// documentation.
+  std::string refusal;
+  /// The only values allowed; empty: all that the checks accept.
+  std::vector<std::string> choices;
+  std::vector<OptionCheck> checks;
+  /// A null pointer of the field's type.
+  OptionField type;
+  /// Finds the field in a struct of the type that the option was declared for. Empty for `--help` and for
+  /// what is refused.
+  std::function<OptionField(void* options)> field;
+
+  /// The name in JSON, in environment variables (there in capitals) and as a field: "learning_rate".
+  std::string key() const;
+  /// Whether the option is a switch: `--name` and `--no-name`, with no value after it.
+  bool is_switch() const;
+};
+
+/// One property of an option, given after its help text:
+/// `.add("epochs", &Options::epochs, "Passes over the data.", at_least(1), short_name('e'))`.
+using OptionSetting = std::function<void(OptionSpec&)>;
+
+/// Bounds of a number. A bound beyond 2^53 is rounded to a double; values are compared exactly.
+OptionSetting at_least(double bound);
+OptionSetting at_most(double bound);
+OptionSetting more_than(double bound);
+OptionSetting less_than(double bound);
+/// From `low` to `high`, both included.
+OptionSetting between(double low, double high);
+/// A text (or an item of a list) that is not empty.
+OptionSetting not_empty();
+/// Any demand on a text; `expected` says it, as in "a colour".
+OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts);
+/// Only these texts, spelt exactly so.
+inline OptionSetting one_of(std::vector<std::string> choices) {
+  return [choices = std::move(choices)](OptionSpec& spec) { spec.choices = choices; };
+}
+/// The option must be given, on the command line, by the environment or in the file of settings. For texts,
+/// lists and `std::optional`, which are empty until then.
+inline OptionSetting required() {
+  return [](OptionSpec& spec) { spec.required = true; };
+}
+/// `nan`, `inf` and `-inf` are allowed.
+inline OptionSetting or_non_finite() {
+  return [](OptionSpec& spec) { spec.non_finite = true; };
+}
+/// A one-letter alias: `short_name('r')` allows `-r 3`, `-r3` and, for switches, `-r`.
+inline OptionSetting short_name(char letter) {
+  return [letter](OptionSpec& spec) { spec.short_name = letter; };
+}
+/// The word for the value in `--help`.
+inline OptionSetting metavar(std::string word) {
+  return [word = std::move(word)](OptionSpec& spec) { spec.metavar = word; };
+}
+/// The environment never gives this option a default, even where the table reads defaults from it.
+inline OptionSetting not_from_environment() {
+  return [](OptionSpec& spec) { spec.from_environment = false; };
+}
+/// Only the whole name stands for the option, even where the table allows prefixes: so an option that is
+/// added later makes no prefix ambiguous that people use.
+inline OptionSetting full_name_only() {
+  return [](OptionSpec& spec) { spec.by_prefix = false; };
+}
 
 /// How a command line is read. The default is what most programs want; the launcher reads torchrun's grammar.
 struct OptionGrammar {
@@ -40,47 +147,43 @@ struct ParseReport {
   bool was_given(std::string_view name) const { return given.find(name) != given.end(); }
 };
 
-/// A table of options without its struct type: what `OptionTable` is made of. Programs use `OptionTable`.
-/// Every `void*` is a pointer to a struct of the type for which the options were declared.
+/// A table of options without its struct type: what `OptionTable` is made of, and where its functions are
+/// explained. Every `void*` is a pointer to a struct of the type for which the options were declared; what
+/// throws leaves it partly filled.
 class OptionSet {
  public:
-  OptionSet(std::string program, std::string description);
+  /// `defaults` is a struct that nobody changes.
+  OptionSet(std::string program, std::string description, std::shared_ptr<void> defaults);
 
-  /// Adds an option to the end. Throws std::logic_error for a name that is taken or is no flag name.
   void add(OptionSpec spec);
-  /// Declares the next word that is no flag; a list takes all that are left.
-  void add_argument(OptionSpec spec) { arguments_.push_back(std::move(spec)); }
-  void set_grammar(OptionGrammar grammar) { grammar_ = std::move(grammar); }
-  /// The heading of the options that are added from here on.
-  void set_section(std::string title) { section_ = std::move(title); }
-
-  /// Fills `options` from the words. Throws UsageError; the struct is then partly filled and of no use.
   ParseReport parse(void* options, const std::vector<std::string>& words,
                     const Environment& environment) const;
-  /// Throws UsageError when a value breaks a demand.
   void check(void* options) const;
-  /// Writes what the struct holds, and changes nothing in it.
   void to_json(void* options, nlohmann::json& json) const;
-  /// Lays the keys over `options`. Throws UsageError; the struct is then partly filled.
-  void from_json(void* options, const nlohmann::json& json) const;
   std::string to_json_text(void* options) const;
+  void from_json(void* options, const nlohmann::json& json) const;
   void from_json_text(void* options, std::string_view text) const;
-  /// Both read the defaults from a struct that nobody has touched.
-  std::string help(void* defaults) const;
-  std::string markdown_table(void* defaults) const;
 
-  const std::string& program() const noexcept { return program_; }
-  const std::vector<OptionSpec>& specs() const noexcept { return specs_; }
-  const std::vector<OptionSpec>& arguments() const noexcept { return arguments_; }
-  const OptionGrammar& grammar() const noexcept { return grammar_; }
+  /// The text of `--help`, with the defaults of a default-constructed struct.
+  std::string help() const;
+  /// The same as a Markdown table for the documentation.
+  std::string markdown_table() const;
   /// "program [options] NAME [FILES]".
   std::string usage() const;
   /// The option of that name in either spelling, or null.
   const OptionSpec* find(std::string_view name) const;
+  /// `--help`, and the options in the order of their declaration.
+  const std::vector<OptionSpec>& specs() const noexcept { return specs_; }
+  /// The words that are no flags, in their order; a list takes all that are left.
+  const std::vector<OptionSpec>& arguments() const noexcept { return arguments_; }
+  const std::string& program() const noexcept { return program_; }
+  const OptionGrammar& grammar() const noexcept { return grammar_; }
 
- private:
+ protected:
   std::string program_;
   std::string description_;
+  std::shared_ptr<void> defaults_;
+  /// The heading of the options that are added from here on.
   std::string section_;
   std::vector<OptionSpec> specs_;
   std::vector<OptionSpec> arguments_;
@@ -106,15 +209,14 @@ class OptionSet {
 /// ```
 ///
 /// The command line: `--flag value` and `--flag=value`; hyphens or underscores; a switch is `--flag`,
-/// `--no-flag`,
-/// `--flag=false`; a list is `--flag a,b` (`,,` is a comma inside an item); a flag given twice: the last one
-/// holds;
-/// `--` ends the flags. A number must be a number from its first to its last letter and fit its type.
+/// `--no-flag`, `--flag=false`; a list is `--flag a,b` (`,,` is a comma inside an item); a flag given twice:
+/// the last one holds; `--` ends the flags. A number must be a number from its first to its last letter and
+/// fit its type.
 ///
 /// `Options` must be default-constructible and copyable. All members are *Local*; a table that is no longer
 /// being built may be used by several threads at once.
 template <class Options>
-class OptionTable {
+class OptionTable : private OptionSet {
  public:
   /// The options that a command line gave, and what else it said.
   struct Parsed : ParseReport {
@@ -123,13 +225,17 @@ class OptionTable {
 
   /// `program` is the name in the usage line; `description` one or two sentences.
   OptionTable(std::string program, std::string description)
-      : set_(std::move(program), std::move(description)) {}
+      : OptionSet(std::move(program), std::move(description), std::make_shared<Options>()) {}
+
+  using OptionSet::help;
+  using OptionSet::markdown_table;
+  using OptionSet::specs;
 
   /// Declares an option. `name` is the flag in hyphens ("learning-rate"), `help` a sentence or two. Throws
   /// std::logic_error when the name (or its alias) is taken or is no flag name: a mistake of the program.
   template <class Field, class... Settings>
   OptionTable& add(std::string name, Field Options::*field, std::string help, const Settings&... settings) {
-    set_.add(spec(std::move(name), field, std::move(help), settings...));
+    OptionSet::add(spec(std::move(name), field, std::move(help), settings...));
     return *this;
   }
 
@@ -141,17 +247,16 @@ class OptionTable {
   template <class Part>
   OptionTable& include(const OptionTable<Part>& part) {
     for (OptionSpec spec : part.specs()) {
+      if (spec.name == "help") continue;
       if (spec.field) {
         spec.field = [inner = spec.field](void* options) {
           return inner(static_cast<Part*>(static_cast<Options*>(options)));
         };
       }
-      set_.add(std::move(spec));
+      OptionSet::add(std::move(spec));
     }
     return *this;
   }
-  /// The options in the order of their declaration.
-  const std::vector<OptionSpec>& specs() const noexcept { return set_.specs(); }
 
   /// Declares a flag that is known only to be refused: `text` says what to do instead.
   template <class... Settings>
@@ -161,7 +266,7 @@ class OptionTable {
     if (takes_value) refused.type = static_cast<std::string*>(nullptr);
     refused.refusal = std::move(text);
     (settings(refused), ...);
-    set_.add(std::move(refused));
+    OptionSet::add(std::move(refused));
     return *this;
   }
 
@@ -170,7 +275,7 @@ class OptionTable {
   template <class Field, class... Settings>
   OptionTable& argument(std::string name, Field Options::*field, std::string help,
                         const Settings&... settings) {
-    set_.add_argument(spec(std::move(name), field, std::move(help), required(), settings...));
+    arguments_.push_back(spec(std::move(name), field, std::move(help), required(), settings...));
     return *this;
   }
 
@@ -178,21 +283,20 @@ class OptionTable {
   /// shown in the usage line.
   OptionTable& rest(std::string name, std::vector<std::string> Options::*field, std::string help,
                     bool required = false) {
-    OptionSpec words = spec(std::move(name), field, std::move(help));
-    words.required = required;
-    set_.add_argument(std::move(words));
+    arguments_.push_back(spec(std::move(name), field, std::move(help)));
+    arguments_.back().required = required;
     return *this;
   }
 
   /// Options added from here on are listed under `title` in `--help`.
   OptionTable& section(std::string title) {
-    set_.set_section(std::move(title));
+    section_ = std::move(title);
     return *this;
   }
 
   /// How command lines are read; see OptionGrammar.
   OptionTable& grammar(OptionGrammar grammar) {
-    set_.set_grammar(std::move(grammar));
+    grammar_ = std::move(grammar);
     return *this;
   }
 
@@ -205,38 +309,27 @@ class OptionTable {
   /// The same for words and an environment of the caller's.
   Parsed parse(const std::vector<std::string>& arguments, const Environment& environment = {}) const {
     Parsed parsed;
-    static_cast<ParseReport&>(parsed) = set_.parse(&parsed.options, arguments, environment);
+    static_cast<ParseReport&>(parsed) = OptionSet::parse(&parsed.options, arguments, environment);
     return parsed;
   }
 
   /// Holds a struct that was filled by code against the same demands. Throws UsageError.
-  void check(Options options) const { set_.check(&options); }
+  void check(Options options) const { OptionSet::check(&options); }
 
   /// Writes an object with one key per option ("learning_rate"); absent optionals are null, and numbers that
   /// are not finite are the strings "nan", "inf" and "-inf". The rest is not part of it.
-  void to_json(nlohmann::json& json, Options options) const { set_.to_json(&options, json); }
+  void to_json(nlohmann::json& json, Options options) const { OptionSet::to_json(&options, json); }
   /// `base` with the keys of `json` put over it. Throws UsageError for an unknown key, a wrong type, a value
   /// out of bounds, or when `json` is no object; `base` is a copy, so nothing is half done.
   Options from_json(const nlohmann::json& json, Options base = {}) const {
-    set_.from_json(&base, json);
+    OptionSet::from_json(&base, json);
     return base;
   }
   /// The same as text: two blanks of indentation, a line per option, keys in alphabetical order.
-  std::string to_json_text(Options options) const { return set_.to_json_text(&options); }
+  std::string to_json_text(Options options) const { return OptionSet::to_json_text(&options); }
   Options from_json_text(std::string_view text, Options base = {}) const {
-    set_.from_json_text(&base, text);
+    OptionSet::from_json_text(&base, text);
     return base;
-  }
-
-  /// The text of `--help`, with the defaults of a default-constructed `Options`.
-  std::string help() const {
-    Options defaults;
-    return set_.help(&defaults);
-  }
-  /// The same as a Markdown table for the documentation.
-  std::string markdown_table() const {
-    Options defaults;
-    return set_.markdown_table(&defaults);
   }
 
  private:
@@ -251,8 +344,6 @@ class OptionTable {
     (settings(result), ...);
     return result;
   }
-
-  OptionSet set_;
 };
 
 }  // namespace lockstep

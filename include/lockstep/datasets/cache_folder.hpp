@@ -20,6 +20,8 @@ std::filesystem::path default_cache_folder(const Environment& environment);
 
 /// "20000000000", "20G", "512M": a number of bytes; K, M, G and T stand for powers of 1024. Nothing else.
 std::optional<std::uint64_t> parse_bytes(const std::string& text);
+/// For a reader: "1.2 GiB".
+std::string bytes_text(std::uint64_t bytes);
 
 /// The limit in LOCKSTEP_CACHE_LIMIT, or 0: none. Throws UsageError for anything but parse_bytes() takes.
 std::uint64_t default_cache_limit(const Environment& environment);
