@@ -21,7 +21,7 @@
 #include "comm/errors.hpp"
 #include "comm/group_join.hpp"
 #include "comm/process_group_impl.hpp"
-#include "comm/transport/make_transport.hpp"
+#include "comm/transport/transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 

@@ -1,25 +1,26 @@
 #include "shm/collectives.hpp"
 
-#include <vector>
+#include <fmt/core.h>
 
-#include "shm/chunks.hpp"
+#include <algorithm>
+
 #include "shm/kernels.hpp"
 
 namespace lockstep::shm {
 namespace {
 
-/// A message cut so that each of `parts` ranks finds its piece of it in one staging area.
+/// A message in bytes, cut so that each of `parts` ranks finds its piece of it in one staging area.
 Chunks cut(const StepSync& sync, Elements elements, int parts) {
-  return {elements.count, elements_per_part(sync.staging_bytes(), parts, size_of(elements.dtype))};
+  const std::size_t size = size_of(elements.dtype);
+  return {elements.bytes(), elements_per_part(sync.staging_bytes(), parts, size) * size};
 }
 
-/// Everybody stages its input chunk by chunk; `use(chunk)` reads it.
+/// Everybody stages its input chunk by chunk; `use(start, length)` reads it.
 template <class Use>
 void show_all(StepSync& sync, const void* input, Elements elements, const Use& use) {
   const Chunks chunks = cut(sync, elements, 1);
-  const std::size_t size = size_of(elements.dtype);
   for (std::size_t i = 0; i < chunks.count(); ++i) {
-    copy_bytes(sync.mine(), at(input, chunks.start(i) * size), chunks.length(i) * size);
+    copy_bytes(sync.mine(), at(input, chunks.start(i)), chunks.length(i));
     sync.step();
     use(chunks.start(i), chunks.length(i));
   }
@@ -27,107 +28,119 @@ void show_all(StepSync& sync, const void* input, Elements elements, const Use& u
 
 /// Everybody's input, to this rank's outputs.
 void collect(StepSync& sync, const void* input, Buffers outputs, Elements elements) {
-  const std::size_t size = size_of(elements.dtype);
-  const int rank = sync.rank();
   show_all(sync, input, elements, [&](std::size_t start, std::size_t length) {
-    for (int r = 0; r < static_cast<int>(outputs.size()); ++r) {
-      const void* from = r == rank ? at(input, start * size) : sync.of(r);
-      copy_bytes(at(outputs[static_cast<std::size_t>(r)], start * size), from, length * size);
-    }
+    const auto sources = sync.staged(0, at(input, start));
+    for (std::size_t r = 0; r < outputs.size(); ++r) copy_bytes(at(outputs[r], start), sources[r], length);
   });
+}
+
+/// Every rank shows how much it sends to each and expects of each, and all see all. Returns the largest
+/// count.
+std::uint64_t exchange_counts(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs) {
+  auto* numbers = reinterpret_cast<std::uint64_t*>(sync.mine());
+  for (const auto& part : inputs) *numbers++ = part.count;
+  for (const auto& part : outputs) *numbers++ = part.count;
+  sync.step();
+  const auto shown_by = [&](int rank) { return reinterpret_cast<const std::uint64_t*>(sync.of(rank)); };
+  std::uint64_t largest = 0;
+  for (int from = 0; from < sync.size(); ++from) {
+    for (int to = 0; to < sync.size(); ++to) {
+      const std::uint64_t sent = shown_by(from)[to];
+      const std::uint64_t expected = shown_by(to)[sync.size() + from];
+      largest = std::max(largest, sent);
+      if (sent == expected) continue;
+      sync.fail(fmt::format("{} sends {} elements to {}, which expects {}", sync.members().called(from), sent,
+                            sync.members().called(to), expected));
+    }
+  }
+  return largest;
 }
 
 }  // namespace
 
 void broadcast(StepSync& sync, void* data, Elements elements, int root) {
-  sync.begin(
-      {.count = elements.count, .root = root, .operation = Operation::broadcast, .dtype = elements.dtype});
+  sync.begin(call_of(Operation::broadcast, elements, Reduction::none, root));
   const Chunks chunks = cut(sync, elements, 1);
-  const std::size_t size = size_of(elements.dtype);
   for (std::size_t i = 0; i < chunks.count(); ++i) {
-    std::byte* const piece = at(data, chunks.start(i) * size);
-    if (sync.rank() == root) copy_bytes(sync.mine(), piece, chunks.length(i) * size);
+    std::byte* const piece = at(data, chunks.start(i));
+    if (sync.rank() == root) copy_bytes(sync.mine(), piece, chunks.length(i));
     sync.step();
-    if (sync.rank() != root) copy_bytes(piece, sync.of(root), chunks.length(i) * size);
+    if (sync.rank() != root) copy_bytes(piece, sync.of(root), chunks.length(i));
   }
 }
 
 void reduce(StepSync& sync, void* data, Elements elements, Reduction reduction, int root) {
   const Reducer reducer = reducer_for(elements.dtype, reduction);
-  sync.begin({.count = elements.count,
-              .root = root,
-              .operation = Operation::reduce,
-              .dtype = elements.dtype,
-              .reduction = reduction});
-  std::vector<const void*> sources(static_cast<std::size_t>(sync.size()));
+  sync.begin(call_of(Operation::reduce, elements, reduction, root));
   show_all(sync, data, elements, [&](std::size_t start, std::size_t length) {
     if (sync.rank() != root) return;
-    for (int r = 0; r < sync.size(); ++r) sources[static_cast<std::size_t>(r)] = sync.of(r);
-    void* const destination = at(data, start * size_of(elements.dtype));
-    reducer(sources.data(), sync.size(), &destination, 1, length);
+    void* const destination = at(data, start);
+    reducer(sync.staged(0).data(), sync.size(), &destination, 1, length / size_of(elements.dtype));
   });
 }
 
 void all_gather(StepSync& sync, const void* input, Buffers outputs, Elements elements) {
-  sync.begin({.count = elements.count, .operation = Operation::all_gather, .dtype = elements.dtype});
+  sync.begin(call_of(Operation::all_gather, elements));
   collect(sync, input, outputs, elements);
 }
 
 void gather(StepSync& sync, const void* input, Buffers outputs, Elements elements, int root) {
-  sync.begin(
-      {.count = elements.count, .root = root, .operation = Operation::gather, .dtype = elements.dtype});
+  sync.begin(call_of(Operation::gather, elements, Reduction::none, root));
   collect(sync, input, sync.rank() == root ? outputs : Buffers(), elements);
 }
 
 void scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements, int root) {
-  sync.begin(
-      {.count = elements.count, .root = root, .operation = Operation::scatter, .dtype = elements.dtype});
+  sync.begin(call_of(Operation::scatter, elements, Reduction::none, root));
   const Chunks chunks = cut(sync, elements, sync.size());
-  const std::size_t size = size_of(elements.dtype);
-  const bool is_root = sync.rank() == root;
-  const auto place = [&](int r) { return static_cast<std::size_t>(r) * chunks.each * size; };
+  const auto shown = sync.rank() == root ? inputs : ConstBuffers();
   for (std::size_t i = 0; i < chunks.count(); ++i) {
-    const std::size_t start = chunks.start(i) * size;
-    const std::size_t length = chunks.length(i) * size;
-    for (int r = 0; is_root && r < sync.size(); ++r) {
-      copy_bytes(sync.mine() + place(r), at(inputs[static_cast<std::size_t>(r)], start), length);
-    }
+    for (std::size_t r = 0; r < shown.size(); ++r)
+      copy_bytes(sync.mine() + r * chunks.each, at(shown[r], chunks.start(i)), chunks.length(i));
     sync.step();
-    copy_bytes(at(output, start), sync.of(root) + place(sync.rank()), length);
+    const std::size_t place = static_cast<std::size_t>(sync.rank()) * chunks.each;
+    copy_bytes(at(output, chunks.start(i)), sync.of(root) + place, chunks.length(i));
   }
 }
 
 void reduce_scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements,
                     Reduction reduction) {
   const Reducer reducer = reducer_for(elements.dtype, reduction);
-  sync.begin({.count = elements.count,
-              .operation = Operation::reduce_scatter,
-              .dtype = elements.dtype,
-              .reduction = reduction});
+  sync.begin(call_of(Operation::reduce_scatter, elements, reduction));
   const Chunks chunks = cut(sync, elements, sync.size());
-  const std::size_t size = size_of(elements.dtype);
-  const int rank = sync.rank();
-  const auto place = [&](int r) { return static_cast<std::size_t>(r) * chunks.each * size; };
-  std::vector<const void*> sources(inputs.size());
+  const auto rank = static_cast<std::size_t>(sync.rank());
   for (std::size_t i = 0; i < chunks.count(); ++i) {
-    const std::size_t start = chunks.start(i) * size;
-    for (int r = 0; r < sync.size(); ++r) {
-      if (r == rank) continue;
-      copy_bytes(sync.mine() + place(r), at(inputs[static_cast<std::size_t>(r)], start),
-                 chunks.length(i) * size);
+    const std::size_t start = chunks.start(i);
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+      if (r != rank) copy_bytes(sync.mine() + r * chunks.each, at(inputs[r], start), chunks.length(i));
     }
     sync.step();
-    for (int r = 0; r < sync.size(); ++r) {
-      const void* own = at(inputs[static_cast<std::size_t>(rank)], start);
-      sources[static_cast<std::size_t>(r)] = r == rank ? own : sync.of(r) + place(rank);
-    }
+    const auto sources = sync.staged(rank * chunks.each, at(inputs[rank], start));
     void* const destination = at(output, start);
-    reducer(sources.data(), sync.size(), &destination, 1, chunks.length(i));
+    reducer(sources.data(), sync.size(), &destination, 1, chunks.length(i) / size_of(elements.dtype));
+  }
+}
+
+void all_to_all(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype) {
+  sync.begin(call_of(Operation::all_to_all, {0, dtype}));
+  const std::uint64_t largest = exchange_counts(sync, inputs, outputs);
+  const std::size_t each = cut(sync, {largest, dtype}, sync.size()).each;
+  const auto bytes_of = [&](const Part& part) { return Chunks{part.count * size_of(dtype), each}; };
+  const auto own = static_cast<std::size_t>(sync.rank()) * each;
+  for (std::size_t i = 0; i < Chunks{largest * size_of(dtype), each}.count(); ++i) {
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+      const Chunks chunks = bytes_of(inputs[r]);
+      copy_bytes(sync.mine() + r * each, at(inputs[r].data, chunks.start(i)), chunks.length(i));
+    }
+    sync.step();
+    for (std::size_t r = 0; r < outputs.size(); ++r) {
+      const Chunks chunks = bytes_of(outputs[r]);
+      copy_bytes(at(outputs[r].data, chunks.start(i)), sync.of(static_cast<int>(r)) + own, chunks.length(i));
+    }
   }
 }
 
 void barrier(StepSync& sync) {
-  sync.begin({.operation = Operation::barrier});
+  sync.begin(call_of(Operation::barrier, {0, Dtype::bytes}));
   sync.step();
 }
 

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <span>
 
-#include "shm/heap.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::shm {
@@ -13,13 +12,6 @@ namespace lockstep::shm {
 
 using Buffers = std::span<void* const>;
 using ConstBuffers = std::span<const void* const>;
-
-struct Elements {
-  std::size_t count;
-  Dtype dtype;
-
-  std::size_t bytes() const { return count * size_of(dtype); }
-};
 
 /// In place. Where the buffers of all ranks lie in their heaps, they are read and written directly.
 void all_reduce(StepSync& sync, const Heap& heap, void* data, Elements elements, Reduction reduction);

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
-
-#include "net/deadline.hpp"
+#include <ctime>
 
 namespace lockstep::shm {
 
@@ -21,11 +24,22 @@ struct alignas(kLine) FutexEvent {
   std::atomic<std::uint32_t> sleepers;
 };
 
-/// Sleeps while the word holds `expected`, at most for `limit`; may wake for no reason.
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, net::Milliseconds limit);
+// std::atomic's own wait() is for threads of one process: it keeps who waits in memory of the process, and
+// its futex is private.
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+inline constexpr std::chrono::milliseconds kSlice{50};  // How often a sleeper checks that the others live.
+
+/// Sleeps while the word holds `expected`, at most for kSlice; may wake for no reason.
+inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+  const timespec time{0, std::chrono::nanoseconds(kSlice).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
+}
 
 /// Wakes everybody who sleeps on the word, in any process.
-void futex_wake_all(const std::atomic<std::uint32_t>& word);
+inline void futex_wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 /// Tells the CPU that this is a waiting loop.
 inline void pause_cpu() {
@@ -92,8 +106,6 @@ class Spinner {
   unsigned waits_ = 0;
 };
 
-inline constexpr net::Milliseconds kSlice{50};  // How often a sleeper checks that the others still live.
-
 /// Returns when done(). `check` is called about every kSlice, and throws when there is nothing to wait for.
 template <class Done, class Check>
 void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
@@ -103,7 +115,7 @@ void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
     event.sleepers.fetch_add(1);
     const std::uint32_t seen = event.word.load();
     const bool over = done();
-    if (!over) futex_wait(event.word, seen, kSlice);
+    if (!over) futex_wait(event.word, seen);
     event.sleepers.fetch_sub(1);
     if (over || done()) return;
     check();

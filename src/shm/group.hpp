@@ -2,42 +2,14 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "shm/collectives.hpp"
-#include "shm/heap.hpp"
 #include "shm/p2p_queue.hpp"
 #include "shm/peer_connections.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::shm {
-
-struct GroupOptions {
-  GroupInfo members;
-
-  /// After this long an operation fails instead of waiting on.
-  net::Milliseconds timeout = std::chrono::minutes(30);
-
-  /// Added to the timeout between the ranks of a host where the group spans several hosts: one rank notices
-  /// what fails between the hosts, and gets the time to tell the others what it was.
-  net::Milliseconds timeout_margin = std::chrono::seconds(3);
-
-  /// How long the ranks may take to connect.
-  net::Milliseconds join_timeout = std::chrono::minutes(5);
-
-  /// Of each of a rank's two staging areas. A chunk should fit the second-level cache beside the user's data.
-  std::size_t staging_bytes = 1U << 20;
-
-  /// Address space for a rank's heap; memory is taken only as it is used. 0: the host's memory, shared
-  /// fairly.
-  std::size_t heap_bytes = 0;
-
-  /// Ranks with the same host identity try to share memory. Empty: host_identity(); tests emulate several
-  /// hosts on one.
-  std::string host = {};
-
-  /// How many threads of this rank compute, beside the communication thread.
-  int threads = 1;
-};
 
 /// The ranks of a process group that share memory with this one: all of them, or those of its host. Ranks may
 /// be threads of one process.
@@ -57,11 +29,25 @@ class Group {
   };
 
   /// *Collective*. Throws as connect_peers() does.
-  static Joined join(const GroupOptions& options, BootstrapStore& store);
+  static Joined join(const GroupOptions& options, BootstrapStore& store) {
+    PeerConnections connections = connect_peers(options, store);
+    Joined joined{nullptr, connections.hosts, options.members, connections.obstacle};
+    const bool spans = joined.hosts.count() > 1;
+    if (spans) joined.members.hosts = connections.host_names;
+    if (connections.peers.empty()) return joined;
+    const auto timeout = options.timeout + (spans ? options.timeout_margin : net::Milliseconds(0));
+    joined.group =
+        std::make_unique<Group>(joined.members.part(joined.hosts.mine()), std::move(connections), timeout);
+    return joined;
+  }
 
-  Group(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout);
+  Group(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout)
+      : sync_(members, std::move(connections), timeout),
+        heap_(std::make_shared<Heap>(sync_.peers()[static_cast<std::size_t>(members.rank)].segment,
+                                     sync_.layout().heap)),
+        p2p_queue_(sync_, *heap_) {}
   /// Leaves the group: a rank that waits for this one fails with an error that says so.
-  ~Group();
+  ~Group() { sync_.leave(false); }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 

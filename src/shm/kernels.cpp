@@ -5,8 +5,15 @@
 #include <string>
 
 #include "lockstep/core/error.hpp"
+#include "shm/kernels_loops.hpp"
 
 namespace lockstep::shm {
+
+namespace {
+
+constinit const Kernels kPortableKernels = make_kernels("portable");
+
+}  // namespace
 
 KernelList usable_kernels() {
   KernelList list{{&kPortableKernels, nullptr, nullptr}, 1};

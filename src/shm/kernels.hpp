@@ -33,7 +33,6 @@ KernelList usable_kernels();
 /// The reducer of kernels(). Throws UsageError for a combination that makes no sense.
 Reducer reducer_for(Dtype dtype, Reduction reduction);
 
-extern const Kernels kPortableKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;

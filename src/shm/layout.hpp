@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include "shm/futex_event.hpp"
 #include "shm/segment.hpp"
@@ -14,20 +17,6 @@ namespace lockstep::shm {
 // the heap.
 
 inline constexpr std::uint64_t kMagic = 0x6c6f636b73746570;
-
-/// The fingerprint of a collective call: compared by all ranks before anything is done. Without padding, so
-/// that it can be compared as a whole.
-struct Call {
-  std::uint64_t sequence = 0;
-  std::uint64_t count = 0;
-  std::int32_t root = -1;
-  Operation operation = Operation::barrier;
-  Dtype dtype = Dtype::bytes;
-  Reduction reduction = Reduction::none;
-  std::uint8_t version = 1;
-
-  bool operator==(const Call&) const = default;
-};
 
 struct alignas(kLine) StepSlot {
   Call call;
@@ -88,6 +77,49 @@ inline Control& control_of(const Segment& segment) { return *reinterpret_cast<Co
 
 inline Channel& channel_of(const Segment& segment, const Layout& layout, int destination) {
   return reinterpret_cast<Channel*>(segment.base() + layout.channels)[destination];
+}
+
+/// A range cut into equal pieces, the last one shorter. At least one piece, so that nothing is a step as
+/// well.
+struct Chunks {
+  std::size_t total;
+  std::size_t each;
+
+  std::size_t count() const { return std::max<std::size_t>(1, (total + each - 1) / each); }
+  std::size_t start(std::size_t i) const { return std::min(total, i * each); }
+  std::size_t length(std::size_t i) const { return std::min(each, total - start(i)); }
+};
+
+/// How many elements of `element_bytes` fit into a `parts`-th of a staging area, in whole cache lines.
+inline std::size_t elements_per_part(std::size_t staging_bytes, int parts, std::size_t element_bytes) {
+  const std::size_t bytes = staging_bytes / static_cast<std::size_t>(parts) / kLine * kLine;
+  return std::max<std::size_t>(1, bytes / element_bytes);
+}
+
+struct Range {
+  std::size_t start;
+  std::size_t length;
+};
+
+/// One of `parts` even slices of `count` elements, in whole cache lines, of at most `most` elements each.
+inline Range slice_of(std::size_t count, int parts, int index, std::size_t element_bytes,
+                      std::size_t most = std::numeric_limits<std::size_t>::max()) {
+  const std::size_t per_line = std::max<std::size_t>(1, kLine / element_bytes);
+  const auto ways = static_cast<std::size_t>(parts);
+  const std::size_t even = (count + ways - 1) / ways;
+  const std::size_t each = std::min(most, (even + per_line - 1) / per_line * per_line);
+  const std::size_t start = std::min(count, each * static_cast<std::size_t>(index));
+  return {start, std::min(each, count - start)};
+}
+
+inline std::byte* at(void* data, std::size_t byte) { return static_cast<std::byte*>(data) + byte; }
+inline const std::byte* at(const void* data, std::size_t byte) {
+  return static_cast<const std::byte*>(data) + byte;
+}
+
+/// Between buffers that may be one and the same; nothing may be copied between null pointers.
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, bytes);
 }
 
 }  // namespace lockstep::shm

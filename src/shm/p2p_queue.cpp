@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "shm/chunks.hpp"
-#include "shm/watch.hpp"
 
 namespace lockstep::shm {
 namespace {
@@ -22,14 +20,6 @@ P2PQueue::P2PQueue(const StepSync& sync, Heap& heap)
       heap_(heap),
       sent_(static_cast<std::size_t>(sync.size())),
       numbers_(static_cast<std::size_t>(sync.size())) {}
-
-Control& P2PQueue::control(int member) const {
-  return control_of(*sync_.peers()[static_cast<std::size_t>(member)].segment);
-}
-
-Channel& P2PQueue::channel(int from, int to) const {
-  return channel_of(*sync_.peers()[static_cast<std::size_t>(from)].segment, sync_.layout(), to);
-}
 
 std::vector<int> P2PQueue::others(int source) const {
   if (source != kAnySource) return {source};
@@ -80,9 +70,10 @@ void P2PQueue::send(int destination, int tag, const void* data, Elements element
                          sync_.members().called(destination), tag, describe(elements));
     });
   }
-  notify(control(destination).messages);
+  notify(sync_.control(destination).messages);
 }
 
+/// The oldest.
 P2PSlot* P2PQueue::find(int source, int tag) const {
   P2PSlot* found = nullptr;
   for (P2PSlot& slot : channel(source, sync_.rank()).slots) {
@@ -92,23 +83,18 @@ P2PSlot* P2PQueue::find(int source, int tag) const {
   return found;
 }
 
-/// Scans twice: during the first scan an older message may be posted behind the scan and a younger one before
-/// it. The second scan sees every message that is older than one seen by the first.
-P2PSlot* P2PQueue::oldest(int source, int tag) const {
-  return find(source, tag) == nullptr ? nullptr : find(source, tag);
-}
-
 std::optional<int> P2PQueue::try_receive(int source, int tag, void* data, Elements elements) {
   const std::lock_guard lock(receive_mutex_);
   for (const int from : others(source)) {
-    P2PSlot* const slot = oldest(from, tag);
-    if (slot == nullptr) continue;
+    if (find(from, tag) == nullptr) continue;
+    // During that scan an older message may have been posted behind it and a younger one before it. A second
+    // one sees every message that is older than one seen by the first.
+    P2PSlot* const slot = find(from, tag);
     const Elements came{slot->count, slot->dtype};
     const bool expected = came.count == elements.count && came.dtype == elements.dtype;
-    const std::byte* base = sync_.peers()[static_cast<std::size_t>(from)].segment->base();
-    if (expected) copy_bytes(data, base + slot->offset, elements.bytes());
+    if (expected) copy_bytes(data, sync_.segment_of(from).base() + slot->offset, elements.bytes());
     slot->state.store(Delivery::free);
-    notify(control(from).messages);
+    notify(sync_.control(from).messages);
     if (expected) return from;
     throw CommunicationError(fmt::format("{}: recv from {}, tag {}: expected {}, but it sent {}",
                                          sync_.members().who, sync_.members().called(from), tag,
@@ -120,9 +106,9 @@ std::optional<int> P2PQueue::try_receive(int source, int tag, void* data, Elemen
 void P2PQueue::wait_for_message(int source, const std::function<bool()>& done,
                                 const std::function<std::string()>& what) {
   const std::vector<int> ranks = others(source);
-  Watch watch(sync_.members(), sync_.peers(), sync_.timeout());
+  Watch watch(sync_);
   Spinner spinner(sync_.has_cpu_per_rank());
-  wait_on(control(sync_.rank()).messages, spinner, done, [&] { watch.check_any(ranks, what); });
+  wait_on(sync_.control(sync_.rank()).messages, spinner, done, [&] { watch.check(ranks, true, what); });
 }
 
 }  // namespace lockstep::shm

@@ -39,9 +39,7 @@ class P2PQueue {
   void reclaim(int destination);
   bool post(int destination, int tag, const void* data, Elements elements);
   P2PSlot* find(int source, int tag) const;
-  P2PSlot* oldest(int source, int tag) const;
-  Control& control(int member) const;
-  Channel& channel(int from, int to) const;
+  Channel& channel(int from, int to) const { return channel_of(sync_.segment_of(from), sync_.layout(), to); }
 
   const StepSync& sync_;
   Heap& heap_;

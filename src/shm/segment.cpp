@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -15,10 +17,13 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "net/sha256.hpp"
+#include "shm/futex_event.hpp"
 
 namespace lockstep::shm {
 namespace {
 
+constexpr std::size_t kReturned = 4U << 20;  // Smaller pieces are kept: taking them anew costs page faults.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /// Segments of ranks that are threads of this process.
@@ -53,15 +58,9 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-void fill_random(void* bytes, std::size_t count) {
-  // Up to 256 bytes come at once, whatever signals arrive.
-  if (getrandom(bytes, count, 0) != static_cast<ssize_t>(count))
-    throw_system_error("cannot get random bytes");
-}
-
 std::shared_ptr<Segment> Segment::create(std::size_t size) {
   std::uint64_t token = 0;
-  fill_random(&token, sizeof(token));
+  std::memcpy(&token, net::random_bytes(sizeof(token)).data(), sizeof(token));
   std::shared_ptr<Segment> segment(new Segment(make_sealed(size), size, token | 1U));
   auto& own = own_segments();
   const std::lock_guard lock(own.mutex);
@@ -118,6 +117,85 @@ void Segment::release(std::size_t offset, std::size_t bytes) const noexcept {
   const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   static_cast<void>(
       fallocate(descriptor_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)));
+}
+
+/// The first free block that is large enough, else the space behind the last.
+std::optional<std::size_t> Heap::take(std::size_t bytes) {
+  const auto found =
+      std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= bytes; });
+  if (found != free_.end()) {
+    const auto [offset, length] = *found;
+    free_.erase(found);
+    if (length > bytes) free_[offset + bytes] = length - bytes;
+    return offset;
+  }
+  if (segment_->size() - end_ < bytes) return std::nullopt;
+  const std::size_t offset = end_;
+  end_ += bytes;
+  return offset;
+}
+
+void* Heap::allocate(std::size_t bytes) {
+  bytes = std::max(kLine, (bytes + kLine - 1) / kLine * kLine);
+  const std::lock_guard lock(mutex_);
+  const auto offset = take(bytes);
+  if (!offset) return nullptr;
+  used_[*offset] = bytes;
+  try {
+    segment_->reserve(*offset, bytes);
+  } catch (const Error&) {
+    used_.erase(*offset);
+    give_back(*offset, bytes);
+    throw;
+  }
+  return segment_->base() + *offset;
+}
+
+void Heap::free(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = used_.find(static_cast<std::size_t>(static_cast<std::byte*>(memory) - segment_->base()));
+  if (found == used_.end()) return;
+  const auto [offset, length] = *found;
+  used_.erase(found);
+  if (length >= kReturned) {
+    // Pages that a neighbour shares stay.
+    const std::size_t first = whole_pages(offset);
+    const std::size_t last = (offset + length) / whole_pages(1) * whole_pages(1);
+    if (last > first) segment_->release(first, last - first);
+  }
+  give_back(offset, length);
+}
+
+/// Joined with the free neighbours.
+void Heap::give_back(std::size_t offset, std::size_t bytes) noexcept {
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      free_.erase(before);
+    }
+  }
+  if (offset + bytes == end_) {
+    end_ = offset;
+  } else {
+    free_[offset] = bytes;
+  }
+}
+
+std::int64_t Heap::offset_of(const void* memory, std::size_t bytes) const noexcept {
+  const auto* first = segment_->base() + start_;
+  const auto* place = static_cast<const std::byte*>(memory);
+  const std::size_t length = segment_->size() - start_;
+  if (std::less<>()(place, first)) return -1;
+  const auto distance = static_cast<std::size_t>(place - first);
+  if (distance > length || bytes > length - distance) return -1;
+  return static_cast<std::int64_t>(start_ + distance);
 }
 
 }  // namespace lockstep::shm

@@ -6,30 +6,13 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/core/error.hpp"
-#include "shm/watch.hpp"
-
 namespace lockstep::shm {
+namespace {
 
-std::string describe(const Call& call) {
-  std::string text = fmt::format("{} #{}", name_of(call.operation), call.sequence);
-  if (call.operation == Operation::barrier) return text;
-  text += fmt::format(" ({}", name_of(call.dtype));
-  const bool any_size =
-      call.operation == Operation::all_to_all || call.operation == Operation::all_reduce_sparse;
-  if (!any_size) text += fmt::format(", {} elements", call.count);
-  if (call.reduction != Reduction::none) text += fmt::format(", {}", name_of(call.reduction));
-  if (call.root >= 0) text += fmt::format(", root {}", call.root);
-  return text + ")";
-}
+/// Between noticing that a rank is gone and saying so.
+constexpr net::Milliseconds kGrace{200};
 
-std::string disagreement(const std::string& who, const Caller& one, const Caller& other) {
-  return fmt::format(
-      "{}: the ranks do not call the same: {} calls {}, {} calls {}. Every rank must make the same calls in "
-      "the "
-      "same order",
-      who, one.name, one.call, other.name, other.call);
-}
+}  // namespace
 
 StepSync::StepSync(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout)
     : members_(members),
@@ -40,30 +23,34 @@ StepSync::StepSync(const GroupInfo& members, PeerConnections connections, net::M
 }
 
 std::byte* StepSync::area(int member, std::uint64_t step) const noexcept {
-  const auto& peer = connections_.peers[static_cast<std::size_t>(member)];
-  return peer.segment->base() + layout().staging + (step % 2) * layout().staging_bytes;
+  return segment_of(member).base() + layout().staging + (step % 2) * layout().staging_bytes;
 }
 
 StepSlot& StepSync::step_slot(int member, std::uint64_t step) const noexcept {
   return control(member).step_slots[step % 2];
 }
 
-std::string StepSync::describe_own_call() const { return describe(call_); }
+std::vector<const void*> StepSync::staged(std::size_t offset, const void* own) const {
+  std::vector<const void*> places;
+  places.reserve(controls_.size());
+  for (int r = 0; r < size(); ++r) places.push_back(r == rank() && own != nullptr ? own : of(r) + offset);
+  return places;
+}
+
+std::byte* StepSync::heap_buffer_of(int member) const noexcept {
+  const std::int64_t offset = heap_offset_of(member);
+  return offset < 0 ? nullptr : segment_of(member).base() + offset;
+}
 
 void StepSync::begin(Call call, std::int64_t heap_offset) {
   if (broken_) std::rethrow_exception(broken_);
   call.sequence = ++sequence_;
   call_ = call;
   control(rank()).begun.store(sequence_, std::memory_order_relaxed);
-  show(heap_offset);
+  show_buffer(heap_offset);
 }
 
-void StepSync::begin_part(std::int64_t heap_offset) {
-  if (broken_) std::rethrow_exception(broken_);
-  show(heap_offset);
-}
-
-void StepSync::show(std::int64_t heap_offset) {
+void StepSync::show_buffer(std::int64_t heap_offset) noexcept {
   step_slot(rank(), step_ + 1) = {call_, heap_offset};
   compared_ = false;
 }
@@ -90,13 +77,13 @@ void StepSync::wait_for_all() {
   // The stores of the steps have one order, so the last rank sees all others there: only it has to wake
   // anybody.
   if (all_have_come()) return notify(event);
-  Watch watch(members_, connections_.peers, timeout_);
+  Watch watch(*this);
   wait_on(
       event, spinner_, [&] { return all_have_come(); },
       [&] {
         // A rank that has come meanwhile is not missing, even if it has died since.
         if (const auto ranks = missing(); !ranks.empty()) {
-          watch.check(ranks, [&] { return describe_own_call(); });
+          watch.check(ranks, false, [&] { return describe(call_); });
         }
       });
 }
@@ -115,9 +102,9 @@ void StepSync::step() {
 }
 
 void StepSync::compare_calls() {
-  const Call& first = call_of(0);
+  const Call& first = step_slot(0, step_).call;
   for (int r = 1; r < size(); ++r) {
-    const Call& other = call_of(r);
+    const Call& other = step_slot(r, step_).call;
     if (other == first) continue;
     throw CommunicationError(disagreement(members_.who, {members_.called(0), describe(first)},
                                           {members_.called(r), describe(other)}));
@@ -150,11 +137,21 @@ void StepSync::announce_failure(const char* reason) noexcept {
   for (int r = 0; r < size(); ++r) notify(control(r).messages);
 }
 
+std::optional<std::string> StepSync::loss_of(int member) const {
+  const Peer& peer = peers()[static_cast<std::size_t>(member)];
+  const std::uint64_t begun = control(member).begun.load();
+  if (control(member).presence.load() == Presence::left)
+    return fmt::format("{} left the group at its operation #{}", members_.called(member), begun);
+  if (!peer.process.has_ended()) return std::nullopt;
+  return fmt::format("{} (pid {}) has ended; the last operation that it began is #{}",
+                     members_.called(member), peer.pid, begun);
+}
+
 std::string StepSync::loss_among(const std::vector<int>& names) const {
   for (int member = 0; member < size(); ++member) {
     if (member == rank() || std::find(names.begin(), names.end(), members_.name(member)) == names.end())
       continue;
-    if (const auto loss = loss_of(members_, connections_.peers, member)) return *loss;
+    if (const auto loss = loss_of(member)) return *loss;
   }
   return "";
 }
@@ -165,6 +162,45 @@ void StepSync::leave(bool quietly) noexcept {
   if (quietly) return;
   notify(control(0).steps);
   for (int r = 0; r < size(); ++r) notify(control(r).messages);
+}
+
+/// Why the rank cannot come; nothing: it still can.
+std::optional<std::string> Watch::fate_of(int rank) const {
+  const Control& control = sync_.control(rank);
+  if (control.presence.load() != Presence::failed) return sync_.loss_of(rank);
+  const std::string reason(control.failure_text, strnlen(control.failure_text, sizeof(control.failure_text)));
+  return fmt::format("{} gave up: {}", sync_.members().called(rank), reason);
+}
+
+void Watch::check(const std::vector<int>& missing, bool any, const std::function<std::string()>& what) {
+  std::string fates;
+  bool hopeless = any;
+  for (const int rank : missing) {
+    const auto fate = fate_of(rank);
+    hopeless = fate.has_value();
+    if (fate) fates += (fates.empty() ? "" : "; ") + *fate;
+    // Where all must come the first that cannot decides, else the first that can.
+    if (hopeless != any) break;
+  }
+  if (!hopeless) return check_time(missing, what);
+  if (!noticed_) noticed_ = net::Clock::now();
+  if (net::Clock::now() - *noticed_ < kGrace) return;
+  throw PeerLost(fmt::format("{}: {} failed: {}", sync_.members().who, what(), fates));
+}
+
+void Watch::check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const {
+  if (net::Clock::now() - begun_ < sync_.timeout()) return;
+  const GroupInfo& members = sync_.members();
+  std::string text;
+  std::vector<int> names;
+  for (const int rank : missing) {
+    names.push_back(members.name(rank));
+    text += fmt::format("{}{} did not come, the last operation that it began is #{}",
+                        text.empty() ? "" : "; ", members.called(rank), sync_.control(rank).begun.load());
+  }
+  throw TimeoutError(
+      fmt::format("{}: {} timed out after {} ms: {}", members.who, what(), sync_.timeout().count(), text),
+      names);
 }
 
 }  // namespace lockstep::shm

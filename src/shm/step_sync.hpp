@@ -3,15 +3,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/core/error.hpp"
 #include "shm/futex_event.hpp"
 #include "shm/group_info.hpp"
 #include "shm/layout.hpp"
 #include "shm/peer_connections.hpp"
 
 namespace lockstep::shm {
+
+/// A peer that this rank waits for has died, left or failed. The text says which one, and why.
+class PeerLost : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
 
 /// Synchronises the ranks of a host step by step. A collective is a number of steps. In each step a rank
 /// writes its own staging area, publishes the step's number and waits until all ranks have published it; then
@@ -36,12 +45,17 @@ class StepSync {
   bool has_cpu_per_rank() const noexcept { return connections_.has_cpu_per_rank; }
   /// Where this rank's communication thread is to run; -1: anywhere.
   int communication_cpu() const noexcept { return connections_.communication_cpu; }
+  const Segment& segment_of(int member) const noexcept {
+    return *peers()[static_cast<std::size_t>(member)].segment;
+  }
+  Control& control(int member) const noexcept { return *controls_[static_cast<std::size_t>(member)]; }
 
   /// Begins the next operation; its sequence number is filled in. `heap_offset`: where in this rank's heap
   /// the buffer lies, else -1.
   void begin(Call call, std::int64_t heap_offset = -1);
-  /// Begins a further piece of the same operation, with another buffer.
-  void begin_part(std::int64_t heap_offset);
+  /// The buffer of the operation's next piece: the ranks see it after the next step, which verifies the call
+  /// again.
+  void show_buffer(std::int64_t heap_offset) noexcept;
 
   /// Publishes this rank's step and waits until the others have published theirs. Throws as Group does.
   void step();
@@ -50,9 +64,11 @@ class StepSync {
   std::byte* mine() const noexcept { return area(rank(), step_ + 1); }
   /// The staging area that `member` wrote in the previous step.
   const std::byte* of(int member) const noexcept { return area(member, step_); }
-  /// After the first step: the call of `member`, and where in its heap its buffer lies.
-  const Call& call_of(int member) const noexcept { return step_slot(member, step_).call; }
+  /// What all ranks wrote at `offset` of that area, in rank order; `own` stands for this rank's, unless null.
+  std::vector<const void*> staged(std::size_t offset, const void* own = nullptr) const;
+  /// After the first step: where in the heap of `member` its buffer lies; -1, null: it lies elsewhere.
   std::int64_t heap_offset_of(int member) const noexcept { return step_slot(member, step_).heap_offset; }
+  std::byte* heap_buffer_of(int member) const noexcept;
 
   /// Marks the group as failed, here and for the others; throws CommunicationError(text).
   [[noreturn]] void fail(const std::string& text);
@@ -63,6 +79,8 @@ class StepSync {
   /// Any thread.
   void announce_failure(const char* reason) noexcept;
 
+  /// Says that `member` has died or left; nothing: it has not. Any thread.
+  std::optional<std::string> loss_of(int member) const;
   /// Which of these ranks (numbers in the world) has died or left, as a text for messages; "": none is known
   /// to. Any thread.
   std::string loss_among(const std::vector<int>& names) const;
@@ -72,18 +90,14 @@ class StepSync {
 
   /// The last call of this rank.
   const Call& own_call() const noexcept { return call_; }
-  /// "all_reduce #3 (float32, 1000 elements, sum)".
-  std::string describe_own_call() const;
 
  private:
   std::byte* area(int member, std::uint64_t step) const noexcept;
   StepSlot& step_slot(int member, std::uint64_t step) const noexcept;
-  Control& control(int member) const noexcept { return *controls_[static_cast<std::size_t>(member)]; }
   bool all_have_come();
   std::vector<int> missing() const;
   void wait_for_all();
   void compare_calls();
-  void show(std::int64_t heap_offset);
   void break_group(const char* failure_text) noexcept;
 
   GroupInfo members_;
@@ -99,14 +113,24 @@ class StepSync {
   std::exception_ptr broken_;
 };
 
-std::string describe(const Call& call);
+/// Checks, during one wait, that the ranks that are waited for are still alive.
+class Watch {
+ public:
+  explicit Watch(const StepSync& sync) : sync_(sync), begun_(net::Clock::now()) {}
 
-/// A rank and its call, for messages.
-struct Caller {
-  std::string name;
-  std::string call;
+  /// Throws when one of `missing` left the group, gave up or died: PeerLost naming it; TimeoutError after the
+  /// timeout. `any`: when all of them did, because each alone would do. `what` is what this rank does:
+  /// "all_reduce #3 (...)". Waits a moment before it reports a rank as gone, so that the rank itself, or its
+  /// launcher, can report the cause first.
+  void check(const std::vector<int>& missing, bool any, const std::function<std::string()>& what);
+
+ private:
+  std::optional<std::string> fate_of(int rank) const;
+  void check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const;
+
+  const StepSync& sync_;
+  net::Deadline begun_;
+  std::optional<net::Deadline> noticed_;
 };
-/// The error text for two ranks whose calls differ. `who`: the beginning of messages.
-std::string disagreement(const std::string& who, const Caller& one, const Caller& other);
 
 }  // namespace lockstep::shm

@@ -1,5 +1,7 @@
 #include "shm/types.hpp"
 
+#include <fmt/core.h>
+
 #include <array>
 
 namespace lockstep::shm {
@@ -23,9 +25,9 @@ constexpr std::array<DtypeFacts, kDtypes> kFacts{{{"uint8", 1},
                                                   {"bytes", 1}}};
 constexpr std::array<const char*, 9> kReductionNames{"sum",     "avg",    "product", "min", "max",
                                                      "bit_and", "bit_or", "bit_xor", "none"};
-constexpr std::array<const char*, 12> kOperationNames{
-    "all_reduce",     "broadcast",  "reduce",  "all_gather", "gather", "scatter",
-    "reduce_scatter", "all_to_all", "barrier", "send",       "recv",   "all_reduce_sparse"};
+constexpr std::array<const char*, 9> kOperationNames{"all_reduce",     "broadcast",  "reduce",
+                                                     "all_gather",     "gather",     "scatter",
+                                                     "reduce_scatter", "all_to_all", "barrier"};
 
 /// What another process wrote is not trusted to be in range.
 template <class Table, class Value>
@@ -40,5 +42,22 @@ std::size_t size_of(Dtype dtype) { return kFacts[place_in(kFacts, dtype)].size; 
 const char* name_of(Dtype dtype) { return kFacts[place_in(kFacts, dtype)].name; }
 const char* name_of(Reduction reduction) { return kReductionNames[place_in(kReductionNames, reduction)]; }
 const char* name_of(Operation operation) { return kOperationNames[place_in(kOperationNames, operation)]; }
+
+std::string describe(const Call& call) {
+  std::string text = fmt::format("{} #{}", name_of(call.operation), call.sequence);
+  if (call.operation == Operation::barrier) return text;
+  text += fmt::format(" ({}", name_of(call.dtype));
+  if (call.operation != Operation::all_to_all) text += fmt::format(", {} elements", call.count);
+  if (call.reduction != Reduction::none) text += fmt::format(", {}", name_of(call.reduction));
+  if (call.root >= 0) text += fmt::format(", root {}", call.root);
+  return text + ")";
+}
+
+std::string disagreement(const std::string& who, const Caller& one, const Caller& other) {
+  return fmt::format(
+      "{}: the ranks do not call the same: {} calls {}, {} calls {}. Every rank must make the same calls in "
+      "the same order",
+      who, one.name, one.call, other.name, other.call);
+}
 
 }  // namespace lockstep::shm

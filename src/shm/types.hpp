@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace lockstep::shm {
 
@@ -21,15 +22,53 @@ enum class Operation : std::uint8_t {
   scatter,
   reduce_scatter,
   all_to_all,
-  barrier,
-  send,
-  recv,
-  all_reduce_sparse
+  barrier
 };
 
 std::size_t size_of(Dtype dtype);
 const char* name_of(Dtype dtype);
 const char* name_of(Reduction reduction);
 const char* name_of(Operation operation);
+
+struct Elements {
+  std::size_t count;
+  Dtype dtype;
+
+  std::size_t bytes() const { return count * size_of(dtype); }
+};
+
+/// The fingerprint of a collective call: compared by all ranks before anything is done. Without padding, so
+/// that it can be compared as a whole.
+struct Call {
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0;
+  std::int32_t root = -1;
+  Operation operation = Operation::barrier;
+  Dtype dtype = Dtype::bytes;
+  Reduction reduction = Reduction::none;
+  std::uint8_t version = 1;
+
+  bool operator==(const Call&) const = default;
+};
+
+inline Call call_of(Operation operation, Elements elements, Reduction reduction = Reduction::none,
+                    int root = -1) {
+  return {.count = elements.count,
+          .root = root,
+          .operation = operation,
+          .dtype = elements.dtype,
+          .reduction = reduction};
+}
+
+/// "all_reduce #3 (float32, 1000 elements, sum)".
+std::string describe(const Call& call);
+
+/// A rank and its call, for messages.
+struct Caller {
+  std::string name;
+  std::string call;
+};
+/// The error text for two ranks whose calls differ. `who`: the beginning of messages.
+std::string disagreement(const std::string& who, const Caller& one, const Caller& other);
 
 }  // namespace lockstep::shm

@@ -13,7 +13,7 @@ import tempfile
 
 # As in cmake/LockstepBuild.cmake and src/CMakeLists.txt.
 FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wnon-virtual-dtor", "-Werror", "-fPIC"]
-VECTORISED = {"kernels_portable.cpp": ["-O3", "-fno-trapping-math"]}
+VECTORISED = {"kernels.cpp": ["-O3", "-fno-trapping-math"]}
 
 
 def compile_one(root, compiler, fmt, source, folder):
@@ -40,9 +40,9 @@ def problems(root, compiler, fmt, sources, folder):
     objdump = shutil.which(re.sub(r"g\+\+(-\d+)?$", "objdump", compiler))
     if found or not objdump:
         return found
-    disassembly = subprocess.run([objdump, "-dC", os.path.join(folder, "kernels_portable.cpp.o")],
+    disassembly = subprocess.run([objdump, "-dC", os.path.join(folder, "kernels.cpp.o")],
                                  stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [] if has_neon_sum(disassembly) else ["kernels_portable.cpp: no sum of float32 adds with NEON (fadd v.4s)"]
+    return [] if has_neon_sum(disassembly) else ["kernels.cpp: no sum of float32 adds with NEON (fadd v.4s)"]
 
 
 def main(root, compiler, fmt, *sources):

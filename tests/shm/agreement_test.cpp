@@ -3,9 +3,8 @@
 
 #include <atomic>
 
+#include "shm/bootstrap.hpp"
 #include "shm/groups.hpp"
-#include "shm/local_socket.hpp"
-#include "shm/peer_address.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::shm {

@@ -165,10 +165,10 @@ void passes_on(const Rank& self, Dtype dtype, std::size_t count, int root) {
   messages_to_all(self, dtype, count);
 }
 
-/// "aaaa" is a world of one host; averages are only known there, as the lanes of these tests do not divide.
+/// "aaaa" is a world of one host; averages are only known there, as the leaders of these tests do not divide.
 void in_world(const Shape& shape, const std::function<void(const Rank&)>& body) {
   if (shape.hosts.find_first_not_of('a') != std::string::npos) {
-    Job(shape, 1U << 20).run([&](Hierarchy& hierarchy, Group&, int rank) {
+    Job(shape, 1U << 20).run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
       HierarchicalTransport transport(hierarchy);
       body({transport, rank, shape.size()});
     });

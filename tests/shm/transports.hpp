@@ -1,7 +1,7 @@
 #pragma once
 
 #include "shm/group.hpp"
-#include "shm/hierarchy.hpp"
+#include "shm/hierarchical_collectives.hpp"
 
 namespace lockstep::shm::testing {
 
@@ -47,7 +47,7 @@ class ShmTransport final : public Transport {
 
 class HierarchicalTransport final : public Transport {
  public:
-  explicit HierarchicalTransport(Hierarchy& hierarchy) : hierarchy_(hierarchy) {}
+  explicit HierarchicalTransport(HierarchicalCollectives& hierarchy) : hierarchy_(hierarchy) {}
 
   void all_reduce(void* data, Elements elements, Reduction reduction) override {
     hierarchy_.all_reduce(data, elements, reduction);
@@ -67,7 +67,7 @@ class HierarchicalTransport final : public Transport {
   void barrier() override { hierarchy_.barrier(); }
 
  private:
-  Hierarchy& hierarchy_;
+  HierarchicalCollectives& hierarchy_;
 };
 
 }  // namespace lockstep::shm::testing

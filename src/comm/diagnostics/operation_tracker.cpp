@@ -6,7 +6,7 @@
 #include "comm/diagnostics/waiting_text.hpp"
 #include "comm/errors.hpp"
 #include "lockstep/core/error.hpp"
-#include "shm/watch.hpp"
+#include "shm/step_sync.hpp"
 
 namespace lockstep::comm {
 namespace {

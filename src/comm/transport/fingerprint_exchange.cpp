@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <sstream>
 #include <utility>
 
 #include "comm/errors.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/sha256.hpp"
 #include "net/socket.hpp"
 #include "shm/step_sync.hpp"
 
@@ -31,13 +31,6 @@ struct Hello {
 constexpr int kSpins = 60;
 /// Whoever connects and says nothing keeps the others no longer than this.
 constexpr std::chrono::seconds kHelloTime{5};
-
-std::string fresh_nonce() {
-  std::random_device random;
-  std::string nonce;
-  for (int i = 0; i < 4; ++i) nonce += fmt::format("{:08x}", random());
-  return nonce;
-}
 
 std::string without_number(std::string call) {
   const auto mark = call.find('#');
@@ -105,7 +98,7 @@ void FingerprintExchange::connect(const Store& store, const Options& options) {
   const auto own = net::Address::numeric(options.address.empty() ? "127.0.0.1" : options.address, 0);
   if (!own) throw CommunicationError(fmt::format("'{}' is no address to listen at", options.address));
   const auto listener = net::listen_at(*own);
-  const std::string nonce = fresh_nonce();
+  const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Hello::nonce)> / 2));
   const auto key = [](int rank) { return fmt::format("{}", rank); };
   store.set(key(rank_),
             fmt::format("{} {} {}", own->host(), net::local_address(listener.get()).port(), nonce));

@@ -1,30 +1,147 @@
 #include "comm/transport/gloo_transport.hpp"
 
+#include <ATen/ops/from_blob.h>
+#include <gloo/common/error.h>
+#include <gloo/context.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <signal.h>
+
+#include <cstring>
 #include <mutex>
+#include <sstream>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "comm/backend/operation_queue.hpp"
+#include "comm/c10d_handles.hpp"
 #include "comm/errors.hpp"
 #include "comm/transport/tensor_memory.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "net/address.hpp"
 
 namespace lockstep::comm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
+using Milliseconds = std::chrono::milliseconds;
+using Tensors = std::vector<at::Tensor>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+using shm::Dtype;
+using shm::Elements;
+using shm::Reduction;
+
+/// c10d's Gloo does not let go of its connections before it is destroyed, which waits for its operations.
+class ClosableGloo final : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+  void abort() override {
+    for (const auto& context : contexts_) context->closeConnections();
+  }
+};
+
+/// Bound to one address, or to the interfaces named: not to every interface, and not to whatever the host's
+/// own name happens to resolve to. `interfaces` is a comma-separated list, as in PyTorch.
+Devices make_devices(const std::string& interfaces, const std::string& address) {
+  Devices devices;
+  std::istringstream names(interfaces);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  }
+  if (devices.empty()) {
+    devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname(address.empty() ? "127.0.0.1" : address));
+  }
+  return devices;
+}
+
+std::string chosen_interfaces(const ProcessGroupOptions& options, int size) {
+  if (size == 1) return "";  // A world of one needs no network.
+  if (!options.network_interface.empty()) return options.network_interface;
+  return find_variable(process_environment(), "GLOO_SOCKET_IFNAME").value_or("");
+}
+
+/// Gloo takes the certificates, and then opens connections that use none of them.
+void refuse_false_encryption() {
+  const auto transport = find_variable(process_environment(), "GLOO_DEVICE_TRANSPORT");
+  if (!transport || *transport != "TCP_TLS") return;
+  throw UsageError(
+      "GLOO_DEVICE_TRANSPORT=TCP_TLS does not encrypt: LibTorch's Gloo sends plain text all the same. Unset "
+      "it, and use a network that others do not reach, or an encrypted one (WireGuard, IPsec)");
+}
+
+/// Gloo writes to its connections in a way (writev) that ends the process by SIGPIPE, without a word, where
+/// the other end has just gone; without the signal it is an error like any other. What the program itself has
+/// chosen for the signal stays.
+///
+/// A handler that does nothing, for programs that this one starts: they would inherit it if the signal were
+/// ignored.
+void make_broken_connections_errors() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+/// Gloo has one type for all of its failures.
+template <class Body>
+void with_typed_timeout(Milliseconds timeout, const Body& body) {
+  const auto begun = Clock::now();
+  try {
+    body();
+  } catch (const ::gloo::Exception& error) {
+    if (Clock::now() - begun < timeout) throw;
+    throw LibraryTimeout(error.what());
+  }
+}
+
+/// LibTorch 2.11 enters every operation into one flight recorder, whose table of groups it changes without a
+/// lock (FlightRecorder::recordWithResetEnabled), so that two groups used in two threads can crash. Starting
+/// an operation never waits for a peer: one lock of the whole process is held briefly.
+template <class Start>
+WorkPointer started(const Start& start) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return start();
+}
+
+c10d::ReduceOp c10d_op(Reduction reduction, Dtype dtype) {
+  if (reduction == Reduction::avg) reduction = Reduction::sum;  // Divided afterwards.
+  if (dtype != Dtype::boolean) return static_cast<c10d::ReduceOp::RedOpType>(reduction);
+  // Of bytes of 0 and 1 a sum would be 2.
+  if (reduction == Reduction::sum) reduction = Reduction::max;
+  if (reduction == Reduction::product) reduction = Reduction::min;
+  return static_cast<c10d::ReduceOp::RedOpType>(reduction);
+}
+
+at::Tensor bytes_of(const void* data, std::size_t bytes) { return view_of(data, {bytes, Dtype::bytes}); }
+
+template <class Buffers>
+Tensors bytes_of_each(const Buffers& buffers, std::size_t bytes) {
+  Tensors views;
+  for (const void* buffer : buffers) views.push_back(bytes_of(buffer, bytes));
+  return views;
+}
+
 /// Gloo's messages end for one who waits, and once: a second waits for the first.
 class GlooMessage final : public Message {
  public:
-  GlooMessage(std::shared_ptr<GlooConnection> connection, GlooConnection::WorkPointer work)
-      : connection_(std::move(connection)), work_(std::move(work)) {}
+  GlooMessage(c10::intrusive_ptr<c10d::Backend> gloo, WorkPointer work, Milliseconds timeout)
+      : gloo_(std::move(gloo)), work_(std::move(work)), timeout_(timeout) {}
 
   bool is_done() override {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     return lock.owns_lock() && (ended_ || failure_);
   }
-  void wait(std::chrono::milliseconds timeout) override {
+  void wait(Milliseconds timeout) override {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
     if (ended_) return;
     try {
-      connection_->wait(*work_, timeout);
+      with_typed_timeout(timeout > Milliseconds(0) ? timeout : timeout_, [&] { work_->wait(timeout); });
     } catch (...) {
       failure_ = std::current_exception();
       throw;
@@ -35,8 +152,9 @@ class GlooMessage final : public Message {
   int source() const override { return work_->sourceRank(); }
 
  private:
-  std::shared_ptr<GlooConnection> connection_;
-  GlooConnection::WorkPointer work_;
+  c10::intrusive_ptr<c10d::Backend> gloo_;  // Stays while a message is under way.
+  WorkPointer work_;
+  Milliseconds timeout_;
   std::mutex mutex_;
   std::exception_ptr failure_;
   bool ended_ = false;
@@ -46,16 +164,15 @@ class GlooMessage final : public Message {
 class Slices {
  public:
   Slices(Transport::Parts parts, std::size_t element_size) : parts_(parts) {
-    std::size_t bytes = 0;
     for (const auto& part : parts) {
-      in_one_piece_ = in_one_piece_ && static_cast<std::byte*>(parts.front().data) + bytes == part.data;
+      in_one_piece_ = in_one_piece_ && static_cast<std::byte*>(parts.front().data) + bytes_ == part.data;
       sizes_.push_back(static_cast<std::int64_t>(part.count * element_size));
-      bytes += part.count * element_size;
+      bytes_ += part.count * element_size;
     }
-    if (!in_one_piece_) copy_.resize(bytes);
+    if (!in_one_piece_) copy_.resize(bytes_);
   }
 
-  void* data() { return in_one_piece_ ? parts_.front().data : copy_.data(); }
+  at::Tensor tensor() { return bytes_of(in_one_piece_ ? parts_.front().data : copy_.data(), bytes_); }
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
 
   void copy_in() {
@@ -79,84 +196,176 @@ class Slices {
 
   Transport::Parts parts_;
   std::vector<std::int64_t> sizes_;
+  std::size_t bytes_ = 0;
   bool in_one_piece_ = true;
   std::vector<std::byte> copy_;
 };
 
-class GlooTransport final : public Transport {
- public:
-  GlooTransport(std::unique_ptr<GlooConnection> connection, std::unique_ptr<FingerprintExchange> fingerprints)
-      : connection_(std::move(connection)), fingerprints_(std::move(fingerprints)) {}
-
-  const char* name() const override { return "gloo"; }
-  int concurrency() const override { return 2; }
-
-  void begin(const CollectiveCall& call) override {
-    timeout() = call.timeout;
-    if (!fingerprints_) return;
-    fingerprints_->announce(call.text(), call.timeout);
-    fingerprints_->agree(call.timeout);
-  }
-
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    connection_->all_reduce(data, elements, reduction, timeout());
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    connection_->reduce(data, elements, reduction, root, timeout());
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    const std::size_t bytes = elements.bytes();
-    std::vector<std::byte> all(inputs.size() * bytes);
-    for (std::size_t r = 0; r < inputs.size() && bytes > 0; ++r)
-      std::memcpy(all.data() + r * bytes, inputs[r], bytes);
-    connection_->all_reduce(all.data(), {elements.count * inputs.size(), elements.dtype}, reduction,
-                            timeout());
-    if (bytes > 0)
-      std::memcpy(output, all.data() + static_cast<std::size_t>(connection_->rank()) * bytes, bytes);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    connection_->broadcast(data, elements.bytes(), root, timeout());
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    connection_->all_gather(input, outputs, elements.bytes(), timeout());
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    connection_->gather(input, outputs, elements.bytes(), root, timeout());
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    connection_->scatter(inputs, output, elements.bytes(), root, timeout());
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    Slices from(inputs, shm::size_of(dtype)), to(outputs, shm::size_of(dtype));
-    from.copy_in();
-    connection_->all_to_all(from.data(), to.data(), from.sizes(), to.sizes(), timeout());
-    to.copy_out();
-  }
-  void barrier() override { connection_->barrier(timeout()); }
-
-  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
-    return std::make_unique<GlooMessage>(connection_, connection_->send(tensor, destination, tag));
-  }
-  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    return std::make_unique<GlooMessage>(connection_, connection_->recv(tensor, source, tag));
-  }
-
- private:
-  /// Of the collective that this thread has begun.
-  static std::chrono::milliseconds& timeout() {
-    thread_local std::chrono::milliseconds timeout{0};
-    return timeout;
-  }
-
-  std::shared_ptr<GlooConnection> connection_;
-  std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: nothing is verified.
+/// The timeout of the collective that this thread has begun, and over which connection.
+struct BegunCall {
+  const GlooTransport* transport = nullptr;
+  Milliseconds timeout{0};
 };
+thread_local BegunCall begun_call;
 
 }  // namespace
 
-std::unique_ptr<Transport> make_gloo_transport(std::unique_ptr<GlooConnection> connection,
-                                               std::unique_ptr<FingerprintExchange> fingerprints) {
-  return std::make_unique<GlooTransport>(std::move(connection), std::move(fingerprints));
+at::Tensor view_of(const void* data, Elements elements) {
+  return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(elements.count)},
+                       at::TensorOptions().dtype(scalar_type_of(elements.dtype)));
+}
+
+std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size) {
+  std::istringstream names(chosen_interfaces(options, size));
+  std::string wanted;
+  ifaddrs* first = nullptr;
+  if (!std::getline(names, wanted, ',') || getifaddrs(&first) != 0) return store.local_address();
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
+  for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || wanted != one->ifa_name) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family == AF_INET) return net::Address(one->ifa_addr, sizeof(sockaddr_in)).host();
+    if (family == AF_INET6) return net::Address(one->ifa_addr, sizeof(sockaddr_in6)).host();
+  }
+  return store.local_address();
+}
+
+GlooTransport::GlooTransport(const Store& store, int rank, int size, const ProcessGroupOptions& options)
+    : timeout_(options.timeout) {
+  refuse_false_encryption();
+  if (size > 1) make_broken_connections_errors();
+  auto settings = c10d::ProcessGroupGloo::Options::create(options.timeout);
+  settings->devices = make_devices(chosen_interfaces(options, size), store.local_address());
+  with_typed_timeout(timeout_, [&] {
+    gloo_ = c10::make_intrusive<ClosableGloo>(to_intrusive(store.c10d_store()), rank, size, settings);
+  });
+}
+
+void GlooTransport::begin(const CollectiveCall& call) {
+  begun_call = {this, call.timeout};
+  if (!fingerprints_) return;
+  fingerprints_->announce(call.text(), call.timeout);
+  fingerprints_->agree(call.timeout);
+}
+
+Milliseconds GlooTransport::call_timeout() const {
+  return begun_call.transport == this ? begun_call.timeout : Milliseconds(0);
+}
+
+template <class Options>
+Options GlooTransport::options() const {
+  Options options;
+  // Else c10d's own default, which is the connection's.
+  if (call_timeout() > Milliseconds(0)) options.timeout = call_timeout();
+  return options;
+}
+
+template <class Options>
+Options GlooTransport::options_at(int root) const {
+  auto result = options<Options>();
+  result.rootRank = root;
+  return result;
+}
+
+template <class Start>
+void GlooTransport::run(const Start& start) {
+  with_typed_timeout(call_timeout() > Milliseconds(0) ? call_timeout() : timeout_, [&] {
+    const WorkPointer work = started(start);
+    OperationQueue::let_next_begin();
+    work->wait();
+  });
+}
+
+template <class Transfer>
+void GlooTransport::reduced(void* data, Elements elements, const Transfer& transfer) {
+  if (elements.dtype == Dtype::bytes)
+    throw UsageError("Gloo cannot reduce this dtype: use integers or floating point numbers");
+  const at::Tensor own = view_of(data, elements);
+  const bool widened = elements.dtype == Dtype::i16;
+  Tensors tensors{widened ? own.to(at::kInt) : own};
+  run([&] { return transfer(tensors); });
+  if (widened) own.copy_(tensors.front());
+}
+
+void GlooTransport::all_reduce(void* data, Elements elements, Reduction reduction) {
+  auto how = options<c10d::AllreduceOptions>();
+  how.reduceOp = c10d_op(reduction, elements.dtype);
+  reduced(data, elements, [&](Tensors& tensors) { return gloo_->allreduce(tensors, how); });
+}
+
+void GlooTransport::reduce(void* data, Elements elements, Reduction reduction, int root) {
+  auto how = options_at<c10d::ReduceOptions>(root);
+  how.reduceOp = c10d_op(reduction, elements.dtype);
+  reduced(data, elements, [&](Tensors& tensors) { return gloo_->reduce(tensors, how); });
+}
+
+void GlooTransport::reduce_scatter(ConstBuffers inputs, void* output, Elements elements,
+                                   Reduction reduction) {
+  const std::size_t bytes = elements.bytes();
+  std::vector<std::byte> all(inputs.size() * bytes);
+  for (std::size_t r = 0; r < inputs.size() && bytes > 0; ++r)
+    std::memcpy(all.data() + r * bytes, inputs[r], bytes);
+  all_reduce(all.data(), {elements.count * inputs.size(), elements.dtype}, reduction);
+  if (bytes > 0) std::memcpy(output, all.data() + static_cast<std::size_t>(gloo_->getRank()) * bytes, bytes);
+}
+
+void GlooTransport::broadcast(void* data, Elements elements, int root) {
+  Tensors tensors{bytes_of(data, elements.bytes())};
+  run([&] { return gloo_->broadcast(tensors, options_at<c10d::BroadcastOptions>(root)); });
+}
+
+void GlooTransport::all_gather(const void* input, Buffers outputs, Elements elements) {
+  std::vector<Tensors> lists{bytes_of_each(outputs, elements.bytes())};
+  Tensors inputs{bytes_of(input, elements.bytes())};
+  run([&] { return gloo_->allgather(lists, inputs, options<c10d::AllgatherOptions>()); });
+}
+
+void GlooTransport::all_gather(const void* input, void* output, std::size_t bytes) {
+  at::Tensor from = bytes_of(input, bytes);
+  at::Tensor to = bytes_of(output, bytes * static_cast<std::size_t>(gloo_->getSize()));
+  run([&] { return gloo_->_allgather_base(to, from, options<c10d::AllgatherOptions>()); });
+}
+
+void GlooTransport::gather(const void* input, Buffers outputs, Elements elements, int root) {
+  std::vector<Tensors> lists;
+  if (gloo_->getRank() == root) lists.push_back(bytes_of_each(outputs, elements.bytes()));
+  Tensors inputs{bytes_of(input, elements.bytes())};
+  run([&] { return gloo_->gather(lists, inputs, options_at<c10d::GatherOptions>(root)); });
+}
+
+void GlooTransport::scatter(ConstBuffers inputs, void* output, Elements elements, int root) {
+  std::vector<Tensors> lists;
+  if (gloo_->getRank() == root) lists.push_back(bytes_of_each(inputs, elements.bytes()));
+  Tensors outputs{bytes_of(output, elements.bytes())};
+  run([&] { return gloo_->scatter(outputs, lists, options_at<c10d::ScatterOptions>(root)); });
+}
+
+void GlooTransport::all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) {
+  Slices from(inputs, shm::size_of(dtype)), to(outputs, shm::size_of(dtype));
+  from.copy_in();
+  at::Tensor sent = from.tensor(), received = to.tensor();
+  auto input_sizes = from.sizes(), output_sizes = to.sizes();
+  run([&] {
+    return gloo_->alltoall_base(received, sent, output_sizes, input_sizes, options<c10d::AllToAllOptions>());
+  });
+  to.copy_out();
+}
+
+void GlooTransport::barrier() {
+  run([&] { return gloo_->barrier(options<c10d::BarrierOptions>()); });
+}
+
+std::unique_ptr<Message> GlooTransport::send(const at::Tensor& tensor, int destination, int tag) {
+  Tensors tensors{tensor};
+  auto work = started([&] { return gloo_->send(tensors, destination, tag); });
+  return std::make_unique<GlooMessage>(gloo_, std::move(work), timeout_);
+}
+
+std::unique_ptr<Message> GlooTransport::recv(const at::Tensor& tensor, int source, int tag) {
+  Tensors tensors{tensor};
+  auto work = started(
+      [&] { return source < 0 ? gloo_->recvAnysource(tensors, tag) : gloo_->recv(tensors, source, tag); });
+  return std::make_unique<GlooMessage>(gloo_, std::move(work), timeout_);
 }
 
 }  // namespace lockstep::comm

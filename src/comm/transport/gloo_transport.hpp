@@ -2,29 +2,89 @@
 
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 
 #include "comm/first_failure.hpp"
 #include "comm/transport/fingerprint_exchange.hpp"
-#include "comm/transport/gloo_connection.hpp"
 #include "comm/transport/transport.hpp"
-#include "shm/inter_host_transport.hpp"
+#include "lockstep/comm/process_group.hpp"
+#include "shm/hierarchical_collectives.hpp"
 
 namespace lockstep::comm {
 
-/// The collectives by Gloo alone. `fingerprints`: of the same ranks, which verify each call before its data
-/// moves; null: they do not.
-std::unique_ptr<Transport> make_gloo_transport(std::unique_ptr<GlooConnection> connection,
-                                               std::unique_ptr<FingerprintExchange> fingerprints);
+/// c10d's Gloo over TCP. Failures throw LibraryTimeout when time was up, else what Gloo throws.
+///
+/// An operation of an OperationQueue lets the next one begin as soon as it has been started.
+///
+/// float16 and bfloat16 travel as they are and are rounded by each rank; int16, which Gloo does not know,
+/// travels as int32; a bool as a byte.
+class GlooTransport final : public Transport {
+ public:
+  /// Connects `size` ranks, of which `store` gives the address that this one offers. *Collective*.
+  GlooTransport(const Store& store, int rank, int size, const ProcessGroupOptions& options);
 
-/// A rank that carries its host's values to other hosts.
+  /// From now on each call is verified before its data moves.
+  void verify_by(std::unique_ptr<FingerprintExchange> fingerprints) {
+    fingerprints_ = std::move(fingerprints);
+  }
+
+  const char* name() const override { return "gloo"; }
+  int concurrency() const override { return 2; }
+  /// The call's timeout is that of what this thread does next; else it is the connection's own.
+  void begin(const CollectiveCall& call) override;
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) override;
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override;
+  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override;
+  void broadcast(void* data, Elements elements, int root) override;
+  void all_gather(const void* input, Buffers outputs, Elements elements) override;
+  /// `output` has `bytes` for each rank.
+  void all_gather(const void* input, void* output, std::size_t bytes);
+  void gather(const void* input, Buffers outputs, Elements elements, int root) override;
+  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override;
+  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override;
+  void barrier() override;
+
+  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override;
+  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override;
+
+  /// Closes the connections, so that the operations of all ranks fail.
+  void close() { gloo_->abort(); }
+
+ private:
+  std::chrono::milliseconds call_timeout() const;
+  template <class Options>
+  Options options() const;
+  template <class Options>
+  Options options_at(int root) const;
+  template <class Start>
+  void run(const Start& start);
+  template <class Transfer>
+  void reduced(void* data, Elements elements, const Transfer& transfer);
+
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::chrono::milliseconds timeout_;
+  std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: nothing is verified.
+};
+
+/// The address by which other ranks reach this one: that of the interface that was chosen for Gloo, else the
+/// store's. Empty: all ranks are on this host.
+std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size);
+
+/// A tensor that is a view of memory.
+at::Tensor view_of(const void* data, shm::Elements elements);
+
+/// A leader of its host, which joins it with other hosts.
 struct InterHostPlace {
-  FingerprintExchange::Names names;  // Of the ranks that are joined: "rank 0 on node0".
+  FingerprintExchange::Names names;  // Of the leaders that are joined: "rank 0 on node0".
   int ranks = 1;                     // Of the whole group: averages are over them.
 };
 
-/// One rank of each host joined by Gloo: the ranks of `connection` and `fingerprints` are the hosts.
+/// One leader of each host joined by Gloo: the ranks of `gloo` and `fingerprints` are the hosts.
+/// `fingerprints` is null where nothing is verified.
 std::unique_ptr<shm::InterHostTransport> make_gloo_inter_host_transport(
-    std::unique_ptr<GlooConnection> connection, std::unique_ptr<FingerprintExchange> fingerprints,
+    std::unique_ptr<GlooTransport> gloo, std::unique_ptr<FingerprintExchange> fingerprints,
     InterHostPlace place, FirstFailure failure);
 
 }  // namespace lockstep::comm

@@ -1,21 +1,19 @@
-#include "comm/transport/make_transport.hpp"
-
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/transport/communication_cpu.hpp"
+#include "comm/group_info.hpp"
 #include "comm/transport/gloo_transport.hpp"
-#include "comm/transport/shm_transport.hpp"
 #include "lockstep/core/error.hpp"
+#include "shm/communication_cpu.hpp"
 
 namespace lockstep::comm {
 namespace {
 
 /// More streams between two hosts than this fill no network better.
-constexpr int kMostLanes = 4;
+constexpr int kMaxLeaders = 4;
 
 /// Where ranks that share a store leave their addresses.
 class GroupBootstrapStore final : public shm::BootstrapStore {
@@ -36,14 +34,14 @@ class Factory {
           const TransportOptions& how)
       : info_(info), store_(store), options_(options), how_(how) {}
 
-  /// `verifies`: unless the hierarchy above does.
+  /// `verifies`: unless the hierarchical collectives above do.
   std::unique_ptr<Transport> gloo(bool verifies) const {
     FingerprintExchange::Names names{info_.who, {}};
     for (const int name : info_.names) names.callers.push_back(fmt::format("rank {}", name));
     const auto prefixed = store_.with_prefix("gloo");
-    auto connection = std::make_unique<GlooConnection>(prefixed, info_.rank, info_.size(), options_);
-    auto fingerprints = verifies ? fingerprints_of(prefixed, std::move(names), info_.rank) : nullptr;
-    return make_gloo_transport(std::move(connection), std::move(fingerprints));
+    auto gloo = std::make_unique<GlooTransport>(prefixed, info_.rank, info_.size(), options_);
+    if (verifies) gloo->verify_by(fingerprints_of(prefixed, std::move(names), info_.rank));
+    return gloo;
   }
 
   shm::Group::Joined join_memory() const {
@@ -57,27 +55,26 @@ class Factory {
 
   std::unique_ptr<Transport> hierarchical(shm::Group::Joined joined) const {
     const std::shared_ptr<shm::Group> group = std::move(joined.group);
-    shm::Hierarchy::Parts parts{.group = group,
-                                .hosts = joined.hosts,
-                                .rank = info_.rank,
-                                .lanes = std::min(kMostLanes, joined.hosts.least())};
+    shm::HierarchicalCollectives::Parts parts{.group = group,
+                                              .hosts = joined.hosts,
+                                              .rank = info_.rank,
+                                              .leaders = std::min(kMaxLeaders, joined.hosts.least())};
     const int member = group->step_sync().rank();
-    if (member < parts.lanes) parts.lane = inter_host(member, joined);
-    auto hierarchy = std::make_unique<shm::Hierarchy>(std::move(parts));
-    return make_hierarchical_transport(group, std::move(hierarchy), gloo(false));
+    if (member < parts.leaders) parts.transport = inter_host(member, joined);
+    auto collectives = std::make_unique<shm::HierarchicalCollectives>(std::move(parts));
+    return make_hierarchical_transport(group, std::move(collectives), gloo(false));
   }
 
  private:
-  /// Joins those who are number `lane` on their hosts: "rank 0 on node0", "rank 2 on node1".
-  std::unique_ptr<shm::InterHostTransport> inter_host(int lane, const shm::Group::Joined& joined) const {
+  /// Joins those who are leader number `leader` on their hosts: "rank 0 on node0", "rank 2 on node1".
+  std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined) const {
     InterHostPlace place{{info_.who, {}}, info_.size()};
     for (const auto& part : joined.hosts.ranks)
-      place.names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(lane))));
-    const auto prefixed = store_.with_prefix(fmt::format("lane/{}", lane));
-    auto connection =
-        std::make_unique<GlooConnection>(prefixed, joined.hosts.own, joined.hosts.count(), options_);
+      place.names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(leader))));
+    const auto prefixed = store_.with_prefix(fmt::format("leader/{}", leader));
+    auto gloo = std::make_unique<GlooTransport>(prefixed, joined.hosts.own, joined.hosts.count(), options_);
     auto fingerprints = how_.verifies ? fingerprints_of(prefixed, place.names, joined.hosts.own) : nullptr;
-    return make_gloo_inter_host_transport(std::move(connection), std::move(fingerprints), std::move(place),
+    return make_gloo_inter_host_transport(std::move(gloo), std::move(fingerprints), std::move(place),
                                           FirstFailure(store_.with_prefix("failure")));
   }
 
@@ -106,7 +103,7 @@ MadeTransport make_transport(const GroupInfo& info, const Store& store, const Pr
                              const TransportOptions& how) {
   const Factory make(info, store, options, how);
   if (options.backend == CommBackend::gloo) return {make.gloo(how.verifies)};
-  const auto affinity = how.binds ? communication_affinity(process_environment())
+  const auto affinity = how.binds ? shm::communication_affinity(process_environment())
                                   : std::optional<std::vector<int>>(std::in_place);
   auto joined = make.join_memory();
   if (!joined.obstacle.empty() && options.backend == CommBackend::shm) {
@@ -114,7 +111,7 @@ MadeTransport make_transport(const GroupInfo& info, const Store& store, const Pr
                                          info.who, joined.obstacle));
   }
   if (!joined.group) return {make.gloo(how.verifies)};
-  const int cpu = communication_cpu(affinity, joined.group->step_sync());
+  const int cpu = shm::communication_cpu(affinity, joined.group->step_sync());
   if (joined.obstacle.empty()) return {make_shm_transport(std::move(joined.group)), cpu};
   return {make.hierarchical(std::move(joined)), cpu};
 }

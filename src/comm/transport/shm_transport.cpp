@@ -1,5 +1,3 @@
-#include "comm/transport/shm_transport.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "comm/transport/tensor_memory.hpp"
+#include "comm/transport/transport.hpp"
 #include "shm/group.hpp"
 
 namespace lockstep::comm {
@@ -153,72 +152,10 @@ class ShmTransport final : public Transport {
   std::shared_ptr<PendingReceives> receives_;
 };
 
-class HierarchicalTransport final : public Transport {
- public:
-  HierarchicalTransport(std::shared_ptr<shm::Group> group, std::unique_ptr<shm::Hierarchy> hierarchy,
-                        std::unique_ptr<Transport> flat)
-      : group_(std::move(group)), hierarchy_(std::move(hierarchy)), flat_(std::move(flat)) {}
-
-  const char* name() const override { return "shm+gloo"; }
-  shm::Group* memory() const override { return group_.get(); }
-
-  void begin(const CollectiveCall& call) override { flat_->begin(call); }
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    hierarchy_->all_reduce(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    hierarchy_->reduce(data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    hierarchy_->reduce_scatter(inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    hierarchy_->broadcast(data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    hierarchy_->all_gather(input, outputs, elements);
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    hierarchy_->elsewhere(call_of(shm::Operation::gather, elements, root),
-                          [&] { flat_->gather(input, outputs, elements, root); });
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    hierarchy_->elsewhere(call_of(shm::Operation::scatter, elements, root),
-                          [&] { flat_->scatter(inputs, output, elements, root); });
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    hierarchy_->elsewhere(call_of(shm::Operation::all_to_all, {0, dtype}, -1),
-                          [&] { flat_->all_to_all(inputs, outputs, dtype); });
-  }
-  void barrier() override { hierarchy_->barrier(); }
-
-  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
-    return flat_->send(tensor, destination, tag);
-  }
-  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    return flat_->recv(tensor, source, tag);
-  }
-
- private:
-  static shm::Call call_of(shm::Operation operation, Elements elements, int root) {
-    return {.count = elements.count, .root = root, .operation = operation, .dtype = elements.dtype};
-  }
-
-  std::shared_ptr<shm::Group> group_;
-  std::unique_ptr<shm::Hierarchy> hierarchy_;
-  std::unique_ptr<Transport> flat_;
-};
-
 }  // namespace
 
 std::unique_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group) {
   return std::make_unique<ShmTransport>(std::move(group));
-}
-
-std::unique_ptr<Transport> make_hierarchical_transport(std::shared_ptr<shm::Group> group,
-                                                       std::unique_ptr<shm::Hierarchy> hierarchy,
-                                                       std::unique_ptr<Transport> flat) {
-  return std::make_unique<HierarchicalTransport>(std::move(group), std::move(hierarchy), std::move(flat));
 }
 
 }  // namespace lockstep::comm

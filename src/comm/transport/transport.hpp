@@ -10,11 +10,19 @@
 #include "comm/diagnostics/op_meta.hpp"
 #include "shm/collectives.hpp"
 
+namespace lockstep {
+class Store;
+struct ProcessGroupOptions;
+}  // namespace lockstep
+
 namespace lockstep::shm {
 class Group;
-}
+class HierarchicalCollectives;
+}  // namespace lockstep::shm
 
 namespace lockstep::comm {
+
+struct GroupInfo;
 
 /// A message to or from one rank that is under way. Any thread may call any method.
 class Message {
@@ -80,5 +88,33 @@ class Transport {
   /// `source`: -1 means any. Any thread.
   virtual std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) = 0;
 };
+
+/// For ranks that all share memory. They verify every call in the first step of the operation itself.
+std::unique_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group);
+
+/// For ranks on several hosts, in the way of `collectives`, which verify every call. `flat` joins all ranks;
+/// it carries messages, and what a rank gives each other rank for itself (gather, scatter, all_to_all).
+std::unique_ptr<Transport> make_hierarchical_transport(
+    std::shared_ptr<shm::Group> group, std::unique_ptr<shm::HierarchicalCollectives> collectives,
+    std::unique_ptr<Transport> flat);
+
+struct TransportOptions {
+  /// The group's communication thread may get a CPU of its own, which is for the group of all ranks: parts of
+  /// it do not know which CPUs the others have.
+  bool binds = false;
+  /// Ranks that do not share memory verify their calls. Those that do always do.
+  bool verifies = true;
+};
+
+struct MadeTransport {
+  std::unique_ptr<Transport> transport;
+  int cpu = -1;  // Where the thread runs that communicates; -1: anywhere.
+};
+
+/// Shared memory where ranks of the group share it, Gloo between those that do not; or what the options ask
+/// for. `store` has a key prefix that nobody else uses. *Collective*. Throws CommunicationError when shared
+/// memory is asked for and the ranks do not share any, or when there is too little of it.
+MadeTransport make_transport(const GroupInfo& info, const Store& store, const ProcessGroupOptions& options,
+                             const TransportOptions& how);
 
 }  // namespace lockstep::comm

@@ -1,18 +1,40 @@
-#include "shm/local_socket.hpp"
+#include "shm/bootstrap.hpp"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <system_error>
+#include <fstream>
+#include <initializer_list>
+#include <sstream>
 
+#include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
+#include "net/sha256.hpp"
 #include "shm/segment.hpp"
 
 namespace lockstep::shm {
 namespace {
+
+constexpr int kMostThreads = 1 << 16;
+
+std::string random_word() { return net::hex(net::random_bytes(16)); }
+
+void read_lines(const std::string& text, std::initializer_list<std::string*> fields) {
+  std::istringstream lines(text);
+  for (auto* field : fields) std::getline(lines, *field);
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
 
 constexpr int kKind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;  // A greeting is one packet.
 constexpr int kBacklog = 4096;  // Every higher rank connects before anybody accepts.
@@ -36,10 +58,6 @@ net::FileDescriptor make_socket() {
   return made;
 }
 
-void await(int socket, short events, net::Deadline deadline, const char* what) {
-  if (!net::await_ready(socket, events, deadline)) throw TimeoutError(std::string(what) + " took too long");
-}
-
 /// Room for one descriptor beside a packet.
 union Ancillary {
   cmsghdr header;
@@ -56,6 +74,46 @@ msghdr message_of(iovec& payload, Ancillary& ancillary) {
 }
 
 }  // namespace
+
+std::string host_identity() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return fmt::format("{}/{}/{}", boot_id, network.st_ino, geteuid());
+}
+
+PeerAddress PeerAddress::make(const std::string& host, int threads) {
+  return {host.empty() ? host_identity() : host,
+          lockstep::host_name(),
+          "lockstep-" + random_word(),
+          random_word(),
+          {allowed_cpus(), threads}};
+}
+
+PeerAddress PeerAddress::read(const std::string& text) {
+  PeerAddress address;
+  std::string cpus, threads;
+  read_lines(text, {&address.host, &address.host_name, &address.socket, &address.secret, &cpus, &threads});
+  address.processors.cpus = parse_cpu_list(cpus);
+  address.processors.threads = std::clamp(std::atoi(threads.c_str()), 1, kMostThreads);
+  return address;
+}
+
+std::string PeerAddress::text() const {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", host, host_name, socket, secret,
+                     cpu_list_text(processors.cpus), processors.threads);
+}
+
+ConnectReport ConnectReport::read(const std::string& text) {
+  ConnectReport report;
+  read_lines(text, {&report.reached, &report.trouble, &report.failure});
+  return report;
+}
+
+std::string ConnectReport::text() const {
+  return fmt::format("{}\n{}\n{}", reached, one_line(trouble), one_line(failure));
+}
 
 net::FileDescriptor listen_locally(const std::string& name) {
   auto listener = make_socket();
@@ -129,7 +187,8 @@ void send_greeting(int socket, const Greeting& greeting, int descriptor) {
 }
 
 Received receive_greeting(int socket, net::Deadline deadline) {
-  await(socket, POLLIN, deadline, "the greeting of another rank");
+  if (!net::await_ready(socket, POLLIN, deadline))
+    throw TimeoutError("the greeting of another rank took too long");
   Received received{};
   iovec payload{&received.greeting, sizeof(received.greeting)};
   Ancillary ancillary{};

@@ -1,4 +1,4 @@
-#include "shm/processors.hpp"
+#include "shm/communication_cpu.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -6,7 +6,6 @@
 #include <future>
 
 #include "comm/backend/operation_queue.hpp"
-#include "comm/transport/communication_cpu.hpp"
 #include "groups.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -79,9 +78,9 @@ TEST(Processors, BindTheWorkerOfAQueue) {
 
 TEST(CommunicationAffinity, IsReadFromTheEnvironment) {
   const auto setting = [](const char* value) {
-    return comm::communication_affinity({{"LOCKSTEP_COMM_AFFINITY", value}});
+    return communication_affinity({{"LOCKSTEP_COMM_AFFINITY", value}});
   };
-  EXPECT_FALSE(comm::communication_affinity({}));
+  EXPECT_FALSE(communication_affinity({}));
   EXPECT_FALSE(setting("auto"));
   EXPECT_EQ(setting("off"), std::vector<int>{});
   EXPECT_EQ(setting("15,31"), (std::vector{15, 31}));
@@ -94,10 +93,10 @@ TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
   testing::run_group(2, [&](Group& group) {
     const StepSync& sync = group.step_sync();
     const std::vector<int> setting = sync.rank() == 0 ? std::vector{cpu, 65535} : std::vector{65535, cpu};
-    EXPECT_EQ(comm::communication_cpu(setting, sync), cpu);
-    EXPECT_EQ(comm::communication_cpu(std::vector<int>{}, sync), -1);
-    EXPECT_EQ(comm::communication_cpu(std::nullopt, sync), sync.communication_cpu());
-    EXPECT_THROW(comm::communication_cpu(std::vector{cpu}, sync), UsageError);
+    EXPECT_EQ(communication_cpu(setting, sync), cpu);
+    EXPECT_EQ(communication_cpu(std::vector<int>{}, sync), -1);
+    EXPECT_EQ(communication_cpu(std::nullopt, sync), sync.communication_cpu());
+    EXPECT_THROW(communication_cpu(std::vector{cpu}, sync), UsageError);
   });
 }
 
@@ -105,7 +104,7 @@ TEST(CommunicationAffinity, GivesEachRankOfAHostItsCpu) {
 TEST(CommunicationAffinity, SaysWhichCpuTheSystemRefuses) {
   testing::run_group(1, [](Group& group) {
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(comm::communication_cpu(std::vector{65535}, group.step_sync()), -1);
+    EXPECT_EQ(communication_cpu(std::vector{65535}, group.step_sync()), -1);
     EXPECT_EQ(
         ::testing::internal::GetCapturedStderr(),
         "lockstep: warning: rank 0 of 1: LOCKSTEP_COMM_AFFINITY names CPU 65535 for this rank, which may "

@@ -1,5 +1,5 @@
-// Groups that span hosts, with ranks that are threads: several hosts are played on this one, and the lanes
-// between them are shared memory too.
+// Groups that span hosts, with ranks that are threads: several hosts are played on this one, and the
+// transports between them are shared memory too.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class EveryShape : public ::testing::TestWithParam<Shape> {
  protected:
   int size() const { return GetParam().size(); }
   /// Small pieces, so that messages of a few pages take several of them.
-  void run(const std::function<void(Hierarchy&, Group& local, int rank)>& body) {
+  void run(const std::function<void(HierarchicalCollectives&, Group& local, int rank)>& body) {
     Job(GetParam(), 128U << 10).run(body);
   }
 };
@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(HostTopology, EveryShape,
                                            Shape{"aabb", 2}, Shape{"abab", 2}, Shape{"abbaa", 2},
                                            Shape{"aaabc", 1}, Shape{"aabbcc", 2}),
                          [](const auto& shape) {
-                           return shape.param.hosts + "_" + std::to_string(shape.param.lanes);
+                           return shape.param.hosts + "_" + std::to_string(shape.param.leaders);
                          });
 
 constexpr std::size_t kSizes[] = {0, 1, 63, 1000, 40'011};
@@ -47,7 +47,7 @@ void for_every_reduction(const Check& check) {
 }
 
 TEST_P(EveryShape, AllReduces) {
-  run([&](Hierarchy& hierarchy, Group& local, int rank) {
+  run([&](HierarchicalCollectives& hierarchy, Group& local, int rank) {
     for_every_reduction([&](Dtype dtype, Reduction reduction) {
       for (const std::size_t count : kSizes) {
         const auto result = result_of(dtype, reduction, count, size());
@@ -68,7 +68,7 @@ TEST_P(EveryShape, AllReduces) {
 }
 
 TEST_P(EveryShape, ReducesToEveryRoot) {
-  run([&](Hierarchy& hierarchy, Group&, int rank) {
+  run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
     for (const std::size_t count : kSizes) {
       for (int root = 0; root < size(); ++root) {
         auto values = input_of(Dtype::f32, Reduction::sum, count, rank);
@@ -81,7 +81,7 @@ TEST_P(EveryShape, ReducesToEveryRoot) {
 }
 
 TEST_P(EveryShape, Broadcasts) {
-  run([&](Hierarchy& hierarchy, Group&, int rank) {
+  run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
     for (const std::size_t count : kSizes) {
       for (int root = 0; root < size(); ++root) {
         auto values = input_of(Dtype::i64, Reduction::sum, count, rank);
@@ -93,7 +93,7 @@ TEST_P(EveryShape, Broadcasts) {
 }
 
 TEST_P(EveryShape, GathersEverywhere) {
-  run([&](Hierarchy& hierarchy, Group&, int rank) {
+  run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
     for (const std::size_t count : kSizes) {
       auto own = input_of(Dtype::i16, Reduction::sum, count, rank);
       std::vector<Values> all(static_cast<std::size_t>(size()), Values(Dtype::i16, count));
@@ -107,7 +107,7 @@ TEST_P(EveryShape, GathersEverywhere) {
 }
 
 TEST_P(EveryShape, ReducesAndScatters) {
-  run([&](Hierarchy& hierarchy, Group&, int rank) {
+  run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
     for (const std::size_t count : kSizes) {
       std::vector<Values> all;
       for (int r = 0; r < size(); ++r)
@@ -123,7 +123,7 @@ TEST_P(EveryShape, ReducesAndScatters) {
 
 TEST_P(EveryShape, MeetsAtBarriers) {
   std::atomic<int> arrived{0};
-  run([&](Hierarchy& hierarchy, Group&, int) {
+  run([&](HierarchicalCollectives& hierarchy, Group&, int) {
     for (int round = 1; round <= 20; ++round) {
       ++arrived;
       hierarchy.barrier();
@@ -134,8 +134,8 @@ TEST_P(EveryShape, MeetsAtBarriers) {
 }
 
 /// A rank that leaves is named on its own host and on the other.
-TEST(Hierarchy, NamesWhoLeft) {
-  Job({"aabb", 2}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+TEST(HierarchicalCollectives, NamesWhoLeft) {
+  Job({"aabb", 2}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
     hierarchy.barrier();
     if (rank == 3) return;
     const auto text = message_of<CommunicationError>([&] { hierarchy.barrier(); });
@@ -143,8 +143,8 @@ TEST(Hierarchy, NamesWhoLeft) {
   });
 }
 
-TEST(Hierarchy, ComparesTheCallsOfAHost) {
-  Job({"aabb", 1}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+TEST(HierarchicalCollectives, ComparesTheCallsOfAHost) {
+  Job({"aabb", 1}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
     std::vector<float> data(10);
     const Elements elements{rank == 1 ? 9U : 10U, Dtype::f32};
     const auto text =
@@ -153,11 +153,11 @@ TEST(Hierarchy, ComparesTheCallsOfAHost) {
   });
 }
 
-/// Whatever the lanes: those of the larger message are more. Ranks that carry nothing learn it from those
+/// Whatever the leaders: those of the larger message are more. Ranks that carry nothing learn it from those
 /// that do.
-TEST(Hierarchy, ComparesTheCallsOfTheHosts) {
-  for (const int lanes : {1, 2}) {
-    Job({"aabb", lanes}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+TEST(HierarchicalCollectives, ComparesTheCallsOfTheHosts) {
+  for (const int leaders : {1, 2}) {
+    Job({"aabb", leaders}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
       std::vector<float> data(40'000);
       const auto reduce = [&](std::size_t count) {
         hierarchy.all_reduce(data.data(), {count, Dtype::f32}, Reduction::sum);
@@ -171,8 +171,8 @@ TEST(Hierarchy, ComparesTheCallsOfTheHosts) {
 }
 
 /// What something else carries is in one order with the rest.
-TEST(Hierarchy, ComparesWhatItDoesNotCarry) {
-  Job({"aabb", 1}, 128U << 10).run([](Hierarchy& hierarchy, Group&, int rank) {
+TEST(HierarchicalCollectives, ComparesWhatItDoesNotCarry) {
+  Job({"aabb", 1}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
     bool ran = false;
     const auto gather = [&] { hierarchy.elsewhere({.operation = Operation::gather}, [&] { ran = true; }); };
     gather();

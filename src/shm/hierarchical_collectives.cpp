@@ -1,0 +1,290 @@
+#include "shm/hierarchical_collectives.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "shm/kernels.hpp"
+
+namespace lockstep::shm {
+namespace {
+
+/// Smaller messages go by one leader: a network takes as long for a part of them as for the whole.
+constexpr std::size_t kOneLeader = 64U << 10;
+
+}  // namespace
+
+HierarchicalCollectives::HierarchicalCollectives(Parts parts)
+    : parts_(std::move(parts)), buffers_(parts_.hosts.mine().size()) {
+  std::size_t ranks = 0;
+  for (const auto& part : parts_.hosts.ranks) ranks += part.size();
+  for (std::size_t r = 0; r < ranks; ++r) places_.push_back(parts_.hosts.host_rank_of(static_cast<int>(r)));
+}
+
+HierarchicalCollectives::~HierarchicalCollectives() {
+  if (workspace_ != nullptr) parts_.group->heap()->free(workspace_);
+}
+
+/// A rank that fails tells the ranks of its host and the other hosts.
+template <class Body>
+void HierarchicalCollectives::guarded(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    step_sync().give_up(std::current_exception(), error.what());
+    if (parts_.transport) parts_.transport->abandon(error.what());
+    throw;
+  }
+}
+
+/// `leaders`: how many transfer the first piece.
+void HierarchicalCollectives::begin(const Call& call, int leaders) {
+  step_sync().begin(call);
+  announced_ = leads(leaders);
+  if (announced_) parts_.transport->announce(step_sync().own_call());
+}
+
+void HierarchicalCollectives::exchange_buffers() {
+  step_sync().step();
+  for (std::size_t m = 0; m < buffers_.size(); ++m)
+    buffers_[m] = step_sync().heap_buffer_of(static_cast<int>(m));
+}
+
+void HierarchicalCollectives::agree_between_hosts() {
+  if (std::exchange(announced_, false)) parts_.transport->agree();
+}
+
+/// For each piece: `fill` returns this rank's buffer, filled; the leaders `transfer` their slices between the
+/// hosts; every rank takes the result. A gather is cut by ranks, and not into slices.
+template <class Fill, class Transfer, class Take>
+void HierarchicalCollectives::in_pieces(const Call& call, std::size_t copies, const Fill& fill,
+                                        const Transfer& transfer, const Take& take) {
+  const std::size_t size = size_of(call.dtype);
+  const Chunks chunks{call.count, std::max<std::size_t>(1, parts_.piece_bytes / copies / size)};
+  guarded([&] {
+    for (std::size_t i = 0; i < chunks.count(); ++i) {
+      const std::size_t length = chunks.length(i);
+      Piece piece{
+          chunks.start(i) * size, {length, call.dtype}, {length * copies, call.dtype}, 1, nullptr, {}};
+      const bool many = call.operation == Operation::all_gather || piece.all_copies.bytes() > kOneLeader;
+      if (many) piece.leaders = parts_.leaders;
+      piece.own = slice_of(piece.all_copies.count, piece.leaders, step_sync().rank(), size);
+      piece.working = fill(piece);
+      const std::int64_t offset = parts_.group->heap()->offset_of(piece.working, 0);
+      if (i == 0) begin(call, piece.leaders);
+      step_sync().show_buffer(offset);
+      exchange_buffers();
+      if (leads(piece.leaders)) {
+        agree_between_hosts();
+        transfer(piece);
+      }
+      step_sync().step();
+      take(piece);
+      step_sync().step();
+    }
+  });
+}
+
+void HierarchicalCollectives::combine(const Piece& piece, Reduction reduction) {
+  if (buffers_.size() == 1) return;
+  if (reduction == Reduction::avg) reduction = Reduction::sum;  // The transport divides.
+  const std::size_t start = piece.own.start * size_of(piece.elements.dtype);
+  std::vector<const void*> sources;
+  for (std::byte* buffer : buffers_) sources.push_back(buffer + start);
+  void* const destination = piece.working + start;
+  reducer_for(piece.elements.dtype, reduction)(sources.data(), static_cast<int>(sources.size()), &destination,
+                                               1, piece.own.length);
+}
+
+void HierarchicalCollectives::all_reduce_slice(const Piece& piece, Reduction reduction) {
+  if (piece.own.length == 0) return;
+  combine(piece, reduction);
+  const Dtype dtype = piece.elements.dtype;
+  parts_.transport->all_reduce(piece.working + piece.own.start * size_of(dtype), {piece.own.length, dtype},
+                               reduction);
+}
+
+/// Copies the result out of the buffers of the leaders.
+void HierarchicalCollectives::fetch(void* to, const Piece& piece, Range wanted) {
+  const std::size_t size = size_of(piece.elements.dtype);
+  for (int leader = 0; leader < piece.leaders; ++leader) {
+    const Range there = slice_of(piece.all_copies.count, piece.leaders, leader, size);
+    const std::size_t first = std::max(there.start, wanted.start);
+    const std::size_t end = std::min(there.start + there.length, wanted.start + wanted.length);
+    if (first >= end) continue;
+    copy_bytes(at(to, (first - wanted.start) * size),
+               buffers_[static_cast<std::size_t>(leader)] + first * size, (end - first) * size);
+  }
+}
+
+std::byte* HierarchicalCollectives::workspace(std::size_t bytes) {
+  if (workspace_ != nullptr && bytes <= workspace_bytes_) return workspace_;
+  Heap& heap = *parts_.group->heap();
+  if (workspace_ != nullptr) heap.free(workspace_);
+  workspace_bytes_ = std::bit_ceil(std::max(bytes, kOneLeader));
+  workspace_ = static_cast<std::byte*>(heap.allocate(workspace_bytes_));
+  if (workspace_ != nullptr) return workspace_;
+  throw CommunicationError(fmt::format("no shared memory is left for {} bytes to work in", workspace_bytes_));
+}
+
+std::byte* HierarchicalCollectives::visible(std::byte* data, std::size_t bytes) {
+  return parts_.group->heap()->offset_of(data, bytes) >= 0 ? data : workspace(bytes);
+}
+
+void HierarchicalCollectives::all_reduce(void* data, Elements elements, Reduction reduction) {
+  static_cast<void>(reducer_for(elements.dtype, reduction));
+  in_pieces(
+      call_of(Operation::all_reduce, elements, reduction), 1,
+      [&](const Piece& piece) {
+        std::byte* const place = at(data, piece.start);
+        std::byte* const working = visible(place, piece.elements.bytes());
+        copy_bytes(working, place, piece.elements.bytes());
+        return working;
+      },
+      [&](const Piece& piece) { all_reduce_slice(piece, reduction); },
+      [&](const Piece& piece) {
+        fetch(at(data, piece.start), piece, {0, piece.elements.count});
+      });
+}
+
+/// In the workspace, because only the root's data may change.
+void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction reduction, int root) {
+  static_cast<void>(reducer_for(elements.dtype, reduction));
+  const int root_host = places_.at(static_cast<std::size_t>(root)).host;
+  in_pieces(
+      call_of(Operation::reduce, elements, reduction, root), 1,
+      [&](const Piece& piece) {
+        std::byte* const working = workspace(piece.elements.bytes());
+        copy_bytes(working, at(data, piece.start), piece.elements.bytes());
+        return working;
+      },
+      [&](const Piece& piece) {
+        if (piece.own.length == 0) return;
+        combine(piece, reduction);
+        parts_.transport->reduce(piece.working + piece.own.start * size_of(elements.dtype),
+                                 {piece.own.length, elements.dtype}, reduction, root_host);
+      },
+      [&](const Piece& piece) {
+        if (parts_.rank == root) fetch(at(data, piece.start), piece, {0, piece.elements.count});
+      });
+}
+
+/// An all_reduce of everything, of which each rank fetches its part: between the hosts Gloo does it so too.
+void HierarchicalCollectives::reduce_scatter(ConstBuffers inputs, void* output, Elements elements,
+                                             Reduction reduction) {
+  static_cast<void>(reducer_for(elements.dtype, reduction));
+  in_pieces(
+      call_of(Operation::reduce_scatter, elements, reduction), inputs.size(),
+      [&](const Piece& piece) {
+        const std::size_t bytes = piece.elements.bytes();
+        std::byte* const working = workspace(piece.all_copies.bytes());
+        for (std::size_t r = 0; r < inputs.size(); ++r)
+          copy_bytes(working + r * bytes, at(inputs[r], piece.start), bytes);
+        return working;
+      },
+      [&](const Piece& piece) { all_reduce_slice(piece, reduction); },
+      [&](const Piece& piece) {
+        const std::size_t length = piece.elements.count;
+        fetch(at(output, piece.start), piece, {static_cast<std::size_t>(parts_.rank) * length, length});
+      });
+}
+
+void HierarchicalCollectives::broadcast(void* data, Elements elements, int root) {
+  const HostTopology::HostRank source = places_.at(static_cast<std::size_t>(root));
+  const bool here = source.host == parts_.hosts.own;
+  const auto source_of = [&](const Piece& piece) {
+    return here ? buffers_[static_cast<std::size_t>(source.member)] : piece.working;
+  };
+  in_pieces(
+      call_of(Operation::broadcast, elements, Reduction::none, root), 1,
+      [&](const Piece& piece) {
+        std::byte* const place = at(data, piece.start);
+        std::byte* const working = visible(place, piece.elements.bytes());
+        if (parts_.rank == root) copy_bytes(working, place, piece.elements.bytes());
+        return working;
+      },
+      [&](const Piece& piece) {
+        const std::size_t size = size_of(elements.dtype);
+        std::byte* const from = source_of(piece) + piece.own.start * size;
+        if (piece.own.length > 0) parts_.transport->broadcast(from, piece.own.length * size, source.host);
+      },
+      [&](const Piece& piece) {
+        void* const place = at(data, piece.start);
+        if (!here) return fetch(place, piece, {0, piece.elements.count});
+        if (parts_.rank != root) copy_bytes(place, source_of(piece), piece.elements.bytes());
+      });
+}
+
+std::size_t HierarchicalCollectives::rounds() const {
+  std::size_t most = 0;
+  for (const auto& part : parts_.hosts.ranks) most = std::max(most, part.size());
+  const auto leaders = static_cast<std::size_t>(parts_.leaders);
+  return (most + leaders - 1) / leaders;
+}
+
+/// Behind its own piece a leader finds in each round those of one member of every host. A host that has no
+/// such member gives something, which nobody looks at.
+void HierarchicalCollectives::gather_between_hosts(const Piece& piece) {
+  const std::size_t bytes = piece.elements.bytes();
+  if (bytes == 0) return;
+  for (std::size_t round = 0; round < rounds(); ++round) {
+    const auto member =
+        round * static_cast<std::size_t>(parts_.leaders) + static_cast<std::size_t>(step_sync().rank());
+    const std::byte* from = member < buffers_.size() ? buffers_[member] : piece.working;
+    parts_.transport->all_gather(from, piece.working + bytes * (1 + round * hosts()), bytes);
+  }
+}
+
+void HierarchicalCollectives::collect(Buffers outputs, const Piece& piece) {
+  const std::size_t bytes = piece.elements.bytes();
+  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+    const auto [host, member] = places_[rank];
+    const auto leader = static_cast<std::size_t>(member % parts_.leaders);
+    const auto round = static_cast<std::size_t>(member / parts_.leaders);
+    const std::byte* from =
+        host == parts_.hosts.own
+            ? buffers_[static_cast<std::size_t>(member)]
+            : buffers_[leader] + bytes * (1 + round * hosts() + static_cast<std::size_t>(host));
+    copy_bytes(at(outputs[rank], piece.start), from, bytes);
+  }
+}
+
+void HierarchicalCollectives::all_gather(const void* input, Buffers outputs, Elements elements) {
+  in_pieces(
+      call_of(Operation::all_gather, elements), 1 + rounds() * hosts(),
+      [&](const Piece& piece) {
+        std::byte* const working = workspace(piece.all_copies.bytes());
+        copy_bytes(working, at(input, piece.start), piece.elements.bytes());
+        return working;
+      },
+      [&](const Piece& piece) { gather_between_hosts(piece); },
+      [&](const Piece& piece) { collect(outputs, piece); });
+}
+
+void HierarchicalCollectives::barrier() {
+  guarded([&] {
+    begin(call_of(Operation::barrier, {0, Dtype::bytes}), 1);
+    exchange_buffers();
+    agree_between_hosts();
+    std::int32_t token = 0;
+    if (leads(1)) parts_.transport->all_reduce(&token, {1, Dtype::i32}, Reduction::sum);
+    step_sync().step();
+  });
+}
+
+/// By all leaders, each of which may have to tell of a failure.
+void HierarchicalCollectives::elsewhere(const Call& call, const std::function<void()>& body) {
+  guarded([&] {
+    begin(call, parts_.leaders);
+    exchange_buffers();
+    agree_between_hosts();
+    step_sync().step();
+    if (parts_.transport) return parts_.transport->beside(body);
+    body();
+  });
+}
+
+}  // namespace lockstep::shm
