@@ -51,58 +51,58 @@ inline void pause_cpu() {
 }
 
 /// The part of a wait before sleeping. With a CPU for each rank it spins; else it yields the CPU between two
-/// looks. The budget adapts: where it does not help, because ranks, or threads beside them, outnumber the
-/// CPUs, it falls to nothing, and is tried anew in every kRetry-th wait.
+/// tests. It adapts: where it does not help, because ranks, or threads beside them, outnumber the CPUs, the
+/// rank sleeps at once, and tries anew in every kRetry-th wait.
 class Spinner {
  public:
-  explicit Spinner(bool has_cpu_per_rank)
-      : has_cpu_per_rank_(has_cpu_per_rank), budget_(has_cpu_per_rank ? kMaxSpins : kMaxYields) {}
+  explicit Spinner(bool has_cpu_per_rank) : has_cpu_per_rank_(has_cpu_per_rank) {}
 
   /// Whether done() came true meanwhile.
   template <class Done>
   bool wait(Done&& done) {
     if (done()) return true;
-    if (++waits_ % kRetry == 0) budget_ = has_cpu_per_rank_ ? kMaxSpins : kMaxYields;
-    return has_cpu_per_rank_ ? spin(done) : yield(done);
+    if (++waits_ % kRetry == 0) {
+      spins_ = kMaxSpins;
+      yields_ = true;
+    }
+    return has_cpu_per_rank_ ? spin(done) : yields_ && yield(done);
   }
 
  private:
   template <class Done>
   bool spin(Done&& done) {
-    for (int i = 0; i < budget_; ++i) {
+    for (int i = 0; i < spins_; ++i) {
       pause_cpu();
       if (!done()) continue;
-      budget_ = std::min(kMaxSpins, budget_ + kMaxSpins / 8);
+      spins_ = std::min(kMaxSpins, spins_ + kMaxSpins / 8);
       return true;
     }
-    budget_ /= 2;
+    spins_ /= 2;
     return false;
   }
 
-  /// A rank that computes keeps the CPU for milliseconds: then it is better to sleep, because the scheduler
-  /// prefers who is woken.
+  /// For a time and not a number of times: a yield takes a fraction of a microsecond where nobody else wants
+  /// this CPU, and the others' ranks may take turns on another one. A thread that computes keeps the CPU for
+  /// milliseconds: then it is better to sleep, because the scheduler prefers who is woken.
   template <class Done>
   bool yield(Done&& done) {
-    const auto end = std::chrono::steady_clock::now() + kMaxYieldTime;
-    for (int i = 0; i < budget_; ++i) {
+    const auto end = std::chrono::steady_clock::now() + kYieldTime;
+    while (yields_) {
       ::sched_yield();
-      const bool in_time = std::chrono::steady_clock::now() < end;
-      const bool found = done();
-      if (!in_time) budget_ = 0;
-      if (found) return true;
+      yields_ = std::chrono::steady_clock::now() < end;
+      if (done()) return true;
     }
-    budget_ = 0;
     return false;
   }
 
-  // Each costs about as much as sleeping and being woken.
+  // Each about as long as sleeping and being woken, or a few times that.
   static constexpr int kMaxSpins = 2000;
-  static constexpr int kMaxYields = 32;
-  static constexpr std::chrono::microseconds kMaxYieldTime{200};
+  static constexpr std::chrono::microseconds kYieldTime{200};
   static constexpr unsigned kRetry = 16;
 
   bool has_cpu_per_rank_;
-  int budget_;
+  int spins_ = kMaxSpins;
+  bool yields_ = true;
   unsigned waits_ = 0;
 };
 
