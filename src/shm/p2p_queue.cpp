@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -65,7 +68,7 @@ bool P2PQueue::post(int destination, int tag, const void* data, Elements element
 void P2PQueue::send(int destination, int tag, const void* data, Elements elements) {
   const auto posted = [&] { return post(destination, tag, data, elements); };
   if (!posted()) {
-    wait_for_message(destination, posted, [&] {
+    wait_until(destination, posted, [&] {
       return fmt::format("send to {}, tag {} ({}), which must first receive what was sent before,",
                          sync_.members().called(destination), tag, describe(elements));
     });
@@ -83,28 +86,73 @@ P2PSlot* P2PQueue::find(int source, int tag) const {
   return found;
 }
 
-std::optional<int> P2PQueue::try_receive(int source, int tag, void* data, Elements elements) {
-  const std::lock_guard lock(receive_mutex_);
-  for (const int from : others(source)) {
-    if (find(from, tag) == nullptr) continue;
-    // During that scan an older message may have been posted behind it and a younger one before it. A second
-    // one sees every message that is older than one seen by the first.
-    P2PSlot* const slot = find(from, tag);
-    const Elements came{slot->count, slot->dtype};
-    const bool expected = came.count == elements.count && came.dtype == elements.dtype;
-    if (expected) copy_bytes(data, sync_.segment_of(from).base() + slot->offset, elements.bytes());
-    slot->state.store(Delivery::free);
-    notify(sync_.control(from).messages);
-    if (expected) return from;
-    throw CommunicationError(fmt::format("{}: recv from {}, tag {}: expected {}, but it sent {}",
-                                         sync_.members().who, sync_.members().called(from), tag,
-                                         describe(elements), describe(came)));
-  }
-  return std::nullopt;
+void P2PQueue::take(Receive& request, int from, P2PSlot& slot) {
+  const Elements came{slot.count, slot.dtype};
+  const bool expected = came.count == request.elements.count && came.dtype == request.elements.dtype;
+  if (expected) copy_bytes(request.data, sync_.segment_of(from).base() + slot.offset, came.bytes());
+  slot.state.store(Delivery::free);
+  notify(sync_.control(from).messages);
+  request.done = true;
+  request.from = from;
+  if (expected) return;
+  request.failure = std::make_exception_ptr(CommunicationError(
+      fmt::format("{}: recv from {}, tag {}: expected {}, but it sent {}", sync_.members().who,
+                  sync_.members().called(from), request.tag, describe(request.elements), describe(came))));
 }
 
-void P2PQueue::wait_for_message(int source, const std::function<bool()>& done,
-                                const std::function<std::string()>& what) {
+void P2PQueue::take_if_there(Receive& request) {
+  for (const int from : others(request.source)) {
+    if (find(from, request.tag) == nullptr) continue;
+    // During that scan an older message may have been posted behind it and a younger one before it. A second
+    // one sees every message that is older than one seen by the first.
+    return take(request, from, *find(from, request.tag));
+  }
+}
+
+P2PQueue::Handle P2PQueue::receive(Receive request) {
+  auto handle = std::make_shared<Receive>(std::move(request));
+  const std::lock_guard lock(receive_mutex_);
+  receives_.push_back(handle);
+  return handle;
+}
+
+/// Takes what has come, for this receive and those before it.
+bool P2PQueue::is_done(const Handle& receive) {
+  const auto compete = [](const Handle& one, const Handle& another) {
+    const bool any = one->source == kAnySource || another->source == kAnySource;
+    return one->tag == another->tag && (any || one->source == another->source);
+  };
+  const std::lock_guard lock(receive_mutex_);
+  std::vector<Handle> unserved;
+  for (auto next = receives_.begin(); !receive->done && next != receives_.end();) {
+    // A message that comes meanwhile is the earlier receive's.
+    const bool must_wait = std::any_of(unserved.begin(), unserved.end(),
+                                       [&](const Handle& earlier) { return compete(earlier, *next); });
+    if (!must_wait) take_if_there(**next);
+    if (!must_wait && !(*next)->done) unserved.push_back(*next);
+    next = (*next)->done ? receives_.erase(next) : std::next(next);
+  }
+  return receive->done;
+}
+
+int P2PQueue::wait(const Handle& receive) {
+  if (!is_done(receive)) {
+    wait_until(
+        receive->source, [&] { return is_done(receive); },
+        [&] {
+          const bool any = receive->source == kAnySource;
+          return fmt::format("recv from {}, tag {}",
+                             any ? "any rank" : sync_.members().called(receive->source), receive->tag);
+        });
+  }
+  if (receive->failure) std::rethrow_exception(receive->failure);
+  return receive->from;
+}
+
+/// `done` is evaluated again whenever a message may have arrived. Throws when `source` can send nothing any
+/// more.
+void P2PQueue::wait_until(int source, const std::function<bool()>& done,
+                          const std::function<std::string()>& what) {
   const std::vector<int> ranks = others(source);
   Watch watch(sync_);
   Spinner spinner(sync_.has_cpu_per_rank());

@@ -147,13 +147,8 @@ void messages_to_all(const Rank& self, Dtype dtype, std::size_t count) {
   }
   for (int i = 1; i < self.size; ++i) {
     Message message(elements, addressed(dtype, 0, 1));
-    std::optional<int> from;
-    const auto came = [&] {
-      from = p2p_queue.try_receive(P2PQueue::kAnySource, 7, message.data(), elements);
-      return from.has_value();
-    };
-    if (!came()) p2p_queue.wait_for_message(P2PQueue::kAnySource, came, [] { return "a message"; });
-    EXPECT_TRUE(message.holds(addressed(dtype, *from, self.rank))) << "recv";
+    const int from = p2p_queue.wait(p2p_queue.receive({P2PQueue::kAnySource, 7, message.data(), elements}));
+    EXPECT_TRUE(message.holds(addressed(dtype, from, self.rank))) << "recv";
   }
   barrier(self.group->step_sync());  // Nobody's next messages come before these have been received.
 }

@@ -73,8 +73,7 @@ void messages(Rank& rank) {
   for (int other = 0; other < rank.sync.size(); ++other) {
     if ((rank.sync.rank() == kKilled) == (other == kKilled)) continue;
     p2p_queue.send(other, 0, rank.inputs[0], rank.part);
-    const auto came = [&] { return p2p_queue.try_receive(other, 0, rank.outputs[0], rank.part).has_value(); };
-    if (!came()) p2p_queue.wait_for_message(other, came, [] { return "recv"; });
+    p2p_queue.wait(p2p_queue.receive({other, 0, rank.outputs[0], rank.part}));
   }
 }
 

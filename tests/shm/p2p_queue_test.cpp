@@ -15,13 +15,8 @@ using lockstep::testing::contains_all;
 using lockstep::testing::message_of;
 
 int receive(Group& group, int source, int tag, void* to, Elements elements) {
-  std::optional<int> from;
-  const auto done = [&] {
-    from = group.p2p_queue().try_receive(source, tag, to, elements);
-    return from.has_value();
-  };
-  if (!done()) group.p2p_queue().wait_for_message(source, done, [] { return "a test's recv"; });
-  return *from;
+  P2PQueue& queue = group.p2p_queue();
+  return queue.wait(queue.receive({source, tag, to, elements}));
 }
 
 TEST(P2PQueue, FindsTagsInAnyOrderAndKeepsTheOrderOfEach) {
@@ -95,7 +90,7 @@ TEST(P2PQueue, DeliversWhatARankSentBeforeItLeftAndNothingMore) {
     receive(group, 0, 0, &value, {1, Dtype::i32});
     EXPECT_EQ(value, 7);
     const auto text = message_of<CommunicationError>([&] { receive(group, 0, 0, &value, {1, Dtype::i32}); });
-    EXPECT_TRUE(contains_all(text, {"a test's recv failed: rank 0 left the group"}));
+    EXPECT_TRUE(contains_all(text, {"recv from rank 0, tag 0 failed: rank 0 left the group"}));
   });
 }
 

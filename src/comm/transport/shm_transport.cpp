@@ -1,10 +1,4 @@
-#include <fmt/core.h>
-
-#include <algorithm>
-#include <list>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "comm/transport/tensor_memory.hpp"
 #include "comm/transport/transport.hpp"
@@ -13,100 +7,24 @@
 namespace lockstep::comm {
 namespace {
 
-/// The receives of a group that have not ended, in the order in which they were called: of two that the same
-/// message would suit, the first gets it, whoever waits.
-class PendingReceives {
- public:
-  struct Request {
-    at::Tensor tensor;
-    shm::Elements elements;
-    int source;
-    int tag;
-    bool done = false;
-    int from = -1;
-    std::exception_ptr failure = nullptr;
-  };
-  using Handle = std::shared_ptr<Request>;
-
-  explicit PendingReceives(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
-
-  Handle add(Request request) {
-    auto handle = std::make_shared<Request>(std::move(request));
-    const std::lock_guard lock(mutex_);
-    pending_.push_back(handle);
-    return handle;
-  }
-
-  /// Takes what has come, for this request and those before it; whether this one has ended.
-  bool progress(const Handle& request) {
-    const std::lock_guard lock(mutex_);
-    std::vector<const Request*> unserved;
-    for (auto next = pending_.begin(); !request->done && next != pending_.end();) {
-      // A message that comes meanwhile is the earlier request's.
-      const bool must_wait = std::any_of(unserved.begin(), unserved.end(),
-                                         [&](const Request* earlier) { return compete(*earlier, **next); });
-      if (!must_wait) take(**next);
-      if (!must_wait && !(*next)->done) unserved.push_back(next->get());
-      next = (*next)->done ? pending_.erase(next) : std::next(next);
-    }
-    return request->done;
-  }
-
-  void wait(const Handle& request) {
-    const auto what = [&] {
-      const std::string from =
-          request->source < 0 ? "recv from any rank" : fmt::format("recv from member {}", request->source);
-      return fmt::format("{}, tag {}", from, request->tag);
-    };
-    if (!progress(request))
-      group_->p2p_queue().wait_for_message(
-          request->source, [&] { return progress(request); }, what);
-    if (request->failure) std::rethrow_exception(request->failure);
-  }
-
- private:
-  /// Whether a message may suit both.
-  static bool compete(const Request& one, const Request& another) {
-    const bool any = one.source < 0 || another.source < 0;
-    return one.tag == another.tag && (any || one.source == another.source);
-  }
-
-  void take(Request& request) {
-    try {
-      const auto from = group_->p2p_queue().try_receive(request.source, request.tag,
-                                                        request.tensor.data_ptr(), request.elements);
-      if (!from) return;
-      request.from = *from;
-    } catch (...) {
-      request.failure = std::current_exception();
-    }
-    request.done = true;
-  }
-
-  std::shared_ptr<shm::Group> group_;
-  std::mutex mutex_;
-  std::list<Handle> pending_;
-};
-
 class ReceivedMessage final : public Message {
  public:
-  ReceivedMessage(std::shared_ptr<PendingReceives> receives, PendingReceives::Handle request)
-      : receives_(std::move(receives)), request_(std::move(request)) {}
+  ReceivedMessage(std::shared_ptr<shm::Group> group, shm::P2PQueue::Handle receive)
+      : group_(std::move(group)), receive_(std::move(receive)) {}
 
-  bool is_done() override { return receives_->progress(request_); }
-  void wait(std::chrono::milliseconds) override { receives_->wait(request_); }
-  std::exception_ptr failure() const override { return request_->failure; }
-  int source() const override { return request_->from; }
+  bool is_done() override { return group_->p2p_queue().is_done(receive_); }
+  void wait(std::chrono::milliseconds) override { group_->p2p_queue().wait(receive_); }
+  std::exception_ptr failure() const override { return receive_->failure; }
+  int source() const override { return receive_->from; }
 
  private:
-  std::shared_ptr<PendingReceives> receives_;
-  PendingReceives::Handle request_;
+  std::shared_ptr<shm::Group> group_;
+  shm::P2PQueue::Handle receive_;
 };
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(std::shared_ptr<shm::Group> group)
-      : group_(std::move(group)), receives_(std::make_shared<PendingReceives>(group_)) {}
+  explicit ShmTransport(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
 
   const char* name() const override { return "shm"; }
   shm::Group* memory() const override { return group_.get(); }
@@ -143,13 +61,16 @@ class ShmTransport final : public Transport {
     return nullptr;
   }
   std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    return std::make_unique<ReceivedMessage>(
-        receives_, receives_->add({tensor, elements_of("recv", tensor), source, tag}));
+    auto receive = group_->p2p_queue().receive({.source = source,
+                                                .tag = tag,
+                                                .data = tensor.data_ptr(),
+                                                .elements = elements_of("recv", tensor),
+                                                .owner = std::make_shared<at::Tensor>(tensor)});
+    return std::make_unique<ReceivedMessage>(group_, std::move(receive));
   }
 
  private:
   std::shared_ptr<shm::Group> group_;
-  std::shared_ptr<PendingReceives> receives_;
 };
 
 }  // namespace
