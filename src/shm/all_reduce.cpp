@@ -59,7 +59,7 @@ class AllReduce {
     return {chunks_.start(chunk) + own.start, own.length};
   }
 
-  /// For the others, each slice where the rank that reduces it looks for it.
+  /// For the others, each slice where the rank that reduces it reads it.
   void stage(std::size_t chunk) {
     for (int r = 0; r < sync_.size(); ++r) {
       const Range range = slice(chunk, r);

@@ -52,10 +52,14 @@ inline void pause_cpu() {
 
 /// The part of a wait before sleeping. With a CPU for each rank it spins; else it yields the CPU between two
 /// tests. It adapts: where it does not help, because ranks, or threads beside them, outnumber the CPUs, the
-/// rank sleeps at once, and tries anew in every kRetry-th wait.
-class Spinner {
+/// rank sleeps at once, and tries anew in every kRetry-th wait. `Clock`: tests have their own.
+template <class Clock>
+class BasicSpinner {
  public:
-  explicit Spinner(bool has_cpu_per_rank) : has_cpu_per_rank_(has_cpu_per_rank) {}
+  static constexpr std::chrono::microseconds kYieldTime{200};  // A few times as long as being woken takes.
+  static constexpr unsigned kRetry = 16;
+
+  explicit BasicSpinner(bool has_cpu_per_rank) : has_cpu_per_rank_(has_cpu_per_rank) {}
 
   /// Whether done() came true meanwhile.
   template <class Done>
@@ -81,30 +85,29 @@ class Spinner {
     return false;
   }
 
-  /// For a time and not a number of times: a yield takes a fraction of a microsecond where nobody else wants
-  /// this CPU, and the others' ranks may take turns on another one. A thread that computes keeps the CPU for
-  /// milliseconds: then it is better to sleep, because the scheduler prefers who is woken.
+  /// For a time and not a number of times: a yield takes a fraction of a microsecond, and several may pass
+  /// before a rank of another scheduling group gets the CPU (a cgroup; a session, where Linux schedules by
+  /// autogroups). A thread that computes keeps the CPU for milliseconds: then it is better to sleep, because
+  /// the scheduler prefers who is woken.
   template <class Done>
   bool yield(Done&& done) {
-    const auto end = std::chrono::steady_clock::now() + kYieldTime;
+    const auto end = Clock::now() + kYieldTime;
     while (yields_) {
       ::sched_yield();
-      yields_ = std::chrono::steady_clock::now() < end;
+      yields_ = Clock::now() < end;
       if (done()) return true;
     }
     return false;
   }
 
-  // Each about as long as sleeping and being woken, or a few times that.
-  static constexpr int kMaxSpins = 2000;
-  static constexpr std::chrono::microseconds kYieldTime{200};
-  static constexpr unsigned kRetry = 16;
+  static constexpr int kMaxSpins = 2000;  // About as long as sleeping and being woken.
 
   bool has_cpu_per_rank_;
   int spins_ = kMaxSpins;
   bool yields_ = true;
   unsigned waits_ = 0;
 };
+using Spinner = BasicSpinner<std::chrono::steady_clock>;
 
 /// Returns when done(). `check` is called about every kSlice, and throws when there is nothing to wait for.
 template <class Done, class Check>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <string>
 #include <vector>
 
@@ -16,7 +18,7 @@ struct GroupInfo {
   int name(int member) const { return names.at(static_cast<std::size_t>(member)); }
   /// "rank 1", or "rank 1 on node0".
   std::string called(int member) const {
-    const std::string text = "rank " + std::to_string(name(member));
+    const std::string text = fmt::format("rank {}", name(member));
     return hosts.empty() ? text : text + " on " + hosts.at(static_cast<std::size_t>(member));
   }
 

@@ -226,7 +226,7 @@ std::size_t HierarchicalCollectives::rounds() const {
 }
 
 /// Behind its own piece a leader finds in each round those of one member of every host. A host that has no
-/// such member gives something, which nobody looks at.
+/// such member gives something, which nobody reads.
 void HierarchicalCollectives::gather_between_hosts(const Piece& piece) {
   const std::size_t bytes = piece.elements.bytes();
   if (bytes == 0) return;

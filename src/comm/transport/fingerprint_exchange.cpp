@@ -26,8 +26,8 @@ struct Hello {
   std::int32_t round = 0;
 };
 
-/// How often a rank that waits looks, leaving the CPU in between, before it sleeps: about as long as being
-/// woken takes.
+/// How often a rank that waits tries to read, yielding the CPU in between, before it sleeps: about as long as
+/// being woken takes.
 constexpr int kSpins = 60;
 /// Whoever connects and says nothing keeps the others no longer than this.
 constexpr std::chrono::seconds kHelloTime{5};
@@ -55,7 +55,7 @@ void as_a_library(const Body& body) {
 }
 
 /// Reads what is there again and again, and sleeps at last.
-void receive(int socket, char* into, std::size_t count, net::Deadline deadline) {
+void receive_spinning(int socket, char* into, std::size_t count, net::Deadline deadline) {
   for (int spins = 0; count > 0 && spins < kSpins;) {
     const ssize_t got = ::recv(socket, into, count, MSG_DONTWAIT);
     if (got > 0) {
@@ -162,10 +162,12 @@ void FingerprintExchange::send(Round& round, net::Deadline deadline) {
   as_a_library([&] { net::send_all(round.to.get(), bytes_of(known_), deadline); });
 }
 
-void FingerprintExchange::hear(Round& round, net::Deadline deadline) {
-  Known heard;
-  as_a_library([&] { receive(round.from.get(), reinterpret_cast<char*>(&heard), sizeof heard, deadline); });
-  known_ = merged(known_, heard);
+void FingerprintExchange::receive(Round& round, net::Deadline deadline) {
+  Known received;
+  as_a_library([&] {
+    receive_spinning(round.from.get(), reinterpret_cast<char*>(&received), sizeof received, deadline);
+  });
+  known_ = merged(known_, received);
 }
 
 FingerprintExchange::Known FingerprintExchange::merged(const Known& one, const Known& another) {
@@ -193,7 +195,7 @@ void FingerprintExchange::agree(Milliseconds timeout) {
     const auto deadline = deadline_in(timeout);
     for (auto& round : rounds_) {
       if (&round != &rounds_.front()) send(round, deadline);
-      hear(round, deadline);
+      receive(round, deadline);
     }
     if (known_.other.caller >= 0) refuse();
   });

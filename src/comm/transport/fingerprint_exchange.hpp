@@ -77,7 +77,7 @@ class FingerprintExchange {
   static Known merged(const Known& one, const Known& another);
   net::Deadline deadline_in(Milliseconds timeout) const;
   void send(Round& round, net::Deadline deadline);
-  void hear(Round& round, net::Deadline deadline);
+  void receive(Round& round, net::Deadline deadline);
   [[noreturn]] void refuse();
   template <class Body>
   void guarded(const Body& body);

@@ -56,7 +56,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
       explain(call_);
     }
   }
-  /// The reason first: whoever finds the connection closed looks for it.
+  /// The reason first: a rank that finds the connection closed reads it.
   void abandon(const char* failure_text) noexcept override {
     if (std::exchange(abandoned_, true)) return;
     failure_.post(failure_text);
