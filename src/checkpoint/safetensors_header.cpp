@@ -4,6 +4,7 @@
 #include <array>
 #include <tuple>
 
+#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 #include "safetensors_json.hpp"
 
@@ -81,7 +82,7 @@ void check_cover(const std::vector<Entry>& entries, std::uint64_t data_bytes, co
 }
 
 void check_text(std::string_view text, const char* what) {
-  if (is_utf8(text)) return;
+  if (first_not_utf8(text) == std::string_view::npos) return;
   throw UsageError("cannot write a safetensors file: the " + std::string(what) + " '" + std::string(text) +
                    "' is no valid UTF-8.");
 }

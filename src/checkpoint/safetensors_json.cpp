@@ -211,23 +211,6 @@ std::string written(const std::map<std::string, std::string>& metadata) {
   return json_text(kMetadata) + ":{" + text + "}";
 }
 
-/// The length of the UTF-8 sequence that starts a text, or 0 when it starts with none (RFC 3629, section 4).
-std::size_t sequence_length(std::string_view text) noexcept {
-  const auto byte = [text](std::size_t place) -> unsigned {
-    return place < text.size() ? static_cast<unsigned char>(text[place]) : 0;
-  };
-  const auto tail = [&byte](std::size_t place) { return (byte(place) & 0xC0U) == 0x80U; };
-  const unsigned first = byte(0);
-  const unsigned second = byte(1);
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4 || !tail(1)) return 0;
-  if (first < 0xE0) return 2;
-  if (!tail(2)) return 0;
-  if (first < 0xF0) return (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ? 0 : 3;
-  if (!tail(3)) return 0;
-  return (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ? 0 : 4;
-}
-
 }  // namespace
 
 Header read_json(std::string_view json, const std::string& file) {
@@ -251,15 +234,6 @@ std::string write_json(const Header& header) {
             std::to_string(entry.end) + "]}";
   }
   return "{" + json + "}";
-}
-
-bool is_utf8(std::string_view text) noexcept {
-  while (!text.empty()) {
-    const auto length = sequence_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
 }
 
 }  // namespace lockstep::safetensors

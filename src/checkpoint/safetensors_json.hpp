@@ -14,6 +14,4 @@ Header read_json(std::string_view json, const std::string& file);
 /// The JSON of a header, bytes as the reference implementation writes them. The text must be UTF-8.
 std::string write_json(const Header& header);
 
-bool is_utf8(std::string_view text) noexcept;
-
 }  // namespace lockstep::safetensors

@@ -3,17 +3,17 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "core/option_values.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
 
+using variables::parse_number;
 using Unit = Duration::Unit;
 
 constexpr std::array<std::pair<std::string_view, Unit>, 5> kEndings{{{"ba", Unit::steps},
@@ -21,14 +21,6 @@ constexpr std::array<std::pair<std::string_view, Unit>, 5> kEndings{{{"ba", Unit
                                                                      {"sp", Unit::samples},
                                                                      {"dur", Unit::share},
                                                                      {"sec", Unit::seconds}}};
-
-std::optional<double> number_of(std::string_view text) {
-  double number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  if (failure != std::errc() || stop != end) return std::nullopt;
-  return number;
-}
 
 [[noreturn]] void refuse(std::string_view text) {
   throw UsageError(fmt::format(
@@ -42,8 +34,7 @@ std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ce
 
 double known(std::int64_t number, const char* what, const Duration& duration) {
   if (number > 0) return static_cast<double>(number);
-  throw UsageError(
-      fmt::format("the duration {} means nothing here: {} is not known", duration.text(), what));
+  throw UsageError(fmt::format("the duration {} means nothing here: {} is not known", duration.text(), what));
 }
 
 }  // namespace
@@ -56,13 +47,13 @@ Duration::Duration(double value, Unit unit) : value_(value), unit_(unit) {
 }
 
 Duration::Duration(std::string_view text) {
-  if (const auto number = number_of(text)) {
+  if (const auto number = parse_number<double>(text)) {
     *this = Duration(*number);
     return;
   }
   for (const auto& [ending, unit] : kEndings) {
     if (!text.ends_with(ending)) continue;
-    const auto number = number_of(text.substr(0, text.size() - ending.size()));
+    const auto number = parse_number<double>(text.substr(0, text.size() - ending.size()));
     if (!number) break;
     *this = Duration(*number, unit);
     return;

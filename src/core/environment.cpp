@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
 #include "core/variables.hpp"
@@ -49,11 +48,8 @@ constexpr int kMostEntries = 65'536;
 }  // namespace
 
 std::optional<int> whole_number(std::string_view text, int lowest, int highest) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  if (failure != std::errc() || stop != end || number < lowest || number > highest) return std::nullopt;
-  return number;
+  const auto number = parse_number<int>(text);
+  return number && *number >= lowest && *number <= highest ? number : std::nullopt;
 }
 
 std::string whole_number_text(int lowest, int highest) {

@@ -5,11 +5,11 @@
 #include <sys/stat.h>
 
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/file_system.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -41,11 +41,9 @@ fs::path lease_file(const fs::path& folder, std::uint64_t number) {
 
 /// The number of a lease's file name; 0 for any other.
 std::uint64_t number_of(const std::string& name) {
-  std::uint64_t number = 0;
   if (!name.starts_with(kPrefix)) return 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, failure] = std::from_chars(name.data() + sizeof kPrefix - 1, end, number);
-  return failure == std::errc() && stop == end ? number : 0;
+  const auto digits = std::string_view(name).substr(std::string_view(kPrefix).size());
+  return variables::parse_number<std::uint64_t>(digits).value_or(0);
 }
 
 /// The number of the lease that counts, or 0.

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <charconv>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
@@ -11,6 +13,15 @@
 namespace lockstep::variables {
 
 inline constexpr int kLargest = std::numeric_limits<int>::max();
+
+/// The whole text as a number, or nothing.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  return failure == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
 
 /// The text as a whole number within the bounds, or nothing.
 std::optional<int> whole_number(std::string_view text, int lowest = 0, int highest = kLargest);

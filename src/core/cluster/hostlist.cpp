@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -106,15 +106,12 @@ class Parser {
   }
 
   std::uint64_t number(std::string_view digits, std::string_view range) const {
-    std::uint64_t value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [stop, failure] = std::from_chars(digits.data(), end, value);
+    const auto value = variables::parse_number<std::uint64_t>(digits);
     const auto zeros = std::min(digits.find_first_not_of('0'), digits.size());
-    if (failure != std::errc() || stop != end || digits.size() - zeros > kMostDigits ||
-        digits.size() > kMostWidth) {
+    if (!value || digits.size() - zeros > kMostDigits || digits.size() > kMostWidth) {
       refuse(fmt::format("'{}' is no number and no range of numbers", range));
     }
-    return value;
+    return *value;
   }
 
   /// How many names a bracket gives, or rather the sum or product so far, which must not pass the limit.

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 
 #include "core/variables.hpp"
@@ -15,14 +14,6 @@ using namespace variables;
 
 constexpr std::uint64_t kFirstPort = 15'000;
 constexpr std::uint64_t kPorts = 16'384;
-
-std::optional<std::uint64_t> large_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  if (failure != std::errc() || stop != end) return std::nullopt;
-  return number;
-}
 
 std::vector<int> ranks_here(const Environment& environment) {
   std::vector<int> result;
@@ -116,9 +107,9 @@ std::optional<SlurmStep> slurm_step(const Environment& environment) {
 }
 
 std::uint16_t slurm_port(std::string_view job_id, std::string_view step_id) {
-  const auto job = large_number(job_id);
+  const auto job = parse_number<std::uint64_t>(job_id);
   if (!job) throw UsageError(fmt::format("SLURM_JOB_ID='{}': expected a number, as Slurm sets.", job_id));
-  const std::uint64_t step = large_number(step_id).value_or(0);
+  const std::uint64_t step = parse_number<std::uint64_t>(step_id).value_or(0);
   return static_cast<std::uint16_t>(kFirstPort + (101 * (*job % kPorts) + step) % kPorts);
 }
 
