@@ -224,13 +224,14 @@ ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group
   join.arrive_and_wait(options.join_timeout);
 }
 
-CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(
-    const Store& store, const std::shared_ptr<comm::Diagnostics>& diagnostics) const {
-  auto [transport, cpu] = comm::make_transport(
-      members, store, options,
-      {.binds = is_outermost, .verifies = diagnostics->options.check != CollectiveCheckLevel::off});
+CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
+                                                       std::shared_ptr<comm::Diagnostics> diagnostics) const {
+  const bool verifies = diagnostics->options.check != CollectiveCheckLevel::off;
+  const comm::TransportOptions how{.binds = is_outermost, .verifies = verifies};
+  auto [transport, cpu] = comm::make_transport(members, store, options, how);
   auto tracker = std::make_shared<comm::OperationTracker>(
-      diagnostics, comm::OperationTracker::Scope{members, path, options.timeout}, transport->name(), store);
+      std::move(diagnostics), comm::OperationTracker::Scope{members, path, options.timeout},
+      transport->name(), store);
   return c10::make_intrusive<comm::CpuBackend>(members.rank, members.size(), std::move(transport),
                                                std::move(tracker), cpu);
 }

@@ -92,8 +92,8 @@ struct ProcessGroup::Impl {
   Impl& operator=(const Impl&) = delete;
 
   /// What carries the group's CPU tensors.
-  c10::intrusive_ptr<comm::CpuBackend> make_cpu_backend(
-      const Store& store, const std::shared_ptr<comm::Diagnostics>& diagnostics) const;
+  c10::intrusive_ptr<comm::CpuBackend> make_cpu_backend(const Store& store,
+                                                        std::shared_ptr<comm::Diagnostics> diagnostics) const;
   /// Starts an operation; `finish` runs when it has succeeded.
   template <class Start>
   Work launch(const char* name, const at::Tensor& tensor, Start&& start,
