@@ -4,7 +4,15 @@
 include(CMakePackageConfigHelpers)
 
 set(LOCKSTEP_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
-install(TARGETS lockstep lockstep_datasets lockstep_models lockstep_all EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS lockstep lockstep_models lockstep_all EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET lockstep_datasets)
+  install(TARGETS lockstep_datasets EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
+if(ApacheArrow_LIBRARIES)
+  # The Python package's libraries travel with ours, which look beside themselves: no folder of this machine is left.
+  install(PROGRAMS ${ApacheArrow_LIBRARIES} DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(lockstep_datasets PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
+endif()
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${LOCKSTEP_PACKAGE_DIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.hpp")

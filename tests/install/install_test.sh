@@ -31,6 +31,18 @@ check_no_leaks() {
   [[ -z $leaks ]] || fail "these files of the package name targets of the build: $leaks"
 }
 
+# Arrow's libraries lie beside ours, which look for them there and nowhere else.
+check_arrow() {
+  local loaded name
+  loaded="$(ldd "$prefix/$libdir/liblockstep_datasets.so")"
+  for name in libarrow libparquet; do
+    grep -qE "$name\.so[.0-9]* => $prefix/$libdir/" <<<"$loaded" || fail "$name is not the installed one: $loaded"
+  done
+  if readelf -d "$prefix/$libdir/liblockstep_datasets.so" | grep RUNPATH | grep -q pyarrow; then
+    fail "liblockstep_datasets.so names the folder of a Python package"
+  fi
+}
+
 # The example, as the launcher writes it for a project of one's own.
 build_example() {
   if [[ -n $launcher ]]; then
@@ -84,6 +96,7 @@ check_launched() {
 
 install_and_move
 check_no_leaks
+if compgen -G "$prefix/$libdir/libarrow.so.*" >/dev/null; then check_arrow; fi
 build_example
 check_build_folder
 check_loaded_library

@@ -4,6 +4,7 @@
 PEER is the program dataset_peer. Files go both ways, and the same operations give the same rows. Needs a Python with
 `datasets` and `pyarrow`; ends with 77 where there are none.
 """
+import decimal
 import json
 import math
 import os
@@ -40,10 +41,12 @@ def printed(*words):
 
 
 def plain(value):
-    """A value as it goes through JSON: bytes as base64, times as numbers, not-a-number as a text."""
+    """A value as it goes through JSON: bytes as base64, decimals as text, times as numbers, not-a-number as a text."""
     if isinstance(value, bytes):
         import base64
         return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, dict):
@@ -145,6 +148,9 @@ def check_formats(folder):
         "fixed": pa.array([b"abcd", None, b"efgh", b"0123", b"4567"], pa.binary(4)),
         "pairs": pa.array([[("k", 1)], [], None, [("l", 2), ("m", None)], []], pa.map_(pa.string(), pa.int64())),
         "many": pa.array([[1], None, [2, 3], [], [4]], pa.large_list(pa.float32())),
+        "price": pa.array([decimal.Decimal("1.20"), None, decimal.Decimal("-0.05"), decimal.Decimal(0), decimal.Decimal("123456789.99")],
+                          pa.decimal128(20, 2)),
+        "digits": pa.array([None, 10**50, -1, 0, 1], pa.decimal256(60, 0)),
     })
     rows = [plain(row) for row in table.to_pylist()]
     for row in rows:
@@ -156,11 +162,23 @@ def check_formats(folder):
         for batch in table.to_batches(3):
             writer.write_batch(batch)
     check("stream format", printed(folder + "/stream.arrow")[1], rows)
+    for codec in ("lz4", "zstd"):
+        with pa.ipc.new_file(folder + "/packed.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table, 2)
+        check("compressed by " + codec, printed(folder + "/packed.arrow")[1], rows)
+    views = pa.table({"text": pa.array(["short", None, "longer than what a view holds itself"], pa.string_view())})
+    with pa.ipc.new_stream(folder + "/views.arrow", views.schema) as writer:
+        writer.write_table(views)
+    check("views of text", printed(folder + "/views.arrow")[1], views.to_pylist())
     pa.parquet.write_table(table.drop_columns(["inner"]), folder + "/table.parquet", row_group_size=2)
     check("Parquet", printed(folder + "/table.parquet")[1], [{k: v for k, v in row.items() if k != "inner"} for row in rows])
     data = sample().remove_columns(["bytes", "when", "none"])
     data.to_parquet(folder + "/data.parquet")
     same("Parquet of datasets", data, folder + "/data.parquet")
+    peer(folder + "/data.parquet", "parquet=" + folder + "/ours.parquet")
+    back = datasets.Dataset.from_parquet(folder + "/ours.parquet", cache_dir=folder)
+    check("Python reads Parquet", rows_of(back), rows_of(data))
+    check("Parquet's features", back.features.to_dict(), data.features.to_dict())
     data = data.remove_columns(["half", "large", "real", "small"])
     data.to_json(folder + "/theirs.jsonl")
     check("read JSON lines", printed(folder + "/theirs.jsonl")[1], rows_of(data))

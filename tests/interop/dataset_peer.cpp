@@ -1,7 +1,8 @@
 // What dataset_compare.py runs beside Python's `datasets`: loads a data set, applies operations, and prints
 // or writes it.
 //
-//   dataset_peer SOURCE [OPERATION...] [save=FOLDER | json=FILE | csv=FILE | arrow=FILE | dict=FOLDER]
+//   dataset_peer SOURCE [OPERATION...] [save=FOLDER | json=FILE | csv=FILE | arrow=FILE | parquet=FILE |
+//   dict=FOLDER]
 //
 // An operation is NAME=ARGUMENT with further arguments behind slashes. Without a destination the features are
 // printed on the first line, and then a line of JSON for each row.
@@ -134,6 +135,7 @@ const std::map<std::string, std::function<void(const ArrowDataset&, const std::s
     {"json", [](const auto& data, const std::string& path) { data.to_json(path); }},
     {"csv", [](const auto& data, const std::string& path) { data.to_csv(path); }},
     {"arrow", [](const auto& data, const std::string& path) { data.to_arrow(path, 10); }},
+    {"parquet", [](const auto& data, const std::string& path) { data.to_parquet(path, 10); }},
     {"dict",
      [](const auto& data, const std::string& path) {
        const auto both = data.train_test_split({.test_size = 0.3, .seed = 1});

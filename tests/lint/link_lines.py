@@ -1,7 +1,8 @@
-"""What our binaries need at run time: link_lines.py LIBRARY TRAINER [LAUNCHER]
+"""What our binaries need at run time: link_lines.py LIBRARY TRAINER DATASETS [LAUNCHER]
 
-The core library needs libtorch_cpu and libc10 and otherwise the system only: no CUDA, no libgloo. The launcher needs no
-LibTorch, so that it starts in milliseconds. TRAINER trains on tensors: of our libraries it loads the core library alone.
+The core library needs libtorch_cpu and libc10 and otherwise the system only: no CUDA, no libgloo, no Arrow. The launcher
+needs no LibTorch, so that it starts in milliseconds. TRAINER trains on tensors: of our libraries it loads the core library
+alone. DATASETS is the one library that loads Arrow.
 """
 import re
 import subprocess
@@ -11,6 +12,7 @@ import tree
 
 SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|z|asan|ubsan|tsan))\.so(\.\d+)*$")
 LIBTORCH = re.compile(r"lib(torch_cpu|c10)\.so$")
+ARROW = re.compile(r"lib(arrow|parquet)\.so(\.\d+)*$")
 
 
 def needed(binary):
@@ -26,15 +28,23 @@ def problems_of(binary, names, may_need_libtorch):
 
 def trainer_problems(binary, names):
     for name in names:
-        if name.startswith("liblockstep_"):
+        if name.startswith("liblockstep_") or ARROW.match(name):
             yield f"{binary} needs {name}, though it trains on tensors alone"
 
 
-def problems(library, trainer, launcher=None):
-    found = [*problems_of(library, needed(library), True), *trainer_problems(trainer, needed(trainer))]
+def datasets_problems(binary, names):
+    for name in names:
+        ours = re.match(r"liblockstep\.so", name)
+        if not (ours or SYSTEM.match(name) or LIBTORCH.match(name) or ARROW.match(name)):
+            yield f"{binary} needs {name}, which it must not: of Arrow's libraries libarrow and libparquet alone are installed"
+
+
+def problems(library, trainer, datasets, launcher=None):
+    found = [*problems_of(library, needed(library), True), *trainer_problems(trainer, needed(trainer)),
+             *datasets_problems(datasets, needed(datasets))]
     if launcher:
         found += problems_of(launcher, needed(launcher), False)
-    return found, 3 if launcher else 2
+    return found, 4 if launcher else 3
 
 
 if __name__ == "__main__":

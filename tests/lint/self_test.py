@@ -218,7 +218,14 @@ class LinkLines(unittest.TestCase):
 
     def test_a_trainer_on_tensors(self):
         self.assertEqual(list(link_lines.trainer_problems("a", ["liblockstep.so.0", "libc10.so"])), [])
-        self.assertEqual(len(list(link_lines.trainer_problems("a", ["liblockstep.so.0", "liblockstep_datasets.so.0"]))), 1)
+        for name in ("liblockstep_datasets.so.0", "libarrow.so.2600"):
+            self.assertEqual(len(list(link_lines.trainer_problems("a", ["liblockstep.so.0", name]))), 1, name)
+
+    def test_data_sets(self):
+        names = ["liblockstep.so.0", "libparquet.so.2600", "libarrow.so.2600", "libc.so.6", "libc10.so"]
+        self.assertEqual(list(link_lines.datasets_problems("a", names)), [])
+        for name in ("libarrow_compute.so.2600", "liblockstep_models.so.0"):
+            self.assertEqual(len(list(link_lines.datasets_problems("a", [*names, name]))), 1, name)
 
     def test_reads_a_real_binary(self):
         self.assertIn("libc.so.6", link_lines.needed(os.path.realpath(sys.executable)) + link_lines.needed("/bin/sh"))

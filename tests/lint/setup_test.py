@@ -64,6 +64,10 @@ class Machine(unittest.TestCase):
 
     def give_torch(self):
         """An active Python with everything."""
+        arrow = os.path.join(self.root, "pyarrow", "include", "parquet", "arrow")
+        os.makedirs(arrow)
+        with open(os.path.join(arrow, "reader.h"), "w", encoding="utf-8"):
+            pass
         include = os.path.join(self.root, "torch", "include", "torch", "headeronly")
         os.makedirs(include)
         with open(os.path.join(include, "version.h"), "w", encoding="utf-8") as file:
@@ -107,7 +111,7 @@ class Machine(unittest.TestCase):
             file.write(text.replace("EUID == 0", f"{int(root)} == 1"))
 
     def test_nothing_to_do(self):
-        for level in ("demo", "test"):
+        for level in ("demo", "build", "test"):
             status, printed, calls = self.setup(level)
             self.assertEqual((status, printed), (0, ""))
             self.assertNotIn("apt-get", calls)
@@ -191,6 +195,21 @@ class Machine(unittest.TestCase):
         self.assertIn("safetensors", self.setup("test")[2])
         self.assertEqual(self.setup("test")[1], "")
 
+    def test_data_sets_need_arrow(self):
+        self.give_bare_python()
+        self.assertEqual(self.setup("demo")[0], 0)
+        status, printed, calls = self.setup("build")
+        self.assertEqual(status, 0, printed)
+        self.assertIn("pyarrow==26.0.1", calls)
+        self.assertNotIn("safetensors", calls)
+        self.assertEqual(self.setup("build")[:2], (0, ""))
+
+    def test_a_torch_without_arrow_is_not_enough_for_data_sets(self):
+        shutil.rmtree(os.path.join(self.root, "pyarrow"))
+        self.assertEqual(self.setup("demo")[:2], (0, ""))
+        self.impostor("python3", f'case "$*" in *find_spec*) echo "{self.root}/torch" ;; "-m venv "*) exit 7 ;; *) echo 2.11.0 ;; esac')
+        self.assertIn("fetching", self.setup("build")[1])
+
     def test_interrupted_venv_is_completed(self):
         self.give_bare_python()
         self.assertEqual(self.setup("demo")[0], 0)
@@ -259,7 +278,7 @@ class Machine(unittest.TestCase):
     def test_unknown_level(self):
         status, printed, _ = self.setup("demos")
         self.assertEqual(status, 1)
-        self.assertIn("expected demo, test or tools, not 'demos'", printed)
+        self.assertIn("expected demo, build, test or tools, not 'demos'", printed)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/data/data_type.hpp"
@@ -26,10 +27,18 @@ struct Buffer {
   }
 };
 
+/// A piece of a column in a file.
+struct FilePlace {
+  std::shared_ptr<const std::string> file;
+  std::int64_t record_batch = 0;
+  std::string column;
+};
+
 /// One piece of a column in Arrow's memory layout, which this follows (source: "Arrow Columnar Format", the
 /// section on physical layouts), but for two things: it always begins at row 0 of its buffers, and
 /// dictionaries are resolved when they are read. What a reader made has been checked: every buffer is as long
-/// as `length` demands and lies on a multiple of its elements' size, and every offset leads into its data.
+/// as `length` demands and lies on a multiple of its elements' size. That every offset leads into its data is
+/// known where `unchecked` is empty.
 struct ArrayData {
   DataType type;
   /// Rows.
@@ -43,6 +52,9 @@ struct ArrayData {
   Buffer values;
   /// A list's elements, a structure's columns.
   std::vector<std::shared_ptr<const ArrayData>> children;
+  /// Where it was mapped from, if its offsets were not read at that time: ChunkedArray::locate does so when
+  /// the piece is first needed, so that opening a file reads no more of it than its descriptions.
+  std::shared_ptr<const FilePlace> unchecked;
 
   bool is_null(std::int64_t row) const noexcept {
     if (type.kind() == TypeKind::null) return true;

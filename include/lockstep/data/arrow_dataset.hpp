@@ -44,8 +44,10 @@ struct LoadOptions {
   /// The columns to make: types are converted as by ArrowDataset::cast. By default as found.
   std::optional<Features> features = std::nullopt;
   CsvOptions csv = {};
-  /// Leaves out the pass over all offsets and lengths of Arrow files: an opening then costs the same for any
-  /// size. Only for files that nobody but you could have written: a damaged one can crash the process.
+  /// The only columns to load, in their order; by default all. Parquet's others are not even read.
+  std::vector<std::string> columns = {};
+  /// Leaves out the check of a record batch's offsets that comes with the first look at one of its rows. Only
+  /// for files that nobody but you could have written: a damaged one can crash the process.
   bool trusted = false;
 };
 
@@ -270,6 +272,8 @@ class ArrowDataset {
   void save_to_disk(const std::filesystem::path& folder, const SaveOptions& options = {}) const;
   /// One file in Arrow's stream format, with the features in its schema.
   void to_arrow(const std::filesystem::path& file, std::int64_t batch_rows = 1000) const;
+  /// One Parquet file, compressed by Snappy, in row groups of `batch_rows`, with the features in its schema.
+  void to_parquet(const std::filesystem::path& file, std::int64_t batch_rows = 65536) const;
   /// One line a row.
   void to_json(const std::filesystem::path& file) const;
   /// A header and one line a row. Lists and structures are written as JSON in a cell.

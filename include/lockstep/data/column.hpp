@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -84,15 +85,18 @@ class ChunkedArray {
   /// The first row of a piece; of `chunks().size()`, the number of rows.
   std::int64_t start(std::size_t chunk) const noexcept { return starts_[chunk]; }
   const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
-  /// Where row `row` lies, 0 <= row < size().
-  Place locate(std::int64_t row) const noexcept {
+  /// Where row `row` lies, 0 <= row < size(). Throws DataError, naming the place in the file, when that piece
+  /// is damaged: its offsets are checked when the first of its rows is asked for.
+  Place locate(std::int64_t row) const {
     auto chunk = first_[static_cast<std::size_t>(row >> shift_)];
     while (starts_[chunk + 1] <= row) ++chunk;
+    if (unchecked_ && unchecked_[chunk].load(std::memory_order_relaxed)) check(chunk);
     return {chunk, row - starts_[chunk]};
   }
 
  private:
   void index_blocks();
+  void check(std::size_t chunk) const;
 
   DataType type_;
   std::vector<ArrayPointer> chunks_;
@@ -101,6 +105,9 @@ class ChunkedArray {
   /// For each block of 2^shift_ rows, the piece in which it begins.
   std::vector<std::size_t> first_;
   int shift_ = 0;
+  /// Whether a piece's offsets have still to be checked; empty where none's have. Threads may check one
+  /// twice.
+  std::unique_ptr<std::atomic<bool>[]> unchecked_;
   std::shared_ptr<const table::Origin> origin_;
   mutable std::once_flag hashed_;
   mutable std::string memory_hash_;

@@ -39,6 +39,8 @@ enum class TypeKind : std::uint8_t {
   time64,
   timestamp,
   duration,
+  decimal128,
+  decimal256,
 };
 
 struct Field;
@@ -65,8 +67,11 @@ class DataType {
   /// time32, time64, timestamp or duration with a unit of "s", "ms", "us" or "ns"; a zone for timestamps
   /// only.
   static DataType temporal(TypeKind kind, std::string unit, std::string zone = {});
-  /// By Hugging Face's name for it: "int64", "string", "timestamp[us, tz=UTC]" and so on. Throws UsageError
-  /// for a name that there is not, and for types that are not supported (decimals, for one).
+  /// Exact numbers of `precision` digits, `scale` of them behind the point, in 16 or 32 bytes.
+  static DataType decimal(int bytes, std::int32_t precision, std::int32_t scale);
+  /// By Hugging Face's name for it: "int64", "string", "timestamp[us, tz=UTC]", "decimal128(10, 2)" and so
+  /// on. Throws UsageError for a name that there is not, and for types that are not supported (unions, for
+  /// one).
   static DataType named(std::string_view name);
 
   TypeKind kind() const noexcept { return kind_; }
@@ -76,6 +81,9 @@ class DataType {
   const std::string& unit() const noexcept { return unit_; }
   /// The time zone of a timestamp; mostly empty.
   const std::string& zone() const noexcept { return zone_; }
+  /// Of a decimal: its digits, and those of them behind the point; 0 for others.
+  std::int32_t precision() const noexcept { return precision_; }
+  std::int32_t scale() const noexcept { return scale_; }
   /// A list's one child, a structure's fields; none for others.
   const std::vector<Field>& fields() const noexcept;
   /// What a list consists of. Throws UsageError when this is no list.
@@ -89,6 +97,8 @@ class DataType {
   bool is_integer() const noexcept;
   /// float16, float32 or float64.
   bool is_floating() const noexcept;
+  /// decimal128 or decimal256.
+  bool is_decimal() const noexcept;
 
   /// The bytes of one value where all have the same number; 0 for booleans (a bit each) and for text, lists
   /// and structures.
@@ -103,6 +113,8 @@ class DataType {
  private:
   TypeKind kind_ = TypeKind::null;
   std::int32_t width_ = 0;
+  std::int32_t precision_ = 0;
+  std::int32_t scale_ = 0;
   std::string unit_;
   std::string zone_;
   std::shared_ptr<const std::vector<Field>> fields_;

@@ -1,166 +1,150 @@
 #include "stream_reader.hpp"
 
+#include <arrow/array/data.h>
+#include <arrow/io/memory.h>
+#include <arrow/ipc/reader.h>
+#include <arrow/record_batch.h>
+#include <fmt/core.h>
+
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string_view>
 
-#include "data/table/take.hpp"
-#include "flat_types.hpp"
-#include "lockstep/data/column.hpp"
+#include "bridge.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::arrow_file {
 namespace {
 
 constexpr std::string_view kMagic = "ARROW1";
 constexpr std::uint32_t kContinuation = 0xFFFFFFFF;
-/// Of a message's description: a schema of 100,000 columns takes some 10 MB.
-constexpr std::uint32_t kMostMetadata = 1U << 28;
 
-std::string_view text_of(const Buffer& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data), bytes.bytes};
-}
+using BatchPointer = std::shared_ptr<arrow::RecordBatch>;
 
-std::uint32_t word_at(const Buffer& bytes, std::size_t position) {
-  std::uint32_t word;
-  std::memcpy(&word, bytes.data + position, sizeof word);
-  return word;
-}
-
-struct Message {
-  std::uint8_t kind;
-  FlatTable header;
-  Buffer body;
+/// The record batches of a stream or a file, one after the other.
+struct Batches {
+  std::shared_ptr<arrow::Schema> schema;
+  /// The next one; null at the end.
+  std::function<arrow::Result<BatchPointer>()> next;
 };
 
-class Stream {
+bool is_file_format(const Buffer& bytes) noexcept {
+  return bytes.bytes >= kMagic.size() && std::memcmp(bytes.data, kMagic.data(), kMagic.size()) == 0;
+}
+
+/// With `column`, that one alone is read.
+arrow::Result<Batches> open(const Buffer& bytes, std::optional<int> column) {
+  auto options = arrow::ipc::IpcReadOptions::Defaults();
+  options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
+  if (column) options.included_fields = {*column};
+  const auto source = std::make_shared<arrow::io::BufferReader>(to_arrow(bytes));
+  if (!is_file_format(bytes)) {
+    ARROW_ASSIGN_OR_RAISE(const auto reader, arrow::ipc::RecordBatchStreamReader::Open(source, options));
+    return Batches{reader->schema(), [reader] { return reader->Next(); }};
+  }
+  ARROW_ASSIGN_OR_RAISE(const auto reader, arrow::ipc::RecordBatchFileReader::Open(source, options));
+  const auto next = [reader, batch = 0]() mutable -> arrow::Result<BatchPointer> {
+    if (batch == reader->num_record_batches()) return nullptr;
+    return reader->ReadRecordBatch(batch++);
+  };
+  return Batches{reader->schema(), next};
+}
+
+bool can_read(const Buffer& bytes, int column, std::int64_t batch) {
+  const auto batches = open(bytes, column);
+  if (!batches.ok()) return false;
+  for (std::int64_t each = 0; each <= batch; ++each) {
+    if (!batches->next().ok()) return false;
+  }
+  return true;
+}
+
+class Reader {
  public:
-  Stream(const Buffer& bytes, std::size_t begin, const std::string& name, bool trusted)
-      : bytes_(bytes), position_(begin), place_(name, "the schema"), trusted_(trusted) {}
+  Reader(const Buffer& bytes, const std::string& name, bool trusted)
+      : bytes_(bytes), file_(std::make_shared<const std::string>(name)), trusted_(trusted) {}
 
   FileTable read() {
-    const auto first = next();
-    if (!first || first->kind != flat::kSchema) place_.fail("the first message is no schema");
-    table_.schema = read_schema(first->header, place_);
+    const Place start(*file_, "the schema");
+    const auto batches = open(bytes_, std::nullopt);
+    if (!batches.ok()) start.fail(batches.status().message());
+    table_.schema = schema_of(*batches->schema, start);
     table_.columns.resize(table_.schema.fields.size());
-    for (place_ = at_batch(); auto message = next(); place_ = at_batch()) take(*message);
+    for (std::int64_t batch = 0; add(batches->next(), batch); ++batch) {
+    }
     return std::move(table_);
   }
 
  private:
-  Place at_batch() const { return place_.at("record batch " + std::to_string(batches_)); }
-
-  [[noreturn]] void truncated(const std::string& what) const {
-    place_.fail(what + " at byte " + std::to_string(position_) + ", but the file ends at byte " +
-                std::to_string(bytes_.bytes) + ": it may be truncated");
+  bool add(const arrow::Result<BatchPointer>& read, std::int64_t number) {
+    const Place place(*file_, fmt::format("record batch {}", number));
+    if (!read.ok()) fail(place, number, read.status().message());
+    const auto& batch = *read;
+    if (batch == nullptr) return false;
+    for (int column = 0; column < batch->num_columns(); ++column) add(*batch, column, number, place);
+    table_.rows += batch->num_rows();
+    return true;
   }
 
-  Buffer take_bytes(std::uint64_t count, const char* what) {
-    if (count > bytes_.bytes - position_)
-      truncated(std::string(what) + " of " + std::to_string(count) + " bytes begins");
-    const Buffer piece{bytes_.data + position_, static_cast<std::size_t>(count), bytes_.owner};
-    position_ += static_cast<std::size_t>(count);
-    return piece;
+  void add(const arrow::RecordBatch& batch, int column, std::int64_t number, const Place& place) {
+    const auto& field = table_.schema.fields[static_cast<std::size_t>(column)];
+    const auto at = place.within(fmt::format("column '{}'", field.name.substr(0, 100)));
+    const auto& data = batch.column_data(column);
+    if (data->length != batch.num_rows())
+      at.fail(fmt::format("it has {} rows, but the batch has {}", data->length, batch.num_rows()));
+    auto array = from_arrow(data, at);
+    if (!trusted_ && has_offsets(field.type))
+      array->unchecked = std::make_shared<const FilePlace>(FilePlace{file_, number, field.name});
+    table_.columns[static_cast<std::size_t>(column)].push_back(std::move(array));
   }
 
-  std::uint32_t take_word() { return word_at(take_bytes(4, "a length"), 0); }
-
-  /// The next message; nothing at the end, be it marked or that of the bytes.
-  std::optional<Message> next() {
-    if (position_ == bytes_.bytes) return std::nullopt;
-    auto length = take_word();
-    // Before Arrow 0.15 there was no mark before the length.
-    if (length == kContinuation) length = take_word();
-    if (length == 0) return std::nullopt;
-    if (length > kMostMetadata) {
-      place_.fail("a message at byte " + std::to_string(position_) + " claims a description of " +
-                  std::to_string(length) + " bytes");
+  static bool has_offsets(const DataType& type) {
+    if (type.is_text_or_binary() || type.kind() == TypeKind::list || type.kind() == TypeKind::large_list)
+      return true;
+    for (const auto& field : type.fields()) {
+      if (has_offsets(field.type)) return true;
     }
-    return message(take_bytes(length, "a message's description"));
+    return false;
   }
 
-  Message message(const Buffer& description) {
-    const auto table = FlatTable::root({description.data, description.bytes}, place_);
-    const auto version = table.number<std::int16_t>(0, 0);
-    if (version != flat::kVersion4 && version != flat::kVersion5) {
-      place_.fail("its metadata has version " + std::to_string(version + 1) + "; versions 4 and 5 are known");
+  /// Arrow names no column: those that cannot be read alone are at fault, unless none can.
+  [[noreturn]] void fail(const Place& place, std::int64_t batch, const std::string& what) const {
+    std::string damaged;
+    bool any_whole = false;
+    for (std::size_t column = 0; column < table_.schema.fields.size(); ++column) {
+      const bool whole = can_read(bytes_, static_cast<int>(column), batch);
+      any_whole = any_whole || whole;
+      if (!whole && damaged.empty()) damaged = table_.schema.fields[column].name.substr(0, 100);
     }
-    const auto header = table.table(2);
-    const auto body = table.number<std::int64_t>(3, 0);
-    if (!header || body < 0) place_.fail("a message without content");
-    return {table.number<std::uint8_t>(1, 0), *header,
-            take_bytes(static_cast<std::uint64_t>(body), "a message's body")};
-  }
-
-  void take(const Message& message) {
-    if (message.kind == flat::kRecordBatch) return take_batch(message);
-    if (message.kind == flat::kDictionaryBatch) return take_dictionary(message);
-    place_.fail("a message of the unexpected kind " + std::to_string(message.kind));
-  }
-
-  void take_batch(const Message& message) {
-    const auto columns =
-        read_batch({message.header, message.body}, table_.schema.fields, dictionaries_, trusted_, place_);
-    for (std::size_t column = 0; column < columns.size(); ++column)
-      table_.columns[column].push_back(columns[column]);
-    table_.rows += columns.empty() ? 0 : columns.front()->length;
-    ++batches_;
-  }
-
-  void take_dictionary(const Message& message) {
-    const auto id = message.header.number<std::int64_t>(0, 0);
-    const auto place = place_.within("dictionary " + std::to_string(id));
-    const auto* field = find_dictionary(table_.schema.fields, id);
-    const auto data = message.header.table(1);
-    if (field == nullptr || !data) place.fail("no column uses it, or it is empty");
-    FileField values = *field;
-    values.dictionary.reset();
-    auto fresh = read_batch({*data, message.body}, {values}, dictionaries_, trusted_, place).front();
-    auto& known = dictionaries_[id];
-    const bool delta = message.header.flag(2);
-    if (delta && !known) place.fail("an addition to a dictionary that there is not");
-    known = delta ? joined(known, fresh) : fresh;
-  }
-
-  static ArrayPointer joined(const ArrayPointer& first, const ArrayPointer& second) {
-    const table::Range ranges[] = {{first.get(), 0, first->length}, {second.get(), 0, second->length}};
-    return table::copy_ranges(first->type, ranges);
+    if (any_whole && !damaged.empty()) place.within(fmt::format("column '{}'", damaged)).fail(what);
+    place.fail(what);
   }
 
   Buffer bytes_;
-  std::size_t position_;
-  Place place_;
+  std::shared_ptr<const std::string> file_;
   bool trusted_;
   FileTable table_;
-  Dictionaries dictionaries_;
-  std::int64_t batches_ = 0;
 };
-
-bool is_file_format(const Buffer& bytes) { return text_of(bytes).starts_with(kMagic); }
-
-/// The footer repeats what the stream before it says; its end shows that the file is whole.
-void check_end(const Buffer& bytes, const std::string& name) {
-  const Place place(name, "the end of the file");
-  if (!text_of(bytes).ends_with(kMagic) || bytes.bytes < 2 * kMagic.size() + 6) {
-    place.fail("it does not end with the mark '" + std::string(kMagic) + "': it may be truncated");
-  }
-  const auto end = bytes.bytes - kMagic.size() - 4;
-  const auto length = word_at(bytes, end);
-  if (length > end - 8) place.fail("it claims a footer of " + std::to_string(length) + " bytes");
-}
 
 }  // namespace
 
 bool is_arrow(const Buffer& bytes) noexcept {
   if (is_file_format(bytes)) return true;
-  return bytes.bytes >= 8 && word_at(bytes, 0) == kContinuation;
+  std::uint32_t word = 0;
+  if (bytes.bytes >= 8) std::memcpy(&word, bytes.data, sizeof word);
+  return word == kContinuation;
 }
 
 FileTable read_arrow(const Buffer& bytes, const std::string& name, bool trusted) {
-  if (!is_file_format(bytes)) return Stream(bytes, 0, name, trusted).read();
-  check_end(bytes, name);
-  Buffer stream = bytes;
-  stream.bytes -= kMagic.size() + 4;
-  return Stream(stream, 8, name, trusted).read();
+  try {
+    return Reader(bytes, name, trusted).read();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    // A lie about a length may ask for more memory than there is.
+    Place(name, "its content").fail(error.what());
+  }
 }
 
 }  // namespace lockstep::arrow_file

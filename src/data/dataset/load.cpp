@@ -56,7 +56,7 @@ ArrowDataset read_file(const Path& path, const LoadOptions& options) {
     case FileFormat::text:
       return readers::read_text_lines(path);
     case FileFormat::parquet:
-      return readers::read_parquet(path);
+      return readers::read_all(*readers::parquet_rows(path, options.columns));
     default:
       return readers::read_arrow_file(path, options.trusted);
   }
@@ -94,6 +94,7 @@ ArrowDataset ArrowDataset::load(std::span<const Path> paths, const LoadOptions& 
   std::vector<ArrowDataset> parts;
   for (const auto& path : paths) {
     auto part = with_source(read_any(path, options), path);
+    if (!options.columns.empty()) part = part.select_columns(options.columns);
     if (options.features && !(part.features() == *options.features)) part = part.cast(*options.features);
     parts.push_back(std::move(part));
   }

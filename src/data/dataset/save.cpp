@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "data/arrow/stream_writer.hpp"
+#include "data/arrow/batch_writer.hpp"
 #include "data/table/content_hash.hpp"
 #include "data/table/take.hpp"
 #include "lockstep/core/atomic_directory.hpp"
@@ -23,9 +23,9 @@ using Path = std::filesystem::path;
 constexpr std::size_t kShardBytes = 500'000'000;
 constexpr std::int64_t kMostShards = 99999;
 
-void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::StreamWriter::Sink sink) {
-  arrow_file::StreamWriter writer(std::move(sink), dataset.features().fields(),
-                                  schema_metadata(dataset.features()));
+void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::BatchWriter& writer) {
+  if (batch_rows < 1)
+    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
   for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
     const auto rows = std::min(batch_rows, dataset.num_rows() - start);
     writer.write(record_batch(dataset, start, rows), rows);
@@ -33,16 +33,17 @@ void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file
   writer.finish();
 }
 
-/// Returns the hash of the bytes.
-std::string write_stream(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows) {
-  if (batch_rows < 1)
-    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
+/// `make` is one of the writers of files. Returns the hash of the bytes.
+std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows,
+                       decltype(arrow_file::stream_writer)& make) {
   AtomicFile file(path);
   table::ContentHash hash;
-  write_rows(dataset, batch_rows, [&](const void* data, std::size_t bytes) {
+  const auto sink = [&](const void* data, std::size_t bytes) {
     file.write(data, bytes);
     hash.update(data, bytes);
-  });
+  };
+  write_rows(dataset, batch_rows,
+             *make(sink, dataset.features().fields(), schema_metadata(dataset.features())));
   file.commit();
   return hash.text();
 }
@@ -53,9 +54,9 @@ std::size_t estimated_bytes(const ArrowDataset& dataset) {
   const auto rows = std::min(kProbe, dataset.num_rows());
   if (rows == 0) return 0;
   std::size_t bytes = 0;
-  arrow_file::StreamWriter writer([&](const void*, std::size_t count) { bytes += count; },
-                                  dataset.features().fields(), {});
-  writer.write(record_batch(dataset, 0, rows), rows);
+  const auto writer = arrow_file::stream_writer([&](const void*, std::size_t count) { bytes += count; },
+                                                dataset.features().fields(), {});
+  writer->write(record_batch(dataset, 0, rows), rows);
   return bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(dataset.num_rows());
 }
 
@@ -129,8 +130,8 @@ void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOpt
   // Of what is written: that of the data set would read all files that the rows come from.
   table::ContentHash fingerprint;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
-    fingerprint.update_field(
-        write_stream(dataset.shard(shards, shard), folder / shard_name(shard, shards), options.batch_rows));
+    fingerprint.update_field(write_file(dataset.shard(shards, shard), folder / shard_name(shard, shards),
+                                        options.batch_rows, arrow_file::stream_writer));
   }
   write_atomically(folder / "dataset_info.json", info_text(dataset));
   write_atomically(folder / "state.json", state_text(dataset, shards, fingerprint.text()));
@@ -144,7 +145,11 @@ void ArrowDataset::save_to_disk(const Path& folder, const SaveOptions& options) 
 }
 
 void ArrowDataset::to_arrow(const Path& file, std::int64_t batch_rows) const {
-  write_stream(*this, file, batch_rows);
+  write_file(*this, file, batch_rows, arrow_file::stream_writer);
+}
+
+void ArrowDataset::to_parquet(const Path& file, std::int64_t batch_rows) const {
+  write_file(*this, file, batch_rows, arrow_file::parquet_writer);
 }
 
 }  // namespace lockstep

@@ -66,7 +66,7 @@ Compare compare_by(const Column& column, const SortKey& key, NullPlacement nulls
     return typed<std::string_view>(column, key, nulls);
   if (type.kind() == TypeKind::boolean) return typed<bool>(column, key, nulls);
   if (type.kind() == TypeKind::uint64) return typed<std::uint64_t>(column, key, nulls);
-  if (type.is_list() || type.kind() == TypeKind::structure) {
+  if (type.is_list() || type.kind() == TypeKind::structure || type.is_decimal()) {
     throw UsageError("the column '" + key.column + "' of the type " + type.text() + " cannot be sorted by.");
   }
   if (type.is_floating()) {

@@ -67,7 +67,7 @@ void ShardBuilder::open() {
   const auto sink = [this](const void* data, std::size_t bytes) {
     stream_.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   };
-  writer_.emplace(sink, none.features().fields(), schema_metadata(none.features()));
+  writer_ = arrow_file::stream_writer(sink, none.features().fields(), schema_metadata(none.features()));
 }
 
 void ShardBuilder::close() {

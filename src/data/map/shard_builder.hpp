@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <memory>
 #include <vector>
 
-#include "data/arrow/stream_writer.hpp"
+#include "data/arrow/batch_writer.hpp"
 #include "merge.hpp"
 
 namespace lockstep {
@@ -39,7 +39,7 @@ class ShardBuilder {
   std::int64_t waiting_rows_ = 0;
   std::size_t waiting_bytes_ = 0;
   std::ofstream stream_;
-  std::optional<arrow_file::StreamWriter> writer_;
+  std::unique_ptr<arrow_file::BatchWriter> writer_;
   std::uint64_t rows_ = 0;
 };
 

@@ -13,12 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using FilePointer = std::shared_ptr<const arrow_file::MappedFile>;
 
-std::vector<Field> fields_of(const arrow_file::FileSchema& schema) {
-  std::vector<Field> fields;
-  for (const auto& field : schema.fields) fields.push_back({field.name, field.type, field.nullable});
-  return fields;
-}
-
 /// Features with the file's columns in the file's order. What fits no column is an error.
 Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
   std::vector<std::pair<std::string, Feature>> items;
@@ -35,37 +29,15 @@ Features ordered(const Features& features, const std::vector<Field>& fields, con
   return Features(std::move(items));
 }
 
-/// The features that `datasets` writes into a schema, where there are any.
-Features features_of(const arrow_file::FileSchema& schema, const std::string& name) {
-  const auto fields = fields_of(schema);
-  const auto found = schema.metadata.find("huggingface");
-  if (found == schema.metadata.end()) return Features::from_fields(fields);
-  const auto json =
-      json_tree::parse<Json>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
-  if (!json.is_object() || !json.contains("info") || !json["info"].is_object())
-    return Features::from_fields(fields);
-  const auto& info = json["info"];
-  if (!info.contains("features") || !info["features"].is_object()) return Features::from_fields(fields);
-  return ordered(Features::from_json(info["features"].dump(), fields), fields, name);
-}
-
-std::shared_ptr<const table::Origin> origin_of(const FilePointer& file, const std::string& column) {
-  if (!file) return nullptr;
-  return std::make_shared<const table::Origin>(table::Origin{{{file, column}}});
-}
-
 ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, const FilePointer& file) {
   auto state = std::make_shared<DatasetAccess::State>();
-  try {
-    state->features = features_of(table.schema, name);
-  } catch (const UsageError& error) {
-    throw DataError("'" + name + "': " + error.what());
-  }
+  state->features = features_of(table.schema, name);
   state->rows = table.rows;
   for (std::size_t place = 0; place < table.columns.size(); ++place) {
     const auto& field = table.schema.fields[place];
+    const table::Origin origin{{{file, field.name}}};
     auto data = std::make_shared<const ChunkedArray>(field.type, std::move(table.columns[place]),
-                                                     origin_of(file, field.name));
+                                                     std::make_shared<const table::Origin>(origin));
     state->columns.emplace_back(field.name, Column(std::move(data), RowMap(0, table.rows)));
   }
   return DatasetAccess::make(std::move(state));
@@ -115,15 +87,26 @@ std::optional<Features> folder_features(const std::filesystem::path& folder, con
 
 }  // namespace
 
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name) try {
+  const auto& fields = schema.fields;
+  const auto found = schema.metadata.find("huggingface");
+  if (found == schema.metadata.end()) return Features::from_fields(fields);
+  const auto json =
+      json_tree::parse<Json>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
+  if (!json.is_object() || !json.contains("info") || !json["info"].is_object())
+    return Features::from_fields(fields);
+  const auto& info = json["info"];
+  if (!info.contains("features") || !info["features"].is_object()) return Features::from_fields(fields);
+  return ordered(Features::from_json(info["features"].dump(), fields), fields, name);
+} catch (const UsageError& error) {
+  throw DataError("'" + name + "': " + error.what());
+}
+
 ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted) {
   const auto file = std::make_shared<const arrow_file::MappedFile>(path);
   if (file->size() == 0) throw DataError("'" + path.string() + "' is no valid Arrow file: it is empty.");
   return dataset_of(arrow_file::read_arrow(arrow_file::whole_file(file), path.string(), trusted),
                     path.string(), file);
-}
-
-ArrowDataset read_arrow_bytes(Buffer bytes, const std::string& name) {
-  return dataset_of(arrow_file::read_arrow(bytes, name, false), name, nullptr);
 }
 
 ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted) {

@@ -3,14 +3,17 @@
 #include <filesystem>
 #include <string>
 
+#include "data/arrow/stream_reader.hpp"
 #include "lockstep/data/arrow_dataset.hpp"
 
 namespace lockstep::readers {
 
+/// The features that `datasets` writes into a schema, else what it would make of the columns. Throws
+/// DataError, naming the file, where they contradict these.
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name);
+
 /// A mapped file in Arrow's stream or file format.
 ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted);
-/// A stream in memory; `name` is for errors.
-ArrowDataset read_arrow_bytes(Buffer bytes, const std::string& name);
 /// A folder of save_to_disk.
 ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted);
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "core/utf8_check.hpp"
 #include "csv_parser.hpp"
 #include "data/arrow/mapped_file.hpp"
 #include "data/table/convert.hpp"
-#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "readers.hpp"

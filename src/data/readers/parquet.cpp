@@ -1,63 +1,124 @@
-#include <dlfcn.h>
+#include <arrow/io/file.h>
+#include <arrow/record_batch.h>
+#include <arrow/type.h>
+#include <fmt/core.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/schema.h>
 
-#include <filesystem>
-#include <string>
+#include <algorithm>
+#include <numeric>
 
 #include "arrow_file.hpp"
+#include "data/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
-#include "parquet_library.hpp"
 #include "readers.hpp"
 
 namespace lockstep::readers {
 namespace {
 
-constexpr const char* kLibrary = "liblockstep_arrow.so";
+/// Of a piece: small enough for the 32-bit offsets of text.
+constexpr std::int64_t kBatchRows = 65536;
 
-/// The folder of the program or library that this code is in.
-std::filesystem::path own_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
-  return std::filesystem::path(info.dli_fname).parent_path();
+using FileReader = parquet::arrow::FileReader;
+
+arrow::Result<std::unique_ptr<FileReader>> open(const std::string& path) {
+  ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
+  parquet::ArrowReaderProperties properties(true);
+  properties.set_batch_size(kBatchRows);
+  parquet::arrow::FileReaderBuilder builder;
+  ARROW_RETURN_NOT_OK(builder.Open(file));
+  return builder.properties(properties)->Build();
 }
 
-[[noreturn]] void unavailable(const std::string& reason) {
-  throw UsageError("reading Parquet needs Lockstep's Arrow library, which is not usable: " + reason +
-                   ". Build Lockstep with Apache Arrow C++ (libarrow-dev and libparquet-dev, or the Python "
-                   "package pyarrow "
-                   "in the environment that LibTorch comes from), or convert the file once, in Python: "
-                   "datasets.Dataset.from_parquet(FILE).save_to_disk(FOLDER).");
-}
-
-const ParquetLibrary* load() {
-  // Beside this code, or where the loader looks: a test program links the code itself.
-  void* library = dlopen((own_folder() / kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    library = dlopen((own_folder() / ".." / "lib" / kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) unavailable(dlerror());
-  using Entry = const ParquetLibrary* (*)();
-  const auto entry = reinterpret_cast<Entry>(dlsym(library, kParquetLibraryEntry));
-  if (entry == nullptr) unavailable(std::string(kLibrary) + " has no entry '" + kParquetLibraryEntry + "'");
-  const auto* found = entry();
-  if (found->version != kParquetLibraryVersion) {
-    unavailable(std::string(kLibrary) + " has interface version " + std::to_string(found->version) +
-                ", expected " + std::to_string(kParquetLibraryVersion));
+/// The numbers of the leaves that make up these columns: each field inside a column is stored by itself.
+std::vector<int> leaves_of(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns) {
+  std::vector<int> leaves;
+  for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
+    const auto& name = schema.GetColumnRoot(leaf)->name();
+    if (columns.empty() || std::find(columns.begin(), columns.end(), name) != columns.end())
+      leaves.push_back(leaf);
   }
-  return found;
+  return leaves;
 }
+
+void require_columns(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns,
+                     const std::string& file) {
+  for (const auto& column : columns) {
+    if (schema.group_node()->FieldIndex(column) >= 0) continue;
+    std::string known;
+    for (int field = 0; field < schema.group_node()->field_count(); ++field)
+      known += fmt::format("{}'{}'", field == 0 ? "" : ", ", schema.group_node()->field(field)->name());
+    throw UsageError(fmt::format("there is no column '{}' in '{}'; its columns are {}.", column, file, known));
+  }
+}
+
+class ParquetRows final : public RowSource {
+ public:
+  ParquetRows(const std::filesystem::path& path, const std::vector<std::string>& columns)
+      : place_(path.string(), "its rows") {
+    // Its own errors for a file that there is not are better than the library's.
+    static_cast<void>(InputFile(path));
+    guarded([&] {
+      file_ = value(open(path.string()));
+      std::vector<int> groups(static_cast<std::size_t>(file_->num_row_groups()));
+      std::iota(groups.begin(), groups.end(), 0);
+      const auto& schema = *file_->parquet_reader()->metadata()->schema();
+      require_columns(schema, columns, path.string());
+      batches_ = value(file_->GetRecordBatchReader(groups, leaves_of(schema, columns)));
+      features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string());
+    });
+  }
+
+  const Features& features() const override { return features_; }
+
+  std::vector<ArrayPointer> next() override {
+    std::vector<ArrayPointer> columns;
+    guarded([&] {
+      const auto batch = value(batches_->Next());
+      if (batch == nullptr) return;
+      for (int column = 0; column < batch->num_columns(); ++column)
+        columns.push_back(arrow_file::from_arrow(batch->column_data(column), place_));
+    });
+    return columns;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw DataError(fmt::format("'{}' cannot be read as Parquet: {}.", place_.file(), why));
+  }
+
+  template <typename T>
+  T value(arrow::Result<T> result) const {
+    if (!result.ok()) fail(result.status().message());
+    return *std::move(result);
+  }
+
+  /// Some of Parquet's errors are exceptions of its own.
+  template <typename Work>
+  void guarded(const Work& work) const {
+    try {
+      work();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+  }
+
+  arrow_file::Place place_;
+  std::unique_ptr<FileReader> file_;
+  std::shared_ptr<arrow::RecordBatchReader> batches_;
+  Features features_;
+};
 
 }  // namespace
 
-ArrowDataset read_parquet(const std::filesystem::path& path) {
-  // Its own errors for a file that there is not are better than the library's.
-  static_cast<void>(InputFile(path));
-  static const ParquetLibrary* const library = load();
-  Buffer stream;
-  std::string reason;
-  if (!library->read(path.string(), stream, reason)) {
-    throw DataError("'" + path.string() + "' cannot be read as Parquet: " + reason + ".");
-  }
-  return read_arrow_bytes(std::move(stream), path.string());
+std::unique_ptr<RowSource> parquet_rows(const std::filesystem::path& path,
+                                        const std::vector<std::string>& columns) {
+  return std::make_unique<ParquetRows>(path, columns);
 }
 
 }  // namespace lockstep::readers

@@ -1,5 +1,5 @@
-#include "data/arrow/mapped_file.hpp"
 #include "core/utf8_check.hpp"
+#include "data/arrow/mapped_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "readers.hpp"

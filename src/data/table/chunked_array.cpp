@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -6,6 +8,43 @@
 #include "lockstep/data/column.hpp"
 
 namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(const FilePlace& place, const std::string& what) {
+  throw DataError(fmt::format("'{}' is no valid Arrow file: record batch {}, column '{}': {}.", *place.file,
+                              place.record_batch, place.column.substr(0, 100), what));
+}
+
+template <typename Offset>
+void check_offsets(const ArrayData& array, std::int64_t reach, const FilePlace& place) {
+  const auto* offsets = reinterpret_cast<const Offset*>(array.offsets.data);
+  if (offsets[0] < 0) fail(place, fmt::format("its first offset is {}", offsets[0]));
+  for (std::int64_t row = 0; row < array.length; ++row) {
+    if (offsets[row + 1] >= offsets[row]) continue;
+    fail(place,
+         fmt::format("row {}: its offsets go from {} back to {}", row, offsets[row], offsets[row + 1]));
+  }
+  if (offsets[array.length] > reach) {
+    fail(place, fmt::format("its offsets lead to {}, but there are only {} bytes or elements",
+                            offsets[array.length], reach));
+  }
+}
+
+/// Of the array and all inside it.
+void check_all_offsets(const ArrayData& array, const FilePlace& place) {
+  const auto kind = array.type.kind();
+  const bool lists = array.type.is_list();
+  const auto reach = lists ? array.children.front()->length : static_cast<std::int64_t>(array.values.bytes);
+  if (array.length > 0 && array.offsets.data != nullptr) {
+    const bool large =
+        kind == TypeKind::large_utf8 || kind == TypeKind::large_binary || kind == TypeKind::large_list;
+    large ? check_offsets<std::int64_t>(array, reach, place)
+          : check_offsets<std::int32_t>(array, reach, place);
+  }
+  for (const auto& child : array.children) check_all_offsets(*child, place);
+}
+
+}  // namespace
 
 RowMap RowMap::slice(std::int64_t start, std::int64_t count) const {
   if (rows_ == nullptr) return {start_ + start, count};
@@ -41,7 +80,17 @@ ChunkedArray::ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
     raw_.push_back({chunk->validity.data, chunk->offsets.data, values.data});
     chunks_.push_back(std::move(chunk));
   }
+  const auto is_unchecked = [](const ArrayPointer& chunk) { return chunk->unchecked != nullptr; };
+  if (std::any_of(chunks_.begin(), chunks_.end(), is_unchecked)) {
+    unchecked_ = std::make_unique<std::atomic<bool>[]>(chunks_.size());
+    std::transform(chunks_.begin(), chunks_.end(), unchecked_.get(), is_unchecked);
+  }
   index_blocks();
+}
+
+void ChunkedArray::check(std::size_t chunk) const {
+  check_all_offsets(*chunks_[chunk], *chunks_[chunk]->unchecked);
+  unchecked_[chunk].store(false, std::memory_order_relaxed);
 }
 
 const std::string& ChunkedArray::memory_hash(const std::function<std::string()>& find) const {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "data/arrow/decimal.hpp"
 #include "half.hpp"
 #include "lockstep/core/error.hpp"
 #include "origin.hpp"
@@ -95,6 +96,7 @@ Value value_of(const ArrayData& array, std::int64_t row) {
   const auto& type = array.type;
   if (type.kind() == TypeKind::boolean) return Value(Reader<bool>::read(type, raw_of(array), row));
   if (type.is_floating()) return floating_value(array, row);
+  if (type.is_decimal()) return Value(arrow_file::decimal_text(array, row));
   if (type.is_text_or_binary() || type.kind() == TypeKind::fixed_size_binary) return text_value(array, row);
   if (type.is_list()) return list_value(array, row);
   if (type.kind() == TypeKind::structure) return structure_value(array, row);

@@ -58,7 +58,9 @@ Limits limits_of(const DataType& type) {
   return {-(Limits::Wide{1} << (bits - 1)), (Limits::Wide{1} << (bits - 1)) - 1};
 }
 
-bool holds_integers(const DataType& type) { return type.is_integer() || type.kind() >= TypeKind::date32; }
+bool holds_integers(const DataType& type) {
+  return type.is_integer() || (type.kind() >= TypeKind::date32 && !type.is_decimal());
+}
 
 std::size_t offset_bytes(TypeKind kind) {
   const bool large =

@@ -1,7 +1,11 @@
 #include "lockstep/data/data_type.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -45,6 +49,8 @@ constexpr std::array kKnown = {
     Known{TypeKind::time64, "time64", 8},
     Known{TypeKind::timestamp, "timestamp", 8},
     Known{TypeKind::duration, "duration", 8},
+    Known{TypeKind::decimal128, "decimal128", 16},
+    Known{TypeKind::decimal256, "decimal256", 32},
 };
 
 constexpr bool in_order() {
@@ -63,15 +69,17 @@ bool is_temporal(TypeKind kind) {
 }
 
 bool has_parameters(TypeKind kind) {
-  return is_temporal(kind) || kind == TypeKind::fixed_size_binary || kind == TypeKind::list ||
-         kind == TypeKind::large_list || kind == TypeKind::fixed_size_list || kind == TypeKind::structure;
+  return is_temporal(kind) || kind >= TypeKind::decimal128 || kind == TypeKind::fixed_size_binary ||
+         kind == TypeKind::list || kind == TypeKind::large_list || kind == TypeKind::fixed_size_list ||
+         kind == TypeKind::structure;
 }
 
 [[noreturn]] void refuse(std::string_view name) {
-  throw UsageError("the type '" + std::string(name) +
-                   "' is not supported. Columns are bool, (u)int8 to (u)int64, float16 to float64, string, "
-                   "binary, large_string, large_binary, dates, times, time stamps, durations, and lists and "
-                   "structures of these; convert the column before it is written.");
+  throw UsageError(
+      "the type '" + std::string(name) +
+      "' is not supported. Columns are bool, (u)int8 to (u)int64, float16 to float64, string, "
+      "binary, large_string, large_binary, dates, times, time stamps, durations, decimals, and lists "
+      "and structures of these; convert the column before it is written.");
 }
 
 std::string trimmed(std::string_view text) {
@@ -88,6 +96,18 @@ DataType parsed_temporal(TypeKind kind, std::string_view inside, std::string_vie
   const auto zone = trimmed(inside.substr(comma + 1));
   if (!zone.starts_with("tz=")) refuse(name);
   return DataType::temporal(kind, unit, zone.substr(3));
+}
+
+/// "decimal128(10, 2)", or nothing.
+std::optional<DataType> parsed_decimal(const std::string& name) {
+  int bits = 0;
+  int precision = 0;
+  int scale = 0;
+  char end = 0;
+  if (std::sscanf(name.c_str(), "decimal%d(%d,%d%c", &bits, &precision, &scale, &end) != 4 || end != ')')
+    return std::nullopt;
+  if (bits != 128 && bits != 256) return std::nullopt;
+  return DataType::decimal(bits / 8, precision, scale);
 }
 
 std::string fields_text(const std::vector<Field>& fields) {
@@ -159,6 +179,21 @@ DataType DataType::temporal(TypeKind kind, std::string unit, std::string zone) {
   return type;
 }
 
+DataType DataType::decimal(int bytes, std::int32_t precision, std::int32_t scale) {
+  const std::int32_t most = bytes == 16 ? 38 : 76;
+  if ((bytes != 16 && bytes != 32) || precision < 1 || precision > most) {
+    throw UsageError(
+        fmt::format("a decimal has 16 bytes for 1 to 38 digits or 32 bytes for up to 76, but {} bytes and {} "
+                    "digits came.",
+                    bytes, precision));
+  }
+  DataType type;
+  type.kind_ = bytes == 16 ? TypeKind::decimal128 : TypeKind::decimal256;
+  type.precision_ = precision;
+  type.scale_ = scale;
+  return type;
+}
+
 DataType DataType::named(std::string_view name) {
   const auto bracket = name.find('[');
   const auto stem = name.substr(0, bracket);
@@ -175,6 +210,7 @@ DataType DataType::named(std::string_view name) {
   if (name == "double") return DataType(TypeKind::float64);
   if (name == "boolean") return DataType(TypeKind::boolean);
   if (name == "utf8") return DataType(TypeKind::utf8);
+  if (const auto decimal = parsed_decimal(std::string(name))) return *decimal;
   refuse(name);
 }
 
@@ -202,6 +238,8 @@ bool DataType::is_floating() const noexcept {
   return kind_ >= TypeKind::float16 && kind_ <= TypeKind::float64;
 }
 
+bool DataType::is_decimal() const noexcept { return precision_ > 0; }
+
 std::size_t DataType::value_bytes() const noexcept {
   if (kind_ == TypeKind::fixed_size_binary) return static_cast<std::size_t>(width_);
   return known(kind_).bytes;
@@ -210,6 +248,7 @@ std::size_t DataType::value_bytes() const noexcept {
 std::string DataType::text() const {
   std::string name(known(kind_).name);
   if (is_temporal(kind_)) return name + "[" + unit_ + (zone_.empty() ? "" : ", tz=" + zone_) + "]";
+  if (is_decimal()) return fmt::format("{}({}, {})", name, precision_, scale_);
   if (kind_ == TypeKind::fixed_size_binary) return name + "[" + std::to_string(width_) + "]";
   if (kind_ == TypeKind::structure) return name + "<" + fields_text(fields()) + ">";
   if (!is_list()) return name;
@@ -218,6 +257,7 @@ std::string DataType::text() const {
 
 bool operator==(const DataType& a, const DataType& b) {
   if (a.kind_ != b.kind_ || a.width_ != b.width_ || a.unit_ != b.unit_ || a.zone_ != b.zone_) return false;
+  if (a.precision_ != b.precision_ || a.scale_ != b.scale_) return false;
   // What a list's child is called ("item", "element") says nothing.
   if (a.is_list()) return a.element() == b.element();
   const auto same = [](const Field& one, const Field& other) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -8,6 +9,7 @@
 #include "lockstep/data/arrow_dataset.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
 
 namespace lockstep {
 namespace {
@@ -59,6 +61,35 @@ TEST(HostileArrow, EveryTruncationIsAnErrorOrEndsBetweenBatches) {
     taken += accepted(whole.substr(0, bytes)) ? 1 : 0;
   // A stream may end behind any message: behind the schema, three batches, and half of the end's mark.
   EXPECT_EQ(taken, 4);
+}
+
+/// A file of 16 texts of one letter in two record batches, with an offset in the second that leads nowhere.
+void write_damaged(const std::filesystem::path& path) {
+  ArrowDataset::from_columns({{"id", make_column(std::vector<std::int64_t>(16, 7))},
+                              {"text", make_column(std::vector<std::string>(16, "x"))}})
+      .to_arrow(path, 8);
+  auto bytes = testing::read_bytes(path);
+  const std::array<std::int32_t, 9> offsets = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  const std::string_view pattern(reinterpret_cast<const char*>(offsets.data()), sizeof offsets);
+  const auto first = bytes.find(pattern);
+  const auto second = bytes.find(pattern, first + 1);
+  ASSERT_NE(second, std::string::npos);
+  bytes[second + 5 * 4] = 100;
+  testing::write_bytes(path, bytes);
+}
+
+TEST(HostileArrow, ADamagedRecordBatchIsNamedWhenItsRowsAreRead) {
+  const testing::TemporaryFolder folder;
+  write_damaged(folder / "a.arrow");
+  const auto data = ArrowDataset::load(folder / "a.arrow");
+  EXPECT_EQ(data.column<std::int64_t>("id")[15], 7);
+  const auto texts = data.column<std::string_view>("text");
+  EXPECT_EQ(texts[7], "x");
+  for (int again = 0; again < 2; ++again)
+    EXPECT_THROWS((texts[8]), DataError, "a.arrow", "record batch 1", "column 'text'", "row 5", "100");
+  EXPECT_THROWS((data.to_json(folder / "b.jsonl")), DataError, "record batch 1");
+  EXPECT_THROWS((data.shuffle(1).flatten_indices()), DataError, "record batch 1");
+  EXPECT_THROWS((ArrowDataset::concatenate({data, data}).row(24).value()), DataError, "record batch 1");
 }
 
 TEST(HostileArrow, FlippedBitsAreErrorsOrOtherValues) {

@@ -78,11 +78,24 @@ TEST(Text, ARowALine) {
             "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
 }
 
+TEST(Load, OnlyTheColumnsThatAreWanted) {
+  const testing::TemporaryFolder folder;
+  read("csv", "a,b,c\n1,2,x\n3,4,y\n").to_parquet(folder / "a.parquet");
+  LoadOptions options;
+  options.columns = {"c", "a"};
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
+            "{\"c\": \"x\", \"a\": 1}\n{\"c\": \"y\", \"a\": 3}\n");
+  EXPECT_EQ(rows(read("csv", "a,b,c\n1,2,x\n", options)), "{\"c\": \"x\", \"a\": 1}\n");
+  options.columns = {"d"};
+  EXPECT_THROWS((ArrowDataset::load(folder / "a.parquet", options)), UsageError, "'d'");
+}
+
 TEST(Load, UnknownAndMissingFiles) {
   EXPECT_THROWS((read("bin", "????")), DataError, "LoadOptions::format");
   EXPECT_THROWS((ArrowDataset::load("/nowhere/x.arrow")), DataError, "/nowhere/x.arrow");
   EXPECT_THROWS((read("arrow", "")), DataError, "empty");
   EXPECT_THROWS((read("arrow", "hello, this is no arrow file")), DataError, "data.arrow");
+  EXPECT_THROWS((read("parquet", "PAR1 and then nothing PAR1")), DataError, "data.parquet", "Parquet");
 }
 
 TEST(Write, FoldersThatCannotBeWrittenStayAsTheyWere) {
