@@ -35,6 +35,7 @@
 
 #include "lockstep/data/arrow_dataset.hpp"
 #include "lockstep/data/arrow_tensors.hpp"
+#include "lockstep/data/arrow_writer.hpp"
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/cifar10.hpp"
 #include "lockstep/data/collate.hpp"

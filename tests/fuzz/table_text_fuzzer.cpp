@@ -29,8 +29,11 @@ class BytesAsFile {
 };
 
 lockstep::ArrowDataset read(const std::string& path, bool json) {
-  return json ? lockstep::readers::read_json(path, std::nullopt)
-              : lockstep::readers::read_csv(path, {}, std::nullopt);
+  const lockstep::readers::TextFile file{path, path};
+  return lockstep::readers::read_all([&](lockstep::readers::Types types) {
+    return json ? lockstep::readers::json_rows(file, std::nullopt, types)
+                : lockstep::readers::csv_rows(file, {}, std::nullopt, types);
+  });
 }
 
 }  // namespace

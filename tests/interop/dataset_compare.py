@@ -193,6 +193,34 @@ def check_formats(folder):
     check("read Python's CSV", printed(folder + "/theirs.csv")[1], rows_of(flat))
 
 
+NASTY = {
+    "nulls.csv": "i,f,b,s,n,q\n1,1.5,True,a,,NA\n2,,False,,NaN,b\n,3,,null,,\" x \"\n4,1e3,true,NULL,N/A,#N/A\n",
+    "blanks.csv": "a,b\n 1,x y\n2 , z\n",
+    "quotes.csv": 'a,b\n"x, ""y""\nz",1\n\u00e9\u4e2d,2\n\'w\',3\n',
+    "big.csv": "a,b\n9223372036854775807,-0.0\n-9223372036854775808,1e-320\n",
+    "words.csv": "a,b\ntrue,1\nno,x\n",
+    "nested.jsonl": '{"a": {"b": [1, null, 2.5], "c": []}, "d": null}\n{"a": null, "e": "\\u00e9\\ud83d\\ude00"}\n{"a": {"b": []}, "d": [{"x": true}]}\n',
+    "numbers.jsonl": '{"a": 1, "b": -0.0, "c": 1e308}\n{"a": 2.5, "b": 3, "c": 1}\n',
+    "empty.jsonl": '{"a": "", "b": []}\n\n{"a": " ", "b": [[]]}\n',
+    "lines.txt": "one\n\n  two \nthree",
+}
+
+
+def check_nasty(folder):
+    """Rows and types of text files, also compressed."""
+    builders = {"csv": datasets.Dataset.from_csv, "jsonl": datasets.Dataset.from_json, "txt": datasets.Dataset.from_text}
+    for name, text in NASTY.items():
+        path = folder + "/" + name
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        theirs = builders[name.split(".")[1]](path, cache_dir=folder)
+        same(name, theirs, path)
+        for ending, codec in ((".gz", "gzip"), (".zst", "zstd")):
+            with pa.output_stream(path + ending, compression=codec) as packed:
+                packed.write(text.encode())
+            check(name + ending, printed(path + ending), printed(path))
+
+
 def check_rows(source, data):
     """Operations on rows, row for row."""
     for seed in (0, 1, 42, 2**40):
@@ -253,9 +281,11 @@ def check_columns(source, data):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="lockstep-datasets-") as folder:
+        os.environ["LOCKSTEP_CACHE"] = folder + "/cache"
         data = sample()
         check_files(folder, data)
         check_formats(folder)
+        check_nasty(folder)
         plain_data = data.remove_columns(["bytes", "when", "none"])
         plain_data.save_to_disk(folder + "/plain")
         source = folder + "/plain"

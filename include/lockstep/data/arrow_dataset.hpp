@@ -15,6 +15,9 @@
 #include "lockstep/data/column.hpp"
 #include "lockstep/data/features.hpp"
 
+/// Of Arrow's C stream interface (arrow/c/abi.h).
+struct ArrowArrayStream;
+
 namespace lockstep {
 
 class ArrowDataset;
@@ -29,8 +32,10 @@ struct CsvOptions {
   bool header = true;
   /// The columns' names, instead of the first row's.
   std::vector<std::string> column_names = {};
-  /// Cells that are null, when not quoted.
-  std::vector<std::string> null_values = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"};
+  /// Cells that are null, when not quoted: by default those of pandas.
+  std::vector<std::string> null_values = {"",     "#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN",
+                                          "-nan", "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL",
+                                          "NaN",  "None",   "n/a",      "nan",  "null"};
 };
 
 /// What a file is, where its name does not tell.
@@ -38,8 +43,8 @@ enum class FileFormat : std::uint8_t { automatic, arrow, csv, json, text, parque
 
 /// How files become a data set.
 struct LoadOptions {
-  /// By the name's ending (.arrow, .csv, .tsv, .json, .jsonl, .ndjson, .txt, .parquet) and, for others, by
-  /// the first bytes.
+  /// By the name's ending (.arrow, .csv, .tsv, .json, .jsonl, .ndjson, .txt, .parquet; behind the last four
+  /// and .csv and .tsv also .gz or .zst) and, for others, by the first bytes.
   FileFormat format = FileFormat::automatic;
   /// The columns to make: types are converted as by ArrowDataset::cast. By default as found.
   std::optional<Features> features = std::nullopt;
@@ -148,9 +153,12 @@ class ArrowDataset {
 
   // ---- from files and memory --------------------------------------------------------------------------
 
-  /// A file, or a folder that save_to_disk (of Python too) has written. For a folder of several splits (a
-  /// DatasetDict) see DatasetDict::load. Arrow files are mapped, not read: their memory is the system's page
-  /// cache, which the processes of a host share.
+  /// A file, a pattern of files ("part-*.jsonl"), or a folder that save_to_disk (of Python too) has written.
+  /// For a folder of several splits (a DatasetDict) see DatasetDict::load. Arrow files are mapped, not read:
+  /// their memory is the system's page cache, which the processes of a host share. Other files, if they are
+  /// compressed or have 8 MiB and more, are turned into Arrow files first, once for all processes: these lie
+  /// in the cache folder (LOCKSTEP_CACHE, docs/datasets.md), and are found there as long as the bytes stay
+  /// the same.
   static ArrowDataset load(const std::filesystem::path& path, const LoadOptions& options = {});
   /// Several files of one kind and the same columns, one after the other.
   static ArrowDataset load(std::span<const std::filesystem::path> paths, const LoadOptions& options = {});
@@ -162,6 +170,12 @@ class ArrowDataset {
   /// Rows (structures with the same fields). Without `features` the types are inferred, as from JSON.
   static ArrowDataset from_rows(std::span<const Value> rows,
                                 const std::optional<Features>& features = std::nullopt);
+
+  /// Rows that `next` gives, until it gives none, written to an Arrow file as they come and mapped from
+  /// there: see ArrowWriter (lockstep/data/arrow_writer.hpp), which finds the types, and throws.
+  static ArrowDataset from_generator(const std::function<std::optional<Value>()>& next,
+                                     const std::filesystem::path& file,
+                                     const std::optional<Features>& features = std::nullopt);
 
   // ---- what is in it ----------------------------------------------------------------------------------
 
@@ -265,6 +279,13 @@ class ArrowDataset {
   /// The same rows and columns under another split name.
   ArrowDataset with_split(std::string name) const;
 
+  // ---- to other programs ------------------------------------------------------------------------------
+
+  /// Hands the rows over through Arrow's C stream interface, so that any library that knows it (pyarrow,
+  /// pandas, Polars, DuckDB) reads them without a copy where they lie in order. `stream` is filled, and its
+  /// release() ends the use; the data lives as long.
+  void export_to_c(ArrowArrayStream* stream) const;
+
   // ---- to files ---------------------------------------------------------------------------------------
 
   /// Writes a folder that this and Python's `datasets.load_from_disk` read. It appears whole or not at all;
@@ -274,7 +295,7 @@ class ArrowDataset {
   void to_arrow(const std::filesystem::path& file, std::int64_t batch_rows = 1000) const;
   /// One Parquet file, compressed by Snappy, in row groups of `batch_rows`, with the features in its schema.
   void to_parquet(const std::filesystem::path& file, std::int64_t batch_rows = 65536) const;
-  /// One line a row.
+  /// One line a row; null for what is no finite number.
   void to_json(const std::filesystem::path& file) const;
   /// A header and one line a row. Lists and structures are written as JSON in a cell.
   void to_csv(const std::filesystem::path& file) const;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "lockstep/core/atomic_file.hpp"
 #include "state.hpp"
@@ -57,12 +58,36 @@ void add_value(std::string& text, const Value& value, bool only) {
   add_cell(text, value.to_json());
 }
 
+bool has_floating(const DataType& type) {
+  return type.is_floating() || std::any_of(type.fields().begin(), type.fields().end(),
+                                           [](const Field& field) { return has_floating(field.type); });
+}
+
+/// JSON has neither NaN nor infinities: null, as pandas writes them, so that every reader takes the line.
+Value finite(const Value& value) {
+  if (const auto* number = std::get_if<double>(&value.variant()))
+    return std::isfinite(*number) ? value : Value();
+  if (const auto* list = std::get_if<Value::List>(&value.variant())) {
+    Value::List elements;
+    for (const auto& element : *list) elements.push_back(finite(element));
+    return Value(std::move(elements));
+  }
+  if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
+    Value::Fields inner;
+    for (const auto& [name, field] : *fields) inner.emplace_back(name, finite(field));
+    return Value(std::move(inner));
+  }
+  return value;
+}
+
 }  // namespace
 
 void ArrowDataset::to_json(const std::filesystem::path& file) const {
   Lines lines(file);
+  const bool floating = has_floating(DataType::structure(features().fields()));
   for (std::int64_t row = 0; row < num_rows(); ++row) {
-    lines.text() += this->row(row).value().to_json();
+    const auto value = this->row(row).value();
+    lines.text() += (floating ? finite(value) : value).to_json();
     lines.end_line();
   }
   lines.finish();

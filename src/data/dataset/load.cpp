@@ -1,10 +1,13 @@
+#include <glob.h>
+
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 
 #include "data/arrow/mapped_file.hpp"
 #include "data/arrow/stream_reader.hpp"
 #include "data/readers/arrow_file.hpp"
-#include "data/readers/readers.hpp"
+#include "data/readers/ingest.hpp"
 #include "lockstep/core/error.hpp"
 #include "state.hpp"
 
@@ -12,9 +15,11 @@ namespace lockstep {
 namespace {
 
 using Path = std::filesystem::path;
+using nlohmann::json;
 
+/// Of a compressed file, that of what is in it.
 std::string ending_of(const Path& path) {
-  auto ending = path.extension().string();
+  auto ending = (readers::is_packed(path) ? path.stem() : path).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
                  [](unsigned char one) { return std::tolower(one); });
   return ending;
@@ -42,21 +47,61 @@ FileFormat format_by_content(const Path& path) {
                   "': neither its name nor its first bytes tell what it is. Say so in LoadOptions::format.");
 }
 
+CsvOptions csv_options(const Path& path, const LoadOptions& options) {
+  auto csv = options.csv;
+  if (ending_of(path) == ".tsv" && csv.delimiter == CsvOptions{}.delimiter) csv.delimiter = '\t';
+  return csv;
+}
+
+/// What decides about the rows of a text.
+std::map<std::string, std::string> fields_of(const char* format, const LoadOptions& options) {
+  std::map<std::string, std::string> fields;
+  fields["format"] = json(format).dump();
+  if (options.features) fields["features"] = options.features->to_json();
+  return fields;
+}
+
+readers::RowFile csv_file(const Path& path, const LoadOptions& options) {
+  const auto csv = csv_options(path, options);
+  auto fields = fields_of("csv", options);
+  fields["csv"] = json({{"delimiter", int{csv.delimiter}},
+                        {"quote", int{csv.quote}},
+                        {"header", csv.header},
+                        {"column_names", csv.column_names},
+                        {"null_values", csv.null_values}})
+                      .dump();
+  return {path, std::move(fields), [=](const Path& unpacked, readers::Types types) {
+            return readers::csv_rows({unpacked, path.string()}, csv, options.features, types);
+          }};
+}
+
+readers::RowFile json_file(const Path& path, const LoadOptions& options) {
+  return {path, fields_of("json", options), [=](const Path& unpacked, readers::Types types) {
+            return readers::json_rows({unpacked, path.string()}, options.features, types);
+          }};
+}
+
+readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
+  auto fields = fields_of("parquet", {});
+  fields["columns"] = json(options.columns).dump();
+  return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
+            return readers::parquet_rows(unpacked, options.columns);
+          }};
+}
+
 ArrowDataset read_file(const Path& path, const LoadOptions& options) {
   auto format = options.format;
   if (format == FileFormat::automatic) format = format_by_name(path);
   if (format == FileFormat::automatic) format = format_by_content(path);
-  auto csv = options.csv;
-  if (ending_of(path) == ".tsv" && csv.delimiter == CsvOptions{}.delimiter) csv.delimiter = '\t';
   switch (format) {
     case FileFormat::csv:
-      return readers::read_csv(path, csv, options.features);
+      return readers::load_rows(csv_file(path, options));
     case FileFormat::json:
-      return readers::read_json(path, options.features);
+      return readers::load_rows(json_file(path, options));
     case FileFormat::text:
-      return readers::read_text_lines(path);
+      return load_text_rows(path, false);
     case FileFormat::parquet:
-      return readers::read_all(*readers::parquet_rows(path, options.columns));
+      return readers::load_rows(parquet_file(path, options));
     default:
       return readers::read_arrow_file(path, options.trusted);
   }
@@ -72,11 +117,31 @@ ArrowDataset read_folder(const Path& folder, const LoadOptions& options) {
                : "has no state.json: it is no folder that save_to_disk wrote. Name the files in it."));
 }
 
+/// The files that a pattern with `*`, `?` or `[...]` names, in the order of their names; else the path
+/// itself.
+std::vector<Path> matching(const Path& path) {
+  if (path.string().find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) return {path};
+  glob_t found{};
+  const int status = ::glob(path.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<Path> paths(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  if (paths.empty()) throw DataError("no file matches '" + path.string() + "'.");
+  return paths;
+}
+
 ArrowDataset read_any(const Path& path, const LoadOptions& options) {
   return std::filesystem::is_directory(path) ? read_folder(path, options) : read_file(path, options);
 }
 
 }  // namespace
+
+ArrowDataset load_text_rows(const Path& path, bool keep_linebreaks) {
+  auto fields = fields_of("text", {});
+  fields["keep_linebreaks"] = json(keep_linebreaks).dump();
+  return readers::load_rows({path, std::move(fields), [=](const Path& unpacked, readers::Types) {
+                               return readers::text_rows({unpacked, path.string()}, keep_linebreaks);
+                             }});
+}
 
 ArrowDataset with_source(const ArrowDataset& dataset, const Path& path) {
   if (!dataset.files().empty()) return dataset;
@@ -92,7 +157,12 @@ ArrowDataset ArrowDataset::load(const Path& path, const LoadOptions& options) {
 ArrowDataset ArrowDataset::load(std::span<const Path> paths, const LoadOptions& options) {
   if (paths.empty()) throw UsageError("there is no file to load: the list of paths is empty.");
   std::vector<ArrowDataset> parts;
+  std::vector<Path> files;
   for (const auto& path : paths) {
+    const auto some = matching(path);
+    files.insert(files.end(), some.begin(), some.end());
+  }
+  for (const auto& path : files) {
     auto part = with_source(read_any(path, options), path);
     if (!options.columns.empty()) part = part.select_columns(options.columns);
     if (options.features && !(part.features() == *options.features)) part = part.cast(*options.features);

@@ -59,6 +59,9 @@ struct DatasetAccess {
   static std::size_t find(const ArrowDataset& dataset, std::string_view name);
 };
 
+/// A column "text" with the lines of a file, each with its "\n" if `keep_linebreaks`.
+ArrowDataset load_text_rows(const std::filesystem::path& path, bool keep_linebreaks);
+
 /// The data set with the file that its rows were read from, where it does not know it.
 ArrowDataset with_source(const ArrowDataset& dataset, const std::filesystem::path& path);
 

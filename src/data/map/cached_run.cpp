@@ -6,6 +6,7 @@
 #include <charconv>
 #include <deque>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "entry_writer.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "worker_pool.hpp"
 
 namespace lockstep {
@@ -273,6 +275,31 @@ class CachedRun {
 };
 
 }  // namespace
+
+// The marks of what this process has opened stay until it ends: nobody tells when a data set goes.
+void hold_entry(const fs::path& entry) {
+  static std::mutex mutex;
+  static std::map<fs::path, CacheUse> held;
+  const std::lock_guard lock(mutex);
+  // Anew each time: the entry may have been removed and made again since.
+  held.insert_or_assign(entry, CacheUse(entry));
+}
+
+ArrowDataset load_shards(const std::vector<fs::path>& files) {
+  LoadOptions options;
+  options.format = FileFormat::arrow;
+  // Written by us, whole by their names and of the sizes that the manifest says.
+  options.trusted = true;
+  return ArrowDataset::load(files, options);
+}
+
+ArrowDataset open_entry(const fs::path& entry) {
+  const auto manifest = read_manifest(entry);
+  if (!manifest) throw DataError("the cache entry '" + entry.string() + "' was removed meanwhile.");
+  std::vector<fs::path> files;
+  for (const auto& shard : manifest->shards) files.push_back(entry / shard.file_name());
+  return load_shards(files);
+}
 
 fs::path run_cached(const ShardedWork& work, const JobRanks& ranks, const CachedRunOptions& options) {
   Meeting meeting(ranks, work.what, options.meeting);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/core/lease.hpp"
+#include "lockstep/data/arrow_dataset.hpp"
 #include "lockstep/data/workers.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
 #include "meeting.hpp"
@@ -65,6 +66,14 @@ struct CachedRunOptions {
   LeaseOptions lease = {};
   MeetingOptions meeting = {};
 };
+
+/// Says until this process ends that it reads the entry, so that nobody removes it: a CacheUse for
+/// CachedRunOptions::mark.
+void hold_entry(const std::filesystem::path& entry);
+/// The rows of finished shards, mapped.
+ArrowDataset load_shards(const std::vector<std::filesystem::path>& files);
+/// Those of an entry. Throws DataError when it is not there any more.
+ArrowDataset open_entry(const std::filesystem::path& entry);
 
 /// Makes sure that the entry of the work's key is complete in this rank's cache, and returns its folder. What
 /// is there already, whole or in part, is not computed again. The ranks that see one cache folder share the

@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include "cached_run.hpp"
 #include "lockstep/core/error.hpp"
@@ -166,14 +164,6 @@ class Mapping {
     }
   }
 
-  static ArrowDataset load_shards(const std::vector<fs::path>& files) {
-    LoadOptions options;
-    options.format = FileFormat::arrow;
-    // Written by map, whole by their names and of the sizes that the manifest says.
-    options.trusted = true;
-    return ArrowDataset::load(files, options);
-  }
-
   /// Shards are computed apart: where one found nothing but nulls, the types of the others are to be its own
   /// too.
   void align(const std::vector<fs::path>& files, const ReplaceShard& replace) const {
@@ -215,30 +205,13 @@ class Mapping {
                                       {.cache = cache_of(options_),
                                        .limit = limit,
                                        .load_from_cache = options_.load_from_cache,
-                                       .mark = hold,
+                                       .mark = hold_entry,
                                        .threads = threads_of(options_, tasks_.size()),
                                        .devices = options_.devices,
                                        .progress = options_.progress,
                                        .description = options_.desc.empty() ? options_.name : options_.desc});
     if (options_.ranks.rank == 0) note_prepared(process_environment(), entry);
-    return open(entry);
-  }
-
-  /// The marks of what this process has opened stay until it ends: nobody tells when a data set goes.
-  static void hold(const fs::path& entry) {
-    static std::mutex mutex;
-    static std::map<fs::path, CacheUse> held;
-    const std::lock_guard lock(mutex);
-    // Anew each time: the entry may have been removed and made again since.
-    held.insert_or_assign(entry, CacheUse(entry));
-  }
-
-  static ArrowDataset open(const fs::path& entry) {
-    const auto manifest = read_manifest(entry);
-    if (!manifest) throw DataError("the cache entry '" + entry.string() + "' was removed meanwhile.");
-    std::vector<fs::path> files;
-    for (const auto& shard : manifest->shards) files.push_back(entry / shard.file_name());
-    return load_shards(files);
+    return open_entry(entry);
   }
 
   const ArrowDataset& dataset_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,24 +20,45 @@ class RowSource {
   virtual std::vector<ArrayPointer> next() = 0;
 };
 
-/// Comma-separated values (RFC 4180; line ends of all kinds). The type of a column is the first of bool,
-/// int64, float64 and string that all its cells are. `features` names types instead of inferring them. Throws
-/// DataError, naming the file, the row and the column.
-ArrowDataset read_csv(const std::filesystem::path& path, const CsvOptions& options,
-                      const std::optional<Features>& features);
+/// A file of text, and what errors call it: its bytes may have been unpacked elsewhere.
+struct TextFile {
+  std::filesystem::path path;
+  std::string name;
+};
 
-/// One object a line, or one list of objects. Types are found over the whole file: integers widen to
-/// doubles, fields may be missing. Throws DataError, naming the file and the line.
-ArrowDataset read_json(const std::filesystem::path& path, const std::optional<Features>& features);
+/// Which rows the types of columns are found from.
+enum class Types { of_the_beginning, of_all_rows };
+
+/// A later row does not fit the types that were found at the beginning. Not for users: see for_each_piece.
+struct TypesTooNarrow {};
+
+/// Comma-separated values (RFC 4180; line ends of all kinds). The type of a column is what pandas makes of it
+/// in `datasets`: the first of int64 (without nulls), float64, bool and string that all its cells are.
+/// `features` names types instead of inferring them. Errors name the row, the line and the column.
+std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& options,
+                                    const std::optional<Features>& features, Types types);
+
+/// One object a line, or one list of objects. Integers widen to doubles, fields may be missing. Errors name
+/// the line.
+std::unique_ptr<RowSource> json_rows(const TextFile& file, const std::optional<Features>& features,
+                                     Types types);
 
 /// A column "text" with a row for each line, with its "\n" if `keep_linebreaks`.
-ArrowDataset read_text_lines(const std::filesystem::path& path, bool keep_linebreaks = false);
+std::unique_ptr<RowSource> text_rows(const TextFile& file, bool keep_linebreaks = false);
 
 /// Parquet, of which only these columns are read; all when there are none. Throws DataError, naming the file.
 std::unique_ptr<RowSource> parquet_rows(const std::filesystem::path& path,
                                         const std::vector<std::string>& columns);
 
-/// The rest of the rows, in memory.
-ArrowDataset read_all(RowSource& source);
+using OpenRows = std::function<std::unique_ptr<RowSource>(Types)>;
+using TakePiece = std::function<void(std::vector<ArrayPointer> columns, std::int64_t rows)>;
+
+/// Gives all rows to the function that `begin` makes for their features, piece by piece. Where the types that
+/// the beginning has are too narrow for what comes later, it starts again, with another function and the
+/// types of all rows.
+void for_each_piece(const OpenRows& open, const std::function<TakePiece(const Features&)>& begin);
+
+/// All rows in memory.
+ArrowDataset read_all(const OpenRows& open);
 
 }  // namespace lockstep::readers

@@ -1,22 +1,46 @@
-#include "lockstep/data/column_builder.hpp"
 #include "readers.hpp"
 
 namespace lockstep::readers {
+namespace {
 
-ArrowDataset read_all(RowSource& source) {
-  const auto& items = source.features().items();
-  std::vector<std::vector<ArrayPointer>> chunks(items.size());
-  for (auto piece = source.next(); !piece.empty(); piece = source.next()) {
-    for (std::size_t place = 0; place < piece.size(); ++place)
-      chunks[place].push_back(std::move(piece[place]));
+void read_as(const OpenRows& open, Types types, const std::function<TakePiece(const Features&)>& begin) {
+  const auto source = open(types);
+  const auto take = begin(source->features());
+  for (auto piece = source->next(); !piece.empty(); piece = source->next()) {
+    const auto rows = piece.front()->length;
+    take(std::move(piece), rows);
   }
+}
+
+}  // namespace
+
+void for_each_piece(const OpenRows& open, const std::function<TakePiece(const Features&)>& begin) {
+  try {
+    read_as(open, Types::of_the_beginning, begin);
+  } catch (const TypesTooNarrow&) {
+    read_as(open, Types::of_all_rows, begin);
+  }
+}
+
+ArrowDataset read_all(const OpenRows& open) {
+  Features features;
+  std::vector<std::vector<ArrayPointer>> chunks;
+  for_each_piece(open, [&](const Features& found) {
+    features = found;
+    chunks.assign(features.size(), {});
+    return [&](std::vector<ArrayPointer> columns, std::int64_t) {
+      for (std::size_t place = 0; place < columns.size(); ++place)
+        chunks[place].push_back(std::move(columns[place]));
+    };
+  });
   std::vector<std::pair<std::string, Column>> columns;
-  for (std::size_t place = 0; place < items.size(); ++place) {
-    auto data = std::make_shared<const ChunkedArray>(items[place].second.type(), std::move(chunks[place]));
+  for (std::size_t place = 0; place < features.size(); ++place) {
+    const auto& [name, feature] = features.items()[place];
+    auto data = std::make_shared<const ChunkedArray>(feature.type(), std::move(chunks[place]));
     const auto rows = data->size();
-    columns.emplace_back(items[place].first, Column(std::move(data), RowMap(0, rows)));
+    columns.emplace_back(name, Column(std::move(data), RowMap(0, rows)));
   }
-  return ArrowDataset::from_columns(std::move(columns), source.features());
+  return ArrowDataset::from_columns(std::move(columns), features);
 }
 
 }  // namespace lockstep::readers

@@ -28,24 +28,58 @@ void TypeFinder::widen(Kind found) {
   }
 }
 
+TypeFinder::Kind TypeFinder::kind_of(const DataType& type) {
+  switch (type.kind()) {
+    case TypeKind::null:
+      return Kind::null;
+    case TypeKind::boolean:
+      return Kind::boolean;
+    case TypeKind::int64:
+      return Kind::int64;
+    case TypeKind::uint64:
+      return Kind::uint64;
+    case TypeKind::float64:
+      return Kind::float64;
+    case TypeKind::utf8:
+      return Kind::text;
+    case TypeKind::binary:
+      return Kind::bytes;
+    default:
+      return type.is_list() ? Kind::list : Kind::structure;
+  }
+}
+
+TypeFinder& TypeFinder::child(const std::string& name) {
+  const auto found = std::find_if(children_.begin(), children_.end(),
+                                  [&](const auto& child) { return child.first == name; });
+  return found != children_.end() ? found->second : children_.emplace_back(name, TypeFinder()).second;
+}
+
+template <typename Inner>
+void TypeFinder::add_field(const std::string& name, const Inner& inner) {
+  try {
+    child(name).add(inner);
+  } catch (const UsageError& error) {
+    throw UsageError("field '" + name + "': " + error.what());
+  }
+}
+
 void TypeFinder::add(const Value& value) {
   if (value.is_null()) return;
   widen(kind_of(value));
   if (kind_ == Kind::list) {
-    if (children_.empty()) children_.emplace_back("item", TypeFinder());
-    for (const auto& element : value.list()) children_.front().second.add(element);
+    auto& elements = child("item");
+    for (const auto& element : value.list()) elements.add(element);
   }
   if (kind_ != Kind::structure) return;
-  for (const auto& [name, field] : value.fields()) {
-    auto found = std::find_if(children_.begin(), children_.end(),
-                              [&, &wanted = name](const auto& child) { return child.first == wanted; });
-    if (found == children_.end()) found = children_.emplace(children_.end(), name, TypeFinder());
-    try {
-      found->second.add(field);
-    } catch (const UsageError& error) {
-      throw UsageError("field '" + name + "': " + error.what());
-    }
-  }
+  for (const auto& [name, field] : value.fields()) add_field(name, field);
+}
+
+void TypeFinder::add(const DataType& type) {
+  widen(type.kind() == TypeKind::null ? kind_ : kind_of(type));
+  if (type.is_list()) child("item").add(type.element());
+  if (type.kind() != TypeKind::structure) return;
+  for (const auto& field : type.fields()) add_field(field.name, field.type);
 }
 
 DataType TypeFinder::type() const {

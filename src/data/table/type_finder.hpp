@@ -15,13 +15,19 @@ class TypeFinder {
  public:
   /// Throws UsageError, naming the field and both types, for a value that does not go with those before.
   void add(const Value& value);
+  /// The same for values of a type: one of those that type() gives.
+  void add(const DataType& type);
   /// The type so far: null when there was nothing but nulls.
   DataType type() const;
 
  private:
   enum class Kind { null, boolean, int64, uint64, float64, text, bytes, list, structure };
   static Kind kind_of(const Value& value);
+  static Kind kind_of(const DataType& type);
   void widen(Kind found);
+  TypeFinder& child(const std::string& name);
+  template <typename Inner>
+  void add_field(const std::string& name, const Inner& inner);
 
   Kind kind_ = Kind::null;
   /// A list's element (one), or a structure's fields.

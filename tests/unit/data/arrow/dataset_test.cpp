@@ -4,6 +4,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/data/arrow_writer.hpp"
 #include "lockstep/data/column_builder.hpp"
 #include "lockstep/data/dataset_dict.hpp"
 #include "support/temporary_folder.hpp"
@@ -116,6 +117,29 @@ TEST(ArrowDataset, SavedFoldersAppearWholeAndReadTheSame) {
   EXPECT_THROWS((read.take(1).save_to_disk(folder / "saved")), UsageError, "mapped from");
   EXPECT_EQ(ArrowDataset::load(folder / "saved").num_rows(), 5);
   EXPECT_EQ(folder.files(), Texts{"saved"});
+}
+
+TEST(ArrowWriter, WritesRowsAsTheyCome) {
+  const testing::TemporaryFolder folder;
+  std::int64_t row = 0;
+  const auto next = [&]() -> std::optional<Value> {
+    if (row == 2500) return std::nullopt;
+    ++row;
+    return Value(Value::Fields{{"id", row}, {"text", std::string(static_cast<std::size_t>(row % 7), 'x')}});
+  };
+  const auto data = ArrowDataset::from_generator(next, folder / "a.arrow");
+  ASSERT_EQ(data.num_rows(), 2500);
+  EXPECT_EQ(data.column<std::int64_t>("id")[2499], 2500);
+  EXPECT_EQ(data.column("id").data()->chunks().size(), 3U);
+  ArrowWriter writer(folder / "b.arrow");
+  writer.write_batch(data.take(10));
+  writer.write(data.row(10).value());
+  EXPECT_THROWS((writer.write_batch(data.rename_column("id", "number"))), UsageError, "number", "cast");
+  EXPECT_EQ(writer.finalize(), 11);
+  EXPECT_EQ(ArrowDataset::load(folder / "b.arrow").row(10).value(), data.row(10).value());
+  { ArrowWriter(folder / "c.arrow").write(data.row(0).value()); }
+  EXPECT_FALSE(std::filesystem::exists(folder / "c.arrow"));
+  EXPECT_THROWS((ArrowWriter(folder / "d.arrow").finalize()), UsageError, "features");
 }
 
 TEST(ArrowDataset, EmptyDataSetsAreDataSets) {

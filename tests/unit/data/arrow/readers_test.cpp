@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/data/column_builder.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -71,6 +74,16 @@ TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_THROWS((read("jsonl", "3\n")), DataError, "line 1", "object");
   EXPECT_THROWS((read("jsonl", std::string(100000, '['))), DataError, "levels deep");
   EXPECT_THROWS((read("jsonl", "")), DataError, "no rows");
+}
+
+TEST(JsonLines, WhatIsNoNumberIsWrittenAsNull) {
+  const testing::TemporaryFolder folder;
+  const std::vector<double> numbers = {1.5, NAN, -INFINITY};
+  ArrowDataset::from_columns(
+      {{"x", make_column(numbers)}, {"y", make_column(std::vector<std::vector<double>>{{}, {NAN, 2}, {}})}})
+      .to_json(folder / "a.jsonl");
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.jsonl")),
+            "{\"x\": 1.5, \"y\": []}\n{\"x\": null, \"y\": [null, 2.0]}\n{\"x\": null, \"y\": []}\n");
 }
 
 TEST(Text, ARowALine) {
