@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
@@ -221,6 +222,43 @@ def check_nasty(folder):
             check(name + ending, printed(path + ending), printed(path))
 
 
+def peak_anonymous_memory(words):
+    """What a program prints, and the most memory of its own that it was seen to have, in bytes."""
+    with subprocess.Popen([PEER, *words], stdout=subprocess.PIPE, text=True, encoding="utf-8") as program:
+        peak = 0
+        while program.poll() is None:
+            try:
+                with open(f"/proc/{program.pid}/status", encoding="utf-8") as status:
+                    lines = [line.split()[1] for line in status if line.startswith("RssAnon:")]
+                peak = max([peak, *(int(line) * 1024 for line in lines)])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+            time.sleep(0.002)
+        return program.stdout.read(), peak
+
+
+def check_large(folder):
+    """A file far larger than the memory that reading it takes, by four processes at once: written once, mapped by all."""
+    path, rows = folder + "/large.jsonl", 600_000
+    with open(path, "w", encoding="utf-8") as file:
+        for row in range(rows):
+            file.write(f'{{"id": {row}, "text": "{"word " * 50}{row}"}}\n')
+    def entries():
+        return sum(len(name) == 32 for name in os.listdir(folder + "/cache"))
+
+    before = entries()
+    programs = [subprocess.Popen([PEER, path, "rows="], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(4)]
+    check("four processes", [program.communicate()[0] for program in programs], [f"{rows}\n"] * 4)
+    check("one entry", entries(), before + 1)
+    os.rename(path, folder + "/large.json")
+    with open(folder + "/large.json", "a", encoding="utf-8") as file:
+        file.write('{"id": -1, "text": ""}\n')
+    printed_rows, peak = peak_anonymous_memory([folder + "/large.json", "rows="])
+    check("large file", printed_rows, f"{rows + 1}\n")
+    size = os.path.getsize(folder + "/large.json")
+    check(f"memory: {peak >> 20} of {size >> 20} MiB", peak < size // 2, True)
+
+
 def check_rows(source, data):
     """Operations on rows, row for row."""
     for seed in (0, 1, 42, 2**40):
@@ -286,6 +324,7 @@ def main():
         check_files(folder, data)
         check_formats(folder)
         check_nasty(folder)
+        check_large(folder)
         plain_data = data.remove_columns(["bytes", "when", "none"])
         plain_data.save_to_disk(folder + "/plain")
         source = folder + "/plain"

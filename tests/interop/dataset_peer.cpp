@@ -145,6 +145,7 @@ const std::map<std::string, std::function<void(const ArrowDataset&, const std::s
      [](const auto& data, const std::string& column) {
        for (const auto& value : data.unique(column)) std::cout << value.to_json() << '\n';
      }},
+    {"rows", [](const auto& data, const std::string&) { std::cout << data.num_rows() << '\n'; }},
     {"identity", [](const auto& data, const std::string&) { std::cout << data.identity() << '\n'; }},
 };
 

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <string>
 
+#include "core/utf8_check.hpp"
+#include "data/arrow/cast.hpp"
 #include "json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/column_builder.hpp"
-#include "core/utf8_check.hpp"
+#include "take.hpp"
 
 namespace lockstep::table {
 namespace {
@@ -151,10 +153,14 @@ Value converted(const Value& value, const Feature& feature) {
   return as_plain(value, feature.type());
 }
 
-Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
-  if (column.type() == feature.type() && feature.kind() != Feature::Kind::class_label) return column;
+namespace {
+
+/// Rows from `start` on, one by one: for types that Arrow has no cast for, and for the error of a value that
+/// does not fit.
+ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64_t count,
+                            const Feature& feature, std::string_view name) {
   ColumnBuilder builder(feature.type());
-  for (std::int64_t row = 0; row < column.size(); ++row) {
+  for (std::int64_t row = start; row < start + count; ++row) {
     try {
       builder.append(converted(column.value(row), feature));
     } catch (const UsageError& error) {
@@ -164,7 +170,30 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
                        ".");
     }
   }
-  return builder.finish();
+  return builder.finish().flatten();
+}
+
+}  // namespace
+
+Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
+  // Pieces, so that no text of a column comes near the 2 GiB that one can have.
+  constexpr std::int64_t kRows = 65536;
+  // Names of classes, and their range, Arrow knows nothing of.
+  const bool plain = feature == Feature(feature.type());
+  if (column.type() == feature.type() && feature.kind() != Feature::Kind::class_label) return column;
+  std::vector<ArrayPointer> chunks;
+  for (std::int64_t start = 0; start < column.size(); start += kRows) {
+    const auto count = std::min(kRows, column.size() - start);
+    ArrayPointer made;
+    if (plain) {
+      made = arrow_file::cast(
+          copy_ranges(column.type(), ranges_of(*column.data(), column.rows(), start, count)), feature.type());
+    }
+    chunks.push_back(made ? std::move(made) : converted_rows(column, start, count, feature, name));
+  }
+  auto data = std::make_shared<const ChunkedArray>(feature.type(), std::move(chunks));
+  const auto rows = data->size();
+  return {std::move(data), RowMap(0, rows)};
 }
 
 }  // namespace lockstep::table
