@@ -1,3 +1,5 @@
+#include <arrow/array/array_base.h>
+#include <arrow/buffer.h>
 #include <arrow/json/options.h>
 #include <arrow/json/reader.h>
 #include <arrow/record_batch.h>
