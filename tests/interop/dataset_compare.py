@@ -200,7 +200,7 @@ NASTY = {
     "quotes.csv": 'a,b\n"x, ""y""\nz",1\n\u00e9\u4e2d,2\n\'w\',3\n',
     "big.csv": "a,b\n9223372036854775807,-0.0\n-9223372036854775808,1e-320\n",
     "words.csv": "a,b\ntrue,1\nno,x\n",
-    "nested.jsonl": '{"a": {"b": [1, null, 2.5], "c": []}, "d": null}\n{"a": null, "e": "\\u00e9\\ud83d\\ude00"}\n{"a": {"b": []}, "d": [{"x": true}]}\n',
+    "nested.jsonl": '{"a": {"b": [1, null, 2.5], "c": []}, "d": null}\n{"a": null, "e": "\\u00e9\\ud83d\\ude00"}\n{"a": {"b": [], "c": null}, "d": [{"x": true}]}\n',
     "numbers.jsonl": '{"a": 1, "b": -0.0, "c": 1e308}\n{"a": 2.5, "b": 3, "c": 1}\n',
     "empty.jsonl": '{"a": "", "b": []}\n\n{"a": " ", "b": [[]]}\n',
     "lines.txt": "one\n\n  two \nthree",
@@ -215,6 +215,10 @@ def check_nasty(folder):
         with open(path, "w", encoding="utf-8", newline="") as file:
             file.write(text)
         theirs = builders[name.split(".")[1]](path, cache_dir=folder)
+        # From pandas 3 on text comes as large_string.
+        for column, feature in theirs.features.items():
+            if feature == datasets.Value("large_string"):
+                theirs = theirs.cast_column(column, datasets.Value("string"))
         same(name, theirs, path)
         for ending, codec in ((".gz", "gzip"), (".zst", "zstd")):
             with pa.output_stream(path + ending, compression=codec) as packed:
