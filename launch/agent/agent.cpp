@@ -31,7 +31,7 @@ constexpr std::size_t kMostStacks = 256 << 10;
 std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environment& environment) {
   const auto off = find_variable(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   if (off != "1" || config.backend_name != "c10d") return std::nullopt;
-  const std::string host = config.max_nodes == 1 ? config.master_addr : host_name();
+  const std::string host = config.max_nodes == 1 ? config.endpoint.host : host_name();
   return net::HostPort{config.local_addr.value_or(host), net::free_port()};
 }
 
@@ -148,7 +148,7 @@ WorkerSpec Agent::spec_for(const Assignment& place) {
 }
 
 void Agent::await_others() {
-  while (coordinator_.hosts_coordinator() && !coordinator_.finished() && !force_kill_) wait_for_event();
+  while (!coordinator_.finished() && !force_kill_) wait_for_event();
 }
 
 Agent::TimePoint Agent::next_deadline() const {

@@ -26,7 +26,7 @@ Assignment expected_place(const LaunchConfig& config) {
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {
   WorkerSpec spec;
   spec.place = expected_place(config);
-  spec.master = {config.master_addr, config.master_port ? *config.master_port : net::free_port()};
+  spec.master = {config.endpoint.host, config.endpoint.port != 0 ? config.endpoint.port : net::free_port()};
   spec.folder = config.log_dir.empty() ? "<a temporary folder>" : config.log_dir;
   for (int rank = 0; rank < config.local_world_size; ++rank) {
     out << "rank " << spec.place.first_rank + rank << ":";

@@ -24,11 +24,10 @@ constexpr std::chrono::seconds kResolveTime{20};
 
 /// Where the ranks of the node that hosts the coordinator find the store. Port 0: a free one.
 net::HostPort own_address(const LaunchConfig& config) {
-  if (config.backend == Backend::alone) return {config.master_addr, config.master_port.value_or(0)};
   // A static job's ranks get what was typed, on all nodes alike.
-  const bool typed = config.backend == Backend::static_;
-  return {typed ? config.endpoint_host : config.local_addr.value_or(config.endpoint_host),
-          config.endpoint_port.value_or(0)};
+  const bool typed = config.backend == Backend::static_ || config.backend == Backend::alone;
+  return {typed ? config.endpoint.host : config.local_addr.value_or(config.endpoint.host),
+          config.endpoint.port};
 }
 
 /// Whether a signal has come that ends the job; it is blocked, and stays with the agent's SignalFd.
@@ -62,8 +61,8 @@ bool is_loopback_name(const std::string& host) {
 /// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
 /// others.
 net::FileDescriptor listen_for(const LaunchConfig& config) {
-  const std::string& host = config.backend == Backend::alone ? config.master_addr : config.endpoint_host;
-  const std::uint16_t port = own_address(config).port;
+  const std::string& host = config.endpoint.host;
+  const std::uint16_t port = config.endpoint.port;
   // The others come to the endpoint, this node's ranks to another address of this host.
   if (config.backend == Backend::c10d && config.local_addr && *config.local_addr != host)
     return net::listen_everywhere(port);
@@ -78,14 +77,14 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
 /// A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
 std::vector<net::Address> addresses_or_none(const LaunchConfig& config) {
   try {
-    return addresses_of(config, config.endpoint_host, 0);
+    return addresses_of(config, config.endpoint.host, 0);
   } catch (const CommunicationError&) {
     return {};
   }
 }
 
 bool is_endpoint(const LaunchConfig& config) {
-  if (is_loopback_name(config.endpoint_host) || config.endpoint_host == host_name()) return true;
+  if (is_loopback_name(config.endpoint.host) || config.endpoint.host == host_name()) return true;
   const auto addresses = addresses_or_none(config);
   return std::any_of(addresses.begin(), addresses.end(),
                      [](const net::Address& a) { return net::is_local(a); });
@@ -159,15 +158,15 @@ CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::Ho
 std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,
                                                     const JobSecret& secret) {
   net::ServerOptions options;
-  options.secret = secret.value();
+  options.secret = secret.value;
   // torchrun's agents may come from hosts where nobody can verify their user.
-  options.every_host = config.backend == Backend::static_ || secret.is_none();
-  options.verify_peer_uid = !secret.is_none();
+  options.every_host = config.backend == Backend::static_ || secret.is_none;
+  options.verify_peer_uid = !secret.is_none;
   auto server = std::make_unique<net::Server>(std::move(listener), options);
   const std::uint16_t port = server->address().port();
   auto client = std::make_unique<LocalCoordinatorClient>(
-      coordinator_options(config, {config.endpoint_host, port}), std::move(server),
-      net::HostPort{own_address(config).host, port}, secret.name());
+      coordinator_options(config, {config.endpoint.host, port}), std::move(server),
+      net::HostPort{own_address(config).host, port}, secret.name);
   client->allow([&](net::Server& store, Coordinator& coordinator) -> std::unique_ptr<StoreNodes> {
     if (config.backend == Backend::static_)
       return std::make_unique<TorchrunServer>(config.run_id, config.max_nodes, store, coordinator);
@@ -177,35 +176,24 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
   return client;
 }
 
-TorchrunClient::Options torchrun_options(const LaunchConfig& config) {
-  TorchrunClient::Options options;
-  options.run_id = config.run_id;
-  options.node_rank = config.node_rank.value_or(0);
-  options.max_nodes = config.max_nodes;
-  options.max_restarts = config.max_restarts;
-  options.restart_backoff = config.restart_backoff;
-  options.heartbeat_timeout = config.heartbeat_timeout;
-  options.timeout = config.times.timeout;
-  options.master = {config.endpoint_host, config.endpoint_port.value_or(0)};
-  return options;
-}
-
 /// `port_in_use`: what the system says of the endpoint's port, where this node was to listen there.
 std::unique_ptr<CoordinatorClient> join_coordinator(const LaunchConfig& config, const JobSecret& secret,
                                                     const std::string& port_in_use = "") {
   RemoteCoordinatorClient::Options options;
-  options.endpoint = {config.endpoint_host, config.endpoint_port.value_or(0)};
-  options.secret = secret.value();
-  options.secret_name = secret.name();
+  options.endpoint = config.endpoint;
+  options.secret = secret.value;
+  options.secret_name = secret.name;
   options.port_in_use = port_in_use;
   options.join_timeout =
       config.backend == Backend::static_ ? config.times.timeout : config.times.join_timeout;
   options.keep_alive_timeout = keep_alive_timeout_of(config);
   options.keep_alive_interval = std::min(config.times.keep_alive_interval, options.keep_alive_timeout / 3);
   if (config.backend == Backend::static_) {
-    options.master_host = config.endpoint_host;
-    options.torchrun = [config](const std::vector<net::Address>& store) {
-      return std::make_unique<TorchrunClient>(torchrun_options(config), store);
+    options.master_host = config.endpoint.host;
+    const TorchrunClient::Options torchrun{coordinator_options(config, options.endpoint),
+                                           config.node_rank.value_or(0), options.endpoint};
+    options.torchrun = [torchrun](const std::vector<net::Address>& store) {
+      return std::make_unique<TorchrunClient>(torchrun, store);
     };
   }
   return std::make_unique<RemoteCoordinatorClient>(options, Clock::now());

@@ -27,7 +27,7 @@ int launch(const LaunchConfig& config, Environment environment) {
   }
   const JobSecret secret = secret_for(config, environment);
   const auto coordinator = open_coordinator(config, secret);
-  environment["LOCKSTEP_JOB_TOKEN"] = secret.value();
+  environment["LOCKSTEP_JOB_TOKEN"] = secret.value;
   supervision.mark.add_to(environment);
   try {
     return exit_status(config, Agent(config, environment, supervision, *coordinator, console).run());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -30,18 +31,8 @@ std::optional<int> level_number(std::string text) {
   return variables::whole_number(text, std::numeric_limits<int>::min());
 }
 
-/// One node meets nobody: the address is only handed to the ranks.
-void set_own_address(const OptionTable<RunOptions>::Parsed& parsed, LaunchConfig& config) {
-  const RunOptions& options = parsed.options;
-  const bool given = parsed.was_given("master-addr") || parsed.was_given("master-port");
-  const bool meets = options.standalone || options.rdzv_backend == "c10d";
-  if (meets || (!given && options.rdzv_endpoint.empty())) {
-    config.master_addr = options.local_addr.value_or("127.0.0.1");
-    return;
-  }
-  const net::HostPort endpoint = static_endpoint(options);
-  config.master_addr = endpoint.host;
-  config.master_port = chosen_port(endpoint.port);
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
 /// The seconds of --shutdown-timeout; newer torchruns have a variable for it.
@@ -172,20 +163,16 @@ LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const En
   LaunchConfig config;
   static_cast<RendezvousConfig&>(config) = rendezvous_config(parsed, config.notices);
   set_command(options, environment, config);
-  if (config.backend == Backend::alone) set_own_address(parsed, config);
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.role = options.role;
   config.run_id = options.standalone ? random_id(16) : options.rdzv_id;
   static_cast<OutputConfig&>(config) =
       output_config(options, config.local_world_size, config.run_id, environment);
   config.max_restarts = options.max_restarts;
-  config.shutdown_timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(shutdown_seconds(parsed, environment) * 1000));
+  config.shutdown_timeout = milliseconds_of(shutdown_seconds(parsed, environment));
   config.bindings = cpu_bindings(options, config.local_world_size, environment);
-  config.heartbeat_timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(options.heartbeat_timeout * 1000));
-  config.restart_backoff =
-      std::chrono::milliseconds(static_cast<std::int64_t>(options.restart_backoff * 1000));
+  config.heartbeat_timeout = milliseconds_of(options.heartbeat_timeout);
+  config.restart_backoff = milliseconds_of(options.restart_backoff);
   config.signals_to_handle = options.signals_to_handle;
   config.end_signals = parse_signals(options.signals_to_handle, config.notices);
   config.keep_daemons = options.keep_daemons;
@@ -231,11 +218,12 @@ void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const En
   require_one_task_per_node(*step, "lockstep run");
   if (config.backend != Backend::slurm && step->nodes.size() == 1) return;
   take_nodes(*step, config);
+  if (config.backend == Backend::alone) config.endpoint = {};
   config.backend = Backend::slurm;
   config.backend_name = "slurm";
   config.node_rank = step->node_id;
-  if (config.endpoint_host.empty()) config.endpoint_host = step->nodes.front();
-  if (!config.endpoint_port) config.endpoint_port = slurm_port(step->job_id, step->step_id);
+  if (config.endpoint.host.empty()) config.endpoint.host = step->nodes.front();
+  if (config.endpoint.port == 0) config.endpoint.port = slurm_port(step->job_id, step->step_id);
   if (!parsed.was_given("rdzv-id")) config.run_id = step->job_id;
 }
 

@@ -35,9 +35,6 @@ struct LaunchConfig : RendezvousConfig, OutputConfig {
   int local_world_size = 1;
   std::string role = "default";
   std::string run_id = "none";
-  std::string master_addr = "127.0.0.1";
-  /// Nothing: a free port, a fresh one for every attempt.
-  std::optional<std::uint16_t> master_port;
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   /// One for each rank of this node, or none: they are not bound.

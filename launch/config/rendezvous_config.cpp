@@ -41,22 +41,35 @@ Backend backend_of(const RunOptions& options, int max_nodes) {
   return backend != Backend::slurm && max_nodes == 1 ? Backend::alone : backend;
 }
 
-/// c10d meets on this host when nothing is said.
-net::HostPort c10d_endpoint(const RunOptions& options) {
-  if (options.rdzv_endpoint.empty()) return {"localhost", kC10dPort};
-  return parse_endpoint(options.rdzv_endpoint, kC10dPort);
+net::HostPort static_endpoint(const RunOptions& options) {
+  if (!options.rdzv_endpoint.empty()) return parse_endpoint(options.rdzv_endpoint, kStaticPort);
+  return {without_brackets(options.master_addr), static_cast<std::uint16_t>(options.master_port)};
 }
 
-/// Nothing that was not given: the step knows a host, and a port that no other job takes.
-net::HostPort slurm_endpoint(const RunOptions& options) {
-  return options.rdzv_endpoint.empty() ? net::HostPort{} : parse_endpoint(options.rdzv_endpoint, 0);
+/// One node meets nobody: the address is only handed to the ranks.
+net::HostPort own_endpoint(const OptionTable<RunOptions>::Parsed& parsed) {
+  const RunOptions& options = parsed.options;
+  const bool given =
+      parsed.was_given("master-addr") || parsed.was_given("master-port") || !options.rdzv_endpoint.empty();
+  const bool meets = options.standalone || options.rdzv_backend == "c10d";
+  if (given && !meets) return static_endpoint(options);
+  return {options.local_addr.value_or("127.0.0.1"), 0};
 }
 
-net::HostPort endpoint_of(Backend backend, const RunOptions& options) {
-  if (backend == Backend::alone) return {};
-  if (backend == Backend::c10d) return c10d_endpoint(options);
-  if (backend == Backend::slurm) return slurm_endpoint(options);
-  const net::HostPort endpoint = static_endpoint(options);
+net::HostPort endpoint_of(Backend backend, const OptionTable<RunOptions>::Parsed& parsed) {
+  const std::string& given = parsed.options.rdzv_endpoint;
+  switch (backend) {
+    case Backend::alone:
+      return own_endpoint(parsed);
+    case Backend::c10d:
+      return given.empty() ? net::HostPort{"localhost", kC10dPort} : parse_endpoint(given, kC10dPort);
+    case Backend::slurm:
+      // The step knows a host, and a port that no other job takes.
+      return given.empty() ? net::HostPort{} : parse_endpoint(given, 0);
+    case Backend::static_:
+      break;
+  }
+  const net::HostPort endpoint = static_endpoint(parsed.options);
   if (endpoint.port != 0) return endpoint;
   throw UsageError(
       "port 0 (--master-port, --rdzv-endpoint): expected one that all nodes know, as there are several.");
@@ -172,15 +185,6 @@ net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port
                    "': expected HOST, HOST:PORT or [IPv6]:PORT, with a port up to 65535.");
 }
 
-net::HostPort static_endpoint(const RunOptions& options) {
-  if (!options.rdzv_endpoint.empty()) return parse_endpoint(options.rdzv_endpoint, kStaticPort);
-  return {without_brackets(options.master_addr), static_cast<std::uint16_t>(options.master_port)};
-}
-
-std::optional<std::uint16_t> chosen_port(std::uint16_t port) {
-  return port == 0 ? std::nullopt : std::optional(port);
-}
-
 RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed,
                                    std::vector<std::string>& notices) {
   const RunOptions& options = parsed.options;
@@ -196,9 +200,7 @@ RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed
   config.no_job_secret = options.no_job_secret;
   read_rendezvous_conf(options.rdzv_conf, config, notices);
   plan_node_rank(parsed, config);
-  const net::HostPort endpoint = endpoint_of(config.backend, options);
-  config.endpoint_host = endpoint.host;
-  config.endpoint_port = chosen_port(endpoint.port);
+  config.endpoint = endpoint_of(config.backend, parsed);
   return config;
 }
 

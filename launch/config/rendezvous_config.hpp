@@ -54,10 +54,9 @@ struct RendezvousConfig {
   bool nodes_given = false;
   /// The number of this node. c10d: the number that it asks for, nothing: any.
   std::optional<int> node_rank;
-  /// Empty under Slurm unless one was given, and alone.
-  std::string endpoint_host;
-  /// Nothing: a free one, where that is possible.
-  std::optional<std::uint16_t> endpoint_port;
+  /// Where the nodes meet; alone: what the ranks get for the job's store. No host: the Slurm step is to say
+  /// it. Port 0: a free one, where that is possible.
+  net::HostPort endpoint;
   /// The address of this node for the others, when the user has chosen one.
   std::optional<std::string> local_addr;
   RendezvousTimes times;
@@ -75,13 +74,6 @@ RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed
 /// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` when none was written. Throws
 /// UsageError.
 net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);
-
-/// What --rdzv-endpoint says, else --master-addr and --master-port. Port 0: a free one was asked for. Throws
-/// UsageError.
-net::HostPort static_endpoint(const RunOptions& options);
-
-/// Nothing for port 0, which stands for a free one.
-std::optional<std::uint16_t> chosen_port(std::uint16_t port);
 
 /// The text without the blanks around it.
 std::string_view stripped(std::string_view text);

@@ -229,7 +229,7 @@ bool Coordinator::has_torchrun_nodes() const {
 /// The next round, where the policy allows one.
 bool Coordinator::restart(Time now) {
   const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
-  const auto decision = restarts_.after({lived, best_step_});
+  const auto decision = restarts_.after(lived, best_step_);
   if (!decision.reason.empty()) notify(decision.reason);
   if (!decision.again) return false;
   pause_end_ = now + decision.pause;
@@ -353,8 +353,8 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   preempted_ = false;
   in_order_ = true;
   torchrun_deadline_.reset();
-  hang_detector_ =
-      HangDetector({.timeout = options_.heartbeat_timeout, .sees_all_ranks = !has_torchrun_nodes()});
+  hang_detector_ = HangDetector({.timeout = options_.heartbeat_timeout,
+                                 .sees_all_ranks = options_.sees_all_ranks && !has_torchrun_nodes()});
   actions_.begin_round(round_);
   if (order.size() > 1) notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
   for (std::size_t i = 0; i < order.size(); ++i) {

@@ -37,6 +37,8 @@ struct CoordinatorOptions {
   Milliseconds exit_barrier_timeout = std::chrono::minutes(5);
   /// When a hang of all nodes' ranks ends the job; 0: never.
   Milliseconds heartbeat_timeout{0};
+  /// Whether all ranks of the job are of nodes that can be known; see HangOptions.
+  bool sees_all_ranks = true;
   /// Between two lines about who is awaited.
   Milliseconds notice_interval = std::chrono::seconds(10);
   /// Where other nodes come to and what to run there, for messages; empty: nobody can come.
@@ -96,8 +98,6 @@ class Coordinator {
 
   Node* find(NodeId id);
   std::string rejection(const NodeInfo& info) const;
-  std::string contradiction(const NodeInfo& info) const;
-  std::string taken_place(const NodeInfo& info) const;
   void compare_arguments(const Node& node);
   void compare_clocks(const Node& node);
   void on_rank_failed(const Node& node, const RankFailed& failed);

@@ -25,9 +25,7 @@ class CoordinatorClient {
   virtual void send(const NodeMessage& message, Time now) = 0;
   /// Where the ranks of this node find the job's store. Valid once a round has started.
   virtual net::HostPort master() const = 0;
-  /// Whether the coordinator is in this process: its node goes last.
-  virtual bool hosts_coordinator() const = 0;
-  /// Whether all other nodes have gone.
+  /// Whether this node may go: the one that has the coordinator in its process goes last.
   virtual bool finished() const = 0;
 };
 

@@ -1,9 +1,10 @@
 // Who may be part of the job, and what is said of those who are not, or not yet.
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "process/time_text.hpp"
 #include "rendezvous/coordinator.hpp"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::size_t kMostRefused = 16;
 
 std::string range_text(int least, int most) {
-  return least == most ? std::to_string(least) : fmt::format("{}:{}", least, most);
+  return least == most ? fmt::to_string(least) : fmt::format("{}:{}", least, most);
 }
 
 /// As much of a command line as a message has room for.
@@ -26,14 +27,8 @@ std::string shortened(const std::string& text) {
 
 }  // namespace
 
+/// What the node says of the job that is not so, or why the job has no room for it.
 std::string Coordinator::rejection(const NodeInfo& info) const {
-  if (const std::string why = contradiction(info); !why.empty()) return why;
-  if (phase_ == Phase::finishing || reason_ == Reason::end) return "the job is over";
-  return taken_place(info);
-}
-
-/// What the node says of the job that is not so.
-std::string Coordinator::contradiction(const NodeInfo& info) const {
   if (info.version != kProtocolVersion)
     return fmt::format(
         "it speaks version {} of the launchers' protocol, here it is {}. Use the same version of lockstep on "
@@ -56,10 +51,7 @@ std::string Coordinator::contradiction(const NodeInfo& info) const {
           "endpoints (--rdzv-endpoint); several programs of one job need a --role each",
           info.program, node.info.host, node.info.pid, node.info.program);
   }
-  return "";
-}
-
-std::string Coordinator::taken_place(const NodeInfo& info) const {
+  if (phase_ == Phase::finishing || reason_ == Reason::end) return "the job is over";
   if (!info.node_rank) return "";
   if (*info.node_rank >= options_.max_nodes)
     return fmt::format("its --node-rank is {}, but the job has {}, numbered from 0", *info.node_rank,
@@ -127,23 +119,21 @@ void Coordinator::on_refused(const std::string& who, const std::string& why) {
 }
 
 std::string Coordinator::awaited() const {
-  std::string here;
-  std::vector<bool> seen(static_cast<std::size_t>(options_.max_nodes));
-  bool numbered = false;
+  std::vector<std::string> here;
+  std::set<int> numbers;
   for (const auto& node : nodes_) {
     if (node.drain_signal != 0) continue;
-    here += (here.empty() ? "" : ", ") + node.info.host;
-    if (!node.info.node_rank) continue;
-    numbered = true;
-    seen[static_cast<std::size_t>(*node.info.node_rank)] = true;
+    here.push_back(node.info.host);
+    if (node.info.node_rank) numbers.insert(*node.info.node_rank);
   }
-  std::string missing;
-  for (std::size_t i = 0; numbered && i < seen.size(); ++i) {
-    if (!seen[i]) missing += (missing.empty() ? "; missing: node " : ", ") + std::to_string(i);
+  std::vector<int> missing;
+  for (int i = 0; !numbers.empty() && i < options_.max_nodes; ++i) {
+    if (!numbers.contains(i)) missing.push_back(i);
   }
   const std::string how = options_.how_to_join.empty() ? "" : ". " + options_.how_to_join;
-  return fmt::format("{} of {} here ({}){}{}", nodes_text(staying()),
-                     range_text(options_.min_nodes, options_.max_nodes), here, missing, how);
+  return fmt::format("{} of {} here ({}){}{}{}", nodes_text(staying()),
+                     range_text(options_.min_nodes, options_.max_nodes), fmt::join(here, ", "),
+                     missing.empty() ? "" : "; missing: node ", fmt::join(missing, ", "), how);
 }
 
 std::string Coordinator::refused() const {

@@ -13,8 +13,12 @@ namespace lockstep::launch {
 /// keeps in $XDG_CONFIG_HOME/lockstep/key (else ~/.config/lockstep/key; made at the first use, readable by
 /// its owner only), the run id, and the scheduler's number of the job. Homes that all nodes see, as on a
 /// cluster, need nothing else.
-class JobSecret {
- public:
+struct JobSecret {
+  std::string value;
+  /// Which secret this launcher uses and how all nodes get one, for messages about nodes that know another.
+  std::string name;
+  bool is_none = false;
+
   /// A fresh one.
   static JobSecret generate();
   /// The same on all nodes of the job. Throws UsageError, saying what to do, when there is none to be had: a
@@ -22,19 +26,6 @@ class JobSecret {
   static JobSecret from_env(const std::string& run_id, const Environment& environment);
   /// What everybody knows (--no-job-secret): for networks where every host is trusted.
   static JobSecret none(const std::string& run_id);
-
-  const std::string& value() const noexcept { return value_; }
-  /// Which secret this launcher uses and how all nodes get one, for messages about nodes that know another.
-  const std::string& name() const noexcept { return name_; }
-  bool is_none() const noexcept { return none_; }
-
- private:
-  JobSecret(std::string value, std::string name, bool none = false)
-      : value_(std::move(value)), name_(std::move(name)), none_(none) {}
-
-  std::string value_;
-  std::string name_;
-  bool none_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -18,13 +18,6 @@ constexpr std::chrono::seconds kJoinTime{10};
 constexpr std::chrono::seconds kStoreTime{2};
 constexpr std::chrono::milliseconds kStoreLook{20};
 
-void watch_descriptor(int poll, int operation, int descriptor, unsigned events) {
-  epoll_event event{};
-  event.events = events;
-  if (epoll_ctl(poll, operation, descriptor, &event) != 0)
-    throw Error(std::string("cannot watch a connection: ") + std::strerror(errno) + ".");
-}
-
 }  // namespace
 
 LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
@@ -36,7 +29,10 @@ LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
       secret_name_(std::move(secret_name)),
       coordinator_(std::move(options), *this, std::chrono::steady_clock::now()) {
   if (!poll_) throw Error(std::string("cannot open an epoll descriptor: ") + std::strerror(errno) + ".");
-  watch_descriptor(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), EPOLLIN);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), &event) != 0)
+    throw Error(std::string("cannot watch the job's store: ") + std::strerror(errno) + ".");
 }
 
 LocalCoordinatorClient::~LocalCoordinatorClient() = default;
@@ -63,7 +59,6 @@ std::vector<CoordinatorMessage> LocalCoordinatorClient::work(Time now) {
   for (auto& peer : peers_) receive(peer, now);
   remove_closed(now);
   if (now >= coordinator_.deadline()) coordinator_.on_timer(now);
-  for (auto& peer : peers_) poll_for(peer);
   wait_for_store_clients(now);
   return std::exchange(inbox_, {});
 }
@@ -89,12 +84,11 @@ void LocalCoordinatorClient::wait_for_store_clients(Time now) {
 }
 
 void LocalCoordinatorClient::accept(net::AuthenticatedPeer& arrival, Time now) {
-  const int descriptor = arrival.socket.get();
   server_->allow(arrival.address);
-  peers_.push_back({next_id_++,
-                    MessageConnection(std::move(arrival.socket), std::move(arrival.bytes_read_ahead)),
-                    arrival.address, false, now});
-  watch_descriptor(poll_.get(), EPOLL_CTL_ADD, descriptor, EPOLLIN);
+  peers_.push_back(
+      {next_id_++,
+       MessageConnection(std::move(arrival.socket), poll_.get(), std::move(arrival.bytes_read_ahead)),
+       arrival.address, false, now});
 }
 
 void LocalCoordinatorClient::on_refused_client(const net::RefusedClient& client) {
@@ -118,7 +112,6 @@ void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {
 }
 
 void LocalCoordinatorClient::receive(Peer& peer, Time now) {
-  peer.connection.flush();
   for (const auto& message : peer.connection.receive<NodeMessage>()) on_message(peer, message, now);
   if (!peer.joined && now >= peer.since + kJoinTime) peer.connection.close("did not say who it is");
 }
@@ -150,12 +143,6 @@ void LocalCoordinatorClient::remove_closed(Time now) {
     coordinator_.on_disconnect(id, how, now);
     peer = peers_.begin();
   }
-}
-
-void LocalCoordinatorClient::poll_for(Peer& peer) {
-  if (peer.connection.closed()) return;
-  watch_descriptor(poll_.get(), EPOLL_CTL_MOD, peer.connection.descriptor(),
-                   peer.connection.unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 LocalCoordinatorClient::Peer* LocalCoordinatorClient::find(NodeId node) {

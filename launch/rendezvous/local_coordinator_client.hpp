@@ -48,7 +48,6 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   std::vector<CoordinatorMessage> work(Time now) override;
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override { return master_; }
-  bool hosts_coordinator() const override { return true; }
   bool finished() const override;
 
  private:
@@ -72,7 +71,6 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void receive(Peer& peer, Time now);
   void on_message(Peer& peer, const NodeMessage& message, Time now);
   void remove_closed(Time now);
-  void poll_for(Peer& peer);
   void guard_store(const std::function<void()>& action);
   void wait_for_store_clients(Time now);
 

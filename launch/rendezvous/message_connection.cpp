@@ -1,7 +1,9 @@
 #include "rendezvous/message_connection.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -13,26 +15,22 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::size_t kHeader = 4;
+constexpr std::size_t kHeader = sizeof(std::uint32_t);
 constexpr std::size_t kMostUnsent = 4 << 20;
-
-std::string length_bytes(std::size_t length) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>((length >> shift) & 0xff);
-  return bytes;
-}
-
-std::size_t length_of(const std::string& bytes) {
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < kHeader; ++i) length = length << 8 | static_cast<unsigned char>(bytes[i]);
-  return length;
-}
 
 }  // namespace
 
-MessageConnection::MessageConnection(net::FileDescriptor socket, std::string read_ahead)
-    : socket_(std::move(socket)), incoming_(std::move(read_ahead)) {
+MessageConnection::MessageConnection(net::FileDescriptor socket, int poll, std::string read_ahead)
+    : socket_(std::move(socket)), poll_(poll), incoming_(std::move(read_ahead)) {
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+  watch(EPOLL_CTL_ADD);
+}
+
+void MessageConnection::watch(int operation) {
+  epoll_event event{};
+  event.events = waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (poll_ >= 0 && epoll_ctl(poll_, operation, socket_.get(), &event) != 0)
+    throw Error(std::string("cannot watch a connection: ") + std::strerror(errno) + ".");
 }
 
 void MessageConnection::send_text(const std::string& text) {
@@ -42,7 +40,8 @@ void MessageConnection::send_text(const std::string& text) {
         fmt::format("was to get a message of {} bytes, more than any of this protocol", text.size());
     return;
   }
-  outgoing_ += length_bytes(text.size()) + text;
+  const std::uint32_t length = htonl(static_cast<std::uint32_t>(text.size()));
+  outgoing_.append(reinterpret_cast<const char*>(&length), kHeader) += text;
   flush();
   if (outgoing_.size() > kMostUnsent) why_closed_ = "does not read what it is sent";
 }
@@ -53,13 +52,17 @@ void MessageConnection::flush() {
     if (count > 0) {
       outgoing_.erase(0, static_cast<std::size_t>(count));
     } else if (errno == EAGAIN) {
-      return;
+      break;
     } else if (errno != EINTR) {
       const int error = errno;
       // What the peer said before it went is still there.
       read_all();
       if (!closed()) why_closed_ = std::string("cannot be reached any more: ") + std::strerror(error);
     }
+  }
+  if (waits_to_send_ == outgoing_.empty()) {
+    waits_to_send_ = !outgoing_.empty();
+    watch(EPOLL_CTL_MOD);
   }
 }
 
@@ -90,7 +93,9 @@ void MessageConnection::read_all() {
 
 std::optional<std::string> MessageConnection::take_text() {
   if (incoming_.size() < kHeader) return std::nullopt;
-  const std::size_t length = length_of(incoming_);
+  std::uint32_t length = 0;
+  std::memcpy(&length, incoming_.data(), kHeader);
+  length = ntohl(length);
   if (length > kLongestMessage)
     throw DataError(fmt::format("a message of {} bytes, more than any of this protocol.", length));
   if (incoming_.size() < kHeader + length) return std::nullopt;
@@ -102,6 +107,7 @@ std::optional<std::string> MessageConnection::take_text() {
 template <class Message>
 std::vector<Message> MessageConnection::receive() {
   std::vector<Message> messages;
+  flush();
   if (!closed()) read_all();
   try {
     while (const auto text = take_text()) {

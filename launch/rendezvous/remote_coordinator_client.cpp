@@ -110,8 +110,8 @@ std::string RemoteCoordinatorClient::problem() {
 
 int RemoteCoordinatorClient::descriptor() const {
   if (torchrun_) return torchrun_->descriptor();
-  if (connection_) return poll_.get();
-  return over_ ? -1 : event_.get();
+  if (over_) return -1;
+  return connection_ ? poll_.get() : event_.get();
 }
 
 CoordinatorClient::Time RemoteCoordinatorClient::deadline() const {
@@ -144,14 +144,9 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
   thread_.join();
   if (auto* socket = std::get_if<net::FileDescriptor>(&result_)) {
     coordinator_ = net::remote_address(socket->get());
-    connection_.emplace(std::move(*socket));
+    connection_.emplace(std::move(*socket), poll_.get());
     last_heard_ = now;
     next_ping_ = now + options_.keep_alive_interval;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connection_->descriptor(), &event) != 0)
-      throw Error(std::string("cannot watch the connection to the coordinator: ") + std::strerror(errno) +
-                  ".");
   } else if (const auto* store = std::get_if<std::vector<net::Address>>(&result_)) {
     torchrun_ = options_.torchrun(*store);
   } else {
@@ -165,7 +160,6 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
 }
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
-  connection_->flush();
   std::vector<CoordinatorMessage> messages = connection_->receive<CoordinatorMessage>();
   if (!messages.empty()) last_heard_ = now;
   for (const auto& message : messages) {
@@ -180,7 +174,6 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
         CoordinatorLost{fmt::format("the coordinator of the job, at {}, {}: the job cannot go on without it",
                                     coordinator_.text(), connection_->why_closed())});
   }
-  poll_for_connection();
   return messages;
 }
 
@@ -192,12 +185,6 @@ void RemoteCoordinatorClient::keep_alive(Time now) {
   if (now < next_ping_) return;
   next_ping_ = now + options_.keep_alive_interval;
   connection_->send(Ping{});
-}
-
-void RemoteCoordinatorClient::poll_for_connection() {
-  epoll_event event{};
-  event.events = connection_->unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  epoll_ctl(poll_.get(), over_ ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, connection_->descriptor(), &event);
 }
 
 net::HostPort RemoteCoordinatorClient::master() const {

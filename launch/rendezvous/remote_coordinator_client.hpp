@@ -52,7 +52,6 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   std::vector<CoordinatorMessage> work(Time now) override;
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override;
-  bool hosts_coordinator() const override { return false; }
   bool finished() const override { return true; }
 
  private:
@@ -72,7 +71,6 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   std::vector<CoordinatorMessage> settle(Time now);
   std::vector<CoordinatorMessage> receive(Time now);
   void keep_alive(Time now);
-  void poll_for_connection();
 
   const Options options_;
   const Time join_deadline_;

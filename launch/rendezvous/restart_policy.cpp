@@ -25,12 +25,6 @@ std::string pause_text(milliseconds pause) {
 RestartPolicy::RestartPolicy(int max_restarts, milliseconds backoff)
     : left_(max_restarts), backoff_(backoff), next_pause_(backoff) {}
 
-bool RestartPolicy::progressed(const FailedAttempt& attempt) {
-  const bool further = attempt.step.value_or(0) > best_step_;
-  best_step_ = std::max(best_step_, attempt.step.value_or(0));
-  return further || attempt.lived > kLongLife;
-}
-
 milliseconds RestartPolicy::pause_after(milliseconds lived) {
   if (lived >= kShortLife) {
     next_pause_ = backoff_;
@@ -41,10 +35,11 @@ milliseconds RestartPolicy::pause_after(milliseconds lived) {
   return pause;
 }
 
-RestartPolicy::Decision RestartPolicy::after(const FailedAttempt& attempt) {
-  const bool good = progressed(attempt);
-  if (good) fruitless_ = 0;
-  if (!good && attempt.step) ++fruitless_;
+RestartPolicy::Decision RestartPolicy::after(milliseconds lived, std::optional<std::uint64_t> step) {
+  const bool progressed = step.value_or(0) > best_step_ || lived > kLongLife;
+  best_step_ = std::max(best_step_, step.value_or(0));
+  if (progressed) fruitless_ = 0;
+  if (!progressed && step) ++fruitless_;
   if (left_ == 0) return {};
   if (backoff_.count() > 0 && fruitless_ >= kMostFruitless) {
     return {false, milliseconds(0),
@@ -54,7 +49,7 @@ RestartPolicy::Decision RestartPolicy::after(const FailedAttempt& attempt) {
   }
   --left_;
   ++used_;
-  return {true, pause_after(attempt.lived), ""};
+  return {true, pause_after(lived), ""};
 }
 
 }  // namespace lockstep::launch

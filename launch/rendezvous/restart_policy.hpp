@@ -7,13 +7,6 @@
 
 namespace lockstep::launch {
 
-/// What is known of an attempt that failed.
-struct FailedAttempt {
-  std::chrono::milliseconds lived{0};
-  /// The most steps that a rank had done; nothing for programs without a heartbeat.
-  std::optional<std::uint64_t> step;
-};
-
 /// ", after a pause of 2 s" behind the words that tell of a restart; empty for none.
 std::string pause_text(std::chrono::milliseconds pause);
 
@@ -33,13 +26,13 @@ class RestartPolicy {
     /// Why it is given up though restarts are left; else empty.
     std::string reason;
   };
-  /// One call for each attempt that failed.
-  Decision after(const FailedAttempt& attempt);
+  /// One call for each attempt that failed; `step` is the most steps that a rank had done, nothing for
+  /// programs without a heartbeat.
+  Decision after(std::chrono::milliseconds lived, std::optional<std::uint64_t> step);
   /// How many restarts were decided for.
   int used() const noexcept { return used_; }
 
  private:
-  bool progressed(const FailedAttempt& attempt);
   std::chrono::milliseconds pause_after(std::chrono::milliseconds lived);
 
   int left_;

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "failure/failure_analysis.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/handshake.hpp"
 #include "net/signal_free_thread.hpp"
@@ -43,18 +42,18 @@ std::vector<std::int64_t> read_numbers(const std::string& text) {
 }
 
 /// Ranks of other nodes are not seen.
-HangDetector detector_of(const TorchrunClient::Options& options) {
-  return HangDetector({.timeout = options.heartbeat_timeout, .sees_all_ranks = false});
+CoordinatorOptions alone(CoordinatorOptions options) {
+  options.min_nodes = options.max_nodes = 1;
+  options.sees_all_ranks = false;
+  return options;
 }
 
 }  // namespace
 
 TorchrunClient::TorchrunClient(Options options, const std::vector<net::Address>& store)
     : options_(std::move(options)),
-      prefix_(options_.run_id + "/torchelastic/"),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      restarts_(options_.max_restarts, options_.restart_backoff),
-      hang_detector_(detector_of(options_)) {
+      prefix_(options_.job.run_id + "/torchelastic/"),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
   thread_ = net::signal_free_thread([this, store] { run(store); });
 }
@@ -69,21 +68,29 @@ TorchrunClient::~TorchrunClient() {
   thread_.join();
 }
 
-void TorchrunClient::deliver(CoordinatorMessage message) {
-  const std::lock_guard lock(mutex_);
-  messages_.push_back(std::move(message));
-  const std::uint64_t one = 1;
-  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
+CoordinatorClient::Time TorchrunClient::deadline() const {
+  if (!inbox_.empty()) return Time::min();
+  return coordinator_ ? coordinator_->deadline() : Time::max();
 }
 
 std::vector<CoordinatorMessage> TorchrunClient::work(Time now) {
-  if (pause_end_ && now >= *pause_end_) start_ranks(now);
   std::uint64_t count = 0;
   while (read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) continue;
-  const std::lock_guard lock(mutex_);
-  // The first start is the thread's.
-  if (!messages_.empty() && std::holds_alternative<Assignment>(messages_.back())) round_started_ = now;
-  return std::exchange(messages_, {});
+  std::unique_lock lock(mutex_);
+  const auto delivered = std::exchange(delivered_, {});
+  const NodeInfo info{.run_id = options_.job.run_id, .local_world_size = node_ ? node_->local_world_size : 1};
+  lock.unlock();
+  for (const auto& message : delivered) {
+    if (const auto* place = std::get_if<Assignment>(&message)) {
+      place_ = *place;
+      CoordinatorActions& actions = *this;
+      coordinator_.emplace(alone(options_.job), actions, now).on_join(0, info, now);
+    } else {
+      inbox_.push_back(message);
+    }
+  }
+  if (coordinator_ && now >= coordinator_->deadline()) coordinator_->on_timer(now);
+  return std::exchange(inbox_, {});
 }
 
 void TorchrunClient::send(const NodeMessage& message, Time now) {
@@ -91,56 +98,36 @@ void TorchrunClient::send(const NodeMessage& message, Time now) {
     const std::lock_guard lock(mutex_);
     node_ = *node;
     changed_.notify_all();
-  } else if (const auto* ended = std::get_if<RoundEnded>(&message)) {
-    on_round_ended(*ended, now);
+  } else if (coordinator_) {
+    coordinator_->on_message(0, message, now);
   } else if (const auto* draining = std::get_if<Draining>(&message)) {
-    drain_signal_ = draining->signal;
     // Nothing runs that could end.
-    if (std::exchange(pause_end_, std::nullopt)) deliver(Finish{128 + drain_signal_, nullptr});
-  } else if (const auto* report = std::get_if<StatusReport>(&message)) {
-    on_status(*report);
+    inbox_.push_back(Finish{128 + draining->signal, nullptr});
   }
 }
 
-void TorchrunClient::on_status(const StatusReport& report) {
-  const auto found = hang_detector_.look(report.ranks);
-  if (!found) return;
-  deliver(HangFound{.round = report.round,
-                    .text = found->hang.text,
-                    .ends_job = found->ends_job,
-                    .limit = options_.heartbeat_timeout,
-                    .rank = found->hang.stuck.front(),
-                    .stuck = found->hang.stuck});
-}
-
-void TorchrunClient::on_round_ended(const RoundEnded& ended, Time now) {
-  if (drain_signal_ != 0) return deliver(Finish{128 + drain_signal_, nullptr});
-  if (ended.ok) {
+/// What the coordinator of this node alone decides, in torchrun's numbers, and with its barrier at the end.
+void TorchrunClient::send(NodeId, const CoordinatorMessage& message) {
+  if (const auto* start = std::get_if<Assignment>(&message)) {
+    place_.round = start->round;
+    place_.restart_count = start->restart_count;
+    place_.max_restarts = start->max_restarts;
+    inbox_.push_back(place_);
+  } else if (const auto* finish = std::get_if<Finish>(&message);
+             finish != nullptr && finish->exit_code == 0) {
     const std::lock_guard lock(mutex_);
     succeeded_ = true;
     changed_.notify_all();
-    return;
+  } else {
+    inbox_.push_back(message);
   }
-  const FailureSummary summary = analyze_failures(ended.failures);
-  deliver(Report{summary.report});
-  if (summary.preempted) return deliver(Finish{summary.exit_code, summary.error});
-  const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
-  const auto decision = restarts_.after({lived, ended.step});
-  if (!decision.reason.empty()) deliver(Notice{decision.reason});
-  if (!decision.again) return deliver(Finish{summary.exit_code, summary.error});
-  pause_end_ = now + decision.pause;
-  place_.restart_count = restarts_.used();
-  ++place_.round;
-  deliver(Notice{fmt::format("restart {} of {}{}", place_.restart_count, options_.max_restarts,
-                             pause_text(decision.pause))});
-  if (decision.pause.count() == 0) start_ranks(now);
 }
 
-void TorchrunClient::start_ranks(Time now) {
-  pause_end_.reset();
-  round_started_ = now;
-  hang_detector_ = detector_of(options_);
-  deliver(place_);
+void TorchrunClient::deliver(CoordinatorMessage message) {
+  const std::lock_guard lock(mutex_);
+  delivered_.push_back(std::move(message));
+  const std::uint64_t one = 1;
+  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
 void TorchrunClient::run(const std::vector<net::Address>& store) {
@@ -192,21 +179,18 @@ void TorchrunClient::take_place(net::StoreClient& client) {
   client.register_client(answer_deadline());
   client.set(prefix_ + "role_info/" + index, role.dump(), answer_deadline());
   const std::string key = prefix_ + "assigned_ranks/" + index;
-  if (!await_key(client, key, Clock::now() + options_.timeout))
-    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.timeout) +
+  if (!await_key(client, key, Clock::now() + options_.job.join_timeout))
+    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.job.join_timeout) +
                        ": some node is missing");
   const auto numbers = read_numbers(client.get(key, answer_deadline()));
-  lock.lock();
-  place_.max_restarts = options_.max_restarts;
-  place_.group_rank = options_.node_rank;
-  place_.group_world_size = options_.max_nodes;
-  place_.first_rank = static_cast<int>(numbers[0]);
-  place_.world_size = static_cast<int>(numbers[1]);
-  place_.first_role_rank = static_cast<int>(numbers[2]);
-  place_.role_world_size = static_cast<int>(numbers[3]);
-  const Assignment start = place_;
-  lock.unlock();
-  deliver(start);
+  Assignment place;
+  place.group_rank = options_.node_rank;
+  place.group_world_size = options_.job.max_nodes;
+  place.first_rank = static_cast<int>(numbers[0]);
+  place.world_size = static_cast<int>(numbers[1]);
+  place.first_role_rank = static_cast<int>(numbers[2]);
+  place.role_world_size = static_cast<int>(numbers[3]);
+  deliver(place);
 }
 
 bool TorchrunClient::await_key(net::StoreClient& client, const std::string& key, Time deadline) {
@@ -232,11 +216,11 @@ void TorchrunClient::await_success(net::StoreClient& client) {
 void TorchrunClient::pass_barrier(net::StoreClient& client) {
   const std::string name = prefix_ + "agent/terminal_state/";
   const auto members = client.add(name + "num_members", 1, answer_deadline());
-  if (members == options_.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
+  if (members == options_.job.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
   try {
-    if (!await_key(client, name + "last_member", Clock::now() + options_.exit_barrier_timeout)) {
+    if (!await_key(client, name + "last_member", Clock::now() + options_.job.exit_barrier_timeout)) {
       deliver(Report{fmt::format("lockstep run: FAILED: the other nodes have not ended {} after this one\n",
-                                 seconds_text(options_.exit_barrier_timeout))});
+                                 seconds_text(options_.job.exit_barrier_timeout))});
       return deliver(Finish{1, nullptr});
     }
   } catch (const CommunicationError&) {

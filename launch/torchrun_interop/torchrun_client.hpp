@@ -10,31 +10,24 @@
 #include "net/address.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/store/client.hpp"
+#include "rendezvous/coordinator.hpp"
 #include "rendezvous/coordinator_client.hpp"
-#include "rendezvous/messages.hpp"
-#include "rendezvous/restart_policy.hpp"
 
 namespace lockstep::launch {
 
 /// A torchrun agent that hosts the store of a static rendezvous, in which this node takes part as another
-/// torchrun would: through the keys that torchrun_server.hpp describes. There is nobody to talk to: restarts
-/// are this node's own, decided here, and the failure of another node shows in the ranks that lose it.
+/// torchrun would: through the keys that torchrun_server.hpp describes. There is nobody to talk to: this node
+/// is coordinated like a job of its own, but for the numbers of its ranks, which are torchrun's, and the
+/// barrier at the end. The failure of another node shows in the ranks that lose it.
 ///
 /// A thread of its own waits for keys. It ends with the object, within a second or two: a call that waits for
 /// a store which does not answer is broken off.
-class TorchrunClient final : public CoordinatorClient {
+class TorchrunClient final : public CoordinatorClient, private CoordinatorActions {
  public:
   struct Options {
-    std::string run_id;
+    /// Of all nodes; `join_timeout` is how long torchrun may take to assign ranks.
+    CoordinatorOptions job;
     int node_rank = 0;
-    int max_nodes = 1;
-    int max_restarts = 0;
-    /// The first pause before a restart; see RestartPolicy.
-    std::chrono::milliseconds restart_backoff{0};
-    /// When a hang of this node's ranks ends the job; 0: never.
-    std::chrono::milliseconds heartbeat_timeout{0};
-    std::chrono::milliseconds timeout = std::chrono::minutes(15);
-    std::chrono::milliseconds exit_barrier_timeout = std::chrono::minutes(5);
     /// As the user has written it: what the ranks get.
     net::HostPort master;
   };
@@ -43,19 +36,16 @@ class TorchrunClient final : public CoordinatorClient {
   ~TorchrunClient() override;
 
   int descriptor() const override { return event_.get(); }
-  Time deadline() const override { return pause_end_.value_or(Time::max()); }
+  Time deadline() const override;
   std::vector<CoordinatorMessage> work(Time now) override;
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override { return options_.master; }
-  bool hosts_coordinator() const override { return false; }
   bool finished() const override { return true; }
 
  private:
-  // The agent's part.
-  void on_round_ended(const RoundEnded& ended, Time now);
-  void on_status(const StatusReport& report);
-  void start_ranks(Time now);
-  void deliver(CoordinatorMessage message);
+  void send(NodeId node, const CoordinatorMessage& message) override;
+  void dismiss(NodeId) override {}
+  void begin_round(int) override {}
 
   // The thread's part, which ends by an exception when the object goes.
   void run(const std::vector<net::Address>& store);
@@ -67,27 +57,26 @@ class TorchrunClient final : public CoordinatorClient {
   /// False at the deadline.
   bool await_key(net::StoreClient& client, const std::string& key, Time deadline);
   void throw_if_stopped();
+  void deliver(CoordinatorMessage message);
 
   const Options options_;
   const std::string prefix_;
+  /// Readable when the thread has delivered something.
   net::FileDescriptor event_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  // Under the mutex:
   std::optional<NodeInfo> node_;
-  Assignment place_;
-  std::vector<CoordinatorMessage> messages_;
+  std::vector<CoordinatorMessage> delivered_;
   bool succeeded_ = false;
   bool stop_ = false;
   /// The thread's connection to the store, which the object breaks off when it goes.
   net::FileDescriptor connection_;
   // The agent's own:
-  /// The signal that told it to end.
-  int drain_signal_ = 0;
-  RestartPolicy restarts_;
-  HangDetector hang_detector_;
-  Time round_started_{};
-  /// When the ranks are started anew.
-  std::optional<Time> pause_end_;
+  /// What torchrun has assigned, and who has started the ranks since; nobody: it has assigned nothing yet.
+  Assignment place_;
+  std::optional<Coordinator> coordinator_;
+  std::vector<CoordinatorMessage> inbox_;
   std::thread thread_;
 };
 

@@ -2,8 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <charconv>
+#include "core/variables.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -11,13 +10,14 @@ namespace {
 /// Numbers that no connection gets.
 constexpr NodeId kFirstId = NodeId{1} << 40;
 
+/// What ends torchrun's agent: no Base64, so that it takes it for a corrupt state.
+constexpr const char* kNoState = "lockstep-coordinates-this-job";
+constexpr const char* kStatePrefix = "torch.rendezvous.";
+
 /// The number at the end of the key; -1: none.
-int index_of(const std::string& key, const std::string& prefix) {
-  int index = -1;
+int index_of(std::string_view key, const std::string& prefix) {
   if (!key.starts_with(prefix)) return -1;
-  const char* end = key.data() + key.size();
-  const auto [stop, failure] = std::from_chars(key.data() + prefix.size(), end, index);
-  return failure == std::errc() && stop == end ? index : -1;
+  return variables::whole_number(key.substr(prefix.size())).value_or(-1);
 }
 
 }  // namespace
@@ -100,14 +100,6 @@ void TorchrunServer::pass_barrier() {
   const auto others = max_nodes_ - static_cast<int>(nodes_.size());
   if (server_.add(barrier("num_members"), others) >= max_nodes_) server_.set(barrier("last_member"), "1");
 }
-
-namespace {
-
-/// No Base64: torchrun's agent takes it for a corrupt state, and ends.
-constexpr const char* kNoState = "lockstep-coordinates-this-job";
-constexpr const char* kStatePrefix = "torch.rendezvous.";
-
-}  // namespace
 
 TorchrunRejecter::TorchrunRejecter(net::Server& server, Coordinator& coordinator)
     : server_(server), coordinator_(coordinator) {

@@ -38,8 +38,8 @@ class Peers : public Hosts {
 
   /// Both nodes succeed, and their ranks have summed 1 + 2 + 3.
   static void expect_sum(LauncherProcess& first, LauncherProcess& second) {
-    const Finished a = first.wait();
-    const Finished b = second.wait();
+    const Finished a = first.wait(kPythonLimit);
+    const Finished b = second.wait(kPythonLimit);
     EXPECT_EQ(a.status, 0) << a.err;
     EXPECT_EQ(b.status, 0) << b.err;
     const std::string out = a.out + b.out;
@@ -76,8 +76,8 @@ TEST_F(Peers, TorchrunThatFollowsEndsWithoutAStackTrace) {
   make_hosts(2);
   auto first = lockstep(0, static_job(0, "2", "1") + Words{"true"});
   auto second = torchrun(1, static_job(1, "2", "1") + Words{"--no-python", "true"});
-  EXPECT_EQ(first->wait().status, 0);
-  const Finished end = second->wait();
+  EXPECT_EQ(first->wait(kPythonLimit).status, 0);
+  const Finished end = second->wait(kPythonLimit);
   EXPECT_EQ(end.status, 0) << end.err;
   EXPECT_EQ(end.err.find("Traceback"), std::string::npos) << end.err;
 }
@@ -87,22 +87,22 @@ TEST_F(Peers, TorchrunThatComesToACoordinatorIsNamedAndEndsAtOnce) {
   auto first = lockstep(0, c10d("2") + Words{"true"});
   EXPECT_TRUE(eventually([&] { return access(folder().file(".config/lockstep/key").c_str(), F_OK) == 0; }));
   auto second = torchrun(0, c10d("2") + Words{"--no-python", "true"});
-  const Finished refused = second->wait();
+  const Finished refused = second->wait(kPythonLimit);
   EXPECT_NE(refused.status, 0);
   EXPECT_TRUE(has(refused.err, "RendezvousStateError"));
   EXPECT_TRUE(eventually([&] { return first->err().find("refused torchrun's agent") != std::string::npos; }));
   first->signal(SIGTERM);
-  EXPECT_EQ(first->wait().status, 128 + SIGTERM);
+  EXPECT_EQ(first->wait(kPythonLimit).status, 128 + SIGTERM);
 }
 
 TEST_F(Peers, TheEndOfTorchrunsAgentIsNoticed) {
   make_hosts(2);
   auto first = torchrun(0, static_job(0, "2", "1") + Words{"--no-python", "sleep", "100"});
   auto second = lockstep(1, static_job(1, "2", "1") + sleeper("100"));
-  const pid_t rank = await_number(folder().file("pid"));
+  const pid_t rank = await_number(folder().file("pid"), kPythonLimit);
   first->signal(SIGTERM);
-  EXPECT_NE(first->wait().status, 0);
-  const Finished end = second->wait();
+  EXPECT_NE(first->wait(kPythonLimit).status, 0);
+  const Finished end = second->wait(kPythonLimit);
   EXPECT_EQ(end.status, 1);
   EXPECT_TRUE(has(end.err, "the store of torchrun's agent"));
   EXPECT_TRUE(await_end(rank));
@@ -123,12 +123,12 @@ TEST_F(Peers, TheModelOfTwoHostsIsThatOfOne) {
                  into.path()};
   };
   const ScratchFolder one, two;
-  EXPECT_EQ(lockstep(0, Words{"--nproc-per-node", "2"} + train(one))->wait().status, 0);
+  EXPECT_EQ(lockstep(0, Words{"--nproc-per-node", "2"} + train(one))->wait(kPythonLimit).status, 0);
   auto first = lockstep(0, c10d("2") + train(two));
   auto second = lockstep(1, c10d("2") + train(two));
-  const Finished end = first->wait();
+  const Finished end = first->wait(kPythonLimit);
   EXPECT_EQ(end.status, 0) << end.err;
-  EXPECT_EQ(second->wait().status, 0);
+  EXPECT_EQ(second->wait(kPythonLimit).status, 0);
   const std::string model = read_file(one.file("model.safetensors"));
   ASSERT_GT(model.size(), 100000U);
   EXPECT_TRUE(read_file(two.file("model.safetensors")) == model) << "the bytes of the two models differ";

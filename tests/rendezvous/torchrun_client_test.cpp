@@ -24,9 +24,9 @@ net::FileDescriptor listen_here() { return net::listen_at(*net::Address::numeric
 
 TorchrunClient::Options job(int restarts, std::chrono::milliseconds backoff) {
   TorchrunClient::Options options;
-  options.run_id = "job";
-  options.max_restarts = restarts;
-  options.restart_backoff = backoff;
+  options.job.run_id = "job";
+  options.job.max_restarts = restarts;
+  options.job.restart_backoff = backoff;
   return options;
 }
 
@@ -59,7 +59,9 @@ struct StaticJob {
   }
   void fail(std::optional<std::uint64_t> step = std::nullopt) {
     now += 1s;
-    coordinator.send(RoundEnded{.round = 1, .step = step}, now);
+    ProcessFailure failure;
+    failure.status = 1 << 8;
+    coordinator.send(RoundEnded{.round = count<Assignment>(), .step = step, .failures = {failure}}, now);
     work();
   }
   void pass(std::chrono::milliseconds time) {

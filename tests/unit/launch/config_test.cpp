@@ -64,18 +64,18 @@ TEST(LaunchConfig, TheProgramsFlagsAreItsOwn) {
 }
 
 TEST(LaunchConfig, AddressesHaveTorchrunsDefaults) {
-  EXPECT_FALSE(plan({"p"}).master_port.has_value()) << "a free port when nothing is said";
-  EXPECT_EQ(plan({"p"}).master_addr, "127.0.0.1");
-  EXPECT_EQ(plan({"--master-addr", "[::1]", "p"}).master_addr, "::1");
-  EXPECT_EQ(plan({"--master-addr", "host", "p"}).master_port, 29500);
-  EXPECT_EQ(plan({"--master-port=1234", "p"}).master_port, 1234);
-  EXPECT_FALSE(plan({"--master-port=0", "p"}).master_port.has_value());
-  EXPECT_EQ(plan({"p"}, {{"PET_MASTER_PORT", "1234"}}).master_port, 1234);
-  EXPECT_EQ(plan({"--rdzv-endpoint=h:77", "p"}).master_addr, "h");
-  EXPECT_EQ(plan({"--rdzv-endpoint=h:77", "p"}).master_port, 77);
-  EXPECT_FALSE(plan({"--standalone", "--master-port=1234", "p"}).master_port.has_value());
-  EXPECT_FALSE(plan({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "p"}).master_port.has_value());
-  EXPECT_EQ(plan({"--standalone", "--local-addr=10.0.0.1", "p"}).master_addr, "10.0.0.1");
+  EXPECT_EQ(plan({"p"}).endpoint.port, 0) << "a free port when nothing is said";
+  EXPECT_EQ(plan({"p"}).endpoint.host, "127.0.0.1");
+  EXPECT_EQ(plan({"--master-addr", "[::1]", "p"}).endpoint.host, "::1");
+  EXPECT_EQ(plan({"--master-addr", "host", "p"}).endpoint.port, 29500);
+  EXPECT_EQ(plan({"--master-port=1234", "p"}).endpoint.port, 1234);
+  EXPECT_EQ(plan({"--master-port=0", "p"}).endpoint.port, 0);
+  EXPECT_EQ(plan({"p"}, {{"PET_MASTER_PORT", "1234"}}).endpoint.port, 1234);
+  EXPECT_EQ(plan({"--rdzv-endpoint=h:77", "p"}).endpoint.host, "h");
+  EXPECT_EQ(plan({"--rdzv-endpoint=h:77", "p"}).endpoint.port, 77);
+  EXPECT_EQ(plan({"--standalone", "--master-port=1234", "p"}).endpoint.port, 0);
+  EXPECT_EQ(plan({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "p"}).endpoint.port, 0);
+  EXPECT_EQ(plan({"--standalone", "--local-addr=10.0.0.1", "p"}).endpoint.host, "10.0.0.1");
 }
 
 TEST(LaunchConfig, RunIds) {

@@ -118,8 +118,8 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-pid_t await_number(const std::string& path) {
-  if (!eventually([&] { return std::filesystem::exists(path); })) {
+pid_t await_number(const std::string& path, std::chrono::seconds limit) {
+  if (!eventually([&] { return std::filesystem::exists(path); }, limit)) {
     ADD_FAILURE() << path << " was not written";
     return 0;
   }

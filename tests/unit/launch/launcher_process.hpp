@@ -80,9 +80,9 @@ bool eventually(const std::function<bool()>& works, std::chrono::seconds limit =
 
 std::string read_file(const std::string& path);
 
-/// The whole number that a process will write into the file, awaited for the usual limit; a test failure
-/// when none comes. The writer renames the file into place, so that it is never seen half written.
-pid_t await_number(const std::string& path);
+/// The whole number that a process will write into the file, awaited; a test failure when none comes. The
+/// writer renames the file into place, so that it is never seen half written.
+pid_t await_number(const std::string& path, std::chrono::seconds limit = kUsualLimit);
 
 /// Whether the process is gone, or a zombie.
 bool is_gone(pid_t process);

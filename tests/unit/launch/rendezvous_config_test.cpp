@@ -53,12 +53,12 @@ TEST(RendezvousConfig, StaticNodesMeetAtTheMaster) {
   EXPECT_EQ(job.min_nodes, 1);
   EXPECT_EQ(job.max_nodes, 2);
   EXPECT_EQ(job.node_rank, 1);
-  EXPECT_EQ(job.endpoint_host, "::1");
-  EXPECT_EQ(job.endpoint_port, 77);
+  EXPECT_EQ(job.endpoint.host, "::1");
+  EXPECT_EQ(job.endpoint.port, 77);
   EXPECT_EQ(plan({"--nnodes=2"}).node_rank, 0);
-  EXPECT_EQ(plan({"--nnodes=2"}).endpoint_host, "127.0.0.1");
-  EXPECT_EQ(plan({"--nnodes=2"}).endpoint_port, 29500);
-  EXPECT_EQ(plan({"--nnodes=2", "--rdzv-endpoint=h"}).endpoint_port, 29500);
+  EXPECT_EQ(plan({"--nnodes=2"}).endpoint.host, "127.0.0.1");
+  EXPECT_EQ(plan({"--nnodes=2"}).endpoint.port, 29500);
+  EXPECT_EQ(plan({"--nnodes=2", "--rdzv-endpoint=h"}).endpoint.port, 29500);
   EXPECT_NE(refusal({"--nnodes=2", "--master-port=0"}).find("port 0"), std::string::npos);
   EXPECT_NE(refusal({"--nnodes=2", "--node-rank=2"}).find("--node-rank '2'"), std::string::npos);
   EXPECT_NE(refusal({"--node-rank=1"}).find("--node-rank '1'"), std::string::npos);
@@ -68,20 +68,20 @@ TEST(RendezvousConfig, C10dNodesMeetAtTheEndpoint) {
   const LaunchConfig job =
       plan({"--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=head:1234", "--local-addr=10.0.0.7"});
   EXPECT_EQ(job.backend, Backend::c10d);
-  EXPECT_EQ(job.endpoint_host, "head");
-  EXPECT_EQ(job.endpoint_port, 1234);
+  EXPECT_EQ(job.endpoint.host, "head");
+  EXPECT_EQ(job.endpoint.port, 1234);
   EXPECT_EQ(job.local_addr, "10.0.0.7");
   EXPECT_EQ(job.node_rank, std::nullopt);
   EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d", "--node-rank=1"}).node_rank, 1);
-  EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d"}).endpoint_host, "localhost");
-  EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h"}).endpoint_port, 29400);
+  EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d"}).endpoint.host, "localhost");
+  EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h"}).endpoint.port, 29400);
 }
 
 TEST(RendezvousConfig, SlurmKnowsTheRest) {
   EXPECT_EQ(plan({"--rdzv-backend=slurm"}).backend, Backend::slurm);
-  EXPECT_EQ(plan({"--rdzv-backend=slurm"}).endpoint_host, "");
-  EXPECT_EQ(plan({"--rdzv-backend=slurm", "--rdzv-endpoint=h"}).endpoint_host, "h");
-  EXPECT_EQ(plan({"--rdzv-backend=slurm", "--rdzv-endpoint=h"}).endpoint_port, std::nullopt);
+  EXPECT_EQ(plan({"--rdzv-backend=slurm"}).endpoint.host, "");
+  EXPECT_EQ(plan({"--rdzv-backend=slurm", "--rdzv-endpoint=h"}).endpoint.host, "h");
+  EXPECT_EQ(plan({"--rdzv-backend=slurm", "--rdzv-endpoint=h"}).endpoint.port, 0);
 }
 
 TEST(RendezvousConfig, OtherBackendsAreRefusedByName) {

@@ -160,7 +160,7 @@ TEST(HangDetector, WhereOtherRanksAreNotSeenActsOnlyOnWhatIsCertain) {
 }
 
 RestartPolicy::Decision fails(RestartPolicy& policy, int lived, std::optional<std::uint64_t> step) {
-  return policy.after({seconds(lived), step});
+  return policy.after(seconds(lived), step);
 }
 
 TEST(RestartPolicy, PausesDoubleAfterShortLives) {
