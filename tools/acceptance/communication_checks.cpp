@@ -43,13 +43,13 @@ void results_reach_all(const Accelerator& accelerator) {
 }
 
 void errors_reach_all(const Accelerator& accelerator) {
-  bool heard = false;
+  bool caught = false;
   try {
     accelerator.on_main_process([] { throw lockstep::Error("on purpose"); });
   } catch (const lockstep::Error& error) {
-    heard = std::string(error.what()).find("on purpose") != std::string::npos;
+    caught = std::string(error.what()).find("on purpose") != std::string::npos;
   }
-  require(heard, "an exception of the main process did not reach this rank");
+  require(caught, "an exception of the main process did not reach this rank");
 }
 
 void triggers_are_agreed(const Accelerator& accelerator) {

@@ -188,10 +188,10 @@ struct Collective {
     return size == Size::in_parts ? others : 1;
   }
   /// Whole parts for every rank, and at least one element.
-  std::int64_t count_for(std::int64_t wished, int ranks) const {
+  std::int64_t count_for(std::int64_t requested, int ranks) const {
     if (size == Size::none) return 0;
     const std::int64_t parts = size == Size::in_parts ? ranks : 1;
-    return std::max(wished / parts, std::int64_t{1}) * parts;
+    return std::max(requested / parts, std::int64_t{1}) * parts;
   }
 };
 

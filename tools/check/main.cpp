@@ -52,7 +52,10 @@ void check_collectives(const World& world, const ProcessGroup& group) {
   constexpr const char* kRow = "  {:>10}  {:>7}  {:>8}  {:>9}  {:>6}\n";
   say(world, fmt::format(kRow, "operation", "size", "time", "bandwidth", "result"));
   for (const auto& [collective, size, bytes, rounds] : kMeasured) {
-    const auto found = bench::measure(collective, group, {.iterations = rounds, .warmup = 1}, bytes);
+    bench::Options options;
+    options.iterations = rounds;
+    options.warmup = 1;
+    const auto found = bench::measure(collective, group, options, bytes);
     bench::require_right(found, group.rank());
     const std::string bandwidth = bytes == 0 ? "" : check::bandwidth_text(found.algorithm_bandwidth);
     say(world, fmt::format(kRow, collective, size, check::time_text(found.seconds), bandwidth, "ok"));
