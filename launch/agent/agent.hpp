@@ -1,6 +1,5 @@
 #pragma once
 
-#include <iosfwd>
 #include <optional>
 #include <string>
 
@@ -51,7 +50,7 @@ class Agent {
   void await_others();
 
   void wait_for_event();
-  void hear_coordinator(TimePoint now);
+  void poll_coordinator(TimePoint now);
   TimePoint next_deadline() const;
   void on_signal(int number);
   void on_end_signal(int number);
@@ -68,29 +67,29 @@ class Agent {
   void show_stacks_first();
   /// `node`: who wants them; nothing: this one.
   void ask_for_stacks(std::optional<NodeId> node);
-  void pass_on_stacks(const StackRequests::Answer& stacks);
+  void pass_on_stacks(const StackDump::Answer& stacks);
   void on_finish(const Finish& finish);
   void on_lost(const std::string& why);
-  void tell_failed(const ProcessFailure& failure);
-  void tell_ended();
+  void send(const NodeMessage& message);
+  void report_failure(const ProcessFailure& failure);
+  void report_end();
   void pass_on_error(const nlohmann::json& error);
-  void say(const std::string& text);
 
   const LaunchConfig& config_;
   const Environment& environment_;
   ProcessSupervisor& supervisor_;
   CoordinatorClient& coordinator_;
-  std::ostream& log_;
+  Console& console_;
   LogForwarder forwarder_;
   EventLog events_;
   std::optional<Round> round_;
-  StackRequests stacks_;
+  StackDump stacks_;
   /// The ranks hang, or one has waited for others in vain: they are not stopped before it is known
-  /// where they are. The word to stop waits meanwhile.
+  /// where they are. The order to stop waits meanwhile.
   bool stacks_first_ = false;
   std::optional<StopRound> held_stop_;
   WorkerSpec spec_;
-  /// The coordinator's word that was not acted upon yet.
+  /// The round that the coordinator has assigned and that has not begun.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.
   std::optional<int> exit_code_;

@@ -6,16 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <ostream>
 
-#include "agent/worker_output.hpp"
 #include "failure/error_file.hpp"
-#include "failure/failure_report.hpp"
-#include "failure/readable_stack.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/memory_events.hpp"
-#include "process/scoped_binding.hpp"
-#include "process/time_text.hpp"
+#include "process/affinity.hpp"
+#include "process/process_facts.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -35,10 +31,11 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
 void make_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
 }
 
-/// A crash that wrote its own last words could not look up how its functions are called in the source.
+/// A program that crashed could not look up how its functions are called in the source.
 void make_stack_readable(nlohmann::json& error) {
   const auto stack = nlohmann::json::json_pointer("/message/extraInfo/py_callstack");
   if (error.is_object() && error.contains(stack) && error[stack].is_string())
@@ -48,13 +45,12 @@ void make_stack_readable(nlohmann::json& error) {
 }  // namespace
 
 Round::Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
-             const SignalFd& signals, const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log)
+             const ProcessSupervisor& supervisor, LogForwarder& forwarder)
     : config_(config),
       environment_(environment),
       spec_(std::move(spec)),
       forwarder_(forwarder),
-      log_(log),
-      group_(signals, reaper, config.keep_daemons) {}
+      group_(supervisor.signals, supervisor.reaper, config.keep_daemons) {}
 
 /// One error instead of one of each rank's interpreter.
 void Round::check_script() const {
@@ -146,9 +142,7 @@ bool Round::has_rank(int rank) const {
          static_cast<std::size_t>(rank - spec_.place.first_rank) < group_.workers().size();
 }
 
-std::optional<std::uint64_t> Round::best_step() const { return monitor_->best_step(); }
-
-/// The words behind the message of a rank that lost another one.
+/// What is added to the message of a rank that lost another one.
 std::string Round::departures() const {
   const std::string text = early_leavers(statuses());
   return text.empty() ? "" : "\n" + text;
@@ -158,14 +152,13 @@ void Round::on_shutdown_deadline() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
     deadline_.reset();
-    log_ << "lockstep run: processes do not end even after SIGKILL; they are left to the system\n"
-         << std::flush;
-  } else {
-    log_ << "lockstep run: processes still run " + seconds_text(config_.shutdown_timeout) +
-                " after they were told to stop: they are killed (--shutdown-timeout)\n"
-         << std::flush;
-    kill();
+    forwarder_.console().say("processes do not end even after SIGKILL; they are left to the system");
+    return;
   }
+  forwarder_.console().say(
+      fmt::format("processes still run {} after they were told to stop: they are killed (--shutdown-timeout)",
+                  seconds_text(config_.shutdown_timeout)));
+  kill();
 }
 
 bool Round::end_orphans() {
@@ -236,9 +229,9 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
     result.hung = true;
     result.message = hang_text_;
   }
-  const StderrTail words = stderr_tail(config_, spec_, worker.local_rank, forwarder_);
-  result.log_file = words.file;
-  result.last_lines = words.lines;
+  const StderrTail tail = stderr_tail(config_, spec_, worker.local_rank, forwarder_);
+  result.log_file = tail.file;
+  result.last_lines = tail.lines;
   return result;
 }
 

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <iosfwd>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +13,7 @@
 #include "failure/process_failure.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
-#include "process/orphan_reaper.hpp"
-#include "process/signal_fd.hpp"
+#include "process/process_supervisor.hpp"
 #include "process/worker_group.hpp"
 #include "process/worker_process.hpp"
 
@@ -28,8 +26,8 @@ class Round {
   using TimePoint = SignalFd::Clock::time_point;
 
   /// The references must outlive the round.
-  Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
-        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log);
+  Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
+        const ProcessSupervisor& supervisor, LogForwarder& forwarder);
 
   /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk, a script
   /// that is not there).
@@ -70,7 +68,7 @@ class Round {
   /// The ranks that run, for whoever wants their stacks.
   std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(group_.workers()); }
   /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
-  std::optional<std::uint64_t> best_step() const;
+  std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
   bool ranks_run() const { return group_.running() > 0 && !abandoned_; }
   /// Asks what ranks left behind to end; false when nothing is left, or what is left cannot be ended.
@@ -84,7 +82,6 @@ class Round {
   std::vector<ProcessFailure> records() const;
   /// After one of those has thrown: the record of the rank that could not be started.
   ProcessFailure not_started(const std::exception& error) const;
-  const WorkerSpec& spec() const noexcept { return spec_; }
   const std::vector<Worker>& workers() const noexcept { return group_.workers(); }
 
  private:
@@ -102,7 +99,6 @@ class Round {
   const Environment& environment_;
   const WorkerSpec spec_;
   LogForwarder& forwarder_;
-  std::ostream& log_;
   WorkerGroup group_;
   Stage stage_ = Stage::running;
   std::optional<TimePoint> deadline_;

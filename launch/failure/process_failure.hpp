@@ -28,7 +28,7 @@ struct ProcessFailure {
   /// It was told to stop before it ended, and by SIGKILL.
   bool stopped = false;
   bool killed = false;
-  /// The rank's own words, and the whole content of its error file where that is JSON.
+  /// What the rank says itself, and the whole content of its error file where that is JSON.
   std::string message = {};
   nlohmann::json error = nullptr;
   /// Its error file, where it is kept or there is something wrong with it.

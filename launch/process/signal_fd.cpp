@@ -39,7 +39,7 @@ timespec until(SignalFd::Clock::time_point deadline) {
 }
 
 [[noreturn]] void fail(const char* what) {
-  throw Error(std::string("cannot watch signals: ") + what + ": " + std::strerror(errno) + ".");
+  throw Error(fmt::format("cannot watch signals: {}: {}.", what, std::strerror(errno)));
 }
 
 }  // namespace
@@ -93,11 +93,6 @@ int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 bool SignalFd::ends_job(int signal_number) const noexcept {
   return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
-}
-
-std::string signal_name(int signal_number) {
-  const char* short_name = sigabbrev_np(signal_number);
-  return short_name == nullptr ? fmt::format("signal {}", signal_number) : fmt::format("SIG{}", short_name);
 }
 
 }  // namespace lockstep::launch

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace lockstep::launch {
@@ -51,8 +50,5 @@ class SignalFd {
 
 /// The signal on which `lockstep run` prints the stacks of its ranks (`lockstep stacks`).
 int stacks_request() noexcept;
-
-/// "SIGTERM"; "signal 64" for one without a name.
-std::string signal_name(int signal_number);
 
 }  // namespace lockstep::launch

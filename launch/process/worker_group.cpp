@@ -136,14 +136,11 @@ bool WorkerGroup::has_children() const {
 std::vector<pid_t> WorkerGroup::orphans() const {
   std::vector<pid_t> result = child_processes();
   std::erase_if(result, [this](pid_t pid) {
-    return pid == reaper_.pid() || is_running_rank(pid) || (keep_daemons_ && is_daemon(pid));
+    const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
+    return pid == reaper_.pid() || std::any_of(workers_.begin(), workers_.end(), is_rank) ||
+           (keep_daemons_ && is_daemon(pid));
   });
   return result;
-}
-
-bool WorkerGroup::is_running_rank(pid_t process) const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [&](const Worker& worker) { return worker.pid == process && !worker.status; });
 }
 
 /// Ranks lead sessions of their own, and what they start is in them unless it leaves.

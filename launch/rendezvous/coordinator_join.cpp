@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "process/time_text.hpp"
+#include "process/words.hpp"
 #include "rendezvous/coordinator.hpp"
 
 namespace lockstep::launch {

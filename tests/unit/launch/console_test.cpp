@@ -10,11 +10,9 @@
 #include <thread>
 
 #include "launcher_process.hpp"
-#include "logs/async_writer.hpp"
-#include "logs/line_splitter.hpp"
-#include "logs/log_file.hpp"
+#include "logs/console.hpp"
+#include "logs/lines.hpp"
 #include "logs/log_forwarder.hpp"
-#include "logs/stderr_tail.hpp"
 
 namespace lockstep::launch {
 namespace {
