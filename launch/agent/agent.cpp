@@ -1,6 +1,6 @@
 #include "agent/agent.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,8 +8,6 @@
 #include <exception>
 #include <filesystem>
 #include <utility>
-
-#include <fmt/ranges.h>
 
 #include "core/host_name.hpp"
 #include "failure/error_file.hpp"
@@ -20,8 +18,7 @@
 namespace lockstep::launch {
 namespace {
 
-/// How long a node that was told to end, and has ended its ranks, waits for the coordinator's answer to its
-/// end.
+/// How long a node that was asked to end, and has ended its ranks, waits for the coordinator's answer.
 constexpr std::chrono::seconds kFinishAckTime{5};
 /// What other nodes get of the stacks of this one, in bytes.
 constexpr std::size_t kMostStacks = 256 << 10;
@@ -70,21 +67,22 @@ int Agent::run() {
   if (!notice.empty()) console_.say(notice);
   if (!config_.log_dir.empty()) console_.say("log files are in " + config_.log_dir);
   send(this_node(config_, environment_));
-  while (const auto place = await_round()) run_round(*place);
-  await_others();
+  while (!exit_code_) {
+    if (next_) {
+      run_round(*std::exchange(next_, std::nullopt));
+    } else {
+      wait_for_event();
+    }
+  }
+  // The coordinator's own node stays until all others have gone.
+  while (coordinator_.hosts_coordinator() && !coordinator_.finished() && !force_kill_) wait_for_event();
   events_.finished(end_signal_);
   return *exit_code_;
 }
 
-std::optional<Assignment> Agent::await_round() {
-  while (!next_ && !exit_code_) wait_for_event();
-  if (exit_code_) return std::nullopt;
-  return std::exchange(next_, std::nullopt);
-}
-
 void Agent::run_round(const Assignment& place) {
   events_.met();
-  shutdown_deadline_.reset();
+  shutdown_deadline_ = TimePoint::max();
   spec_ = spec_for(place);
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
@@ -110,7 +108,7 @@ bool Agent::start_ranks() {
   try {
     round_->prepare();
     // The keep-alives to the coordinator do not wait until all of many ranks have started. Signals do: a rank
-    // that fails finds all others begun, and so does one that is told to end.
+    // that fails finds all others begun, and so does one that is asked to end.
     while (round_->start_next()) {
       // Where exec hangs, everything else goes on meanwhile.
       while (round_->is_starting()) wait_for_event();
@@ -141,21 +139,11 @@ WorkerSpec Agent::spec_for(const Assignment& place) {
   return spec;
 }
 
-void Agent::await_others() {
-  while (coordinator_.hosts_coordinator() && !coordinator_.finished() && !force_kill_) wait_for_event();
-}
-
-Agent::TimePoint Agent::next_deadline() const {
-  TimePoint next = std::min(coordinator_.deadline(), stacks_.deadline());
-  if (round_ && round_->deadline()) next = std::min(next, *round_->deadline());
-  return shutdown_deadline_ ? std::min(next, *shutdown_deadline_) : next;
-}
-
 void Agent::wait_for_event() {
-  const TimePoint next = next_deadline();
-  const auto limit = next == TimePoint::max() ? std::nullopt : std::optional(next);
+  const TimePoint next = std::min({coordinator_.deadline(), stacks_.deadline(),
+                                   round_ ? round_->deadline() : TimePoint::max(), shutdown_deadline_});
   const auto event = supervisor_.signals.wait(
-      limit, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
+      next, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
   if (event.wakeup == SignalFd::Wakeup::signal) on_signal(event.signal_number);
   if (event.wakeup == SignalFd::Wakeup::input) forwarder_.pump();
   const TimePoint now = SignalFd::Clock::now();
@@ -168,13 +156,13 @@ void Agent::poll_coordinator(TimePoint now) {
 }
 
 void Agent::on_deadlines(TimePoint now) {
-  if (round_ && round_->deadline() && now >= *round_->deadline()) {
+  if (round_ && now >= round_->deadline()) {
     if (const auto ranks = round_->on_deadline(); !ranks.empty())
       send(StatusReport{spec_.place.round, ranks});
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
-  if (!shutdown_deadline_ || now < *shutdown_deadline_) return;
-  shutdown_deadline_.reset();
+  if (now < shutdown_deadline_) return;
+  shutdown_deadline_ = TimePoint::max();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
 }
 

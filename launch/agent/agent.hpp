@@ -19,11 +19,11 @@ namespace lockstep::launch {
 /// status. It sleeps until something happens: a rank ends, a signal comes, the coordinator speaks, or a time
 /// is over. One object a process, on its only thread that starts processes.
 ///
-/// - A rank fails: the coordinator is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout
-/// is over. Whether the ranks are started anew is the coordinator's decision. Where it had waited for others
-/// in vain, their stacks are shown first, on all nodes.
-/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the
-/// coordinator is told that this node goes. A second one: SIGKILL at once.
+/// - A rank fails: that is reported to the coordinator, and the others get SIGTERM, and SIGKILL when the
+/// shutdown timeout is over. Whether the ranks are started anew is the coordinator's decision. Where it had
+/// waited for others in vain, their stacks are shown first, on all nodes.
+/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time, and the
+/// coordinator learns that this node goes. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are passed on.
 /// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
 class Agent {
@@ -39,19 +39,13 @@ class Agent {
  private:
   using TimePoint = SignalFd::Clock::time_point;
 
-  /// Waits until the coordinator starts a round; nothing when the job is over instead.
-  std::optional<Assignment> await_round();
   void run_round(const Assignment& place);
-  /// False when the ranks cannot be started here, for whatever reason, which the coordinator is told; a job
-  /// of one node throws instead.
+  /// False when the ranks cannot be started here, which is reported to the coordinator; a job of one node
+  /// throws instead.
   bool start_ranks();
   WorkerSpec spec_for(const Assignment& place);
-  /// The coordinator's own node stays until all others have gone.
-  void await_others();
-
   void wait_for_event();
   void poll_coordinator(TimePoint now);
-  TimePoint next_deadline() const;
   void on_signal(int number);
   void on_end_signal(int number);
   void on_child_ended();
@@ -98,7 +92,7 @@ class Agent {
   /// Another one came: nothing is waited for any more.
   bool force_kill_ = false;
   /// When to go without the coordinator's answer to its end.
-  std::optional<TimePoint> shutdown_deadline_;
+  TimePoint shutdown_deadline_ = TimePoint::max();
 };
 
 }  // namespace lockstep::launch

@@ -123,21 +123,19 @@ std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoin
 }
 
 CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::HostPort& endpoint) {
-  CoordinatorOptions options;
-  options.run_id = config.run_id;
-  options.min_nodes = config.min_nodes;
-  options.max_nodes = config.max_nodes;
-  options.max_restarts = config.max_restarts;
-  options.restart_backoff = config.restart_backoff;
-  options.join_timeout = join_timeout_of(config);
-  options.join_timeout_option =
-      config.backend == Backend::static_ ? "--rdzv-conf timeout" : "--rdzv-conf join_timeout";
-  options.last_call_timeout = config.times.last_call_timeout;
-  options.keep_alive_timeout = keep_alive_timeout_of(config);
-  options.close_timeout = config.times.close_timeout;
-  options.heartbeat_timeout = config.heartbeat_timeout;
-  options.how_to_join = how_to_join(config, endpoint);
-  return options;
+  return {.run_id = config.run_id,
+          .min_nodes = config.min_nodes,
+          .max_nodes = config.max_nodes,
+          .max_restarts = config.max_restarts,
+          .restart_backoff = config.restart_backoff,
+          .join_timeout = join_timeout_of(config),
+          .join_timeout_option =
+              config.backend == Backend::static_ ? "--rdzv-conf timeout" : "--rdzv-conf join_timeout",
+          .last_call_timeout = config.times.last_call_timeout,
+          .keep_alive_timeout = keep_alive_timeout_of(config),
+          .close_timeout = config.times.close_timeout,
+          .heartbeat_timeout = config.heartbeat_timeout,
+          .how_to_join = how_to_join(config, endpoint)};
 }
 
 std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,
@@ -162,16 +160,14 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
 }
 
 TorchrunClient::Options torchrun_options(const LaunchConfig& config) {
-  TorchrunClient::Options options;
-  options.run_id = config.run_id;
-  options.node_rank = config.node_rank.value_or(0);
-  options.max_nodes = config.max_nodes;
-  options.max_restarts = config.max_restarts;
-  options.restart_backoff = config.restart_backoff;
-  options.heartbeat_timeout = config.heartbeat_timeout;
-  options.timeout = config.times.timeout;
-  options.master = {config.endpoint_host, config.endpoint_port.value_or(0)};
-  return options;
+  return {.run_id = config.run_id,
+          .node_rank = config.node_rank.value_or(0),
+          .max_nodes = config.max_nodes,
+          .max_restarts = config.max_restarts,
+          .restart_backoff = config.restart_backoff,
+          .heartbeat_timeout = config.heartbeat_timeout,
+          .timeout = config.times.timeout,
+          .master = {config.endpoint_host, config.endpoint_port.value_or(0)}};
 }
 
 /// `port_in_use`: what the system says of the endpoint's port, where this node was to listen there.

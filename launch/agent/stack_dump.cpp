@@ -56,13 +56,6 @@ void prepare_debugger(const std::string& output_file) {
   if (input < 0 || dup2(input, STDIN_FILENO) < 0) _exit(1);
 }
 
-std::string indented(const std::string& text) {
-  std::istringstream lines(text);
-  std::string result;
-  for (std::string line; std::getline(lines, line);) result += "  " + line + "\n";
-  return result;
-}
-
 }  // namespace
 
 std::optional<std::vector<std::string>> debugger_for(pid_t process, const std::string& search_path) {

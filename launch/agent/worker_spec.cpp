@@ -110,16 +110,14 @@ WorkerOutput open_output(const LaunchConfig& config, const WorkerSpec& spec, int
           open_stream(config, spec, local_rank, STDERR_FILENO, sinks.err, forwarder)};
 }
 
-StderrTail stderr_tail(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
-                       const LogForwarder& forwarder) {
-  const Sink sink = config.outputs[static_cast<std::size_t>(local_rank)].err;
-  if (sink == Sink::console || sink == Sink::nothing) return {};
-  StderrTail tail;
-  if (!config.log_dir.empty()) tail.file = folder_of(spec, local_rank) / "stderr.log";
+void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const WorkerSpec& spec,
+                     const LogForwarder& forwarder) {
+  const Sink sink = config.outputs[static_cast<std::size_t>(failure.local_rank)].err;
+  if (sink == Sink::console || sink == Sink::nothing) return;
+  if (!config.log_dir.empty()) failure.log_file = folder_of(spec, failure.local_rank) / "stderr.log";
   const bool direct = sink == Sink::file && config.log_max_bytes == 0;
-  tail.lines = direct ? last_lines(tail.file, config.report_lines)
-                      : forwarder.last_lines(local_rank, config.report_lines);
-  return tail;
+  failure.last_lines = direct ? last_lines(failure.log_file, config.report_lines)
+                              : forwarder.last_lines(failure.local_rank, config.report_lines);
 }
 
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {

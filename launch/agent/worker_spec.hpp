@@ -47,17 +47,10 @@ std::vector<std::string> worker_command(const LaunchConfig& config, int local_ra
 WorkerOutput open_output(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                          LogForwarder& forwarder);
 
-/// The end of what a rank wrote to standard error.
-struct StderrTail {
-  /// The file that has all of it; empty: none.
-  std::string file = {};
-  /// Empty: nothing was written, or it went straight to the console.
-  std::string lines = {};
-};
-
-/// To be asked after `LogForwarder::flush`, or all of it may not be there.
-StderrTail stderr_tail(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
-                       const LogForwarder& forwarder);
+/// Adds the end of what the rank wrote to standard error, and the file that has all of it; nothing where that
+/// went straight to the console. To be called after `LogForwarder::flush`.
+void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const WorkerSpec& spec,
+                     const LogForwarder& forwarder);
 
 /// Writes, for each rank, what would be executed and the variables that would differ from `environment`.
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out);

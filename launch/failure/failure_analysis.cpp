@@ -47,18 +47,10 @@ constexpr int kMostDetailed = 8;
 /// More than this is no message but a dump.
 constexpr std::size_t kLongestMessage = 4096;
 
-/// Indented, without the control characters that would act on a terminal.
 std::string quoted(std::string message, const std::string& indent = "  ") {
   while (message.ends_with('\n')) message.pop_back();
-  std::string result = indent;
-  for (const char letter : message.substr(0, kLongestMessage)) {
-    const auto code = static_cast<unsigned char>(letter);
-    if (letter == '\n')
-      result += "\n" + indent;
-    else if (code >= ' ' || letter == '\t')
-      result += letter;
-  }
-  return result + (message.size() > kLongestMessage ? " ..." : "") + "\n";
+  const bool cut = message.size() > kLongestMessage;
+  return indented(printable(message.substr(0, kLongestMessage)) + (cut ? " ..." : ""), indent);
 }
 
 std::string named(const ProcessFailure& failure) {
@@ -194,6 +186,24 @@ std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t
 }
 
 }  // namespace
+
+bool ProcessFailure::timed_out() const noexcept {
+  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kTimeoutExitCode;
+}
+
+bool ProcessFailure::killed_by_oom() const noexcept {
+  return status && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGKILL && !killed &&
+         oom_kills.value_or(0) > 0;
+}
+
+bool ProcessFailure::crashed() const noexcept {
+  if (killed_by_oom()) return true;
+  if (!status || stopped || !WIFSIGNALED(*status)) return false;
+  // A program may abort, or be ended by a pipe that nobody reads, because another rank is gone; and requests
+  // to end are no crash.
+  const auto consequences = {SIGABRT, SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  return std::count(consequences.begin(), consequences.end(), WTERMSIG(*status)) == 0;
+}
 
 std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   const Weight first = weight_of(failures.front());

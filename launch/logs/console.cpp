@@ -75,12 +75,6 @@ void AsyncWriter::push(std::string lines) {
   changed_.notify_all();
 }
 
-void AsyncWriter::drain() {
-  std::unique_lock lock(mutex_);
-  note_dropped();
-  changed_.wait(lock, [this] { return bytes_ == 0; });
-}
-
 void AsyncWriter::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -94,7 +88,6 @@ void AsyncWriter::run() {
     lock.lock();
     broken_ = broken_ || !written;
     bytes_ -= lines.size();
-    if (bytes_ == 0) changed_.notify_all();
   }
 }
 

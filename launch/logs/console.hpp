@@ -16,14 +16,14 @@ namespace lockstep::launch {
 /// reading (a paused pager, Ctrl-S) holds neither the launcher nor the ranks. What waits is bounded: lines
 /// that do not fit any more are dropped, and a line in their place says how many.
 ///
-/// `write` and `drain` may be called by any thread.
+/// Any thread may write.
 class AsyncWriter {
  public:
   static constexpr std::size_t kMostWaiting = 16 << 20;
 
   /// `descriptor` stays the caller's. Its thread starts with the first text.
   explicit AsyncWriter(int descriptor, std::size_t most_waiting = kMostWaiting);
-  /// Waits as `drain` does.
+  /// Waits until all is written, or nobody can read it any more: as long as the reader lets it wait.
   ~AsyncWriter();
   AsyncWriter(const AsyncWriter&) = delete;
   AsyncWriter& operator=(const AsyncWriter&) = delete;
@@ -32,8 +32,6 @@ class AsyncWriter {
   void write(std::string lines) { add(std::move(lines), true); }
   /// The same for lines that must not be dropped: the launcher's own, which are few.
   void write_always(std::string lines) { add(std::move(lines), false); }
-  /// Waits until all is written, or nobody can read it any more: as long as the reader lets it wait.
-  void drain();
 
  private:
   void add(std::string lines, bool may_be_dropped);

@@ -6,11 +6,12 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 
 #include "core/cgroup.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "core/variables.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -37,12 +38,13 @@ bool in_mask(pid_t process, const std::string& mask, int number) {
 
 std::string thread_text(const fs::path& folder) {
   const std::string wait = first_line(folder / "wchan");
-  std::string text = fmt::format("thread {} ({}): {}{}{}\n", folder.filename().string(),
-                                 field(folder / "status", "Name"), field(folder / "status", "State"),
-                                 wait.empty() || wait == "0" ? "" : ", waits in ", wait == "0" ? "" : wait);
-  std::ifstream stack(folder / "stack");
-  for (std::string line; std::getline(stack, line);) text += "    " + line + "\n";
-  return text;
+  const std::string text =
+      fmt::format("thread {} ({}): {}{}{}\n", folder.filename().string(), field(folder / "status", "Name"),
+                  field(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in ",
+                  wait == "0" ? "" : wait);
+  std::ifstream file(folder / "stack");
+  const std::string stack{std::istreambuf_iterator<char>(file), {}};
+  return text + indented(stack, "    ");
 }
 
 /// The number behind "oom_kill" in a file of "name number" lines.

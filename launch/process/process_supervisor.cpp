@@ -119,30 +119,29 @@ TemporaryFolder::~TemporaryFolder() {
 OrphanReaper::OrphanReaper(const std::string& folder, const std::string& tag) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot open a pipe: {}.", std::strerror(errno)));
+  const net::FileDescriptor reapers_end(ends[0]);
+  pipe_ = net::FileDescriptor(ends[1]);
   // fork() but without SIGCHLD at its end; all arguments are zero, so their order, which differs between
   // architectures, does not matter.
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL));
-  if (pid_ == 0) {
-    close(ends[1]);
-    await_launchers_end(ends[0], folder, tag);
+  if (pid_ < 0) {
+    throw Error(
+        fmt::format("cannot start the orphan reaper: {}. Look at the limits on processes (ulimit -u).",
+                    std::strerror(errno)));
   }
-  const int failure = errno;
-  close(ends[0]);
-  pipe_ = ends[1];
   if (pid_ > 0) return;
-  close(pipe_);
-  throw Error(fmt::format("cannot start the orphan reaper: {}. Look at the limits on processes (ulimit -u).",
-                          std::strerror(failure)));
+  pipe_.reset();
+  await_launchers_end(reapers_end.get(), folder, tag);
 }
 
 OrphanReaper::~OrphanReaper() {
   send(kFinish);
-  close(pipe_);
+  pipe_.reset();
   waitpid(pid_, nullptr, __WCLONE);
 }
 
 void OrphanReaper::send(pid_t message) const noexcept {
-  uninterrupted([&] { return write(pipe_, &message, sizeof message); });
+  uninterrupted([&] { return write(pipe_.get(), &message, sizeof message); });
 }
 
 }  // namespace lockstep::launch

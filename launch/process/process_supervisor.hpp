@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
+#include "net/file_descriptor.hpp"
 #include "process/signal_fd.hpp"
 
 namespace lockstep::launch {
@@ -66,7 +67,7 @@ class OrphanReaper {
   void send(pid_t message) const noexcept;
 
   pid_t pid_ = 0;
-  int pipe_ = -1;
+  net::FileDescriptor pipe_;
 };
 
 /// What a launcher needs before it may start threads or ranks: signals become events in every thread, and an

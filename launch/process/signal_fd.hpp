@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <optional>
 #include <vector>
 
 namespace lockstep::launch {
@@ -31,9 +30,9 @@ class SignalFd {
     int signal_number = 0;
   };
 
-  /// The next signal; or that `deadline` came first, or that one of the `inputs` (descriptors, -1: none) can
-  /// be read. Waits without end when there is no deadline.
-  Event wait(std::optional<Clock::time_point> deadline, const std::vector<int>& inputs = {});
+  /// The next signal; or that `deadline` came first (time_point::max(): never), or that one of the `inputs`
+  /// (descriptors, -1: none) can be read.
+  Event wait(Clock::time_point deadline, const std::vector<int>& inputs);
 
   /// Whether the signal asks the job to end.
   bool ends_job(int signal_number) const noexcept;

@@ -55,10 +55,6 @@ std::string readable_frame(const std::string& line) {
   return "  " + (name.empty() ? file + offset : demangled(name) + offset + " in " + file);
 }
 
-bool acts_on_terminal(char letter) {
-  return std::iscntrl(static_cast<unsigned char>(letter)) != 0 && letter != '\n' && letter != '\t';
-}
-
 }  // namespace
 
 std::string substituted(const std::string& text, const std::vector<Macro>& macros) {
@@ -115,10 +111,20 @@ std::string describe_exit(int wait_status) {
   return fmt::format("was killed by {} ({})", signal_name(number), strsignal(number));
 }
 
+std::string printable(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return std::iscntrl(c) != 0 && c != '\n' && c != '\t'; });
+  return text;
+}
+
+std::string indented(const std::string& text, const std::string& indent) {
+  std::istringstream lines(text);
+  std::string result;
+  for (std::string line; std::getline(lines, line);) result += indent + line + "\n";
+  return result;
+}
+
 std::string readable_stack(const std::string& text) {
-  std::string printable = text;
-  std::erase_if(printable, acts_on_terminal);
-  std::istringstream lines(printable);
+  std::istringstream lines(printable(text));
   std::string result;
   for (std::string line; std::getline(lines, line);) result += readable_frame(line) + "\n";
   return result;

@@ -34,8 +34,14 @@ int exit_code_of(int wait_status) noexcept;
 /// "exited with code 7", "was killed by SIGSEGV (Segmentation fault)".
 std::string describe_exit(int wait_status);
 
+/// Without the characters that would act on a terminal; line ends and tabs stay.
+std::string printable(std::string text);
+
+/// Each line behind `indent`, the last one with its line end.
+std::string indented(const std::string& text, const std::string& indent = "  ");
+
 /// A stack as ranks write it (glibc's form), for people: C++ names as they stand in the source, files without
-/// folders, no addresses, and no letters that would act on a terminal.
+/// folders, no addresses; printable.
 std::string readable_stack(const std::string& text);
 
 }  // namespace lockstep::launch

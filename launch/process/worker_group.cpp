@@ -78,10 +78,6 @@ bool WorkerGroup::is_starting() {
   return false;
 }
 
-std::optional<SignalFd::Clock::time_point> WorkerGroup::start_deadline() const {
-  return spawned_ ? std::optional(spawned_->deadline()) : std::nullopt;
-}
-
 void WorkerGroup::signal(int number, bool stopping) {
   for (auto& worker : workers_) {
     if (worker.status) continue;

@@ -68,9 +68,12 @@ class WorkerGroup {
   /// Whether the rank that was started last has not begun its program yet. Returns at once but for the few
   /// milliseconds that this takes on a healthy host. Throws SpawnError when it cannot begin.
   bool is_starting();
-  /// Becomes readable when that may have changed, and when to ask anyway; -1 and nothing: all have begun.
+  /// Becomes readable when that may have changed, and when to ask anyway; -1 and time_point::max(): all have
+  /// begun.
   int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
-  std::optional<SignalFd::Clock::time_point> start_deadline() const;
+  SignalFd::Clock::time_point start_deadline() const {
+    return spawned_ ? spawned_->deadline() : SignalFd::Clock::time_point::max();
+  }
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);

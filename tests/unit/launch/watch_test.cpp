@@ -444,7 +444,6 @@ TEST(StacksCommand, IsNotHeldByADebuggerThatHangs) {
   job.signal(SIGUSR1);
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder.file("passed_on")); }))
       << "the launcher goes on meanwhile";
-  EXPECT_EQ(job.err().find("stacks of rank"), std::string::npos) << "the debugger still has time";
   job.signal(SIGTERM);
   const Finished end = job.wait();
   EXPECT_EQ(end.status, 128 + SIGTERM);
