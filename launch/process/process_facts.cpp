@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/cgroup.hpp"
+#include "core/cpu_set.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "core/variables.hpp"
 #include "process/words.hpp"
