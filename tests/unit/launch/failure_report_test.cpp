@@ -8,6 +8,7 @@
 #include "failure/failure_analysis.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
@@ -262,7 +263,7 @@ TEST(ProcessFailure, TravelsAsJson) {
   record.message = "\xff not UTF-8";
   record.error = {{"message", "text"}};
   const std::string text = encode(RankFailed{1, record});
-  const auto message = decode_node_message(text);
+  const auto message = decode<NodeMessage>(text);
   const ProcessFailure copy = std::get<RankFailed>(*message).failure;
   EXPECT_EQ(copy.host, "b");
   EXPECT_EQ(copy.time, 77);
@@ -277,7 +278,7 @@ TEST(ProcessFailure, TravelsAsJson) {
     auto without = whole;
     for (const nlohmann::json& wrong : {nlohmann::json(), nlohmann::json(1e300)}) {
       without["failure"][item.key()] = wrong;
-      EXPECT_THROW(decode_node_message(without.dump()), DataError) << item.key();
+      EXPECT_THROW(decode<NodeMessage>(without.dump()), DataError) << item.key();
     }
   }
 }
@@ -286,7 +287,7 @@ TEST(ProcessFailure, TravelsAsJson) {
 TEST(ProcessFailure, TravelsWithTheLongestTextThatIsNoUtf8) {
   auto record = failed_ranks(1).front();
   record.last_lines = std::string(16 * 1024, '\xff');
-  EXPECT_TRUE(decode_node_message(encode(RankFailed{1, record})));
+  EXPECT_TRUE(decode<NodeMessage>(encode(RankFailed{1, record})));
 }
 
 }  // namespace
