@@ -1,27 +1,24 @@
 #include "agent/agent.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <exception>
 #include <filesystem>
-#include <ostream>
 #include <utility>
 
 #include "core/host_name.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/socket.hpp"
-#include "process/time_text.hpp"
-#include "process/worker_process.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-/// How long a node that was told to end, and has ended its ranks, waits for the coordinator's answer to its
-/// end.
+/// How long a node that was asked to end, and has ended its ranks, waits for the coordinator's answer.
 constexpr std::chrono::seconds kFinishAckTime{5};
 /// What other nodes get of the stacks of this one, in bytes.
 constexpr std::size_t kMostStacks = 256 << 10;
@@ -33,13 +30,6 @@ std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environ
   if (off != "1" || config.backend_name != "c10d") return std::nullopt;
   const std::string host = config.max_nodes == 1 ? config.endpoint.host : host_name();
   return net::HostPort{config.local_addr.value_or(host), net::free_port()};
-}
-
-std::string arguments_of(const LaunchConfig& config) {
-  std::string text;
-  for (std::size_t i = config.first_argument; i < config.command.size(); ++i)
-    text += (text.empty() ? "" : " ") + config.command[i];
-  return text;
 }
 
 NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
@@ -54,7 +44,8 @@ NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
   node.role = config.role;
   // Its folder may differ from node to node.
   node.program = std::filesystem::path(config.program).filename();
-  node.arguments = arguments_of(config);
+  const auto arguments = config.command.begin() + static_cast<std::ptrdiff_t>(config.first_argument);
+  node.arguments = fmt::format("{}", fmt::join(arguments, config.command.end(), " "));
   node.own_store = own_store(config, environment);
   return node;
 }
@@ -67,36 +58,37 @@ Agent::Agent(const LaunchConfig& config, const Environment& environment, Process
       environment_(environment),
       supervisor_(supervisor),
       coordinator_(coordinator),
-      log_(console.log()),
+      console_(console),
       forwarder_(console),
-      events_(config, log_) {}
+      events_(config, console) {}
 
 int Agent::run() {
   const std::string notice = thread_notice(config_, environment_);
-  if (!notice.empty()) say(notice);
-  if (!config_.log_dir.empty()) say("log files are in " + config_.log_dir);
-  coordinator_.send(this_node(config_, environment_), SignalFd::Clock::now());
-  while (const auto place = await_round()) run_round(*place);
-  await_others();
+  if (!notice.empty()) console_.say(notice);
+  if (!config_.log_dir.empty()) console_.say("log files are in " + config_.log_dir);
+  send(this_node(config_, environment_));
+  while (!exit_code_) {
+    if (next_) {
+      run_round(*std::exchange(next_, std::nullopt));
+    } else {
+      wait_for_event();
+    }
+  }
+  // The coordinator's own node stays until all others have gone.
+  while (!coordinator_.finished() && !force_kill_) wait_for_event();
   events_.finished(end_signal_);
   return *exit_code_;
 }
 
-std::optional<Assignment> Agent::await_round() {
-  while (!next_ && !exit_code_) wait_for_event();
-  if (exit_code_) return std::nullopt;
-  return std::exchange(next_, std::nullopt);
-}
-
 void Agent::run_round(const Assignment& place) {
   events_.met();
-  shutdown_deadline_.reset();
+  shutdown_deadline_ = TimePoint::max();
   spec_ = spec_for(place);
-  round_.emplace(config_, environment_, spec_, supervisor_.signals, supervisor_.reaper, forwarder_, log_);
+  round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
-  // The ranks' last words come before whatever is said of their end.
+  // What the ranks wrote comes before whatever is said of their end.
   forwarder_.flush();
   held_stop_.reset();
   stacks_first_ = false;
@@ -104,7 +96,7 @@ void Agent::run_round(const Assignment& place) {
   while (round_->end_orphans()) wait_for_event();
   forwarder_.finish();
   events_.ended(spec_, round_->workers());
-  tell_ended();
+  report_end();
   round_.reset();
   events_.waiting();
   if (force_kill_ && !exit_code_) exit_code_ = 128 + end_signal_;
@@ -116,11 +108,11 @@ bool Agent::start_ranks() {
   try {
     round_->prepare();
     // The keep-alives to the coordinator do not wait until all of many ranks have started. Signals do: a rank
-    // that fails finds all others begun, and so does one that is told to end.
+    // that fails finds all others begun, and so does one that is asked to end.
     while (round_->start_next()) {
       // Where exec hangs, everything else goes on meanwhile.
       while (round_->is_starting()) wait_for_event();
-      hear_coordinator(SignalFd::Clock::now());
+      poll_coordinator(SignalFd::Clock::now());
     }
     events_.started(spec_, round_->workers());
     return true;
@@ -129,7 +121,7 @@ bool Agent::start_ranks() {
     const ProcessFailure record = round_->not_started(error);
     round_.reset();
     forwarder_.finish();
-    coordinator_.send(RoundEnded{.round = spec_.place.round, .failures = {record}}, SignalFd::Clock::now());
+    send(RoundEnded{.round = spec_.place.round, .failures = {record}});
     return false;
   }
 }
@@ -147,40 +139,30 @@ WorkerSpec Agent::spec_for(const Assignment& place) {
   return spec;
 }
 
-void Agent::await_others() {
-  while (!coordinator_.finished() && !force_kill_) wait_for_event();
-}
-
-Agent::TimePoint Agent::next_deadline() const {
-  TimePoint next = std::min(coordinator_.deadline(), stacks_.deadline());
-  if (round_ && round_->deadline()) next = std::min(next, *round_->deadline());
-  return shutdown_deadline_ ? std::min(next, *shutdown_deadline_) : next;
-}
-
 void Agent::wait_for_event() {
-  const TimePoint next = next_deadline();
-  const auto limit = next == TimePoint::max() ? std::nullopt : std::optional(next);
+  const TimePoint next = std::min({coordinator_.deadline(), stacks_.deadline(),
+                                   round_ ? round_->deadline() : TimePoint::max(), shutdown_deadline_});
   const auto event = supervisor_.signals.wait(
-      limit, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
+      next, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
   if (event.wakeup == SignalFd::Wakeup::signal) on_signal(event.signal_number);
   if (event.wakeup == SignalFd::Wakeup::input) forwarder_.pump();
   const TimePoint now = SignalFd::Clock::now();
   on_deadlines(now);
-  hear_coordinator(now);
+  poll_coordinator(now);
 }
 
-void Agent::hear_coordinator(TimePoint now) {
+void Agent::poll_coordinator(TimePoint now) {
   for (const auto& message : coordinator_.work(now)) on_message(message);
 }
 
 void Agent::on_deadlines(TimePoint now) {
-  if (round_ && round_->deadline() && now >= *round_->deadline()) {
+  if (round_ && now >= round_->deadline()) {
     if (const auto ranks = round_->on_deadline(); !ranks.empty())
-      coordinator_.send(StatusReport{spec_.place.round, ranks}, now);
+      send(StatusReport{spec_.place.round, ranks});
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
-  if (!shutdown_deadline_ || now < *shutdown_deadline_) return;
-  shutdown_deadline_.reset();
+  if (now < shutdown_deadline_) return;
+  shutdown_deadline_ = TimePoint::max();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
 }
 
@@ -191,7 +173,7 @@ void Agent::on_signal(int number) {
     on_end_signal(number);
   } else if (number == stacks_request()) {
     ask_for_stacks(std::nullopt);
-    coordinator_.send(StacksRequest{}, SignalFd::Clock::now());
+    send(StacksRequest{});
   } else if (round_) {
     round_->pass_on(number);
   }
@@ -199,7 +181,8 @@ void Agent::on_signal(int number) {
 
 void Agent::on_end_signal(int number) {
   if (end_signal_ != 0) {
-    say(signal_name(number) + " came again: " + (round_ ? "the ranks are killed" : "nothing is waited for"));
+    console_.say(fmt::format("{} came again: {}", signal_name(number),
+                             round_ ? "the ranks are killed" : "nothing is waited for"));
     force_kill_ = true;
     if (round_) {
       round_->kill();
@@ -210,19 +193,19 @@ void Agent::on_end_signal(int number) {
   }
   end_signal_ = number;
   if (round_) {
-    say(signal_name(number) + " came and was passed on; the ranks have " +
-        seconds_text(config_.shutdown_timeout) + " to end");
+    console_.say(fmt::format("{} came and was passed on; the ranks have {} to end", signal_name(number),
+                             seconds_text(config_.shutdown_timeout)));
     round_->stop(number);
   } else {
     shutdown_deadline_ = SignalFd::Clock::now() + kFinishAckTime;
   }
-  coordinator_.send(Draining{number}, SignalFd::Clock::now());
+  send(Draining{number});
 }
 
 void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
   const ProcessFailure failure = round_->first_failure();
-  tell_failed(failure);
+  report_failure(failure);
   if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
   stop_after_stacks();  // Those that it has waited for still run.
 }
@@ -232,8 +215,8 @@ void Agent::on_message(const CoordinatorMessage& message) {
       Overloaded{[&](const Assignment& place) { next_ = place; },
                  [&](const StopRound& stop) { on_stop(stop); }, [&](const HangFound& hang) { on_hang(hang); },
                  [&](const CollectStacks& stacks) { ask_for_stacks(stacks.requester); },
-                 [&](const Notice& notice) { say(notice.text); },
-                 [&](const Report& report) { log_ << report.text << std::flush; },
+                 [&](const Notice& notice) { console_.say(notice.text); },
+                 [&](const Report& report) { console_.print(report.text); },
                  [&](const Finish& finish) { on_finish(finish); },
                  [&](const Reject& reject) { on_lost("this node may not join the job: " + reject.text); },
                  [&](const CoordinatorLost& lost) { on_lost(lost.text); }, [](const Pong&) {},
@@ -245,7 +228,7 @@ void Agent::on_stop(const StopRound& stop) {
   if (next_ && next_->round == stop.round) {
     // Start and stop came together: there is nothing to stop yet.
     next_.reset();
-    return coordinator_.send(RoundEnded{.round = stop.round, .ok = true}, SignalFd::Clock::now());
+    return send(RoundEnded{.round = stop.round, .ok = true});
   }
   if (!round_ || stop.round != spec_.place.round) return;
   if (stop.stacks_first && !stacks_first_ && !round_->is_stopping()) show_stacks_first();
@@ -269,17 +252,18 @@ void Agent::obey_stop(const StopRound& stop) {
 void Agent::on_hang(const HangFound& hang) {
   if (!round_ || hang.round != spec_.place.round || round_->is_stopping()) return;
   if (!hang.ends_job)
-    return say(fmt::format("the job hangs: {}. 'lockstep stacks {}' shows where in the program", hang.text,
-                           getpid()));
+    return console_.say(fmt::format("the job hangs: {}. 'lockstep stacks {}' shows where in the program",
+                                    hang.text, getpid()));
   if (round_->has_rank(hang.rank) && round_->blame(hang.rank, hang.text)) return end_hang(hang.limit);
   const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
-  // Whether the job ends is for the others to say; but these ranks are looked at before they are stopped.
+  // Another node ends the job; but these ranks are looked at before they are stopped.
   if (hang.stuck.empty() || std::any_of(hang.stuck.begin(), hang.stuck.end(), is_here)) show_stacks_first();
 }
 
 void Agent::end_hang(std::chrono::milliseconds limit) {
-  tell_failed(round_->first_failure());
-  say("the job has hung for " + seconds_text(limit) + " (--heartbeat-timeout): it is ended");
+  report_failure(round_->first_failure());
+  console_.say(
+      fmt::format("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(limit)));
   stop_after_stacks();
 }
 
@@ -297,11 +281,11 @@ void Agent::ask_for_stacks(std::optional<NodeId> node) {
   if (round_) stacks_.ask(round_->stack_targets(), environment_, node, SignalFd::Clock::now());
 }
 
-void Agent::pass_on_stacks(const StackRequests::Answer& stacks) {
-  if (stacks.here) log_ << stacks.text << std::flush;
-  const std::string text = "lockstep run: host " + host_name() + ":\n" + stacks.text;
+void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
+  if (stacks.here) console_.print(stacks.text);
+  const std::string text = fmt::format("lockstep run: host {}:\n{}", host_name(), stacks.text);
   for (const auto node : stacks.nodes) {
-    coordinator_.send(Stacks{node, text.substr(0, kMostStacks)}, SignalFd::Clock::now());
+    send(Stacks{node, text.substr(0, kMostStacks)});
   }
   stacks_first_ = false;
   if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
@@ -315,23 +299,22 @@ void Agent::on_finish(const Finish& finish) {
 
 void Agent::on_lost(const std::string& why) {
   if (exit_code_) return;
-  log_ << "lockstep run: FAILED: " + why + "\n" << std::flush;
+  console_.say("FAILED: " + why);
   exit_code_ = end_signal_ == 0 ? 1 : 128 + end_signal_;
   if (round_) round_->stop_at_once();
 }
 
-void Agent::tell_failed(const ProcessFailure& failure) {
-  coordinator_.send(RankFailed{spec_.place.round, failure}, SignalFd::Clock::now());
-}
+void Agent::send(const NodeMessage& message) { coordinator_.send(message, SignalFd::Clock::now()); }
 
-void Agent::tell_ended() {
+void Agent::report_failure(const ProcessFailure& failure) { send(RankFailed{spec_.place.round, failure}); }
+
+void Agent::report_end() {
   // Ranks that are gone may be those that others wait for.
-  if (round_->succeeded())
-    coordinator_.send(StatusReport{spec_.place.round, round_->statuses()}, SignalFd::Clock::now());
+  if (round_->succeeded()) send(StatusReport{spec_.place.round, round_->statuses()});
   RoundEnded ended{.round = spec_.place.round, .ok = round_->succeeded(), .preempted = round_->preempted()};
   ended.step = round_->best_step();
   if (!ended.ok) ended.failures = round_->records();
-  coordinator_.send(ended, SignalFd::Clock::now());
+  send(ended);
 }
 
 void Agent::pass_on_error(const nlohmann::json& error) {
@@ -339,10 +322,8 @@ void Agent::pass_on_error(const nlohmann::json& error) {
   try {
     pass_on_error_file(error, file, *exit_code_);
   } catch (const Error& failure) {
-    say(std::string("the error is not passed on to TORCHELASTIC_ERROR_FILE: ") + failure.what());
+    console_.say(fmt::format("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what()));
   }
 }
-
-void Agent::say(const std::string& text) { log_ << "lockstep run: " + text + "\n" << std::flush; }
 
 }  // namespace lockstep::launch

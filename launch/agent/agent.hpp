@@ -1,6 +1,5 @@
 #pragma once
 
-#include <iosfwd>
 #include <optional>
 #include <string>
 
@@ -20,11 +19,11 @@ namespace lockstep::launch {
 /// status. It sleeps until something happens: a rank ends, a signal comes, the coordinator speaks, or a time
 /// is over. One object a process, on its only thread that starts processes.
 ///
-/// - A rank fails: the coordinator is told, and the others get SIGTERM, and SIGKILL when the shutdown timeout
-/// is over. Whether the ranks are started anew is the coordinator's decision. Where it had waited for others
-/// in vain, their stacks are shown first, on all nodes.
-/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time; the
-/// coordinator is told that this node goes. A second one: SIGKILL at once.
+/// - A rank fails: that is reported to the coordinator, and the others get SIGTERM, and SIGKILL when the
+/// shutdown timeout is over. Whether the ranks are started anew is the coordinator's decision. Where it had
+/// waited for others in vain, their stacks are shown first, on all nodes.
+/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time, and the
+/// coordinator learns that this node goes. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are passed on.
 /// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
 class Agent {
@@ -40,19 +39,13 @@ class Agent {
  private:
   using TimePoint = SignalFd::Clock::time_point;
 
-  /// Waits until the coordinator starts a round; nothing when the job is over instead.
-  std::optional<Assignment> await_round();
   void run_round(const Assignment& place);
-  /// False when the ranks cannot be started here, for whatever reason, which the coordinator is told; a job
-  /// of one node throws instead.
+  /// False when the ranks cannot be started here, which is reported to the coordinator; a job of one node
+  /// throws instead.
   bool start_ranks();
   WorkerSpec spec_for(const Assignment& place);
-  /// The coordinator's own node stays until all others have gone.
-  void await_others();
-
   void wait_for_event();
-  void hear_coordinator(TimePoint now);
-  TimePoint next_deadline() const;
+  void poll_coordinator(TimePoint now);
   void on_signal(int number);
   void on_end_signal(int number);
   void on_child_ended();
@@ -68,29 +61,29 @@ class Agent {
   void show_stacks_first();
   /// `node`: who wants them; nothing: this one.
   void ask_for_stacks(std::optional<NodeId> node);
-  void pass_on_stacks(const StackRequests::Answer& stacks);
+  void pass_on_stacks(const StackDump::Answer& stacks);
   void on_finish(const Finish& finish);
   void on_lost(const std::string& why);
-  void tell_failed(const ProcessFailure& failure);
-  void tell_ended();
+  void send(const NodeMessage& message);
+  void report_failure(const ProcessFailure& failure);
+  void report_end();
   void pass_on_error(const nlohmann::json& error);
-  void say(const std::string& text);
 
   const LaunchConfig& config_;
   const Environment& environment_;
   ProcessSupervisor& supervisor_;
   CoordinatorClient& coordinator_;
-  std::ostream& log_;
+  Console& console_;
   LogForwarder forwarder_;
   EventLog events_;
   std::optional<Round> round_;
-  StackRequests stacks_;
+  StackDump stacks_;
   /// The ranks hang, or one has waited for others in vain: they are not stopped before it is known
-  /// where they are. The word to stop waits meanwhile.
+  /// where they are. The order to stop waits meanwhile.
   bool stacks_first_ = false;
   std::optional<StopRound> held_stop_;
   WorkerSpec spec_;
-  /// The coordinator's word that was not acted upon yet.
+  /// The round that the coordinator has assigned and that has not begun.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.
   std::optional<int> exit_code_;
@@ -99,7 +92,7 @@ class Agent {
   /// Another one came: nothing is waited for any more.
   bool force_kill_ = false;
   /// When to go without the coordinator's answer to its end.
-  std::optional<TimePoint> shutdown_deadline_;
+  TimePoint shutdown_deadline_ = TimePoint::max();
 };
 
 }  // namespace lockstep::launch

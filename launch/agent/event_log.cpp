@@ -3,15 +3,14 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <ostream>
 
 #include "failure/error_file.hpp"
-#include "process/signal_fd.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-using Ordered = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 /// Python's way to write how a process ended: minus the number of a signal.
 int python_code(int wait_status) {
@@ -20,66 +19,58 @@ int python_code(int wait_status) {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// The members that all events have.
-Ordered event(const LaunchConfig& config, const Assignment& place, const std::string& host,
-              const std::string& source, const std::string& state) {
-  Ordered metadata = {
-      {"run_id", config.run_id}, {"global_rank", nullptr}, {"group_rank", place.group_rank},
-      {"worker_id", nullptr},    {"role", config.role},    {"hostname", host},
-      {"state", state},          {"total_run_time", 0},    {"rdzv_backend", config.backend_name},
-      {"raw_error", nullptr},    {"metadata", nullptr},    {"agent_restarts", place.restart_count},
-      {"duration_ms", nullptr}};
-  return {{"name", "torchelastic.worker.status." + state},
-          {"source", source},
-          {"timestamp", 0},
-          {"metadata", std::move(metadata)}};
-}
-
-/// A text of JSON within the JSON.
-std::string text_of(const Ordered& json) {
-  return json.dump(-1, ' ', false, Ordered::error_handler_t::replace);
-}
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string error_text(const std::string& path, int wait_status) {
   const auto content = error_content(path);
-  if (!content.is_null()) return text_of(Ordered(content));
-  Ordered nothing = {{"message", "<NONE>"}};
-  if (!WIFSIGNALED(wait_status)) {
+  if (!content.is_null()) return text_of(Json(content));
+  Json nothing = {{"message", "<NONE>"}};
+  if (!WIFSIGNALED(wait_status))
     nothing["errorTraits"] = {{"category", "system_terminated_error"}, {"retryability", "False"}};
-  }
   return text_of(nothing);
 }
 
 }  // namespace
 
-EventLog::EventLog(const LaunchConfig& config, std::ostream& out) : config_(config), out_(out) {}
-
-Ordered EventLog::agent_event(const std::string& state) const {
-  Ordered result = event(config_, place_, host_, "AGENT", state);
-  result["metadata"]["metadata"] = text_of(
-      {{"group_world_size", place_.group_world_size}, {"entry_point", base_name(config_.command.front())}});
-  return result;
+void EventLog::write(const std::string& state, const RankEvent* rank, const Details& details) const {
+  const Assignment& place = spec_.place;
+  Json more = {{"group_world_size", place.group_world_size},
+               {"entry_point", base_name(config_.command.front())}};
+  Json global_rank = nullptr;
+  Json worker_id = nullptr;
+  if (rank != nullptr) {
+    const bool failed = rank->status != 0;
+    global_rank = place.first_rank + rank->local_rank;
+    worker_id = std::to_string(rank->pid);
+    more["local_rank"] = Json::array({rank->local_rank});
+    more["role_rank"] = Json::array({place.first_role_rank + rank->local_rank});
+    more["role_world_size"] = Json::array({place.role_world_size});
+    more["exit_code"] = Json::array({failed ? Json(python_code(rank->status)) : Json()});
+    more["worker_pid"] = Json::array({failed ? Json(rank->pid) : Json()});
+  }
+  // torchrun's: JSON as a text within the JSON.
+  const Json event = {{"name", "torchelastic.worker.status." + state},
+                      {"source", rank == nullptr ? "AGENT" : "WORKER"},
+                      {"timestamp", 0},
+                      {"metadata",
+                       {{"run_id", config_.run_id},
+                        {"global_rank", global_rank},
+                        {"group_rank", place.group_rank},
+                        {"worker_id", worker_id},
+                        {"role", config_.role},
+                        {"hostname", spec_.host},
+                        {"state", state},
+                        {"total_run_time", details.run_time},
+                        {"rdzv_backend", config_.backend_name},
+                        {"raw_error", details.error},
+                        {"metadata", text_of(more)},
+                        {"agent_restarts", place.restart_count},
+                        {"duration_ms", details.duration}}}};
+  console_.print(text_of(event) + "\n");
 }
 
-Ordered EventLog::timed_event(const std::string& state, Clock::duration time) const {
-  Ordered result = agent_event(state);
-  result["metadata"]["duration_ms"] = std::chrono::duration<double, std::milli>(time).count();
-  return result;
-}
-
-Ordered EventLog::worker_event(const std::string& state, int local_rank, std::int64_t pid) const {
-  Ordered result = event(config_, place_, host_, "WORKER", state);
-  Ordered& metadata = result["metadata"];
-  metadata["global_rank"] = place_.first_rank + local_rank;
-  metadata["worker_id"] = std::to_string(pid);
-  metadata["metadata"] = text_of({{"group_world_size", place_.group_world_size},
-                                  {"entry_point", base_name(config_.command.front())},
-                                  {"local_rank", Ordered::array({local_rank})},
-                                  {"role_rank", Ordered::array({place_.first_role_rank + local_rank})},
-                                  {"role_world_size", Ordered::array({place_.role_world_size})},
-                                  {"exit_code", Ordered::array({nullptr})},
-                                  {"worker_pid", Ordered::array({nullptr})}});
-  return result;
+EventLog::Details EventLog::after(Clock::duration time) const {
+  return {.duration = std::chrono::duration<double, std::milli>(time).count()};
 }
 
 std::int64_t EventLog::run_time() const {
@@ -88,11 +79,13 @@ std::int64_t EventLog::run_time() const {
 
 void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& workers) {
   if (!config_.events) return;
-  place_ = spec.place;
-  host_ = spec.host;
-  say(timed_event("RENDEZVOUS", met_ - waiting_since_));
-  say(timed_event("ASSIGN_WORKER_RANKS", Clock::now() - met_));
-  for (const auto& worker : workers) say(worker_event("START", worker.local_rank, worker.pid));
+  spec_ = spec;
+  write("RENDEZVOUS", nullptr, after(met_ - waiting_since_));
+  write("ASSIGN_WORKER_RANKS", nullptr, after(Clock::now() - met_));
+  for (const auto& worker : workers) {
+    const RankEvent rank{worker.local_rank, worker.pid};
+    write("START", &rank, {});
+  }
 }
 
 void EventLog::ended(const WorkerSpec& spec, const std::vector<Worker>& workers) {
@@ -105,36 +98,20 @@ void EventLog::ended(const WorkerSpec& spec, const std::vector<Worker>& workers)
   }
 }
 
-void EventLog::say_end(const WorkerEnd& worker, bool all_succeeded) {
-  if (worker.status == 0) {
-    Ordered told = worker_event(all_succeeded ? "SUCCEEDED" : "TERMINATED", worker.local_rank, worker.pid);
-    told["metadata"]["total_run_time"] = run_time();
-    return say(std::move(told));
-  }
-  Ordered told = worker_event("FAILED", worker.local_rank, worker.pid);
-  Ordered& metadata = told["metadata"];
-  metadata["total_run_time"] = run_time();
-  metadata["raw_error"] = worker.error;
-  Ordered details = Ordered::parse(metadata["metadata"].get<std::string>());
-  details["exit_code"][0] = python_code(worker.status);
-  details["worker_pid"][0] = worker.pid;
-  metadata["metadata"] = text_of(details);
-  say(std::move(told));
-}
-
 void EventLog::finished(int signal_number) {
   if (!config_.events) return;
-  const bool succeeded =
-      std::all_of(ends_.begin(), ends_.end(), [](const WorkerEnd& worker) { return worker.status == 0; });
-  if (signal_number == 0) {
-    for (const auto& worker : ends_) say_end(worker, succeeded);
+  if (signal_number != 0)
+    return write("FAILED", nullptr, {.run_time = run_time(), .error = signal_name(signal_number) + " came"});
+  const bool all_succeeded =
+      std::all_of(ends_.begin(), ends_.end(), [](const RankEvent& rank) { return rank.status == 0; });
+  for (const auto& rank : ends_) {
+    const bool failed = rank.status != 0;
+    write(failed          ? "FAILED"
+          : all_succeeded ? "SUCCEEDED"
+                          : "TERMINATED",
+          &rank, {.run_time = run_time(), .error = failed ? Json(rank.error) : Json()});
   }
-  Ordered told = agent_event(signal_number == 0 ? "SUCCEEDED" : "FAILED");
-  told["metadata"]["total_run_time"] = run_time();
-  if (signal_number != 0) told["metadata"]["raw_error"] = signal_name(signal_number) + " came";
-  say(std::move(told));
+  write("SUCCEEDED", nullptr, {.run_time = run_time()});
 }
-
-void EventLog::say(Ordered event) { out_ << text_of(event) + "\n" << std::flush; }
 
 }  // namespace lockstep::launch

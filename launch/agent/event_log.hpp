@@ -2,20 +2,19 @@
 
 #include <chrono>
 #include <cstdint>
-#include <iosfwd>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/worker_spec.hpp"
 #include "config/launch_config.hpp"
+#include "logs/console.hpp"
 #include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 
 /// The events of a job on this node, for `--event-log-handler console`: a line of JSON each, with the names
-/// and fields of torchrun's. As there, the ends of ranks are told once, of the last round, and the agent
+/// and fields of torchrun's. As there, the ends of ranks are reported once, of the last round, and the agent
 /// "succeeds" when it has seen to its ranks to their end, whatever that was. Does nothing where nobody asked.
 /// For one thread.
 class EventLog {
@@ -23,7 +22,7 @@ class EventLog {
   using Clock = std::chrono::steady_clock;
 
   /// Both must outlive it. Times run from here.
-  EventLog(const LaunchConfig& config, std::ostream& out);
+  EventLog(const LaunchConfig& config, Console& console) : config_(config), console_(console) {}
 
   /// The agent begins to wait for a round.
   void waiting() { waiting_since_ = Clock::now(); }
@@ -37,29 +36,32 @@ class EventLog {
   void finished(int signal_number);
 
  private:
-  using Ordered = nlohmann::ordered_json;
-  struct WorkerEnd {
+  struct RankEvent {
     int local_rank = 0;
     std::int64_t pid = 0;
+    /// What waitpid said; 0 as long as it runs.
     int status = 0;
-    std::string error;
+    std::string error = {};
+  };
+  /// The members that only some events have.
+  struct Details {
+    nlohmann::ordered_json duration = nullptr;
+    std::int64_t run_time = 0;
+    nlohmann::ordered_json error = nullptr;
   };
 
-  Ordered agent_event(const std::string& state) const;
-  Ordered timed_event(const std::string& state, Clock::duration time) const;
-  Ordered worker_event(const std::string& state, int local_rank, std::int64_t pid) const;
-  void say_end(const WorkerEnd& worker, bool all_succeeded);
-  void say(Ordered event);
+  /// `rank`: null for an event of the agent.
+  void write(const std::string& state, const RankEvent* rank, const Details& details) const;
+  Details after(Clock::duration time) const;
   std::int64_t run_time() const;
 
   const LaunchConfig& config_;
-  std::ostream& out_;
+  Console& console_;
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point waiting_since_ = begin_;
   Clock::time_point met_ = begin_;
-  Assignment place_;
-  std::string host_;
-  std::vector<WorkerEnd> ends_;
+  WorkerSpec spec_;
+  std::vector<RankEvent> ends_;
 };
 
 }  // namespace lockstep::launch

@@ -26,17 +26,14 @@ milliseconds since(std::int64_t beat_time) {
 
 }  // namespace
 
-std::string heartbeat_file(const std::string& folder, int round, int local_rank) {
-  return fmt::format("{}/heartbeats_{}/{}", folder, round, local_rank);
-}
-
 HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks,
                                    const std::string& node)
     : first_rank_(place.first_rank), node_(node), next_look_(Clock::now() + kInterval) {
+  const std::string own_folder = fmt::format("{}/heartbeats_{}", folder, place.round);
+  std::error_code ignored;  // The first file says it better.
+  std::filesystem::create_directories(own_folder, ignored);
   for (int rank = 0; rank < ranks; ++rank) {
-    files_.push_back(heartbeat_file(folder, place.round, rank));
-    std::error_code ignored;  // The file says it better.
-    std::filesystem::create_directories(std::filesystem::path(files_.back()).parent_path(), ignored);
+    files_.push_back(fmt::format("{}/{}", own_folder, rank));
     make_heartbeat_file(files_.back());
   }
 }

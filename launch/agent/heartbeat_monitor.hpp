@@ -12,17 +12,13 @@
 
 namespace lockstep::launch {
 
-/// The heartbeat file of one rank of this node, in the launcher's own folder (never in a log folder, which
-/// may lie on a network file system): `<folder>/heartbeats_<round>/<local rank>`.
-std::string heartbeat_file(const std::string& folder, int round, int local_rank);
-
 /// Reads the heartbeats of one round's ranks, about once a second. For the launcher's thread.
 class HeartbeatMonitor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Makes the heartbeat files. `node` is a name for messages, empty where there is one node. Throws
-  /// lockstep::Error.
+  /// Makes the heartbeat files, in the launcher's own `folder`: a log folder may lie on a network file
+  /// system. `node` is a name for messages, empty where there is one node. Throws lockstep::Error.
   HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks, const std::string& node);
   /// Removes them.
   ~HeartbeatMonitor();

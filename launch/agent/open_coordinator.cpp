@@ -74,33 +74,25 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
   return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
 }
 
-/// A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
-std::vector<net::Address> addresses_or_none(const LaunchConfig& config) {
-  try {
-    return addresses_of(config, config.endpoint.host, 0);
-  } catch (const CommunicationError&) {
-    return {};
-  }
-}
-
 bool is_endpoint(const LaunchConfig& config) {
   if (is_loopback_name(config.endpoint.host) || config.endpoint.host == host_name()) return true;
-  const auto addresses = addresses_or_none(config);
-  return std::any_of(addresses.begin(), addresses.end(),
-                     [](const net::Address& a) { return net::is_local(a); });
+  try {
+    const auto addresses = addresses_of(config, config.endpoint.host, 0);
+    return std::any_of(addresses.begin(), addresses.end(), net::is_local);
+  } catch (const CommunicationError&) {
+    // A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
+    return false;
+  }
 }
 
 bool hosts_coordinator(const LaunchConfig& config) {
-  switch (config.backend) {
-    case Backend::alone:
-      return true;
-    case Backend::c10d:
-      return config.is_host ? *config.is_host : is_endpoint(config);
-    case Backend::static_:
-    case Backend::slurm:
-      break;
-  }
+  if (config.backend == Backend::alone) return true;
+  if (config.backend == Backend::c10d) return config.is_host ? *config.is_host : is_endpoint(config);
   return config.node_rank.value_or(0) == 0;
+}
+
+std::chrono::milliseconds join_timeout_of(const LaunchConfig& config) {
+  return config.backend == Backend::static_ ? config.times.timeout : config.times.join_timeout;
 }
 
 /// How long a silent launcher is waited for: two signs of life at least.
@@ -114,45 +106,35 @@ std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
 
 /// What to run on the nodes that are missing.
 std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoint) {
-  const std::string nodes = config.min_nodes == config.max_nodes
-                                ? std::to_string(config.max_nodes)
-                                : fmt::format("{}:{}", config.min_nodes, config.max_nodes);
-  const std::string id = config.run_id == "none" ? "" : " --rdzv-id " + config.run_id;
   const std::string where = "This node waits at " + endpoint.text();
-  switch (config.backend) {
-    case Backend::alone:
-      return "";
-    case Backend::slurm:
-      return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
-    case Backend::c10d:
-      return fmt::format(
-          "{}; run on the others: lockstep run --nnodes {} --rdzv-backend c10d --rdzv-endpoint {}{} ... {}",
-          where, nodes, endpoint.text(), id, config.program);
-    case Backend::static_:
-      break;
-  }
-  return fmt::format(
-      "{}; run on the others: lockstep run --nnodes {} --node-rank N --master-addr {} --master-port {}{} ... "
-      "{}",
-      where, nodes, endpoint.host, endpoint.port, id, config.program);
+  if (config.backend == Backend::alone) return "";
+  if (config.backend == Backend::slurm)
+    return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
+  const std::string nodes = config.min_nodes == config.max_nodes
+                                ? fmt::format("{}", config.max_nodes)
+                                : fmt::format("{}:{}", config.min_nodes, config.max_nodes);
+  const std::string options =
+      config.backend == Backend::c10d
+          ? fmt::format("--rdzv-backend c10d --rdzv-endpoint {}", endpoint.text())
+          : fmt::format("--node-rank N --master-addr {} --master-port {}", endpoint.host, endpoint.port);
+  return fmt::format("{}; run on the others: lockstep run --nnodes {} {}{} ... {}", where, nodes, options,
+                     config.run_id == "none" ? "" : " --rdzv-id " + config.run_id, config.program);
 }
 
 CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::HostPort& endpoint) {
-  CoordinatorOptions options;
-  options.run_id = config.run_id;
-  options.min_nodes = config.min_nodes;
-  options.max_nodes = config.max_nodes;
-  options.max_restarts = config.max_restarts;
-  options.restart_backoff = config.restart_backoff;
-  const bool is_static = config.backend == Backend::static_;
-  options.join_timeout = is_static ? config.times.timeout : config.times.join_timeout;
-  options.join_timeout_option = is_static ? "--rdzv-conf timeout" : "--rdzv-conf join_timeout";
-  options.last_call_timeout = config.times.last_call_timeout;
-  options.keep_alive_timeout = keep_alive_timeout_of(config);
-  options.close_timeout = config.times.close_timeout;
-  options.heartbeat_timeout = config.heartbeat_timeout;
-  options.how_to_join = how_to_join(config, endpoint);
-  return options;
+  return {.run_id = config.run_id,
+          .min_nodes = config.min_nodes,
+          .max_nodes = config.max_nodes,
+          .max_restarts = config.max_restarts,
+          .restart_backoff = config.restart_backoff,
+          .join_timeout = join_timeout_of(config),
+          .join_timeout_option =
+              config.backend == Backend::static_ ? "--rdzv-conf timeout" : "--rdzv-conf join_timeout",
+          .last_call_timeout = config.times.last_call_timeout,
+          .keep_alive_timeout = keep_alive_timeout_of(config),
+          .close_timeout = config.times.close_timeout,
+          .heartbeat_timeout = config.heartbeat_timeout,
+          .how_to_join = how_to_join(config, endpoint)};
 }
 
 std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,
@@ -184,8 +166,7 @@ std::unique_ptr<CoordinatorClient> join_coordinator(const LaunchConfig& config, 
   options.secret = secret.value;
   options.secret_name = secret.name;
   options.port_in_use = port_in_use;
-  options.join_timeout =
-      config.backend == Backend::static_ ? config.times.timeout : config.times.join_timeout;
+  options.join_timeout = join_timeout_of(config);
   options.keep_alive_timeout = keep_alive_timeout_of(config);
   options.keep_alive_interval = std::min(config.times.keep_alive_interval, options.keep_alive_timeout / 3);
   if (config.backend == Backend::static_) {

@@ -6,16 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <ostream>
 
-#include "agent/worker_output.hpp"
 #include "failure/error_file.hpp"
-#include "failure/failure_report.hpp"
-#include "failure/readable_stack.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/memory_events.hpp"
-#include "process/scoped_binding.hpp"
-#include "process/time_text.hpp"
+#include "process/affinity.hpp"
+#include "process/process_facts.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -35,10 +31,22 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
 void make_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
 }
 
-/// A crash that wrote its own last words could not look up how its functions are called in the source.
+/// One error instead of one of each rank's interpreter.
+void check_script(const LaunchConfig& config) {
+  constexpr int kPythonsStatus = 2;
+  if (config.script.empty() || access(config.script.c_str(), F_OK) == 0) return;
+  throw SpawnError(
+      fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on this "
+                  "host; a module is started by --module.",
+                  config.script, config.script.starts_with('/') ? "" : " in this folder"),
+      kPythonsStatus);
+}
+
+/// A program that crashed could not look up how its functions are called in the source.
 void make_stack_readable(nlohmann::json& error) {
   const auto stack = nlohmann::json::json_pointer("/message/extraInfo/py_callstack");
   if (error.is_object() && error.contains(stack) && error[stack].is_string())
@@ -48,34 +56,22 @@ void make_stack_readable(nlohmann::json& error) {
 }  // namespace
 
 Round::Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
-             const SignalFd& signals, const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log)
+             const ProcessSupervisor& supervisor, LogForwarder& forwarder)
     : config_(config),
       environment_(environment),
       spec_(std::move(spec)),
       forwarder_(forwarder),
-      log_(log),
-      group_(signals, reaper, config.keep_daemons) {}
-
-/// One error instead of one of each rank's interpreter.
-void Round::check_script() const {
-  constexpr int kPythonsStatus = 2;
-  if (config_.script.empty() || access(config_.script.c_str(), F_OK) == 0) return;
-  throw SpawnError(
-      fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on this "
-                  "host; a module is started by --module.",
-                  config_.script, config_.script.starts_with('/') ? "" : " in this folder"),
-      kPythonsStatus);
-}
+      group_(supervisor.signals, supervisor.reaper, config.keep_daemons) {}
 
 void Round::prepare() {
-  check_script();
+  check_script(config_);
   oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
   monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host);
 }
 
 bool Round::start_next() {
-  const int rank = static_cast<int>(group_.workers().size());
+  const int rank = static_cast<int>(workers().size());
   if (rank == config_.local_world_size || stage_ != Stage::running) return false;
   make_folder(std::filesystem::path(error_file(spec_, rank)).parent_path());
   const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
@@ -89,13 +85,11 @@ bool Round::start_next() {
 
 bool Round::reap() {
   auto failed = group_.reap();
-  std::erase_if(failed, [this](std::size_t i) { return !group_.workers()[i].failed(); });
+  std::erase_if(failed, [this](std::size_t i) { return !workers()[i].failed(); });
   if (failed.empty() || first_failure_) return false;
-  first_failure_ = first_of(group_.workers(), failed);
+  first_failure_ = first_of(workers(), failed);
   return true;
 }
-
-void Round::pass_on(int signal_number) { group_.signal(signal_number, false); }
 
 void Round::stop_at_once() {
   group_.end_after_failure();
@@ -110,28 +104,26 @@ void Round::stop(int signal_number) {
 void Round::begin_stopping() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::stopping;
-  deadline_ = SignalFd::Clock::now() + config_.shutdown_timeout;
+  shutdown_deadline_ = SignalFd::Clock::now() + config_.shutdown_timeout;
 }
 
 void Round::kill() {
-  if (stage_ != Stage::killing) deadline_ = SignalFd::Clock::now() + kKillTime;
+  if (stage_ != Stage::killing) shutdown_deadline_ = SignalFd::Clock::now() + kKillTime;
   stage_ = Stage::killing;
   group_.kill();
 }
 
-std::optional<Round::TimePoint> Round::deadline() const {
-  std::optional<TimePoint> next = group_.start_deadline();
-  const auto take = [&](TimePoint time) { next = next ? std::min(*next, time) : time; };
-  if (deadline_) take(*deadline_);
-  if (monitor_ && stage_ == Stage::running) take(monitor_->next_look());
-  return next;
+Round::TimePoint Round::deadline() const {
+  const bool watched = monitor_ && stage_ == Stage::running;
+  return std::min(
+      {group_.start_deadline(), shutdown_deadline_, watched ? monitor_->next_look() : TimePoint::max()});
 }
 
 std::vector<RankStatus> Round::on_deadline() {
   const auto now = SignalFd::Clock::now();
-  if (deadline_ && now >= *deadline_) on_shutdown_deadline();
+  if (now >= shutdown_deadline_) on_shutdown_deadline();
   if (stage_ != Stage::running || !monitor_ || now < monitor_->next_look()) return {};
-  return monitor_->look(group_.workers());
+  return monitor_->look(workers());
 }
 
 bool Round::blame(int rank, const std::string& text) {
@@ -143,29 +135,20 @@ bool Round::blame(int rank, const std::string& text) {
 
 bool Round::has_rank(int rank) const {
   return rank >= spec_.place.first_rank &&
-         static_cast<std::size_t>(rank - spec_.place.first_rank) < group_.workers().size();
-}
-
-std::optional<std::uint64_t> Round::best_step() const { return monitor_->best_step(); }
-
-/// The words behind the message of a rank that lost another one.
-std::string Round::departures() const {
-  const std::string text = early_leavers(statuses());
-  return text.empty() ? "" : "\n" + text;
+         static_cast<std::size_t>(rank - spec_.place.first_rank) < workers().size();
 }
 
 void Round::on_shutdown_deadline() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
-    deadline_.reset();
-    log_ << "lockstep run: processes do not end even after SIGKILL; they are left to the system\n"
-         << std::flush;
-  } else {
-    log_ << "lockstep run: processes still run " + seconds_text(config_.shutdown_timeout) +
-                " after they were told to stop: they are killed (--shutdown-timeout)\n"
-         << std::flush;
-    kill();
+    shutdown_deadline_ = TimePoint::max();
+    forwarder_.console().say("processes do not end even after SIGKILL; they are left to the system");
+    return;
   }
+  forwarder_.console().say(
+      fmt::format("processes still run {} after they were told to stop: they are killed (--shutdown-timeout)",
+                  seconds_text(config_.shutdown_timeout)));
+  kill();
 }
 
 bool Round::end_orphans() {
@@ -181,13 +164,12 @@ bool Round::end_orphans() {
 }
 
 bool Round::succeeded() const {
-  const auto& workers = group_.workers();
-  return std::all_of(workers.begin(), workers.end(), [](const Worker& worker) { return worker.status == 0; });
+  return std::all_of(workers().begin(), workers().end(),
+                     [](const Worker& worker) { return worker.status == 0; });
 }
 
 bool Round::preempted() const {
-  const auto& workers = group_.workers();
-  return !succeeded() && std::all_of(workers.begin(), workers.end(), [](const Worker& worker) {
+  return !succeeded() && std::all_of(workers().begin(), workers().end(), [](const Worker& worker) {
     return worker.status == 0 || worker.preempted();
   });
 }
@@ -209,7 +191,7 @@ ProcessFailure Round::record_for(int local_rank) const {
 }
 
 ProcessFailure Round::not_started(const std::exception& error) const {
-  ProcessFailure result = record_for(static_cast<int>(group_.workers().size()));
+  ProcessFailure result = record_for(static_cast<int>(workers().size()));
   const auto* of_program = dynamic_cast<const SpawnError*>(&error);
   result.message = error.what();
   result.status = (of_program == nullptr ? 1 : of_program->exit_code()) << 8;
@@ -231,25 +213,22 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
   result.error_file = named_error_file(file, !config_.log_dir.empty());
   result.oom_kills = kills;
   result.peak_memory = worker.peak_memory;
-  if (result.is_secondary) result.message += departures();
-  if (!hang_text_.empty() && &worker == &group_.workers()[*first_failure_]) {
+  if (result.is_secondary) {
+    const std::string gone = early_leavers(statuses());
+    if (!gone.empty()) result.message += "\n" + gone;
+  }
+  if (!hang_text_.empty() && &worker == &workers()[*first_failure_]) {
     result.hung = true;
     result.message = hang_text_;
   }
-  const StderrTail words = stderr_tail(config_, spec_, worker.local_rank, forwarder_);
-  result.log_file = words.file;
-  result.last_lines = words.lines;
+  add_stderr_tail(result, config_, spec_, forwarder_);
   return result;
-}
-
-ProcessFailure Round::first_failure() const {
-  return record(group_.workers()[*first_failure_], new_oom_kills());
 }
 
 std::vector<ProcessFailure> Round::records() const {
   std::vector<ProcessFailure> result;
   const auto kills = new_oom_kills();
-  for (const auto& worker : group_.workers()) result.push_back(record(worker, kills));
+  for (const auto& worker : workers()) result.push_back(record(worker, kills));
   return result;
 }
 

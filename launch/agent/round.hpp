@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <iosfwd>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,11 +10,10 @@
 #include "agent/heartbeat_monitor.hpp"
 #include "agent/worker_spec.hpp"
 #include "config/launch_config.hpp"
-#include "failure/process_failure.hpp"
+#include "failure/failure_analysis.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
-#include "process/orphan_reaper.hpp"
-#include "process/signal_fd.hpp"
+#include "process/process_supervisor.hpp"
 #include "process/worker_group.hpp"
 #include "process/worker_process.hpp"
 
@@ -28,17 +26,17 @@ class Round {
   using TimePoint = SignalFd::Clock::time_point;
 
   /// The references must outlive the round.
-  Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec, const SignalFd& signals,
-        const OrphanReaper& reaper, LogForwarder& forwarder, std::ostream& log);
+  Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
+        const ProcessSupervisor& supervisor, LogForwarder& forwarder);
 
   /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk, a script
   /// that is not there).
   void prepare();
-  /// Starts the next rank; false when there is none, or the ranks are being stopped. To be called when
-  /// `is_starting` says no. Both throw SpawnError when the program cannot be started, and other exceptions
-  /// when this host cannot (too many open files); what was started ends with this object.
+  /// Starts the next rank, when `is_starting` says no; false when there is none, or the ranks are being
+  /// stopped. Both throw SpawnError when the program cannot be started, and other exceptions when this host
+  /// cannot (too many open files); what was started ends with this object.
   bool start_next();
-  /// Whether the rank that was started last is still to begin its program. Asked again when
+  /// Whether the rank that was started last is still to begin its program. To be asked again when
   /// `start_descriptor` becomes readable, and at `deadline`.
   bool is_starting() { return group_.is_starting(); }
   int start_descriptor() const { return group_.start_descriptor(); }
@@ -46,20 +44,17 @@ class Round {
   /// Takes note of processes that have ended. Returns whether that tells of the round's first failure.
   bool reap();
   /// Passes a signal on that does not end ranks.
-  void pass_on(int signal_number);
-  /// Passes a signal on by which ranks are to end, and gives them the shutdown timeout from the first time
-  /// on.
+  void pass_on(int signal_number) { group_.signal(signal_number, false); }
+  /// Passes a signal on by which ranks are to end; the shutdown timeout runs from the first one.
   void stop(int signal_number);
   /// The same by SIGTERM, because the round has failed: ranks that would save their state at a SIGTERM do not
   /// try.
   void stop_at_once();
-  /// Whether the ranks have been told to end.
   bool is_stopping() const { return stage_ != Stage::running; }
   void kill();
   /// To be called at `deadline()`. Returns the status of the ranks when it is time to report it; else none.
   std::vector<RankStatus> on_deadline();
-  std::optional<TimePoint> deadline() const;
-  /// The status of the ranks now.
+  TimePoint deadline() const;
   std::vector<RankStatus> statuses() const { return monitor_->statuses(group_.workers()); }
   /// Whether the rank, by its number in the world, is one of this node's.
   bool has_rank(int rank) const;
@@ -67,10 +62,8 @@ class Round {
   /// when there is one already, or the ranks are being stopped.
   bool blame(int rank, const std::string& text);
 
-  /// The ranks that run, for whoever wants their stacks.
   std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(group_.workers()); }
-  /// The most optimizer steps that a rank of this node has done; nothing without heartbeats.
-  std::optional<std::uint64_t> best_step() const;
+  std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
   bool ranks_run() const { return group_.running() > 0 && !abandoned_; }
   /// Asks what ranks left behind to end; false when nothing is left, or what is left cannot be ended.
@@ -80,20 +73,17 @@ class Round {
   /// Every rank that did not succeed saved its state and ended.
   bool preempted() const;
   /// The record of the rank that failed first. There must be one.
-  ProcessFailure first_failure() const;
+  ProcessFailure first_failure() const { return record(workers()[*first_failure_], new_oom_kills()); }
   std::vector<ProcessFailure> records() const;
-  /// After one of those has thrown: the record of the rank that could not be started.
+  /// After a start has thrown: the record of the rank that could not be started.
   ProcessFailure not_started(const std::exception& error) const;
-  const WorkerSpec& spec() const noexcept { return spec_; }
   const std::vector<Worker>& workers() const noexcept { return group_.workers(); }
 
  private:
   enum class Stage { running, stopping, killing };
 
   void on_shutdown_deadline();
-  std::string departures() const;
   void begin_stopping();
-  void check_script() const;
   ProcessFailure record_for(int local_rank) const;
   ProcessFailure record(const Worker& worker, std::optional<std::int64_t> kills) const;
   std::optional<std::int64_t> new_oom_kills() const;
@@ -102,10 +92,9 @@ class Round {
   const Environment& environment_;
   const WorkerSpec spec_;
   LogForwarder& forwarder_;
-  std::ostream& log_;
   WorkerGroup group_;
   Stage stage_ = Stage::running;
-  std::optional<TimePoint> deadline_;
+  TimePoint shutdown_deadline_ = TimePoint::max();
   std::optional<HeartbeatMonitor> monitor_;
   /// Why the round was ended though no rank had failed.
   std::string hang_text_;

@@ -2,111 +2,131 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
-#include <fstream>
-#include <memory>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
-#include "agent/stack_tool.hpp"
-#include "failure/readable_stack.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
+#include "logs/lines.hpp"
 #include "process/process_facts.hpp"
+#include "process/words.hpp"
 #include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kAnswerTimeout{10};
 /// SIGTERM lets a debugger leave the process that it has stopped.
-constexpr std::chrono::seconds kGrace{1};
+constexpr std::chrono::seconds kDebuggerShutdownTimeout{1};
 constexpr std::chrono::milliseconds kLookInterval{10};
 /// More than this is no stack.
-constexpr std::streamsize kLongest = 1 << 20;
+constexpr std::size_t kLongest = 1 << 20;
 
-std::string content(const std::string& path) {
-  // Not to hang on what a rank may have put there.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  std::string text(file < 0 ? 0 : static_cast<std::size_t>(kLongest), '\0');
-  std::size_t length = 0;
-  for (ssize_t count = 1; file >= 0 && count > 0 && length < text.size();
-       length += static_cast<std::size_t>(count)) {
-    count = std::max<ssize_t>(read(file, text.data() + length, text.size() - length), 0);
+/// The path of a program in the folders of `search_path`; empty where it is in none.
+std::string find_program(const std::string& name, const std::string& search_path) {
+  std::istringstream folders(search_path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = folder + "/" + name;
+    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
   }
-  if (file >= 0) close(file);
-  text.resize(length);
-  return text;
+  return "";
 }
 
-/// Whether the file ends as one that its rank has written to the end.
-bool is_complete(const std::string& path) {
-  const std::string_view end = kEndOfStacks;
-  std::string tail(end.size(), '\0');
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return false;
-  const bool read_all = lseek(file, -static_cast<off_t>(tail.size()), SEEK_END) >= 0 &&
-                        read(file, tail.data(), tail.size()) == static_cast<ssize_t>(tail.size());
-  close(file);
-  return read_all && tail == end;
+bool runs_python(pid_t process) {
+  const std::string program = program_of(process);
+  return program.substr(program.rfind('/') + 1).starts_with("python");
 }
 
-std::string indented(const std::string& text) {
-  std::istringstream lines(text);
-  std::string result;
-  for (std::string line; std::getline(lines, line);) result += "  " + line + "\n";
-  return result;
+/// In the child that becomes a debugger: the launcher's blocked signals and closed pipes are not for it.
+void prepare_debugger(const std::string& output_file) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
+  const int output = open(output_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (output < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0) _exit(1);
+  if (input < 0 || dup2(input, STDIN_FILENO) < 0) _exit(1);
 }
 
 }  // namespace
 
+std::optional<std::vector<std::string>> debugger_for(pid_t process, const std::string& search_path) {
+  using Words = std::vector<std::string>;
+  const std::string pid = std::to_string(process);
+  const auto installed = [&](const char* name) { return find_program(name, search_path); };
+  if (const auto path = installed("py-spy"); !path.empty() && runs_python(process))
+    return Words{path, "dump", "--pid", pid};
+  if (const auto path = installed("eu-stack"); !path.empty()) return Words{path, "-p", pid};
+  if (const auto path = installed("gdb"); !path.empty())
+    return Words{path, "-nx", "-batch", "-p", pid, "-ex", "thread apply all backtrace"};
+  return std::nullopt;
+}
+
 /// One rank that has been asked.
 class StackDump::Request {
  public:
-  Request(const StackTarget& target, const Environment& environment)
-      : target_(target), file_(stacks_file(target.heartbeat_file)) {
+  Request(StackTarget target, const Environment& environment)
+      : target_(std::move(target)), file_(stacks_file(target_.heartbeat_file)) {
     unlink(file_.c_str());
-    if (!ask_the_rank()) ask_a_tool(environment);
+    if (!ask_the_rank()) ask_a_debugger(environment);
   }
+  /// Does not wait for the debugger. Whoever reaps children takes note of its end.
+  ~Request() {
+    // It leaves the rank on SIGTERM; without a rank there is nothing to leave.
+    if (debugger_runs()) kill(debugger_, told_to_end_ || has_ended() ? SIGKILL : SIGTERM);
+    unlink(file_.c_str());
+  }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
 
   bool is_answered() {
-    if (asked_ == Asked::rank) return is_complete(file_) || has_ended() || is_stopped(rank_pid_);
-    return !tool_ || tool_->has_ended();
+    if (rank_pid_ == 0) return !debugger_runs();
+    return read_end(file_, std::string_view(kEndOfStacks).size()) == kEndOfStacks || has_ended() ||
+           is_stopped(rank_pid_);
   }
 
-  bool has_tool() const { return tool_ != nullptr; }
-  void end_tool() {
-    if (tool_) tool_->ask_to_end();
+  bool has_debugger() const { return debugger_ != 0; }
+  void end_debugger() {
+    told_to_end_ = true;
+    if (debugger_runs()) kill(debugger_, SIGTERM);
   }
 
-  RankStacks result() {
-    tool_.reset();
-    std::string text = content(file_);
-    unlink(file_.c_str());
-    if (asked_ == Asked::rank && !text.ends_with(kEndOfStacks)) {
-      text += has_ended()
-                  ? "the rank has ended\n"
-                  : "the rank does not answer; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
+  /// What is there by now, as the launcher prints it.
+  std::string text() const {
+    std::string stacks = read_end(file_, kLongest).value_or("");
+    if (stacks.ends_with(kEndOfStacks)) {
+      stacks.resize(stacks.size() - std::string_view(kEndOfStacks).size());
+    } else if (rank_pid_ != 0 && has_ended()) {
+      stacks += "the rank has ended\n";
+    } else if (rank_pid_ != 0 || stacks.empty()) {
+      stacks += std::string(why_none()) + "; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
     }
-    if (text.empty()) {
-      text = std::string(asked_ == Asked::tool ? "the debugger has told nothing"
-                                               : "no debugger is installed (eu-stack, gdb, py-spy)") +
-             "; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
-    }
-    if (text.ends_with(kEndOfStacks)) text.resize(text.size() - std::string(kEndOfStacks).size());
-    return {target_.rank, target_.pid, readable_stack(text)};
+    return fmt::format("lockstep run: stacks of rank {} (pid {}):\n{}", target_.rank, target_.pid,
+                       indented(readable_stack(stacks)));
   }
 
  private:
-  enum class Asked { nobody, rank, tool };
+  const char* why_none() const {
+    if (rank_pid_ != 0) return "the rank does not answer";
+    return asked_debugger_ ? "the debugger has told nothing"
+                           : "no debugger is installed (eu-stack, gdb, py-spy)";
+  }
 
   /// It is a child of the launcher, which has taken note of its end.
   bool has_ended() const { return kill(target_.pid, 0) != 0 && errno == ESRCH; }
+
+  bool debugger_runs() {
+    if (debugger_ != 0 && waitpid(debugger_, nullptr, WNOHANG) != 0) debugger_ = 0;
+    return debugger_ != 0;
+  }
 
   /// The rank may be a child of what the launcher started (a shell); it is never a process outside of that
   /// group.
@@ -116,18 +136,20 @@ class StackDump::Request {
     if (getpgid(record->pid) != target_.pid || !handles_signal(record->pid, record->stack_signal))
       return false;
     if (kill(record->pid, record->stack_signal) != 0) return false;
-    asked_ = Asked::rank;
     rank_pid_ = record->pid;
     return true;
   }
 
-  void ask_a_tool(const Environment& environment) {
+  void ask_a_debugger(Environment environment) {
     const auto command =
-        StackTool::command_for(target_.pid, find_variable(environment, "PATH").value_or("/usr/bin:/bin"));
+        debugger_for(target_.pid, find_variable(environment, "PATH").value_or("/usr/bin:/bin"));
     if (!command) return;
+    // Debuggers would ask servers for what is not on this host.
+    environment.erase("DEBUGINFOD_URLS");
     try {
-      tool_ = std::make_unique<StackTool>(*command, environment, file_);
-      asked_ = Asked::tool;
+      // Whether it begins is seen from what it prints: nothing waits for a file system that hangs.
+      debugger_ = SpawnedProcess(*command, environment, [this] { prepare_debugger(file_); }).pid();
+      asked_debugger_ = true;
     } catch (const Error&) {
       // Then the kernel is asked.
     }
@@ -135,47 +157,25 @@ class StackDump::Request {
 
   StackTarget target_;
   std::string file_;
-  Asked asked_ = Asked::nobody;
+  /// The process that was asked to write its stacks; 0: none.
   pid_t rank_pid_ = 0;
-  std::unique_ptr<StackTool> tool_;
+  /// 0: none runs.
+  pid_t debugger_ = 0;
+  bool asked_debugger_ = false;
+  bool told_to_end_ = false;
 };
 
-StackDump::StackDump(const std::vector<StackTarget>& targets, const Environment& environment, Time now)
-    : next_look_(now + kLookInterval), ask_deadline_(now + kPatience), grace_end_(ask_deadline_ + kGrace) {
-  for (const auto& target : targets) requests_.push_back(std::make_unique<Request>(target, environment));
-}
-
+StackDump::StackDump() = default;
 StackDump::~StackDump() = default;
 
-bool StackDump::work(Time now) {
-  next_look_ = now + kLookInterval;
-  const auto answered = [](const auto& request) { return request->is_answered(); };
-  if (std::all_of(requests_.begin(), requests_.end(), answered) || now >= grace_end_) return true;
-  if (now < ask_deadline_ || std::exchange(told_to_end_, true)) return false;
-  for (const auto& request : requests_) request->end_tool();
-  // Ranks have no grace: only debuggers are awaited.
-  return std::none_of(requests_.begin(), requests_.end(),
-                      [](const auto& request) { return request->has_tool(); });
-}
-
-std::vector<RankStacks> StackDump::take() {
-  std::vector<RankStacks> result;
-  for (const auto& request : requests_) result.push_back(request->result());
-  return result;
-}
-
-std::string stacks_report(const std::vector<RankStacks>& stacks) {
-  std::string text;
-  for (const auto& rank : stacks) {
-    text += fmt::format("lockstep run: stacks of rank {} (pid {}):\n{}", rank.rank, rank.pid,
-                        indented(rank.text));
+void StackDump::ask(const std::vector<StackTarget>& targets, const Environment& environment,
+                    std::optional<std::int64_t> node, Time now) {
+  if (!begun_) {
+    begun_ = now;
+    next_look_ = now + kLookInterval;
+    told_debuggers_to_end_ = false;
+    for (const auto& target : targets) requests_.push_back(std::make_unique<Request>(target, environment));
   }
-  return text;
-}
-
-void StackRequests::ask(const std::vector<StackTarget>& targets, const Environment& environment,
-                        std::optional<std::int64_t> node, Time now) {
-  if (!dump_) dump_.emplace(targets, environment, now);
   if (node) {
     answer_.nodes.insert(*node);
   } else {
@@ -183,17 +183,25 @@ void StackRequests::ask(const std::vector<StackTarget>& targets, const Environme
   }
 }
 
-StackRequests::Time StackRequests::deadline() const { return dump_ ? dump_->next_look() : Time::max(); }
-
-std::optional<StackRequests::Answer> StackRequests::work(Time now) {
-  if (!dump_ || now < dump_->next_look() || !dump_->work(now)) return std::nullopt;
-  return finish();
+std::optional<StackDump::Answer> StackDump::work(Time now) {
+  if (!begun_) return std::nullopt;
+  next_look_ = now + kLookInterval;
+  const auto over = *begun_ + kAnswerTimeout;
+  const auto is_answered = [](const auto& request) { return request->is_answered(); };
+  if (std::all_of(requests_.begin(), requests_.end(), is_answered) || now >= over + kDebuggerShutdownTimeout)
+    return finish();
+  if (now < over || std::exchange(told_debuggers_to_end_, true)) return std::nullopt;
+  for (const auto& request : requests_) request->end_debugger();
+  // Only debuggers are waited for after that.
+  const auto has_debugger = [](const auto& request) { return request->has_debugger(); };
+  return std::any_of(requests_.begin(), requests_.end(), has_debugger) ? std::nullopt : finish();
 }
 
-std::optional<StackRequests::Answer> StackRequests::finish() {
-  if (!dump_) return std::nullopt;
-  answer_.text = stacks_report(dump_->take());
-  dump_.reset();
+std::optional<StackDump::Answer> StackDump::finish() {
+  if (!begun_) return std::nullopt;
+  for (const auto& request : requests_) answer_.text += request->text();
+  requests_.clear();
+  begun_.reset();
   return std::exchange(answer_, {});
 }
 

@@ -1,9 +1,15 @@
 #include "agent/worker_spec.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <ostream>
+#include <utility>
 
 #include "config/devices.hpp"
-#include "process/command_words.hpp"
+#include "net/socket.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -15,6 +21,43 @@ void set_virtual_rank(Environment& environment, int local_rank, const Environmen
 
 bool needs_thread_limit(const LaunchConfig& config, const Environment& parent) {
   return config.local_world_size > 1 && parent.find("OMP_NUM_THREADS") == parent.end();
+}
+
+/// The folder of one rank's files.
+std::filesystem::path folder_of(const WorkerSpec& spec, int local_rank) {
+  return std::filesystem::path(error_file(spec, local_rank)).parent_path();
+}
+
+/// `number`: of standard output or standard error.
+net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
+                                int number, Sink sink, LogForwarder& forwarder) {
+  const std::string name = number == STDOUT_FILENO ? "stdout.log" : "stderr.log";
+  const auto folder = folder_of(spec, local_rank);
+  if (sink == Sink::console) return {};
+  if (sink == Sink::nothing) return open_log("/dev/null");
+  // A file that is to stay small is written by the launcher.
+  if (sink == Sink::file && config.log_max_bytes == 0) return open_log(folder / name);
+  ForwardedStream stream{.local_rank = local_rank, .number = number, .shown = sink == Sink::forward};
+  stream.prefix =
+      line_prefix(config.line_prefix, config.role, spec.place.first_rank + local_rank, local_rank);
+  stream.painted_prefix = forwarder.console().painted(stream.prefix, local_rank, number);
+  if (!config.log_dir.empty()) stream.copy.emplace(folder / name, config.log_max_bytes);
+  stream.filters = number == STDOUT_FILENO ? config.out_filters : config.err_filters;
+  // All ranks append to one file, in whole lines.
+  if (stream.shown && !stream.filters.empty() && !config.log_dir.empty())
+    stream.filtered.emplace(folder.parent_path() / ("filtered_" + name), 0);
+  return forwarder.open(std::move(stream));
+}
+
+/// The place of this node when all nodes come and have as many ranks as this one.
+Assignment expected_place(const LaunchConfig& config) {
+  Assignment place;
+  place.max_restarts = config.max_restarts;
+  place.group_rank = config.node_rank.value_or(0);
+  place.group_world_size = config.max_nodes;
+  place.first_rank = place.first_role_rank = place.group_rank * config.local_world_size;
+  place.world_size = place.role_world_size = config.max_nodes * config.local_world_size;
+  return place;
 }
 
 }  // namespace
@@ -29,19 +72,20 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
                                const Environment& parent) {
   const Assignment& place = spec.place;
   Environment result = parent;
-  result["RANK"] = std::to_string(place.first_rank + local_rank);
-  result["LOCAL_RANK"] = std::to_string(local_rank);
-  result["ROLE_RANK"] = std::to_string(place.first_role_rank + local_rank);
-  result["GROUP_RANK"] = std::to_string(place.group_rank);
-  result["WORLD_SIZE"] = std::to_string(place.world_size);
-  result["LOCAL_WORLD_SIZE"] = std::to_string(config.local_world_size);
-  result["ROLE_WORLD_SIZE"] = std::to_string(place.role_world_size);
-  result["GROUP_WORLD_SIZE"] = std::to_string(place.group_world_size);
+  const std::pair<const char*, int> numbers[] = {{"RANK", place.first_rank + local_rank},
+                                                 {"LOCAL_RANK", local_rank},
+                                                 {"ROLE_RANK", place.first_role_rank + local_rank},
+                                                 {"GROUP_RANK", place.group_rank},
+                                                 {"WORLD_SIZE", place.world_size},
+                                                 {"LOCAL_WORLD_SIZE", config.local_world_size},
+                                                 {"ROLE_WORLD_SIZE", place.role_world_size},
+                                                 {"GROUP_WORLD_SIZE", place.group_world_size},
+                                                 {"MASTER_PORT", spec.master.port},
+                                                 {"TORCHELASTIC_RESTART_COUNT", place.restart_count},
+                                                 {"TORCHELASTIC_MAX_RESTARTS", place.max_restarts}};
+  for (const auto& [name, number] : numbers) result[name] = std::to_string(number);
   result["ROLE_NAME"] = config.role;
   result["MASTER_ADDR"] = spec.master.host;
-  result["MASTER_PORT"] = std::to_string(spec.master.port);
-  result["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restart_count);
-  result["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(place.max_restarts);
   result["TORCHELASTIC_RUN_ID"] = config.run_id;
   result["TORCHELASTIC_USE_AGENT_STORE"] = spec.agent_store ? "True" : "False";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(spec, local_rank);
@@ -57,6 +101,41 @@ std::vector<std::string> worker_command(const LaunchConfig& config, int local_ra
   for (std::size_t i = config.first_argument; i < words.size(); ++i)
     words[i] = substituted(words[i], {{"local_rank", std::to_string(local_rank)}});
   return words;
+}
+
+WorkerOutput open_output(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
+                         LogForwarder& forwarder) {
+  const RankOutput& sinks = config.outputs[static_cast<std::size_t>(local_rank)];
+  return {open_stream(config, spec, local_rank, STDOUT_FILENO, sinks.out, forwarder),
+          open_stream(config, spec, local_rank, STDERR_FILENO, sinks.err, forwarder)};
+}
+
+void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const WorkerSpec& spec,
+                     const LogForwarder& forwarder) {
+  const Sink sink = config.outputs[static_cast<std::size_t>(failure.local_rank)].err;
+  if (sink == Sink::console || sink == Sink::nothing) return;
+  if (!config.log_dir.empty()) failure.log_file = folder_of(spec, failure.local_rank) / "stderr.log";
+  const bool direct = sink == Sink::file && config.log_max_bytes == 0;
+  failure.last_lines = direct ? last_lines(failure.log_file, config.report_lines)
+                              : forwarder.last_lines(failure.local_rank, config.report_lines);
+}
+
+void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {
+  WorkerSpec spec;
+  spec.place = expected_place(config);
+  spec.master = {config.endpoint.host, config.endpoint.port != 0 ? config.endpoint.port : net::free_port()};
+  spec.folder = config.log_dir.empty() ? "<a temporary folder>" : config.log_dir;
+  for (int rank = 0; rank < config.local_world_size; ++rank) {
+    out << "rank " << spec.place.first_rank + rank << ":";
+    for (const auto& word : worker_command(config, rank)) out << ' ' << shell_word(word);
+    out << '\n';
+    if (!config.bindings.empty()) {
+      out << "  on " << binding_text(config.bindings[static_cast<std::size_t>(rank)]) << '\n';
+    }
+    for (const auto& [name, value] : worker_environment(config, spec, rank, environment)) {
+      if (find_variable(environment, name) != value) out << "  " << name << '=' << value << '\n';
+    }
+  }
 }
 
 std::string thread_notice(const LaunchConfig& config, const Environment& parent) {

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <iosfwd>
 #include <string>
 #include <vector>
 
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
-#include "rendezvous/coordinator_client.hpp"
+#include "logs/log_forwarder.hpp"
+#include "process/worker_group.hpp"
+#include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
 
@@ -26,7 +29,7 @@ struct WorkerSpec {
   std::string scratch;
 };
 
-/// Where a rank writes why it failed (torchrun's JSON): `<folder>/spec_<n>/<local rank>/error.json`, where
+/// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`, where
 /// n is the restart count, with a dot and a number behind it for each further start with that count.
 std::string error_file(const WorkerSpec& spec, int local_rank);
 
@@ -35,9 +38,22 @@ std::string error_file(const WorkerSpec& spec, int local_rank);
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                const Environment& parent);
 
-/// The words to execute for one rank. `${local_rank}` and `$local_rank` in the program's arguments become the
+/// What is executed for one rank. `${local_rank}` and `$local_rank` in the program's arguments become the
 /// number. Unlike torchrun, `$$` stays two signs: `sh -c 'echo $$'` means what it says.
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank);
+
+/// Opens the files and pipes for one rank: `stdout.log` and `stderr.log` beside its error file. Throws
+/// lockstep::Error that names the file.
+WorkerOutput open_output(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
+                         LogForwarder& forwarder);
+
+/// Adds the end of what the rank wrote to standard error, and the file that has all of it; nothing where that
+/// went straight to the console. To be called after `LogForwarder::flush`.
+void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const WorkerSpec& spec,
+                     const LogForwarder& forwarder);
+
+/// Writes, for each rank, what would be executed and the variables that would differ from `environment`.
+void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out);
 
 /// One line for the person who left OMP_NUM_THREADS unset, or an empty text.
 std::string thread_notice(const LaunchConfig& config, const Environment& parent);

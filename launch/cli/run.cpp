@@ -1,8 +1,8 @@
 #include <unistd.h>
 
 #include "agent/agent.hpp"
-#include "agent/dry_run.hpp"
 #include "agent/open_coordinator.hpp"
+#include "agent/worker_spec.hpp"
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
@@ -23,16 +23,16 @@ int launch(const LaunchConfig& config, Environment environment) {
   // Before the first line, and so before any thread: the orphan reaper is forked by it.
   ProcessSupervisor supervision(environment, config.end_signals, config.keep_daemons);
   if (config.log_level <= LogLevel::warning) {
-    for (const auto& notice : config.notices) console.log() << "lockstep run: " + notice + "\n" << std::flush;
+    for (const auto& notice : config.notices) console.say(notice);
   }
   const JobSecret secret = secret_for(config, environment);
   const auto coordinator = open_coordinator(config, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value;
-  supervision.mark.add_to(environment);
+  supervision.tag.add_to(environment);
   try {
     return exit_status(config, Agent(config, environment, supervision, *coordinator, console).run());
   } catch (const SpawnError& error) {
-    console.log() << std::string("lockstep run: ") + error.what() + "\n" << std::flush;
+    console.say(error.what());
     return exit_status(config, error.exit_code());
   }
 }

@@ -10,7 +10,7 @@
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
-#include "process/gpu_nodes.hpp"
+#include "process/topology.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "config/run_options.hpp"
 #include "lockstep/core/environment.hpp"
-#include "process/scoped_binding.hpp"
+#include "process/affinity.hpp"
 
 namespace lockstep::launch {
 

@@ -15,7 +15,7 @@
 #include "core/variables.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/temporary_folder.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -10,7 +10,7 @@
 #include "config/rendezvous_config.hpp"
 #include "config/run_options.hpp"
 #include "lockstep/core/environment.hpp"
-#include "process/scoped_binding.hpp"
+#include "process/affinity.hpp"
 
 namespace lockstep::launch {
 

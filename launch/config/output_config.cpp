@@ -6,7 +6,7 @@
 
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/temporary_folder.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

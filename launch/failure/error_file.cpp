@@ -1,16 +1,12 @@
 #include "failure/error_file.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <optional>
 
 #include "lockstep/core/atomic_file.hpp"
-#include "net/file_descriptor.hpp"
+#include "logs/lines.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -24,23 +20,6 @@ constexpr std::size_t kLongestContent = 32 * 1024;
 constexpr std::size_t kLongestErrorText = 8 * 1024;
 constexpr int kDeepest = 8;
 
-/// The text of a regular file. Others, as a pipe, might make us wait.
-std::optional<std::string> read_regular(const std::string& path) {
-  const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  struct stat status {};
-  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  std::string text(kLongestFile, '\0');
-  std::size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t count = read(file.get(), text.data() + length, text.size() - length);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    length += static_cast<std::size_t>(count);
-  }
-  text.resize(length);
-  return text;
-}
-
 /// Deep nests are left out while they are read: to copy or to write them would need a deep stack.
 Json parsed(const std::string& text) {
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) { return depth < kDeepest; };
@@ -49,16 +28,16 @@ Json parsed(const std::string& text) {
   return in_form ? json : Json(nullptr);
 }
 
-/// The member, where `json` is an object that has it.
-const Json* member(const Json* json, const char* name) {
-  if (json == nullptr || !json->is_object()) return nullptr;
-  const auto found = json->find(name);
-  return found == json->end() ? nullptr : &*found;
+/// The value at a place; null where there is none.
+const Json& value_at(const Json& content, const char* place) {
+  static const Json kNothing;
+  const Json::json_pointer pointer(place);
+  return content.contains(pointer) ? content.at(pointer) : kNothing;
 }
 
-std::string text_in(const Json* json) {
-  if (json == nullptr || !json->is_string()) return "";
-  const auto& text = json->get_ref<const std::string&>();
+std::string text_of(const Json& value) {
+  if (!value.is_string()) return "";
+  const auto& text = value.get_ref<const std::string&>();
   return text.size() <= kLongestErrorText ? text : text.substr(0, kLongestErrorText) + " ...";
 }
 
@@ -77,13 +56,14 @@ std::string fault_of(const std::string& path) {
   if (!S_ISREG(status.st_mode)) return "not read, as it is no regular file";
   if (static_cast<std::size_t>(status.st_size) > kLongestFile) return "not read, as it is too long";
   if (status.st_size == 0) return "empty";
-  return parsed(read_regular(path).value_or("")).is_null() ? "broken: no JSON in torchrun's form" : "";
+  return parsed(read_end(path, kLongestFile).value_or("")).is_null() ? "broken: no JSON in torchrun's form"
+                                                                     : "";
 }
 
 }  // namespace
 
 nlohmann::json error_content(const std::string& path) {
-  const auto text = read_regular(path);
+  const auto text = read_end(path, kLongestFile);
   if (!text) return nullptr;
   Json content = parsed(*text);
   return content.is_null() || text->size() <= kLongestContent ? content : cut_down(content);
@@ -96,28 +76,26 @@ std::string named_error_file(const std::string& path, bool kept) {
 }
 
 std::string message_of(const nlohmann::json& content) {
-  const Json* message = member(&content, "message");
-  const Json* inner = member(message, "message");
-  return text_in(inner != nullptr ? inner : message);
+  const Json& inner = value_at(content, "/message/message");
+  return text_of(inner.is_null() ? value_at(content, "/message") : inner);
 }
 
 std::string traceback_of(const nlohmann::json& content) {
-  return text_in(member(member(member(&content, "message"), "extraInfo"), "py_callstack"));
+  return text_of(value_at(content, "/message/extraInfo/py_callstack"));
 }
 
 std::int64_t time_of(const nlohmann::json& content) {
-  const Json* time = member(member(member(&content, "message"), "extraInfo"), "timestamp");
-  if (time == nullptr) time = member(&content, "timestamp");
-  if (time != nullptr && time->is_number_integer()) return time->get<std::int64_t>();
-  const std::string text = text_in(time);
+  const Json& inner = value_at(content, "/message/extraInfo/timestamp");
+  const Json& time = inner.is_null() ? value_at(content, "/timestamp") : inner;
+  if (time.is_number_integer()) return time.get<std::int64_t>();
+  const std::string text = text_of(time);
   std::int64_t seconds = 0;
   const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   return failure == std::errc() && stop == text.data() + text.size() ? seconds : 0;
 }
 
 bool is_secondary(const nlohmann::json& content) {
-  const Json* flag = member(member(member(&content, "message"), "extraInfo"), "is_secondary");
-  return flag != nullptr && flag->is_boolean() && flag->get<bool>();
+  return value_at(content, "/message/extraInfo/is_secondary") == Json(true);
 }
 
 void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code) {

@@ -21,7 +21,7 @@ std::string message_of(const nlohmann::json& content);
 std::string traceback_of(const nlohmann::json& content);
 std::int64_t time_of(const nlohmann::json& content);
 /// Whether the rank says itself that it only lost another one, or waited for it in vain
-/// (`extraInfo.is_secondary`, which programs of the library write; no other program's words mean that).
+/// (`extraInfo.is_secondary`, which programs of the library write).
 bool is_secondary(const nlohmann::json& content);
 
 /// Writes the content of the error file of the rank that failed to the file that whoever started the launcher

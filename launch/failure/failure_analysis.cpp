@@ -1,12 +1,19 @@
 #include "failure/failure_analysis.hpp"
 
+#include <fmt/core.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
+#include <ctime>
+#include <map>
+#include <set>
 
-#include "failure/failure_report.hpp"
-#include "failure/process_failure.hpp"
+#include "core/cpu_set.hpp"
+#include "failure/error_file.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -19,22 +26,184 @@ bool saved_or_succeeded(const ProcessFailure& record) {
 }
 
 /// How likely a failure is the cause of others, least first.
-enum class Weight { secondary, without_a_word, own_error, crash };
+enum class Weight { secondary, silent, own_error, crash };
 
 Weight weight_of(const ProcessFailure& failure) {
   if (failure.hung || failure.killed_by_oom()) return Weight::crash;
   if (failure.is_secondary) return Weight::secondary;
   if (failure.crashed()) return Weight::crash;
-  return failure.message.empty() ? Weight::without_a_word : Weight::own_error;
+  return failure.message.empty() ? Weight::silent : Weight::own_error;
 }
 
-/// A rank that only ended with some code, and left no word, may as well have lost a partner.
+/// A rank that only ended with some code, and left no message, may as well have lost a partner.
 bool has_own_cause(const ProcessFailure& failure) {
   const bool crashed = failure.failed() && failure.status && WIFSIGNALED(*failure.status);
   return crashed || weight_of(failure) >= Weight::own_error;
 }
 
+/// Ranks beside the cause of which more is shown than a line.
+constexpr int kMostDetailed = 8;
+
+/// More than this is no message but a dump.
+constexpr std::size_t kLongestMessage = 4096;
+
+std::string quoted(std::string message, const std::string& indent = "  ") {
+  while (message.ends_with('\n')) message.pop_back();
+  const bool cut = message.size() > kLongestMessage;
+  return indented(printable(message.substr(0, kLongestMessage)) + (cut ? " ..." : ""), indent);
+}
+
+std::string named(const ProcessFailure& failure) {
+  return fmt::format("rank {} ({}local rank {}{}, {}) ", failure.rank,
+                     failure.node.empty() ? "" : failure.node + ", ", failure.local_rank,
+                     failure.pid == 0 ? "" : fmt::format(", pid {}", failure.pid), failure.program);
+}
+
+/// "; this one had 2.5 GiB", or nothing where that is not known.
+std::string memory_text(const ProcessFailure& failure) {
+  if (failure.peak_memory <= 0) return "";
+  const auto tenths = (failure.peak_memory * 10 + (1 << 29)) >> 30;
+  if (tenths < 10) return fmt::format("; this one had {} MiB", failure.peak_memory >> 20);
+  return fmt::format("; this one had {}.{} GiB", tenths / 10, tenths % 10);
+}
+
+/// Who may have sent a SIGKILL that did not come from here.
+std::string sender_of_kill(const ProcessFailure& failure) {
+  if (!failure.status || failure.hung || failure.killed) return "";
+  if (!WIFSIGNALED(*failure.status) || WTERMSIG(*failure.status) != SIGKILL) return "";
+  if (failure.killed_by_oom()) {
+    return fmt::format(
+        "  killed by the kernel's OOM killer ({} process(es) of this job on this host{}): start fewer ranks, "
+        "use smaller batches, or raise the memory limit of the job.\n",
+        *failure.oom_kills, memory_text(failure));
+  }
+  if (failure.oom_kills) {
+    return "  Nobody here sent it, and the kernel's OOM killer has killed no process of this job: somebody "
+           "else did (kill -9, or the batch system).\n";
+  }
+  return "  Nobody here sent it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or the "
+         "memory limit of the job.\n";
+}
+
+/// A traceback ends with the message in most cases.
+std::string message_text(const ProcessFailure& record) {
+  const std::string traceback = traceback_of(record.error);
+  const bool repeated = traceback.find(record.message) != std::string::npos;
+  std::string text = record.message.empty() || (repeated && !traceback.empty()) ? "" : quoted(record.message);
+  if (!traceback.empty()) text += quoted(traceback);
+  return text;
+}
+
+std::string time_text(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  if (localtime_r(&time, &parts) == nullptr) return "";
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
+}
+
+/// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
+std::string circumstances(const ProcessFailure& record) {
+  const std::int64_t own_time = time_of(record.error);
+  const std::int64_t time = own_time != 0 ? own_time : record.time;
+  std::string text = time == 0 ? "" : " at " + time_text(time);
+  if (!record.host.empty()) text += " on host " + record.host;
+  if (!record.error_file.empty()) text += (text.empty() ? " " : ", ") + ("error file " + record.error_file);
+  return text.empty() ? "" : quoted(text.substr(1));
+}
+
+std::string end_of_log(const ProcessFailure& record) {
+  if (record.last_lines.empty()) return "";
+  const std::string what = record.log_file.empty() ? "its standard error" : record.log_file;
+  return "  The end of " + what + ":\n" + quoted(record.last_lines, "    ");
+}
+
+std::string details(const ProcessFailure& record) {
+  return message_text(record) + (record.failed() ? sender_of_kill(record) : "") + circumstances(record) +
+         end_of_log(record);
+}
+
+std::string how_it_failed(const ProcessFailure& record) {
+  if (record.hung) return "made no progress (--heartbeat-timeout)";
+  if (record.pid == 0) return "could not be started";
+  return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
+std::string in_one_line(const ProcessFailure& failure) {
+  const std::string message = failure.message.empty() ? "" : ": " + first_line(failure.message);
+  return quoted(named(failure) + how_it_failed(failure) + message, "");
+}
+
+/// "rank 0", "ranks 0, 2-31".
+std::string rank_list(const std::vector<int>& ranks) {
+  const std::set<int> numbers(ranks.begin(), ranks.end());
+  std::string text = cpu_list_text(numbers);
+  for (auto at = text.find(','); at != std::string::npos; at = text.find(',', at + 2))
+    text.insert(at + 1, " ");
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+/// Ranks that get a line together, in the order of the report.
+enum class Fate { failed, lost_another, obeyed, succeeded };
+
+std::string line_of(Fate fate, std::string how, const std::vector<int>& ranks) {
+  const bool several = ranks.size() > 1;
+  if (several && how.starts_with("was ")) how.replace(0, 4, "were ");
+  const char* after_stop = several ? " after they were told to stop" : " after it was told to stop";
+  const char* end = fate == Fate::succeeded ? "" : fate == Fate::obeyed ? after_stop : " as well";
+  return fmt::format("lockstep run: {} {}{}\n", rank_list(ranks), how, end);
+}
+
+/// Everything about the ranks beside the cause, in as few lines as it takes.
+std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t cause) {
+  std::string text;
+  std::map<std::pair<Fate, std::string>, std::vector<int>> together;
+  int shown = 0;
+  bool shows_secondary = false;
+  for (std::size_t i = 0; i < failures.size(); ++i) {
+    if (i == cause) continue;
+    const ProcessFailure& failure = failures[i];
+    const std::string head = "lockstep run: " + named(failure);
+    const std::string how = failure.status ? describe_exit(*failure.status) : "";
+    if (!failure.status) {
+      text += head + "did not end, even after SIGKILL: look at its state with ps\n";
+    } else if (!failure.failed()) {
+      together[{failure.stopped ? Fate::obeyed : Fate::succeeded, how}].push_back(failure.rank);
+    } else if (failure.is_secondary && shows_secondary) {
+      together[{Fate::lost_another, "lost another rank"}].push_back(failure.rank);
+    } else if (shown++ < kMostDetailed) {
+      shows_secondary = shows_secondary || failure.is_secondary;
+      text += head + how + "\n" + details(failure);
+    } else {
+      together[{Fate::failed, how}].push_back(failure.rank);
+    }
+  }
+  for (const auto& [fate, ranks] : together) text += line_of(fate.first, fate.second, ranks);
+  return text;
+}
+
 }  // namespace
+
+bool ProcessFailure::timed_out() const noexcept {
+  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kTimeoutExitCode;
+}
+
+bool ProcessFailure::killed_by_oom() const noexcept {
+  return status && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGKILL && !killed &&
+         oom_kills.value_or(0) > 0;
+}
+
+bool ProcessFailure::crashed() const noexcept {
+  if (killed_by_oom()) return true;
+  if (!status || stopped || !WIFSIGNALED(*status)) return false;
+  // A program may abort, or be ended by a pipe that nobody reads, because another rank is gone; and requests
+  // to end are no crash.
+  const auto consequences = {SIGABRT, SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  return std::count(consequences.begin(), consequences.end(), WTERMSIG(*status)) == 0;
+}
 
 std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   const Weight first = weight_of(failures.front());
@@ -48,6 +217,14 @@ std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   return weight_of(*heaviest) >= needed ? static_cast<std::size_t>(heaviest - failures.begin()) : 0;
 }
 
+std::string failure_report(const std::vector<ProcessFailure>& failures, std::size_t cause) {
+  const ProcessFailure& root = failures[cause];
+  std::string text =
+      fmt::format("lockstep run: FAILED: {}{}\n{}", named(root), how_it_failed(root), details(root));
+  if (failures.size() == 1) return text;
+  return text + other_ranks(failures, cause) + "lockstep run: root cause: " + in_one_line(root);
+}
+
 FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
   FailureSummary summary;
   if (records.empty()) return summary;
@@ -56,7 +233,7 @@ FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
   // A cause that was stopped before it could end by itself has no exit code of its own.
   const ProcessFailure& ended = cause.failed() ? cause : records.front();
   summary.report = failure_report(records, index);
-  summary.headline = failure_headline(cause);
+  summary.headline = "lockstep run: FAILED: " + in_one_line(cause);
   summary.exit_code = ended.hung ? kHangStatus : ended.status ? exit_code_of(*ended.status) : 1;
   summary.has_own_cause = has_own_cause(cause);
   summary.preempted = std::all_of(records.begin(), records.end(), saved_or_succeeded);

@@ -9,8 +9,7 @@
 
 namespace lockstep::launch {
 
-/// One rank as its node's launcher sees it. Views of several nodes can stand in one list: times are told as
-/// durations, since nodes do not share a clock.
+/// One rank as its node's launcher sees it. Times are durations, since nodes do not share a clock.
 struct RankStatus {
   int rank = 0;
   /// "pid 77", or "node1, pid 77" where there are several nodes.
@@ -49,7 +48,7 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono:
 std::string early_leavers(const std::vector<RankStatus>& views);
 
 struct HangOptions {
-  /// When a hang is told for the first time; then after twice the time, and so on.
+  /// When a hang is reported for the first time; then after twice the time, and so on.
   std::chrono::milliseconds notice_after = std::chrono::seconds(30);
   /// When it ends the job; 0: never.
   std::chrono::milliseconds timeout{0};
@@ -58,14 +57,14 @@ struct HangOptions {
   bool sees_all_ranks = true;
 };
 
-/// When a hang of an attempt is told, and when it ends the job. Knows no clock.
+/// When a hang of a round is reported, and when it ends the job. Knows no clock.
 class HangDetector {
  public:
   explicit HangDetector(const HangOptions& options);
 
   struct Finding {
     Hang hang;
-    /// It has lasted for the timeout. Told once, unless some rank moves meanwhile.
+    /// It has lasted for the timeout. Reported once, unless some rank moves meanwhile.
     bool ends_job = false;
   };
   /// To be called about once a second.

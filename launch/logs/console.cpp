@@ -1,12 +1,33 @@
 #include "logs/console.hpp"
 
+#include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <string_view>
 #include <utility>
+
+#include "net/signal_free_thread.hpp"
 
 namespace lockstep::launch {
 namespace {
+
+/// False when nobody reads any more.
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(descriptor, text.data(), text.size());
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    if (count >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return false;
+    // Somebody has made the terminal non-blocking for all who share it.
+    pollfd entry{descriptor, POLLOUT, 0};
+    poll(&entry, 1, -1);
+  }
+  return true;
+}
 
 bool wants_colours(const Environment& environment) {
   const bool refused = !find_variable(environment, "NO_COLOR").value_or("").empty();
@@ -15,26 +36,69 @@ bool wants_colours(const Environment& environment) {
 
 }  // namespace
 
+AsyncWriter::AsyncWriter(int descriptor, std::size_t most_waiting)
+    : descriptor_(descriptor), most_waiting_(most_waiting) {}
+
+AsyncWriter::~AsyncWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    note_dropped();
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void AsyncWriter::add(std::string lines, bool may_be_dropped) {
+  const std::lock_guard lock(mutex_);
+  if (broken_ || lines.empty()) return;
+  if (may_be_dropped && bytes_ + lines.size() > most_waiting_) {
+    dropped_ += static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
+    return;
+  }
+  note_dropped();
+  push(std::move(lines));
+}
+
+void AsyncWriter::note_dropped() {
+  if (dropped_ == 0) return;
+  push(
+      fmt::format("lockstep run: {} lines of the ranks were dropped here, as nobody read them fast enough "
+                  "(--log-dir keeps all)\n",
+                  std::exchange(dropped_, 0)));
+}
+
+void AsyncWriter::push(std::string lines) {
+  bytes_ += lines.size();
+  waiting_.push_back(std::move(lines));
+  if (!thread_.joinable()) thread_ = net::signal_free_thread([this] { run(); });
+  changed_.notify_all();
+}
+
+void AsyncWriter::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const std::string lines = std::move(waiting_.front());
+    waiting_.pop_front();
+    const bool discard = broken_;
+    lock.unlock();
+    const bool written = discard || write_all(descriptor_, lines);
+    lock.lock();
+    broken_ = broken_ || !written;
+    bytes_ -= lines.size();
+  }
+}
+
 Console::Console(const Environment& environment)
-    : colours_(wants_colours(environment)),
-      out_(STDOUT_FILENO),
-      err_(STDERR_FILENO),
-      buffer_(err_),
-      log_(&buffer_) {}
+    : colours_(wants_colours(environment)), out_(STDOUT_FILENO), err_(STDERR_FILENO) {}
 
 std::string Console::painted(const std::string& text, int rank, int stream) const {
   if (!colours_ || isatty(stream) != 1) return text;
   // Red is left to errors.
   constexpr std::array<const char*, 10> kColours{"36", "32", "33", "35", "34", "96", "92", "93", "95", "94"};
-  return std::string("\x1b[") + kColours[static_cast<std::size_t>(rank) % kColours.size()] + "m" + text +
-         "\x1b[0m";
-}
-
-int Console::LogBuffer::sync() {
-  std::string text = str();
-  str("");
-  writer_.write_always(std::move(text));
-  return 0;
+  return fmt::format("\x1b[{}m{}\x1b[0m", kColours[static_cast<std::size_t>(rank) % kColours.size()], text);
 }
 
 }  // namespace lockstep::launch

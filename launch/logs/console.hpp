@@ -1,15 +1,59 @@
 #pragma once
 
-#include <ostream>
-#include <sstream>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "lockstep/core/environment.hpp"
-#include "logs/async_writer.hpp"
 
 namespace lockstep::launch {
 
-/// The launcher's standard output and standard error, and its own words on the latter. The destructor waits
+/// Writes to one of the launcher's standard streams by a thread of its own, so that a reader who stops
+/// reading (a paused pager, Ctrl-S) holds neither the launcher nor the ranks. What waits is bounded: lines
+/// that do not fit any more are dropped, and a line in their place says how many.
+///
+/// Any thread may write.
+class AsyncWriter {
+ public:
+  static constexpr std::size_t kMostWaiting = 16 << 20;
+
+  /// `descriptor` stays the caller's. Its thread starts with the first text.
+  explicit AsyncWriter(int descriptor, std::size_t most_waiting = kMostWaiting);
+  /// Waits until all is written, or nobody can read it any more: as long as the reader lets it wait.
+  ~AsyncWriter();
+  AsyncWriter(const AsyncWriter&) = delete;
+  AsyncWriter& operator=(const AsyncWriter&) = delete;
+
+  /// Whole lines. Never waits.
+  void write(std::string lines) { add(std::move(lines), true); }
+  /// The same for lines that must not be dropped: the launcher's own, which are few.
+  void write_always(std::string lines) { add(std::move(lines), false); }
+
+ private:
+  void add(std::string lines, bool may_be_dropped);
+  void push(std::string lines);
+  void note_dropped();
+  void run();
+
+  const int descriptor_;
+  const std::size_t most_waiting_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> waiting_;
+  /// Bytes of `waiting_` and of what is being written.
+  std::size_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  bool closing_ = false;
+  /// The reader is gone: everything is thrown away.
+  bool broken_ = false;
+  std::thread thread_;
+};
+
+/// The launcher's standard output and standard error, and its own lines on the latter. The destructor waits
 /// until all is written.
 class Console {
  public:
@@ -18,28 +62,17 @@ class Console {
 
   /// 1: standard output, 2: standard error.
   AsyncWriter& stream(int number) { return number == 1 ? out_ : err_; }
-  /// The launcher's own words. They are handed on with each flush, and are never dropped.
-  std::ostream& log() { return log_; }
+  /// A line of the launcher's own, behind its name. Never dropped.
+  void say(const std::string& line) { print("lockstep run: " + line + "\n"); }
+  /// The same for whole lines that are printed as they are.
+  void print(std::string lines) { err_.write_always(std::move(lines)); }
   /// The text in a rank's own colour, where that stream is a terminal that has colours; else as it is.
   std::string painted(const std::string& text, int rank, int stream) const;
 
  private:
-  class LogBuffer : public std::stringbuf {
-   public:
-    explicit LogBuffer(AsyncWriter& writer) : writer_(writer) {}
-
-   protected:
-    int sync() override;
-
-   private:
-    AsyncWriter& writer_;
-  };
-
   const bool colours_;
   AsyncWriter out_;
   AsyncWriter err_;
-  LogBuffer buffer_;
-  std::ostream log_;
 };
 
 }  // namespace lockstep::launch

@@ -7,16 +7,25 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/command_words.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
 
+using file_system::uninterrupted;
+
 [[noreturn]] void fail(const char* what) {
-  throw Error(std::string("cannot relay the output of ranks: ") + what + ": " + std::strerror(errno) + ".");
+  throw Error(fmt::format("cannot forward the output of ranks: {}: {}.", what, std::strerror(errno)));
+}
+
+net::FileDescriptor opened(const std::string& path) {
+  return net::FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
 }
 
 bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
@@ -25,6 +34,38 @@ bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
 }
 
 }  // namespace
+
+net::FileDescriptor open_log(const std::string& path) {
+  net::FileDescriptor file = opened(path);
+  if (!file) throw Error(fmt::format("cannot write the log file '{}': {}.", path, std::strerror(errno)));
+  return file;
+}
+
+LogFile::LogFile(std::string path, std::int64_t most_bytes)
+    : path_(std::move(path)), most_bytes_(most_bytes), file_(open_log(path_)) {}
+
+void LogFile::begin_anew() {
+  if (std::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) return;
+  // Where no new one can be made, the old one goes on.
+  if (net::FileDescriptor next = opened(path_)) file_ = std::move(next);
+  bytes_ = 0;
+}
+
+bool LogFile::write(std::string_view text) {
+  if (most_bytes_ > 0 && bytes_ > 0 && bytes_ + static_cast<std::int64_t>(text.size()) > most_bytes_) {
+    begin_anew();
+  }
+  while (!text.empty() && file_) {
+    const ssize_t count = uninterrupted([&] { return ::write(file_.get(), text.data(), text.size()); });
+    if (count < 0) {
+      file_.reset();
+      return false;
+    }
+    bytes_ += count;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
 
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank) {
   if (pattern.empty()) return fmt::format("[{}{}]:", role, local_rank);
@@ -52,8 +93,8 @@ net::FileDescriptor LogForwarder::open(ForwardedStream to) {
 
 bool LogForwarder::pass_on(Stream& stream) {
   std::array<char, 16 * 1024> buffer;
-  const ssize_t count = read(stream.source.get(), buffer.data(), buffer.size());
-  if (count < 0 && errno == EINTR) return true;
+  const ssize_t count =
+      uninterrupted([&] { return read(stream.source.get(), buffer.data(), buffer.size()); });
   if (count < 0) return false;
   if (count == 0) {
     end_stream(stream);
@@ -66,7 +107,7 @@ bool LogForwarder::pass_on(Stream& stream) {
 }
 
 void LogForwarder::take_text(Stream& stream, std::string_view text) {
-  if (stream.to.copy) keep(*stream.to.copy, text);
+  if (stream.to.copy) write(*stream.to.copy, text);
   if (stream.to.number == STDERR_FILENO) tails_[stream.to.local_rank].add(text);
   std::string shown;
   stream.splitter.add(text, [&](std::string_view line) { take_line(stream, line, shown); });
@@ -82,14 +123,13 @@ void LogForwarder::end_stream(Stream& stream) {
 void LogForwarder::take_line(Stream& stream, std::string_view line, std::string& shown) {
   if (stream.to.shown) shown.append(stream.to.painted_prefix).append(line) += '\n';
   if (!stream.to.filtered || !holds_any(line, stream.to.filters)) return;
-  keep(*stream.to.filtered, stream.to.prefix + std::string(line) + "\n");
+  write(*stream.to.filtered, fmt::format("{}{}\n", stream.to.prefix, line));
 }
 
-void LogForwarder::keep(LogFile& file, std::string_view text) {
+void LogForwarder::write(LogFile& file, std::string_view text) {
   if (file.write(text)) return;
-  console_.log() << "lockstep run: the log file " + file.path() +
-                        " ends here, it cannot be written: " + std::strerror(errno) + "\n"
-                 << std::flush;
+  console_.say(
+      fmt::format("the log file {} ends here, it cannot be written: {}", file.path(), std::strerror(errno)));
 }
 
 void LogForwarder::pump() {

@@ -1,18 +1,44 @@
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "logs/console.hpp"
-#include "logs/line_splitter.hpp"
-#include "logs/log_file.hpp"
-#include "logs/stderr_tail.hpp"
+#include "logs/lines.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
+
+/// Opens a file for appending, to be handed to a rank or to be written to. Throws lockstep::Error that names
+/// it.
+net::FileDescriptor open_log(const std::string& path);
+
+/// A log file that the launcher writes. At its largest size it becomes `<path>.1`, in place of the one
+/// before, and a new one is begun. For one thread.
+class LogFile {
+ public:
+  /// `most_bytes` 0: it grows without end. Throws lockstep::Error that names the file.
+  LogFile(std::string path, std::int64_t most_bytes);
+
+  /// A full disk is no reason to end a job: false for the first text that could not be written, and then the
+  /// file ends there.
+  bool write(std::string_view text);
+
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  void begin_anew();
+
+  std::string path_;
+  std::int64_t most_bytes_;
+  std::int64_t bytes_ = 0;
+  net::FileDescriptor file_;
+};
 
 /// What is done with one stream of a rank that passes through the launcher.
 struct ForwardedStream {
@@ -40,7 +66,7 @@ std::string line_prefix(const std::string& pattern, const std::string& role, int
 /// thread.
 class LogForwarder {
  public:
-  /// The console must outlive the relay.
+  /// The console must outlive it.
   explicit LogForwarder(Console& console) : console_(console) {}
 
   Console& console() const noexcept { return console_; }
@@ -74,7 +100,7 @@ class LogForwarder {
   bool pass_on(Stream& stream);
   void take_text(Stream& stream, std::string_view text);
   void end_stream(Stream& stream);
-  void keep(LogFile& file, std::string_view text);
+  void write(LogFile& file, std::string_view text);
   void take_line(Stream& stream, std::string_view line, std::string& shown);
 
   Console& console_;

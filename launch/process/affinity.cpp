@@ -1,8 +1,13 @@
 #include "process/affinity.hpp"
 
 #include <fmt/core.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 
 #include "lockstep/core/error.hpp"
@@ -12,23 +17,13 @@ namespace {
 
 using Groups = std::vector<CpuSet>;
 
-Cpu described(const Topology& topology, int cpu) {
-  const auto found = topology.cpus.find(cpu);
-  return found == topology.cpus.end() ? Cpu{.cache = cpu, .core = cpu} : found->second;
-}
-
-/// The CPUs in groups of one `key` each, in the order of the keys.
-template <class Key>
-Groups grouped(const CpuSet& cpus, const Key& key) {
+/// The CPUs in groups that have the same `key`, in the order of the keys.
+Groups grouped(const Topology& topology, const CpuSet& cpus, int Cpu::*key) {
   std::map<int, CpuSet> groups;
-  for (const int cpu : cpus) groups[key(cpu)].insert(cpu);
+  for (const int cpu : cpus) groups[topology.cpu(cpu).*key].insert(cpu);
   Groups result;
   for (auto& [unused, group] : groups) result.push_back(std::move(group));
   return result;
-}
-
-Groups cores_of(const Topology& topology, const CpuSet& cpus) {
-  return grouped(cpus, [&](int cpu) { return described(topology, cpu).core; });
 }
 
 CpuSet merged(Groups::const_iterator begin, Groups::const_iterator end) {
@@ -51,29 +46,24 @@ Groups dealt(const Groups& groups, std::size_t parts) {
   return result;
 }
 
-/// The smallest pieces that a block consists of: cores in the order in which they lie together, or, where
-/// ranks outnumber the cores, single CPUs.
+/// The smallest pieces that a block consists of, by NUMA node: cores in the order in which they lie together,
+/// or, where ranks outnumber the cores, single CPUs.
 std::vector<Groups> pieces_by_node(const Topology& topology, const CpuSet& allowed, std::size_t ranks) {
-  std::vector<Groups> cores;
-  std::size_t count = 0;
-  for (const CpuSet& node : grouped(allowed, [&](int cpu) { return described(topology, cpu).node; })) {
-    Groups of_node;
-    const auto by_cache = [&](int cpu) { return described(topology, cpu).cache; };
-    for (const CpuSet& cache : grouped(node, by_cache)) {
-      for (auto& core : cores_of(topology, cache)) of_node.push_back(std::move(core));
+  const bool whole_cores = grouped(topology, allowed, &Cpu::core).size() >= ranks;
+  std::vector<Groups> result;
+  for (const CpuSet& node : grouped(topology, allowed, &Cpu::node)) {
+    Groups& pieces = result.emplace_back();
+    for (const CpuSet& cache : grouped(topology, node, &Cpu::cache)) {
+      for (const CpuSet& core : grouped(topology, cache, &Cpu::core)) {
+        if (whole_cores) {
+          pieces.push_back(core);
+        } else {
+          for (const int cpu : core) pieces.push_back({cpu});
+        }
+      }
     }
-    count += of_node.size();
-    cores.push_back(std::move(of_node));
   }
-  if (count >= ranks) return cores;
-  for (auto& node : cores) {
-    Groups threads;
-    for (const CpuSet& core : node) {
-      for (const int cpu : core) threads.push_back({cpu});
-    }
-    node = std::move(threads);
-  }
-  return cores;
+  return result;
 }
 
 /// How many ranks each node gets: as evenly by its pieces as whole ranks allow, and never more than it has
@@ -93,14 +83,12 @@ std::vector<std::size_t> ranks_by_node(const std::vector<Groups>& nodes, std::si
   return result;
 }
 
-CpuSet all_of(const Groups& groups) { return merged(groups.begin(), groups.end()); }
-
 /// A node's CPUs for each of the ranks; with fewer ranks than nodes, whole nodes for each.
 std::vector<CpuSet> blocks_of(const std::vector<Groups>& nodes, std::size_t ranks) {
   std::vector<CpuSet> result;
   if (ranks < nodes.size()) {
     Groups whole;
-    for (const auto& node : nodes) whole.push_back(all_of(node));
+    for (const auto& node : nodes) whole.push_back(merged(node.begin(), node.end()));
     return dealt(whole, ranks);
   }
   const auto shares = ranks_by_node(nodes, ranks);
@@ -119,24 +107,20 @@ CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
                   node, cpu_list_text(allowed)));
 }
 
-int package_of(const Topology& topology, const CpuSet& cpus) {
-  return described(topology, *cpus.begin()).package;
-}
-
-CpuSet socket_cpus(const Topology& topology, const CpuSet& allowed, int node) {
-  const int package = package_of(topology, node_cpus(topology, allowed, node));
+/// The CPUs of all nodes of the package that these lie on.
+CpuSet socket_cpus(const Topology& topology, const CpuSet& allowed, const CpuSet& usable) {
+  const auto package_of = [&](const CpuSet& cpus) { return topology.cpu(*cpus.begin()).package; };
   CpuSet result;
   for (const auto& [unused, cpus] : topology.nodes) {
-    const CpuSet usable = intersection(cpus, allowed);
-    if (!usable.empty() && package_of(topology, usable) == package)
-      result.insert(usable.begin(), usable.end());
+    CpuSet of_node = intersection(cpus, allowed);
+    if (!of_node.empty() && package_of(of_node) == package_of(usable)) result.merge(of_node);
   }
   return result;
 }
 
 CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_t place,
                       std::size_t devices) {
-  const Groups cores = cores_of(topology, usable);
+  const Groups cores = grouped(topology, usable, &Cpu::core);
   if (cores.size() >= devices) return dealt(cores, devices)[place];
   throw UsageError(
       fmt::format("--numa-binding exclusive: {} ranks share a NUMA node with {} cores that this job may use "
@@ -147,7 +131,7 @@ CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_
 
 /// Caches with more CPUs that may be used come first.
 CpuSet complex_cpus(const Topology& topology, const CpuSet& usable, std::size_t place) {
-  Groups caches = grouped(usable, [&](int cpu) { return described(topology, cpu).cache; });
+  Groups caches = grouped(topology, usable, &Cpu::cache);
   std::stable_sort(caches.begin(), caches.end(),
                    [](const CpuSet& left, const CpuSet& right) { return left.size() > right.size(); });
   return caches[place % caches.size()];
@@ -160,13 +144,27 @@ std::pair<std::size_t, std::size_t> place_in_node(const std::vector<int>& nodes,
           static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), *at))};
 }
 
+bool has_default_policy() {
+  int mode = -1;
+  return syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 && mode == MPOL_DEFAULT;
+}
+
+/// Preferred and not bound: a full node must not end in the OOM killer.
+bool prefer_memory_of(int node) {
+  constexpr unsigned long kBits = 8 * sizeof(unsigned long);
+  const auto number = static_cast<unsigned long>(node);
+  std::vector<unsigned long> mask(number / kBits + 1, 0);
+  mask[number / kBits] = 1UL << (number % kBits);
+  // The kernel reads one bit less than it is told.
+  return syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask.data(), mask.size() * kBits + 1) == 0;
+}
+
 }  // namespace
 
 std::vector<CpuSet> cpu_blocks(const Topology& topology, const CpuSet& allowed, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   if (ranks < 1 || allowed.size() < count) return {};
-  const auto nodes = pieces_by_node(topology, allowed, count);
-  return blocks_of(nodes, count);
+  return blocks_of(pieces_by_node(topology, allowed, count), count);
 }
 
 std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed,
@@ -175,7 +173,7 @@ std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, c
   for (std::size_t device = 0; device < device_nodes.size(); ++device) {
     const CpuSet usable = node_cpus(topology, allowed, device_nodes[device]);
     const auto [place, count] = place_in_node(device_nodes, device);
-    if (mode == BindingMode::socket) result.push_back(socket_cpus(topology, allowed, device_nodes[device]));
+    if (mode == BindingMode::socket) result.push_back(socket_cpus(topology, allowed, usable));
     if (mode == BindingMode::exclusive) result.push_back(exclusive_cpus(topology, usable, place, count));
     if (mode == BindingMode::core_complex) result.push_back(complex_cpus(topology, usable, place));
     if (mode == BindingMode::node) result.push_back(usable);
@@ -194,8 +192,27 @@ std::vector<int> nodes_in_turn(const Topology& topology, const CpuSet& allowed, 
 
 CpuSet nodes_of(const Topology& topology, const CpuSet& cpus) {
   CpuSet nodes;
-  for (const int cpu : cpus) nodes.insert(described(topology, cpu).node);
+  for (const int cpu : cpus) nodes.insert(topology.cpu(cpu).node);
   return nodes;
+}
+
+ScopedBinding::ScopedBinding(const CpuBinding& binding) {
+  if (binding.cpus.empty()) return;
+  before_ = allowed_cpus();
+  if (!bind_thread_to(binding.cpus)) {
+    throw Error(fmt::format(
+        "cannot bind to the CPUs {}: {}. They may have been taken away from this job; --cpu-binding none "
+        "starts the ranks unbound.",
+        cpu_list_text(binding.cpus), std::strerror(errno)));
+  }
+  if (binding.memory_node && has_default_policy()) has_policy_ = prefer_memory_of(*binding.memory_node);
+}
+
+ScopedBinding::~ScopedBinding() {
+  if (has_policy_) syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL);
+  // Where the CPUs were taken away meanwhile, the launcher, which sleeps nearly always, runs on those of the
+  // rank.
+  if (!before_.empty()) bind_thread_to(before_);
 }
 
 }  // namespace lockstep::launch

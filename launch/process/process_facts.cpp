@@ -1,19 +1,17 @@
 #include "process/process_facts.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <charconv>
-#include <csignal>
-#include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 
+#include "core/cpu_set.hpp"
 #include "core/runtime/process_handle.hpp"
+#include "core/variables.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -22,14 +20,7 @@ namespace fs = std::filesystem;
 
 fs::path folder_of(pid_t process) { return fs::path("/proc") / std::to_string(process); }
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// The words behind "<name>:" in a file of such lines.
+/// What stands behind "<name>:" in a file of such lines.
 std::string field(const fs::path& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -45,32 +36,51 @@ bool in_mask(pid_t process, const std::string& mask, int number) {
   return ((std::strtoull(digits.c_str(), nullptr, 16) >> (number - 1)) & 1) != 0;
 }
 
-std::string indented(const std::string& text) {
-  std::istringstream lines(text);
-  std::string result;
-  for (std::string line; std::getline(lines, line);) result += "    " + line + "\n";
-  return result;
+std::string thread_text(const fs::path& folder) {
+  const std::string wait = first_line(folder / "wchan");
+  const std::string text =
+      fmt::format("thread {} ({}): {}{}{}\n", folder.filename().string(), field(folder / "status", "Name"),
+                  field(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in ",
+                  wait == "0" ? "" : wait);
+  std::ifstream file(folder / "stack");
+  const std::string stack{std::istreambuf_iterator<char>(file), {}};
+  return text + indented(stack, "    ");
 }
 
-std::string thread_text(const fs::path& folder) {
-  const std::string wait = text_of(folder / "wchan");
-  return "thread " + folder.filename().string() + " (" + field(folder / "status", "Name") +
-         "): " + field(folder / "status", "State") +
-         (wait.empty() || wait == "0" ? "" : ", waits in " + wait) + "\n" +
-         indented(text_of(folder / "stack"));
+/// The number behind "oom_kill" in a file of "name number" lines.
+std::optional<std::int64_t> oom_kills_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string name;
+  for (std::int64_t number = 0; file >> name >> number;) {
+    if (name == "oom_kill") return number;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::map<int, fs::path> numbered_entries(const fs::path& folder, std::string_view prefix) {
+  std::map<int, fs::path> result;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(prefix)) continue;
+    const auto number = variables::whole_number(std::string_view(name).substr(prefix.size()));
+    if (number) result[*number] = entry.path();
+  }
+  return result;
+}
+
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> result;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator("/proc", failure)) {
-    const std::string name = entry.path().filename();
-    pid_t process = 0;
-    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
-    if (error == std::errc() && stop == name.data() + name.size()) result.push_back(process);
-  }
+  for (const auto& [process, unused] : numbered_entries("/proc")) result.push_back(process);
   return result;
 }
 
@@ -99,11 +109,19 @@ bool is_ours(pid_t process) {
 
 std::string threads_in_kernel(pid_t process) {
   std::string result;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(folder_of(process) / "task", failure)) {
-    result += thread_text(entry.path());
-  }
+  for (const auto& [thread, folder] : numbered_entries(folder_of(process) / "task"))
+    result += thread_text(folder);
   return result;
+}
+
+std::optional<std::int64_t> oom_kills(const std::string& membership, const std::string& mount) {
+  for (const auto& cgroup : read_cgroups(membership)) {
+    std::optional<std::int64_t> count;
+    if (cgroup.has("memory")) count = oom_kills_in(mount + "/memory" + cgroup.path + "/memory.oom_control");
+    if (cgroup.is_v2()) count = oom_kills_in(mount + cgroup.path + "/memory.events");
+    if (count) return count;
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep::launch

@@ -39,7 +39,7 @@ timespec until(SignalFd::Clock::time_point deadline) {
 }
 
 [[noreturn]] void fail(const char* what) {
-  throw Error(std::string("cannot watch signals: ") + what + ": " + std::strerror(errno) + ".");
+  throw Error(fmt::format("cannot watch signals: {}: {}.", what, std::strerror(errno)));
 }
 
 }  // namespace
@@ -69,17 +69,18 @@ void SignalFd::restore_in_child() const noexcept {
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-SignalFd::Event SignalFd::wait(std::optional<Clock::time_point> deadline, const std::vector<int>& inputs) {
+SignalFd::Event SignalFd::wait(Clock::time_point deadline, const std::vector<int>& inputs) {
   std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
   for (const int input : inputs) entries.push_back({input, POLLIN, 0});
+  const bool has_deadline = deadline != Clock::time_point::max();
   for (;;) {
     signalfd_siginfo info{};
     if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
     }
-    if (deadline && Clock::now() >= *deadline) return {Wakeup::deadline, 0};
-    const timespec left = deadline ? until(*deadline) : timespec{};
-    if (ppoll(entries.data(), entries.size(), deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR)
+    if (has_deadline && Clock::now() >= deadline) return {Wakeup::deadline, 0};
+    const timespec left = has_deadline ? until(deadline) : timespec{};
+    if (ppoll(entries.data(), entries.size(), has_deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR)
       fail("ppoll");
     // Signals first: ranks that write without end must not drown them.
     const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
@@ -93,11 +94,6 @@ int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 bool SignalFd::ends_job(int signal_number) const noexcept {
   return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
-}
-
-std::string signal_name(int signal_number) {
-  const char* short_name = sigabbrev_np(signal_number);
-  return short_name == nullptr ? fmt::format("signal {}", signal_number) : fmt::format("SIG{}", short_name);
 }
 
 }  // namespace lockstep::launch

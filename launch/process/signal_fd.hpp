@@ -2,8 +2,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace lockstep::launch {
@@ -32,9 +30,9 @@ class SignalFd {
     int signal_number = 0;
   };
 
-  /// The next signal; or that `deadline` came first, or that one of the `inputs` (descriptors, -1: none) can
-  /// be read. Waits without end when there is no deadline.
-  Event wait(std::optional<Clock::time_point> deadline, const std::vector<int>& inputs = {});
+  /// The next signal; or that `deadline` came first (time_point::max(): never), or that one of the `inputs`
+  /// (descriptors, -1: none) can be read.
+  Event wait(Clock::time_point deadline, const std::vector<int>& inputs);
 
   /// Whether the signal asks the job to end.
   bool ends_job(int signal_number) const noexcept;
@@ -51,8 +49,5 @@ class SignalFd {
 
 /// The signal on which `lockstep run` prints the stacks of its ranks (`lockstep stacks`).
 int stacks_request() noexcept;
-
-/// "SIGTERM"; "signal 64" for one without a name.
-std::string signal_name(int signal_number);
 
 }  // namespace lockstep::launch

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cpu_set.hpp"
+#include "lockstep/core/environment.hpp"
 
 namespace lockstep::launch {
 
@@ -24,12 +25,22 @@ struct Topology {
   /// NUMA nodes that have CPUs, with all of them, whether they may be used or not.
   std::map<int, CpuSet> nodes;
 
-  /// The CPUs of a node; none when there is no such node.
+  /// One that the kernel does not describe is a core and a cache of its own.
+  Cpu cpu(int number) const;
+  /// None when there is no such node.
   CpuSet cpus_of(int node) const;
 };
 
 /// Reads `<root>/devices/system/{cpu,node}`. What the kernel does not tell is taken as simple as it can be:
 /// one node, one package, each CPU a core and a cache of its own. Never throws for what it finds. *Local*.
 Topology read_topology(const std::string& root = "/sys");
+
+/// The NUMA node of every NVIDIA GPU that a program would see, in the order of CUDA_VISIBLE_DEVICES, as
+/// `<sys>/bus/pci/devices/<address>/numa_node` says it; -1 there means 0. The GPUs are those of
+/// `<proc>/driver/nvidia/gpus`, else the display devices of NVIDIA on the PCI bus, in the order of their
+/// addresses: CUDA's own order on a host whose GPUs are all alike. Throws UsageError that names what is
+/// missing. *Local*.
+std::vector<int> gpu_nodes(const Environment& environment, const std::string& sys = "/sys",
+                           const std::string& proc = "/proc");
 
 }  // namespace lockstep::launch

@@ -78,10 +78,6 @@ bool WorkerGroup::is_starting() {
   return false;
 }
 
-std::optional<SignalFd::Clock::time_point> WorkerGroup::start_deadline() const {
-  return spawned_ ? std::optional(spawned_->deadline()) : std::nullopt;
-}
-
 void WorkerGroup::signal(int number, bool stopping) {
   for (auto& worker : workers_) {
     if (worker.status) continue;
@@ -136,14 +132,11 @@ bool WorkerGroup::has_children() const {
 std::vector<pid_t> WorkerGroup::orphans() const {
   std::vector<pid_t> result = child_processes();
   std::erase_if(result, [this](pid_t pid) {
-    return pid == reaper_.pid() || is_running_rank(pid) || (keep_daemons_ && is_daemon(pid));
+    const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
+    return pid == reaper_.pid() || std::any_of(workers_.begin(), workers_.end(), is_rank) ||
+           (keep_daemons_ && is_daemon(pid));
   });
   return result;
-}
-
-bool WorkerGroup::is_running_rank(pid_t process) const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [&](const Worker& worker) { return worker.pid == process && !worker.status; });
 }
 
 /// Ranks lead sessions of their own, and what they start is in them unless it leaves.

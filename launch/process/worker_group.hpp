@@ -13,8 +13,7 @@
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "net/file_descriptor.hpp"
-#include "process/orphan_reaper.hpp"
-#include "process/signal_fd.hpp"
+#include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"
 
 namespace lockstep::launch {
@@ -51,7 +50,7 @@ struct WorkerOutput {
   void apply() const noexcept;
 };
 
-/// The processes of one attempt, and whatever they leave behind. The launcher is made the "subreaper", so
+/// The processes of one round, and whatever they leave behind. The launcher is made the "subreaper", so
 /// every descendant whose parent is gone becomes its child, and none can hide.
 class WorkerGroup {
  public:
@@ -69,9 +68,12 @@ class WorkerGroup {
   /// Whether the rank that was started last has not begun its program yet. Returns at once but for the few
   /// milliseconds that this takes on a healthy host. Throws SpawnError when it cannot begin.
   bool is_starting();
-  /// Becomes readable when that may have changed, and when to ask anyway; -1 and nothing: all have begun.
+  /// Becomes readable when that may have changed, and when to ask anyway; -1 and time_point::max(): all have
+  /// begun.
   int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
-  std::optional<SignalFd::Clock::time_point> start_deadline() const;
+  SignalFd::Clock::time_point start_deadline() const {
+    return spawned_ ? spawned_->deadline() : SignalFd::Clock::time_point::max();
+  }
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
@@ -82,21 +84,19 @@ class WorkerGroup {
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
   std::vector<std::size_t> reap();
 
-  /// Ranks that run.
   int running() const;
-  /// Processes that ranks left behind and that still run. Costs a look at every process of the host.
-  std::vector<pid_t> orphans() const;
-  /// Whether any child is left: without that cost, but where daemons are kept.
+  /// Whether a rank or anything that ranks left behind still runs.
   bool has_children() const;
-  /// Sends SIGTERM to the leftovers that have not had it yet.
+  /// Sends SIGTERM to the orphans that have not had it yet.
   void terminate_orphans();
-  /// SIGKILL to everything: ranks, their groups, leftovers.
+  /// SIGKILL to everything: ranks, their groups, orphans.
   void kill();
 
   const std::vector<Worker>& workers() const noexcept { return workers_; }
 
  private:
-  bool is_running_rank(pid_t process) const;
+  /// What ranks left behind and still runs. Costs a look at every process of the host.
+  std::vector<pid_t> orphans() const;
   bool is_daemon(pid_t process) const;
 
   const SignalFd& signals_;

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <optional>
 
 namespace lockstep::launch {
 namespace {
@@ -27,19 +26,6 @@ std::vector<std::string> assignments(const Environment& environment) {
   std::vector<std::string> result;
   for (const auto& [name, value] : environment) result.push_back(name + "=" + value);
   return result;
-}
-
-/// What the child tells: the error of exec, or nothing, when the pipe was closed by a successful exec.
-std::optional<int> reported_error(int descriptor) {
-  int error = 0;
-  const ssize_t count = read(descriptor, &error, sizeof error);
-  return count == static_cast<ssize_t>(sizeof error) ? std::optional<int>(error) : std::nullopt;
-}
-
-/// False when the time is over.
-bool await_readable(int descriptor, std::chrono::milliseconds limit) {
-  pollfd entry{descriptor, POLLIN, 0};
-  return poll(&entry, 1, static_cast<int>(limit.count())) > 0;
 }
 
 /// The child's side. Never returns.
@@ -102,12 +88,10 @@ SpawnedProcess::SpawnedProcess(const std::vector<std::string>& command, const En
   const pid_t launcher = getpid();
   pid_ = fork();
   if (pid_ < 0) {
-    throw SpawnError(
-        fmt::format(
-            "cannot start '{}': fork: {}. Look at the limits on processes (ulimit -u, pids.max of the "
-            "job's cgroup) and memory.",
-            program_, std::strerror(errno)),
-        126);
+    throw SpawnError(fmt::format("cannot start '{}': fork: {}. Look at the limits on processes (ulimit -u, "
+                                 "pids.max of the job's cgroup) and memory.",
+                                 program_, std::strerror(errno)),
+                     126);
   }
   if (pid_ == 0) {
     become(const_cast<char**>(arguments.data()), const_cast<char**>(variable_pointers.data()),
@@ -117,7 +101,8 @@ SpawnedProcess::SpawnedProcess(const std::vector<std::string>& command, const En
 
 bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
   if (!report_) return true;
-  if (!await_readable(report_.get(), limit)) {
+  pollfd entry{report_.get(), POLLIN, 0};
+  if (poll(&entry, 1, static_cast<int>(limit.count())) <= 0) {
     if (Clock::now() < deadline_) return false;
     // One that hangs in the kernel dies when it comes back; whoever reaps children takes note of it then.
     kill(pid_, SIGKILL);
@@ -127,11 +112,13 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
                     program_, kExecTimeout.count()),
         126);
   }
-  const auto error = reported_error(report_.get());
+  int error = 0;
+  // A successful exec has closed the pipe.
+  const bool failed = read(report_.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error);
   report_.reset();
-  if (!error) return true;
+  if (!failed) return true;
   waitpid(pid_, nullptr, 0);
-  throw exec_error(program_, *error);
+  throw exec_error(program_, error);
 }
 
 }  // namespace lockstep::launch

@@ -55,7 +55,7 @@ class SpawnedProcess {
   Clock::time_point deadline() const noexcept { return deadline_; }
 
   /// Waits for `limit` at most. Throws SpawnError when the program cannot be started or the deadline is over;
-  /// the process is gone then, or has been told to go.
+  /// the process is gone then, or has been sent SIGKILL.
   bool has_begun(std::chrono::milliseconds limit);
 
  private:

@@ -6,7 +6,7 @@
 #include <csignal>
 
 #include "lockstep/core/runtime/program.hpp"
-#include "process/time_text.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

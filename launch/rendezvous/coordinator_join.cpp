@@ -6,7 +6,7 @@
 #include <csignal>
 #include <set>
 
-#include "process/time_text.hpp"
+#include "process/words.hpp"
 #include "rendezvous/coordinator.hpp"
 
 namespace lockstep::launch {

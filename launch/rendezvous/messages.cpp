@@ -58,7 +58,6 @@ class Writer {
   static Json json(milliseconds time, const Limits&) { return time.count(); }
   static Json json(const std::string& text, const Limits& limits) { return text.substr(0, limits.longest); }
   static Json json(const net::Address& address, const Limits&) { return address.text(); }
-  static Json json(const ProcessFailure& failure, const Limits&) { return to_json(failure); }
   template <class Item>
   static Json json(const std::vector<Item>& items, const Limits& limits) {
     Json list = Json::array();
@@ -151,9 +150,6 @@ class Reader {
     const auto port = static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1));
     address = net::Address::numeric(text.substr(0, colon), port).value_or(net::Address());
   }
-  static void read(const char*, const Json& json, ProcessFailure& failure, const Limits&) {
-    failure = read_process_failure(json);
-  }
   static void read(const char*, const Json& json, Json& any, const Limits&) { any = json; }
   template <class Item>
   static void read(const char* key, const Json& json, std::vector<Item>& items, const Limits& limits) {
@@ -193,6 +189,31 @@ void fields(auto& form, RankStatus& rank) {
   form.value("status", rank.status, {.most = 0xffff});
   form.value("process_state", rank.process_state, {.most = 127});
   form.value("beat", rank.beat);
+}
+
+void fields(auto& form, ProcessFailure& failure) {
+  constexpr Limits kAny{.least = INT64_MIN, .most = INT64_MAX};
+  // What a rank wrote is bounded where it is read, and grows where it is no UTF-8.
+  constexpr Limits kRanksText{.longest = 64 * 1024};
+  form.value("rank", failure.rank);
+  form.value("local_rank", failure.local_rank);
+  form.value("pid", failure.pid, {.most = INT32_MAX});
+  form.value("node", failure.node);
+  form.value("host", failure.host);
+  form.value("time", failure.time, kAny);
+  form.value("program", failure.program, kRanksText);
+  form.value("status", failure.status, {.most = 0xffff});
+  form.value("stopped", failure.stopped);
+  form.value("killed", failure.killed);
+  form.value("message", failure.message, kRanksText);
+  form.value("error", failure.error);
+  form.value("error_file", failure.error_file, kRanksText);
+  form.value("oom_kills", failure.oom_kills, kAny);
+  form.value("peak_memory", failure.peak_memory, kAny);
+  form.value("hung", failure.hung);
+  form.value("is_secondary", failure.is_secondary);
+  form.value("log_file", failure.log_file, kRanksText);
+  form.value("last_lines", failure.last_lines, kRanksText);
 }
 
 void fields(auto& form, NodeInfo& node) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "failure/hang.hpp"
-#include "failure/process_failure.hpp"
+#include "failure/failure_analysis.hpp"
 #include "net/address.hpp"
 
 namespace lockstep::launch {

@@ -13,7 +13,7 @@
 #include "net/address.hpp"
 #include "net/signal_free_thread.hpp"
 #include "net/socket_owner.hpp"
-#include "process/time_text.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "process/time_text.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

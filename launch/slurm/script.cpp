@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
-#include "process/command_words.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

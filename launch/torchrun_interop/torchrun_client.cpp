@@ -11,7 +11,7 @@
 #include "lockstep/core/error.hpp"
 #include "net/handshake.hpp"
 #include "net/signal_free_thread.hpp"
-#include "process/time_text.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -5,7 +5,7 @@
 #include "interop/jobs.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
-#include "process/gpu_nodes.hpp"
+#include "process/topology.hpp"
 #include "unit/launch/host_tree.hpp"
 
 namespace lockstep::launch {

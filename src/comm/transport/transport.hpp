@@ -22,7 +22,7 @@ class HierarchicalCollectives;
 
 namespace lockstep::comm {
 
-struct GroupInfo;
+using shm::GroupInfo;
 
 /// A message to or from one rank that is under way. Any thread may call any method.
 class Message {

@@ -10,11 +10,9 @@
 #include <thread>
 
 #include "launcher_process.hpp"
-#include "logs/async_writer.hpp"
-#include "logs/line_splitter.hpp"
-#include "logs/log_file.hpp"
+#include "logs/console.hpp"
+#include "logs/lines.hpp"
 #include "logs/log_forwarder.hpp"
-#include "logs/stderr_tail.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -111,16 +109,16 @@ TEST(AsyncWriter, DropsLinesWhenNobodyReadsAndSaysHowMany) {
   Pipe pipe;
   const std::string line(1023, 'x');
   std::string text;
+  std::thread reader;
   {
     AsyncWriter writer(pipe.ends[1], 200 * 1024);
     // The pipe takes 64 of them, and the queue 200.
     for (int i = 0; i < 1000; ++i) writer.write(line + "\n");
     writer.write_always("the launcher's own word\n");
-    std::thread reader([&] { text = read_all(pipe.ends[0]); });
-    writer.drain();
-    pipe.close_end(1);
-    reader.join();
+    reader = std::thread([&] { text = read_all(pipe.ends[0]); });
   }
+  pipe.close_end(1);
+  reader.join();
   long dropped = 0;
   long notices = 0;
   const std::string head = "\nlockstep run: ";
@@ -140,7 +138,6 @@ TEST(AsyncWriter, GoesOnWithoutAReader) {
   std::signal(SIGPIPE, SIG_IGN);
   AsyncWriter writer(pipe.ends[1]);
   for (int i = 0; i < 1000; ++i) writer.write("text\n");
-  writer.drain();
 }
 
 TEST(AsyncWriter, WaitsForANonBlockingTerminal) {

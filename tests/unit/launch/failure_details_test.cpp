@@ -5,8 +5,8 @@
 
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "logs/stderr_tail.hpp"
-#include "process/memory_events.hpp"
+#include "logs/lines.hpp"
+#include "process/process_facts.hpp"
 
 namespace lockstep::launch {
 namespace {

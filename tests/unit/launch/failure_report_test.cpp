@@ -6,9 +6,10 @@
 
 #include "failure/error_file.hpp"
 #include "failure/failure_analysis.hpp"
-#include "failure/failure_report.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
+#include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -261,8 +262,9 @@ TEST(ProcessFailure, TravelsAsJson) {
   record.oom_kills = 2;
   record.message = "\xff not UTF-8";
   record.error = {{"message", "text"}};
-  const auto text = to_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const ProcessFailure copy = read_process_failure(nlohmann::json::parse(text));
+  const std::string text = encode(RankFailed{1, record});
+  const auto message = decode<NodeMessage>(text);
+  const ProcessFailure copy = std::get<RankFailed>(*message).failure;
   EXPECT_EQ(copy.host, "b");
   EXPECT_EQ(copy.time, 77);
   EXPECT_EQ(copy.error_file, "/x");
@@ -270,14 +272,22 @@ TEST(ProcessFailure, TravelsAsJson) {
   EXPECT_EQ(copy.oom_kills, 2);
   EXPECT_EQ(copy.status, 1 << 8);
   EXPECT_EQ(message_of(copy.error), "text");
-  const auto whole = to_json(record);
-  for (const auto& item : whole.items()) {
-    // The time-out follows from the status.
-    if (item.key() == "error" || item.key() == "status" || item.key() == "timed_out") continue;
+  const auto whole = nlohmann::json::parse(text);
+  for (const auto& item : whole.at("failure").items()) {
+    if (item.key() == "error") continue;
     auto without = whole;
-    without[item.key()] = nullptr;
-    EXPECT_THROW(read_process_failure(without), DataError) << item.key();
+    for (const nlohmann::json& wrong : {nlohmann::json(), nlohmann::json(1e300)}) {
+      without["failure"][item.key()] = wrong;
+      EXPECT_THROW(decode<NodeMessage>(without.dump()), DataError) << item.key();
+    }
   }
+}
+
+/// Which has three bytes for each that is none.
+TEST(ProcessFailure, TravelsWithTheLongestTextThatIsNoUtf8) {
+  auto record = failed_ranks(1).front();
+  record.last_lines = std::string(16 * 1024, '\xff');
+  EXPECT_TRUE(decode<NodeMessage>(encode(RankFailed{1, record})));
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <filesystem>
 
 #include "agent/heartbeat_monitor.hpp"
-#include "agent/stack_tool.hpp"
+#include "agent/stack_dump.hpp"
 #include "failure/hang.hpp"
-#include "failure/readable_stack.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
+#include "process/words.hpp"
 #include "rendezvous/restart_policy.hpp"
 
 namespace lockstep::launch {
@@ -224,13 +224,13 @@ TEST(ProcessFacts, AreThoseOfTheProcess) {
   EXPECT_NE(threads_in_kernel(getpid()).find("thread " + std::to_string(getpid())), std::string::npos);
 }
 
-TEST(StackTool, IsTheFirstThatIsInstalled) {
+TEST(Debugger, IsTheFirstThatIsInstalled) {
   const ScratchFolder folder;
-  EXPECT_FALSE(StackTool::command_for(getpid(), folder.path()));
+  EXPECT_FALSE(debugger_for(getpid(), folder.path()));
   folder.write("gdb", "#!/bin/sh\n", true);
-  EXPECT_EQ(StackTool::command_for(getpid(), "/absent:" + folder.path())->front(), folder.file("gdb"));
+  EXPECT_EQ(debugger_for(getpid(), "/absent:" + folder.path())->front(), folder.file("gdb"));
   folder.write("eu-stack", "#!/bin/sh\n", true);
-  EXPECT_EQ(StackTool::command_for(getpid(), folder.path())->front(), folder.file("eu-stack"));
+  EXPECT_EQ(debugger_for(getpid(), folder.path())->front(), folder.file("eu-stack"));
 }
 
 /// With a debugger of the test's own, so that no real one is needed.
@@ -245,23 +245,31 @@ class ForeignRank : public ::testing::Test {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  StackDump asked(const std::string& search_path) const {
-    return {{{4, pid_, folder_.file("heartbeat")}}, {{"PATH", search_path}}, start_};
+  void ask(const std::string& search_path) {
+    dump_.ask({{4, pid_, folder_.file("heartbeat")}}, {{"PATH", search_path}}, std::nullopt, start_);
   }
-  std::string stacks(const std::string& search_path) const {
-    StackDump dump = asked(search_path);
-    EXPECT_TRUE(eventually([&] { return dump.work(start_); }));
-    return dump.take().front().text;
+  /// What is printed when the dump is worked on at that time; "": it is not over.
+  std::string printed(std::chrono::seconds after) {
+    const auto answer = dump_.work(start_ + after);
+    return answer ? answer->text : "";
   }
+  std::string stacks(const std::string& search_path) {
+    ask(search_path);
+    std::string text;
+    EXPECT_TRUE(eventually([&] { return !(text = printed(seconds(0))).empty(); }));
+    return text;
+  }
+  std::string head() const { return "lockstep run: stacks of rank 4 (pid " + std::to_string(pid_) + "):\n"; }
 
   ScratchFolder folder_;
+  StackDump dump_;
   const StackDump::Time start_{};
   pid_t pid_;
 };
 
 TEST_F(ForeignRank, IsLookedAtWithADebugger) {
   folder_.write("eu-stack", "#!/bin/sh\necho \"#0 of $2\"\n", true);
-  EXPECT_EQ(stacks(folder_.path() + ":/usr/bin:/bin"), "#0 of " + std::to_string(pid_) + "\n");
+  EXPECT_EQ(stacks(folder_.path() + ":/usr/bin:/bin"), head() + "  #0 of " + std::to_string(pid_) + "\n");
 }
 
 TEST_F(ForeignRank, IsNotHeldByADebuggerThatHangs) {
@@ -269,20 +277,20 @@ TEST_F(ForeignRank, IsNotHeldByADebuggerThatHangs) {
                 "#!/bin/sh\ntrap 'echo went; exit' TERM\n: > " + folder_.file("ready") +
                     "\nwhile :; do sleep 0.01; done\n",
                 true);
-  StackDump dump = asked(folder_.path() + ":/usr/bin:/bin");
-  EXPECT_FALSE(dump.work(start_ + seconds(9)));
+  ask(folder_.path() + ":/usr/bin:/bin");
+  EXPECT_EQ(printed(seconds(9)), "");
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder_.file("ready")); }));
-  EXPECT_FALSE(dump.work(start_ + seconds(10))) << "it is told to end";
-  EXPECT_TRUE(eventually([&] { return dump.work(start_ + seconds(10)); }));
-  EXPECT_EQ(dump.take().front().text, "went\n");
+  EXPECT_EQ(printed(seconds(10)), "") << "it is told to end";
+  std::string text;
+  EXPECT_TRUE(eventually([&] { return !(text = printed(seconds(10))).empty(); }));
+  EXPECT_EQ(text, head() + "  went\n");
 }
 
 TEST_F(ForeignRank, IsLookedAtInTheKernelWhereADebuggerIsKilled) {
   folder_.write("eu-stack", "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.01; done\n", true);
-  StackDump dump = asked(folder_.path() + ":/usr/bin:/bin");
-  dump.work(start_ + seconds(10));
-  EXPECT_TRUE(dump.work(start_ + seconds(11)));
-  const std::string text = dump.take().front().text;
+  ask(folder_.path() + ":/usr/bin:/bin");
+  EXPECT_EQ(printed(seconds(10)), "");
+  const std::string text = printed(seconds(11));
   EXPECT_NE(text.find("the debugger has told nothing"), std::string::npos) << text;
   EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
 }
@@ -291,6 +299,17 @@ TEST_F(ForeignRank, IsLookedAtInTheKernelWithoutOne) {
   const std::string text = stacks("/absent");
   EXPECT_NE(text.find("no debugger is installed"), std::string::npos) << text;
   EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
+}
+
+TEST_F(ForeignRank, IsLookedAtOnceForAllWhoAskMeanwhile) {
+  ask("/absent");
+  dump_.ask({}, {}, 7, start_);
+  const auto answer = dump_.work(start_);
+  ASSERT_TRUE(answer);
+  EXPECT_TRUE(answer->here);
+  EXPECT_EQ(answer->nodes, std::set<std::int64_t>{7});
+  EXPECT_TRUE(answer->text.starts_with(head())) << answer->text;
+  EXPECT_EQ(dump_.deadline(), StackDump::Time::max());
 }
 
 /// A heartbeat file that names a process which would die of the signal.
@@ -402,6 +421,48 @@ TEST(StacksCommand, AsksTheLauncherWhereTheSystemHasNoPidfds) {
   EXPECT_EQ(asked.status, 0) << asked.err;
   EXPECT_TRUE(eventually([&] { return job.err().find("stacks of rank 0") != std::string::npos; }))
       << job.err();
+}
+
+/// A PATH with a debugger that attaches to nothing, says when it runs, and never ends by itself.
+Environment with_hanging_debugger(const ScratchFolder& folder) {
+  folder.write(
+      "eu-stack",
+      "#!/bin/sh\ntrap '' TERM\n: > " + folder.file("debugging") + "\nwhile :; do sleep 0.01; done\n", true);
+  return {{"PATH", folder.path() + ":/usr/bin:/bin"}};
+}
+
+TEST(StacksCommand, IsNotHeldByADebuggerThatHangs) {
+  const ScratchFolder folder;
+  LauncherProcess job(
+      {"run", "sh", "-c",
+       "trap ': > " + folder.file("passed_on") + "' USR1; echo $$ > " + folder.file("new") + "; mv " +
+           folder.file("new") + " " + folder.file("pid") + "; while :; do sleep 0.01; done"},
+      with_hanging_debugger(folder));
+  await_number(folder.file("pid"));
+  EXPECT_EQ(launch({"stacks", std::to_string(job.pid())}).status, 0);
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder.file("debugging")); }));
+  job.signal(SIGUSR1);
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder.file("passed_on")); }))
+      << "the launcher goes on meanwhile";
+  job.signal(SIGTERM);
+  const Finished end = job.wait();
+  EXPECT_EQ(end.status, 128 + SIGTERM);
+  EXPECT_NE(end.err.find("stacks of rank 0"), std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find("processes still run"), std::string::npos) << "the end of the job waits for it";
+}
+
+TEST(FailureReport, ComesThoughADebuggerHangs) {
+  const ScratchFolder folder;
+  // 86: it has waited for the others in vain, so that their stacks are shown first.
+  const Finished job =
+      launch({"run", "--nproc-per-node=2", "sh", "-c", "[ $RANK = 1 ] && exec sleep 1000; exit 86"},
+             with_hanging_debugger(folder));
+  EXPECT_EQ(job.status, 86);
+  EXPECT_TRUE(std::filesystem::exists(folder.file("debugging")));
+  const auto stacks = job.err.find("the debugger has told nothing; by what the kernel tells");
+  const auto report = job.err.find("FAILED: rank 0 ");
+  EXPECT_LT(stacks, report) << job.err;
+  EXPECT_NE(report, std::string::npos) << job.err;
 }
 
 TEST(StacksCommand, RefusesWhatIsNoLauncher) {
