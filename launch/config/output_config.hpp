@@ -33,9 +33,9 @@ struct OutputConfig {
   std::string log_dir;
   /// One for each rank of this node.
   std::vector<RankOutput> outputs;
-  /// What stands in front of relayed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
+  /// What stands in front of teed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
   std::string line_prefix;
-  /// Relayed lines that hold any of these go to a file of their own, too.
+  /// Teed lines that hold any of these go to a file of their own, too.
   std::vector<std::string> out_filters;
   std::vector<std::string> err_filters;
   /// At this size a log file is set aside; 0: never.
