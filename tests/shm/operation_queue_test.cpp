@@ -55,6 +55,25 @@ TEST(OperationQueue, LetsTheNextBeginWhereOperationsOverlap) {
   queue.wait(second);
 }
 
+/// The second is added when the only worker is in the first already, which waits for it.
+TEST(OperationQueue, BeginsWhatIsAddedLaterWhereOperationsOverlap) {
+  for (const bool urgent : {true, false}) {
+    std::promise<void> first_waits, second_began;
+    OperationQueue queue(-1, 2);
+    const auto first = queue.add(
+        [&] {
+          OperationQueue::let_next_begin();
+          first_waits.set_value();
+          second_began.get_future().wait();
+        },
+        true);
+    first_waits.get_future().wait();
+    const auto second = queue.add([&] { second_began.set_value(); }, urgent);
+    queue.wait(first);
+    queue.wait(second);
+  }
+}
+
 /// Of an operation that is made of several no other may come between the parts.
 TEST(OperationQueue, KeepsOthersBackWhereAnOperationDoesNotOverlap) {
   OperationQueue queue(-1, 2);

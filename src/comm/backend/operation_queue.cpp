@@ -43,6 +43,17 @@ void OperationQueue::start_worker() {
   workers_.push_back(net::signal_free_thread([this] { work(); }));
 }
 
+/// With the lock: somebody needs what lies in the queue. Workers that are in operations which only wait
+/// cannot come, and may wait for just that: a send that answers a recv, for example.
+void OperationQueue::call_worker() {
+  const bool more = workers_.size() < static_cast<std::size_t>(most_workers_);
+  if (all_workers_run() && more && !turn_taken_ && !stopping_) {
+    start_worker();
+  } else {
+    for_worker_.notify_one();
+  }
+}
+
 OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urgent, bool overlaps) {
   auto entry = std::make_shared<Entry>(std::move(body), overlaps);
   const Lock lock(mutex_);
@@ -51,7 +62,7 @@ OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urge
   if (CallerWaits::now()) return entry;
   last_added_ = Clock::now();
   urgent_ = urgent_ || urgent;
-  if (urgent || dozing_ > 0) for_worker_.notify_one();
+  if (urgent || dozing_ > 0 || all_workers_run()) call_worker();
   return entry;
 }
 
@@ -72,8 +83,7 @@ void OperationQueue::let_next_begin() {
   if (queue.entries_.empty()) return;
   // A thread that waits for what lies there may begin it, else a worker.
   queue.ended_.notify_all();
-  const bool more = queue.workers_.size() < static_cast<std::size_t>(queue.most_workers_);
-  if (more && queue.urgent_ && !queue.stopping_) queue.start_worker();
+  queue.call_worker();
 }
 
 /// What it threw, if it did. What it adds itself, nobody waits for.
@@ -141,6 +151,10 @@ void OperationQueue::wait(const Handle& entry) {
   Lock lock(mutex_);
   while (!entry->done) {
     if (entry->taken || turn_taken_) {
+      if (!turn_taken_ && !entries_.empty()) {
+        urgent_ = true;
+        call_worker();
+      }
       ended_.wait(lock);
     } else {
       run_next(lock);
@@ -164,7 +178,7 @@ void OperationQueue::when_done(const Handle& entry, std::function<void(std::exce
   if (!entry->done) {
     entry->then = std::move(then);
     urgent_ = true;
-    for_worker_.notify_one();
+    call_worker();
     return;
   }
   lock.unlock();
@@ -189,7 +203,9 @@ void OperationQueue::work() {
   Lock lock(mutex_);
   while (!stopping_ || !entries_.empty() || running_ > 0) {
     if (has_work_for_worker()) {
+      ++running_workers_;
       run_next(lock);
+      --running_workers_;
     } else {
       await_work(lock);
     }

@@ -87,6 +87,8 @@ class OperationQueue {
   std::exception_ptr perform(const std::function<void()>& body, Turn& turn);
   void end(Turn& turn);
   void start_worker();
+  void call_worker();
+  bool all_workers_run() const { return running_workers_ == workers_.size(); }
   void work();
   bool has_work_for_worker() const { return !entries_.empty() && !turn_taken_ && (urgent_ || overdue_); }
   void await_work(Lock& lock);
@@ -104,9 +106,10 @@ class OperationQueue {
   std::deque<Handle> entries_;
   bool turn_taken_ = false;  // An operation runs that has not let the next begin.
   int running_ = 0;
-  bool urgent_ = false;   // Workers shall empty the queue.
-  bool overdue_ = false;  // The front has waited through a whole tick.
-  int dozing_ = 0;        // Workers that sleep until they are woken; others look again within a tick.
+  std::size_t running_workers_ = 0;  // Workers that are in an operation.
+  bool urgent_ = false;              // Workers shall empty the queue.
+  bool overdue_ = false;             // The front has waited through a whole tick.
+  int dozing_ = 0;  // Workers that sleep until they are woken; others look again within a tick.
   bool stopping_ = false;
   std::chrono::steady_clock::time_point last_added_{};
   std::vector<std::thread> workers_;
