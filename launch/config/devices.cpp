@@ -3,27 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "core/cpu_set.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
+#include "process/process_facts.hpp"
 #include "process/topology.hpp"
 
 namespace lockstep::launch {
 namespace {
-
-int gpu_files(const std::string& folder) {
-  int count = 0;
-  std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("nvidia") && variables::whole_number(std::string_view(name).substr(6))) ++count;
-  }
-  return count;
-}
 
 /// Whether CUDA would take the entry for a device: a number below `devices`, or the name of a GPU or a slice
 /// of one.
@@ -87,7 +77,7 @@ CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
 int usable_cpus() { return static_cast<int>(allowed_cpus().size()); }
 
 int visible_gpus(const Environment& environment, const std::string& folder) {
-  const int devices = gpu_files(folder);
+  const auto devices = static_cast<int>(numbered_entries(folder, "nvidia").size());
   const auto visible = find_variable(environment, "CUDA_VISIBLE_DEVICES");
   return devices > 0 && visible ? listed_devices(*visible, devices) : devices;
 }

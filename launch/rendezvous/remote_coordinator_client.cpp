@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +33,7 @@ RemoteCoordinatorClient::RemoteCoordinatorClient(Options options, Time now)
       join_deadline_(now + options_.join_timeout),
       name_deadline_(now + kNameTime),
       next_notice_(now + options_.notice_interval),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      event_(net::open_event()),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       last_heard_(now),
       next_ping_(now) {
@@ -53,8 +52,7 @@ void RemoteCoordinatorClient::find_coordinator() {
   std::optional<Result> result;
   while (!stop_ && !(result = try_once())) std::this_thread::sleep_for(kPause);
   if (result) result_ = *std::move(result);
-  const std::uint64_t one = 1;
-  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
+  net::raise_event(event_);
 }
 
 std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::try_once() {
@@ -133,8 +131,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::search(Time now) {
     over_ = true;
     return {Finish{128 + drain_signal_, nullptr}};
   }
-  std::uint64_t count = 0;
-  if (read(event_.get(), &count, sizeof count) == sizeof count) return settle(now);
+  if (net::clear_event(event_)) return settle(now);
   if (now < next_notice_) return {};
   next_notice_ = now + options_.notice_interval;
   return {Notice{fmt::format("waiting for the coordinator at {}: {}", options_.endpoint.text(), problem())}};

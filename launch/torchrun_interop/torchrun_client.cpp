@@ -1,7 +1,6 @@
 #include "torchrun_interop/torchrun_client.hpp"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -53,7 +52,7 @@ CoordinatorOptions alone(CoordinatorOptions options) {
 TorchrunClient::TorchrunClient(Options options, const std::vector<net::Address>& store)
     : options_(std::move(options)),
       prefix_(options_.job.run_id + "/torchelastic/"),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      event_(net::open_event()) {
   if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
   thread_ = net::signal_free_thread([this, store] { run(store); });
 }
@@ -74,8 +73,7 @@ CoordinatorClient::Time TorchrunClient::deadline() const {
 }
 
 std::vector<CoordinatorMessage> TorchrunClient::work(Time now) {
-  std::uint64_t count = 0;
-  while (read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) continue;
+  net::clear_event(event_);
   std::unique_lock lock(mutex_);
   const auto delivered = std::exchange(delivered_, {});
   const NodeInfo info{.run_id = options_.job.run_id, .local_world_size = node_ ? node_->local_world_size : 1};
@@ -126,8 +124,7 @@ void TorchrunClient::send(NodeId, const CoordinatorMessage& message) {
 void TorchrunClient::deliver(CoordinatorMessage message) {
   const std::lock_guard lock(mutex_);
   delivered_.push_back(std::move(message));
-  const std::uint64_t one = 1;
-  while (write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) continue;
+  net::raise_event(event_);
 }
 
 void TorchrunClient::run(const std::vector<net::Address>& store) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace lockstep::net {
@@ -30,5 +32,21 @@ class FileDescriptor {
  private:
   int number_ = -1;
 };
+
+/// An event that one thread raises and another polls for; none, with errno, where the system refuses.
+inline FileDescriptor open_event() noexcept { return FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+inline void raise_event(const FileDescriptor& event) noexcept {
+  while (eventfd_write(event.get(), 1) < 0 && errno == EINTR) continue;
+}
+
+/// Whether it had been raised.
+inline bool clear_event(const FileDescriptor& event) noexcept {
+  eventfd_t count = 0;
+  while (eventfd_read(event.get(), &count) < 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
+}
 
 }  // namespace lockstep::net

@@ -11,8 +11,6 @@ namespace lockstep::net {
 // SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), here so that the launcher and the library need no
 // cryptographic library. Every function is *Local*; different objects may be used by different threads.
 
-inline constexpr std::size_t kDigestBytes = 32;
-
 /// The hash of bytes that come piece by piece.
 class Sha256 {
  public:

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <array>
@@ -33,14 +32,7 @@ FileDescriptor checked(int descriptor, const char* what) {
   throw Error(fmt::format("cannot start a store: {}: {}.", what, std::strerror(errno)));
 }
 
-FileDescriptor new_event() { return checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"); }
-
-void raise(const FileDescriptor& event) { eventfd_write(event.get(), 1); }
-
-void clear_event(const FileDescriptor& event) {
-  eventfd_t count;
-  eventfd_read(event.get(), &count);
-}
+FileDescriptor new_event() { return checked(open_event().release(), "eventfd"); }
 
 FileDescriptor new_spare() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -72,7 +64,7 @@ class Server::Loop {
   template <class Action>
   auto change(Action&& action) {
     const std::lock_guard lock(mutex_);
-    raise(wake_);
+    raise_event(wake_);
     return action(table_);
   }
 
@@ -158,7 +150,7 @@ Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
 void Server::Loop::stop() {
   std::unique_lock lock(mutex_);
   if (std::exchange(stopping_, true)) return;
-  raise(wake_);
+  raise_event(wake_);
   lock.unlock();
   thread_.join();
   lock.lock();
@@ -193,11 +185,14 @@ void Server::Loop::guarded_event(Id id, std::uint32_t events) {
       close(found->second.connection, error.what());
     }
   }
-  if (table_.has_changes()) raise(events_);
+  if (table_.has_changes()) raise_event(events_);
 }
 
 void Server::Loop::serve_event(Id id, std::uint32_t events) {
-  if (id == kWake) return clear_event(wake_);
+  if (id == kWake) {
+    clear_event(wake_);
+    return;
+  }
   if (id == kListener) return accept_some();
   const auto found = connections_.find(id);
   // Closed since the poll.
@@ -236,7 +231,7 @@ void Server::Loop::check_plain_client(Connection& connection) {
     case AccessPolicy::Decision::ask_peer:
       connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
       pending_.peer_uid_requests.push_back(request);
-      return raise(events_);
+      return raise_event(events_);
   }
 }
 
@@ -267,7 +262,7 @@ void Server::Loop::answer(std::uint64_t id, bool verified) {
     connection.refuse("is not known to be of our user");
   }
   settle(connection);
-  raise(wake_);
+  raise_event(wake_);
 }
 
 void Server::Loop::hand_over(Connection& connection) {
@@ -275,7 +270,7 @@ void Server::Loop::hand_over(Connection& connection) {
   pending_.peers.push_back({connection.take_socket(), connection.peer(), connection.take_read_ahead()});
   close(connection, "");
   --counts_.turned_away;
-  raise(events_);
+  raise_event(events_);
 }
 
 void Server::Loop::answer_ended_waits() {
@@ -332,7 +327,7 @@ void Server::Loop::note_refused(const Connection& connection) {
   const bool wrong_secret = connection.failed_proof();
   if ((!wrong_secret && !connection.was_refused()) || pending_.refused_clients.size() >= kMostRefused) return;
   pending_.refused_clients.push_back({connection.peer(), wrong_secret});
-  raise(events_);
+  raise_event(events_);
 }
 
 bool Server::Loop::poll_for(int descriptor, Id id, std::uint32_t events, int operation) {
