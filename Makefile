@@ -1,6 +1,6 @@
 # The two commands for a newcomer are `make demo` and `make test`; `make help` lists the others.
 # scripts/setup fetches what is missing. CMake does the building: `cmake --preset default && cmake --build build`.
-.PHONY: help demo test format lint clean
+.PHONY: help demo test package format lint clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell scripts/jobs)
@@ -24,6 +24,13 @@ test: ## Set up, build everything, and run every test
 	@cmake --build build -j $(JOBS)
 	@echo "== running every test (about 15 minutes)"
 	@status=0; ctest --preset tests -j $(JOBS) || status=$$?; scripts/slowest_tests; exit $$status
+
+package: ## Build a Python wheel, a tarball and a Debian package into build/packages
+	@JOBS=$(JOBS) scripts/setup package
+	@echo "== compiling the launcher, the libraries and all programs (about 15 minutes on two cores)"
+	@cmake --preset default
+	@cmake --build build -j $(JOBS)
+	@scripts/make_packages build build/packages
 
 format: ## Format our C++ with clang-format
 	@scripts/setup tools

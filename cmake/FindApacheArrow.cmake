@@ -2,7 +2,8 @@
 #
 # They come from find_package (version 14 or later), else from the Python package pyarrow, which brings headers and
 # libraries with a version in their names but no CMake files: in the folder PYARROW_ROOT (CMake or environment variable),
-# in LOCKSTEP_VENV, or beside LibTorch. ApacheArrow_LIBRARIES are the package's two files, which an install takes along; empty for a system's Arrow.
+# in LOCKSTEP_VENV, or beside LibTorch. ApacheArrow_LIBRARIES are the package's two files, which an install takes along with
+# ApacheArrow_NOTICES, its license; both are empty for a system's Arrow.
 # Libraries are named by file, not by target: an exported target would carry the folder of this machine to others.
 
 set(ApacheArrow_LIBRARIES "")
@@ -24,6 +25,7 @@ else()
       set(_files "${_parquet}" "${_arrow}")
       set(_include "${_root}/include")
       set(ApacheArrow_LIBRARIES ${_files})
+      file(GLOB ApacheArrow_NOTICES "${_root}/../pyarrow-*.dist-info/licenses/*.txt")
     endif()
   endforeach()
 endif()

@@ -84,8 +84,8 @@ function(lockstep_uses_libtorch target)
   lockstep_unity(${target} 12)
 endfunction()
 
-# lockstep_program(name SOURCES pattern ... [LIBRARIES x ...]): a program in build/bin, installed, that uses liblockstep and
-# the LIBRARIES.
+# lockstep_program(name SOURCES pattern ... [LIBRARIES x ...]): a program in build/bin, installed if it was built, that uses
+# liblockstep and the LIBRARIES.
 function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   lockstep_sources(sources ${arg_SOURCES})
@@ -94,5 +94,5 @@ function(lockstep_program name)
   lockstep_uses_libtorch(${name})
   # Stacks (lockstep stacks, last words) name functions only where they are exported.
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
-  install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" OPTIONAL)
 endfunction()

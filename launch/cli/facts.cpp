@@ -128,7 +128,7 @@ bool is_secret(const std::string& name) {
                      [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
-constexpr const char* kLibrary = "liblockstep.so";
+constexpr const char* kLibrary = LOCKSTEP_LIBRARY_FILE;
 
 /// The file to load: an installation's, a build folder's, or the bare name for the system to find.
 std::string library_file() {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/commands.hpp"
@@ -33,6 +34,11 @@ const std::vector<Command>& commands() {
       {"--version", "Shows the version and ends.",
        [](const Words&, std::ostream& out, std::ostream&) {
          out << "lockstep " << version() << '\n';
+         return 0;
+       }},
+      {"--cmake-prefix", "Shows the folder for CMAKE_PREFIX_PATH and ends.",
+       [](const Words&, std::ostream& out, std::ostream&) {
+         out << std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string() << '\n';
          return 0;
        }},
   };

@@ -29,9 +29,15 @@ net::Deadline deadline_of(Milliseconds timeout) {
   return net::Clock::now() + (bounded ? timeout : Milliseconds(kForEver));
 }
 
+/// As C10_THROW_ERROR does, but for the path of the source tree that it puts into the library.
+template <class Error>
+[[noreturn]] void fail(const std::string& text) {
+  throw Error({__func__, "tcp_store_adapter.cpp", __LINE__}, text);
+}
+
 [[noreturn]] void fail_late(const Keys& keys, Milliseconds timeout) {
-  C10_THROW_ERROR(DistStoreError,
-                  fmt::format("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(keys, ", ")));
+  fail<c10::DistStoreError>(
+      fmt::format("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(keys, ", ")));
 }
 
 class TcpStoreAdapter final : public c10d::Store {
@@ -43,10 +49,10 @@ class TcpStoreAdapter final : public c10d::Store {
     try {
       return (client_.*method)(arguments..., deadline);
     } catch (const TimeoutError& error) {
-      C10_THROW_ERROR(DistStoreError,
-                      fmt::format("store timeout after {} ms: {}", timeout.count(), error.what()));
+      fail<c10::DistStoreError>(
+          fmt::format("store timeout after {} ms: {}", timeout.count(), error.what()));
     } catch (const CommunicationError& error) {
-      C10_THROW_ERROR(DistNetworkError, error.what());
+      fail<c10::DistNetworkError>(error.what());
     }
   }
   template <class Method, class... Arguments>
@@ -121,7 +127,7 @@ Bytes TcpStoreAdapter::queuePop(const std::string& queue, bool block) {
     value = call_until(deadline, timeout_, &Client::pop, queue);
   if (value) return bytes(*value);
   if (block) fail_late(waited_for, timeout_);
-  C10_THROW_ERROR(DistQueueEmptyError, "queue is empty");
+  fail<c10::DistQueueEmptyError>("queue is empty");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ struct Silence final : c10::WarningHandler {
 void replace_kernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, "onednn_matmul.cpp", __LINE__);
   library.impl("mm", TORCH_FN(mm));
   library.impl("bmm", TORCH_FN(bmm));
   library.impl("addmm", TORCH_FN(addmm));

@@ -22,7 +22,7 @@ install_and_move() {
   mv "$work/prefix" "$prefix"
 }
 
-# Nothing that was installed may point back into the build or at our headers in the source tree.
+# The link to LibTorch is all that names a folder of this machine, and serves the moved prefix too.
 check_no_leaks() {
   local leaks
   leaks="$(grep -rlE "$build|$source/(include|src)|$work/prefix" "$prefix/$libdir/cmake" || true)"
