@@ -57,8 +57,9 @@ try_deb() {
 }
 
 try_wheel() {
-  PYTHONPATH= use wheel "$work/environment/bin/lockstep"
-  quiet "$work/environment/bin/lockstep" run --nproc-per-node 2 image_classification --help
+  use wheel "$work/environment/bin/lockstep"
+  # The programs are commands of the environment too.
+  PATH="$work/environment/bin:$PATH" quiet lockstep run --nproc-per-node 2 image_classification --help
 }
 
 prepare() {
