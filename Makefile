@@ -1,13 +1,13 @@
 # The two commands for a newcomer are `make demo` and `make test`; `make help` lists the others.
 # scripts/setup fetches what is missing. CMake does the building: `cmake --preset default && cmake --build build`.
-.PHONY: help demo test package format lint clean
+.PHONY: help demo test package gpu-check format lint clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell scripts/jobs)
 DEMO_ARGUMENTS ?= --output-dir out/demo
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: ## Set up, build what the demo needs, and train a small network on two processes
 	@JOBS=$(JOBS) scripts/setup demo
@@ -31,6 +31,13 @@ package: ## Build a Python wheel, a tarball and a Debian package into build/pack
 	@cmake --preset default
 	@cmake --build build -j $(JOBS)
 	@scripts/make_packages build build/packages
+
+gpu-check: ## Build build/gpu-check, a folder that proves Lockstep on another machine's GPUs
+	@JOBS=$(JOBS) scripts/setup package
+	@echo "== compiling the launcher, the libraries and the tests for GPUs (about 15 minutes on two cores)"
+	@cmake --preset tests
+	@cmake --build build --target gpu_check -j $(JOBS)
+	@scripts/make_gpu_check build build/gpu-check
 
 format: ## Format our C++ with clang-format
 	@scripts/setup tools

@@ -1,0 +1,159 @@
+"""The Python side of model_step: the same models with the weights and the batch that it has written.
+
+Usage: model_peer.py MODEL WEIGHTS DEVICE PRECISION STEPS WARMUP      prints one JSON line, as model_step does
+"""
+import contextlib
+import json
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def read_safetensors(path):
+    """The tensors of a safetensors file by name, without the package."""
+    dtypes = {"F32": torch.float32, "I64": torch.int64}
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = bytearray(file.read())
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        values = torch.frombuffer(data, dtype=dtypes[entry["dtype"]], count=(end - begin) // dtypes[entry["dtype"]].itemsize,
+                                  offset=begin) if end > begin else torch.empty(0, dtype=dtypes[entry["dtype"]])
+        tensors[name] = values.reshape(entry["shape"]).clone()
+    return tensors
+
+
+def heads_of(x, count):
+    return x.view(x.size(0), x.size(1), count, -1).transpose(1, 2)
+
+
+class Weights(nn.Module):
+    """Parameters by the names in the file; a model below is a function of them."""
+
+    def __init__(self, tensors, buffers=()):
+        super().__init__()
+        self.names = {name: name.replace(".", "/") for name in tensors}
+        for name, tensor in tensors.items():
+            if name.endswith(tuple(buffers)) if buffers else False:
+                self.register_buffer(self.names[name], tensor)
+            else:
+                self.register_parameter(self.names[name], nn.Parameter(tensor))
+
+    def __getitem__(self, name):
+        return getattr(self, self.names[name])
+
+    def linear(self, name, x):
+        return functional.linear(x, self[f"{name}.weight"], self[f"{name}.bias"])
+
+    def norm(self, name, x, eps):
+        return functional.layer_norm(x, x.shape[-1:], self[f"{name}.weight"], self[f"{name}.bias"], eps)
+
+
+class Mlp(Weights):
+    def forward(self, x):
+        for layer in range(0, 64, 2):
+            x = functional.relu(self.linear(str(layer), x))
+        return x
+
+
+class Gpt2(Weights):
+    def forward(self, tokens):
+        layers = sum(name.endswith("ln_1.weight") for name in self.names)
+        heads = 12 if self["transformer.wte.weight"].size(1) == 768 else 2
+        x = self["transformer.wte.weight"][tokens] + self["transformer.wpe.weight"][: tokens.size(1)]
+        for layer in range(layers):
+            at = f"transformer.h.{layer}"
+            # Hugging Face's Conv1D: the weight is [inputs, outputs].
+            project = lambda name, y: y @ self[f"{at}.{name}.weight"] + self[f"{at}.{name}.bias"]
+            parts = project("attn.c_attn", self.norm(f"{at}.ln_1", x, 1e-5)).chunk(3, 2)
+            mixed = functional.scaled_dot_product_attention(*(heads_of(part, heads) for part in parts), is_causal=True)
+            x = x + project("attn.c_proj", mixed.transpose(1, 2).reshape(x.shape))
+            wide = functional.gelu(project("mlp.c_fc", self.norm(f"{at}.ln_2", x, 1e-5)), approximate="tanh")
+            x = x + project("mlp.c_proj", wide)
+        return functional.linear(self.norm("transformer.ln_f", x, 1e-5), self["transformer.wte.weight"])
+
+
+class Bert(Weights):
+    def forward(self, tokens):
+        layers = sum(name.endswith("attention.self.query.weight") for name in self.names)
+        heads = 12 if self["bert.embeddings.word_embeddings.weight"].size(1) == 768 else 2
+        embeddings = "bert.embeddings"
+        x = (self[f"{embeddings}.word_embeddings.weight"][tokens] + self[f"{embeddings}.token_type_embeddings.weight"][0]
+             + self[f"{embeddings}.position_embeddings.weight"][: tokens.size(1)])
+        x = self.norm(f"{embeddings}.LayerNorm", x, 1e-12)
+        for layer in range(layers):
+            at = f"bert.encoder.layer.{layer}"
+            parts = (self.linear(f"{at}.attention.self.{name}", x) for name in ("query", "key", "value"))
+            mixed = functional.scaled_dot_product_attention(*(heads_of(part, heads) for part in parts))
+            mixed = self.linear(f"{at}.attention.output.dense", mixed.transpose(1, 2).reshape(x.shape))
+            x = self.norm(f"{at}.attention.output.LayerNorm", x + mixed, 1e-12)
+            wide = self.linear(f"{at}.output.dense", functional.gelu(self.linear(f"{at}.intermediate.dense", x)))
+            x = self.norm(f"{at}.output.LayerNorm", x + wide, 1e-12)
+        pooled = torch.tanh(self.linear("bert.pooler.dense", x[:, 0]))
+        return self.linear("classifier", pooled)
+
+
+class ResNet50(Weights):
+    def batch_norm(self, name, x):
+        return functional.batch_norm(x, self[f"{name}.running_mean"], self[f"{name}.running_var"], self[f"{name}.weight"],
+                                     self[f"{name}.bias"], training=True)
+
+    def forward(self, x):
+        small = self["conv1.weight"].size(2) == 3
+        x = functional.conv2d(x, self["conv1.weight"], stride=1 if small else 2, padding=1 if small else 3)
+        x = functional.relu(self.batch_norm("bn1", x))
+        if not small:
+            x = functional.max_pool2d(x, 3, 2, 1)
+        for stage in range(1, 5):
+            for block in range(sum(name.startswith(f"layer{stage}.") and name.endswith("conv1.weight") for name in self.names)):
+                at, stride = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+                y = functional.relu(self.batch_norm(f"{at}.bn1", functional.conv2d(x, self[f"{at}.conv1.weight"])))
+                y = functional.conv2d(y, self[f"{at}.conv2.weight"], stride=stride, padding=1)
+                y = functional.relu(self.batch_norm(f"{at}.bn2", y))
+                y = self.batch_norm(f"{at}.bn3", functional.conv2d(y, self[f"{at}.conv3.weight"]))
+                if block == 0:
+                    x = self.batch_norm(f"{at}.downsample.1",
+                                        functional.conv2d(x, self[f"{at}.downsample.0.weight"], stride=stride))
+                x = functional.relu(x + y)
+        return self.linear("fc", x.mean((2, 3)))
+
+
+MODELS = {"mlp": Mlp, "gpt2": Gpt2, "bert": Bert, "resnet50": ResNet50}
+
+
+def main(model, weights, device, precision, steps, warmup):
+    tensors = read_safetensors(weights)
+    x, target = tensors.pop("batch.input").to(device), tensors.pop("batch.target").to(device)
+    net = MODELS[model](tensors, ("running_mean", "running_var", "num_batches_tracked", "position_ids")).to(device)
+    adam = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, fused=True)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
+    losses, steps, warmup = [], int(steps), int(warmup)
+    begin = time.perf_counter()
+    for step in range(warmup + steps):
+        if step == warmup:
+            if step:
+                losses[-1].item()
+            begin = time.perf_counter()
+        with torch.autocast(device, dtype) if dtype else contextlib.nullcontext():
+            scores = net(x)
+        scores = scores.float()
+        loss = functional.cross_entropy(scores.view(-1, scores.size(-1)), target)
+        scaler.scale(loss).backward()
+        scaler.step(adam)
+        scaler.update()
+        adam.zero_grad()
+        losses.append(loss.detach())
+    values = torch.stack(losses).cpu().tolist()
+    took = (time.perf_counter() - begin) * 1000
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
+    print(json.dumps({"losses": values, "step_ms": took / steps, "peak_bytes": peak}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,157 @@
+// Trains one of the models that run.py compares with Python: prints the loss of each step, then, as one JSON
+// line, the milliseconds a step takes and the memory of the device at its peak. --weights FILE keeps the
+// first weights and the batch.
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/nn.h>
+
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/core/options.hpp"
+#include "lockstep/core/runtime/program.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/resnet.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/train/accelerator.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+struct Options {
+  std::string model = "gpt2";
+  std::string size = "tiny";
+  std::string device = "auto";
+  std::string precision = "no";
+  std::string weights;
+  int rows = 2;
+  int steps = 5;
+  int warmup = 0;
+};
+
+const OptionTable<Options>& table() {
+  static const auto options =
+      OptionTable<Options>("model_step", "Times the training steps of a model.")
+          .add("model", &Options::model, "What is trained.", one_of({"mlp", "gpt2", "bert", "resnet50"}))
+          .add("size", &Options::size, "As published, or small enough for any machine.",
+               one_of({"full", "tiny"}))
+          .add("device", &Options::device, "auto, cpu or cuda.")
+          .add("precision", &Options::precision, "Mixed precision.", one_of({"no", "bf16", "fp16"}))
+          .add("weights", &Options::weights, "File for the first weights and the batch.")
+          .add("rows", &Options::rows, "Rows of the batch.", at_least(1))
+          .add("steps", &Options::steps, "Steps that are timed.", at_least(1))
+          .add("warmup", &Options::warmup, "Steps before them.", at_least(0));
+  return options;
+}
+
+using Example = std::pair<at::Tensor, at::Tensor>;
+
+Example texts(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
+  const at::Tensor tokens = torch::randint(0, vocabulary, {rows, length}, torch::kLong);
+  return {tokens, tokens.roll(-1, 1).flatten()};
+}
+
+void save_start(const std::string& file, const torch::nn::Module& model, const Example& example) {
+  TensorMap tensors{{"batch.input", example.first}, {"batch.target", example.second}};
+  for (const auto& parameter : model.named_parameters())
+    tensors[parameter.key()] = parameter.value().detach();
+  for (const auto& buffer : model.named_buffers()) tensors[buffer.key()] = buffer.value();
+  save_file(tensors, file);
+}
+
+/// The most of the device's memory that tensors have taken; 0 on a CPU.
+std::int64_t peak_bytes(const at::Device& device) {
+  if (!device.is_cuda()) return 0;
+  return at::getDeviceAllocator(device.type())->getDeviceStats(device.index()).allocated_bytes.at(0).peak;
+}
+
+MixedPrecision mixed_precision_by_name(const std::string& name) {
+  return name == "bf16" ? MixedPrecision::bf16 : name == "fp16" ? MixedPrecision::fp16 : MixedPrecision::no;
+}
+
+template <class Model>
+void train(Model model, const Example& example, const Options& options) {
+  Accelerator accelerator({.device = options.device,
+                           .gradients = {.mixed_precision = mixed_precision_by_name(options.precision)}});
+  if (!options.weights.empty() && accelerator.is_main_process()) save_start(options.weights, *model, example);
+  const at::Tensor input = example.first.to(accelerator.device());
+  const at::Tensor target = example.second.to(accelerator.device());
+  optim::AdamW adam(model->parameters(), {.lr = 1e-4});
+  auto [net, optimizer] = accelerator.prepare(model, adam);
+  std::vector<at::Tensor> losses;
+  auto begin = std::chrono::steady_clock::now();
+  for (int step = 0; step < options.warmup + options.steps; ++step) {
+    if (step == options.warmup) {
+      if (step > 0) losses.back().item();  // Waits for the device.
+      begin = std::chrono::steady_clock::now();
+    }
+    const at::Tensor scores = net(input).to(at::kFloat);
+    const at::Tensor loss = torch::nn::functional::cross_entropy(scores.view({-1, scores.size(-1)}), target);
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    losses.push_back(loss.detach());
+  }
+  const auto values = torch::stack(losses).cpu();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  if (!accelerator.is_main_process()) return;
+  std::cout << nlohmann::json{{"losses", std::vector<float>(values.data_ptr<float>(),
+                                                            values.data_ptr<float>() + values.numel())},
+                              {"step_ms", took.count() / options.steps},
+                              {"peak_bytes", peak_bytes(accelerator.device())}}
+            << std::endl;
+}
+
+int run(int argc, char** argv) {
+  const Options options = table().parse(argc, argv).options;
+  const bool full = options.size == "full";
+  torch::manual_seed(1);
+  if (options.model == "mlp") {
+    torch::nn::Sequential layers;
+    for (int i = 0; i < 32; ++i) {
+      layers->push_back(torch::nn::Linear(64, 64));
+      layers->push_back(torch::nn::ReLU());
+    }
+    train(layers, {torch::randn({options.rows, 64}), torch::randint(0, 64, {options.rows})}, options);
+  } else if (options.model == "gpt2") {
+    models::Gpt2Config config{.resid_pdrop = 0, .embd_pdrop = 0, .attn_pdrop = 0};
+    if (!full)
+      config.vocab_size = 101, config.n_positions = 32, config.n_embd = 32, config.n_layer = 2,
+      config.n_head = 2;
+    train(models::Gpt2LMHeadModel(config), texts(options.rows, config.n_positions, config.vocab_size),
+          options);
+  } else if (options.model == "bert") {
+    models::BertConfig config;
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+    if (!full) {
+      config.vocab_size = 101, config.hidden_size = 32, config.num_hidden_layers = 2,
+      config.num_attention_heads = 2;
+      config.intermediate_size = 64, config.max_position_embeddings = 32;
+    }
+    const auto length = std::min<std::int64_t>(config.max_position_embeddings, 128);
+    train(models::BertForSequenceClassification(config),
+          {torch::randint(0, config.vocab_size, {options.rows, length}, torch::kLong),
+           torch::randint(0, 2, {options.rows}, torch::kLong)},
+          options);
+  } else {
+    auto shape = models::ResNetOptions::resnet50(full ? 1000 : 10);
+    if (!full) shape.layers = {1, 1, 1, 1}, shape.small_images = true;
+    const std::int64_t pixels = full ? 224 : 32;
+    train(models::ResNet(shape),
+          {torch::randn({options.rows, 3, pixels, pixels}),
+           torch::randint(0, shape.num_classes, {options.rows})},
+          options);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("model_step", [&] { return run(argc, argv); });
+}

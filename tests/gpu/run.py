@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""run [--quick]: proves Lockstep on this machine's GPUs, beside Python on the same card.
+
+Needs NVIDIA's driver, glibc and a Python with torch 2.11, whose LibTorch is used; no compiler and no network. Takes at most 8
+minutes on one GPU, with --quick at most 3. Leaves results.json and results.md beside itself, or in --output. Without a GPU it
+runs what can run, and says what it could not.
+"""
+import argparse
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+KIT = pathlib.Path(__file__).resolve().parent
+
+
+@dataclasses.dataclass
+class Result:
+    name: str
+    verdict: str  # passed, failed, skipped
+    seconds: float = 0.0
+    detail: str = ""
+
+
+@dataclasses.dataclass
+class Figure:
+    """Of a benchmark: Lockstep's and Python's value."""
+    name: str
+    unit: str
+    lockstep: float
+    python: float
+
+    @property
+    def ratio(self):
+        return self.lockstep / self.python if self.python else 0.0
+
+
+class OutOfTime(Exception):
+    pass
+
+
+class Runner:
+    def __init__(self, seconds, folder, environment):
+        self.end = time.monotonic() + seconds
+        self.folder, self.environment = folder, environment
+        self.results, self.figures = [], []
+
+    def command(self, *words, limit=120):
+        """What the command printed. Raises RuntimeError with its last lines where it failed."""
+        left = self.end - time.monotonic()
+        if left < 5:
+            raise OutOfTime
+        process = subprocess.Popen([str(word) for word in words], cwd=self.folder, env=self.environment, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=min(limit, left))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            if limit > left:
+                raise OutOfTime from None
+            raise RuntimeError(f"no end after {limit} s") from None
+        if process.returncode != 0:
+            raise RuntimeError("\n".join(output.splitlines()[-15:]) + f"\nexit status {process.returncode}")
+        return output
+
+    def add(self, name, verdict, seconds=0.0, detail=""):
+        self.results.append(Result(name, verdict, seconds, detail))
+        print(f"[{len(self.results):3}] {verdict:7} {seconds:6.1f} s  {name}" + (f": {detail.splitlines()[-1]}" if detail else ""),
+              flush=True)
+
+    def check(self, name, action):
+        begin = time.monotonic()
+        try:
+            detail = action() or ""
+            self.add(name, "passed", time.monotonic() - begin, detail)
+        except OutOfTime:
+            self.add(name, "skipped", time.monotonic() - begin, "the time is up")
+        except Exception as error:  # Whatever it is, the next check still runs.
+            self.add(name, "failed", time.monotonic() - begin, str(error))
+
+
+def find_torch():
+    """The folder of the torch of this Python."""
+    found = importlib.util.find_spec("torch")
+    if found is None:
+        sys.exit(f"run: {sys.executable} has no torch. Call this script with a Python that has torch 2.11.")
+    root = pathlib.Path(found.submodule_search_locations[0])
+    version = re.search(r"__version__ = '(\d+\.\d+)", (root / "version.py").read_text()).group(1)
+    if version != "2.11":
+        sys.exit(f"run: {sys.executable} has torch {version}, and these programs were built for 2.11.")
+    return root
+
+
+def gpus():
+    """The names of the GPUs that the driver shows."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return []
+    listed = subprocess.run([smi, "--query-gpu=name", "--format=csv,noheader"], text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, timeout=60)
+    return listed.stdout.strip().splitlines() if listed.returncode == 0 else []
+
+
+def gtest(runner, program, limit):
+    """Each test of a GoogleTest program as a result of its own."""
+    report = runner.folder / "gtest.json"
+    report.unlink(missing_ok=True)
+    begin, problem = time.monotonic(), ""
+    try:
+        runner.command(KIT / "tests" / program, f"--gtest_output=json:{report}", limit=limit)
+    except (OutOfTime, RuntimeError) as error:
+        problem = str(error) or "the time is up"
+    if not report.exists():
+        runner.add(program, "failed", time.monotonic() - begin, problem or "no report")
+        return
+    for suite in json.loads(report.read_text())["testsuites"]:
+        for case in suite["testsuite"]:
+            failures = "\n".join(failure["failure"] for failure in case.get("failures", []))
+            verdict = "failed" if failures else "passed" if case["result"] == "COMPLETED" else "skipped"
+            runner.add(f"{program}: {case['name']}", verdict, float(case["time"].rstrip("s")), failures)
+
+
+def steps_of(runner, model, device, size, precision, rows, steps, warmup):
+    """The same steps by Lockstep and by Python: both JSON lines."""
+    weights = runner.folder / "weights.safetensors"
+    ours = runner.command(KIT / "tests" / "model_step", "--model", model, "--device", device, "--size", size, "--precision",
+                          precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights)
+    theirs = runner.command(sys.executable, KIT / "model_peer.py", model, weights, device, precision, steps, warmup)
+    return json.loads(ours.splitlines()[-1]), json.loads(theirs.splitlines()[-1])
+
+
+def compare_losses(runner, model, device, size, precision, rows):
+    ours, theirs = steps_of(runner, model, device, size, precision, rows, 6, 0)
+    tolerance = 2e-4 if precision == "no" else 3e-2
+    worst = max(abs(a - b) / max(abs(b), 1e-3) for a, b in zip(ours["losses"], theirs["losses"]))
+    if not worst <= tolerance:
+        raise RuntimeError(f"losses {ours['losses']}, Python's {theirs['losses']}: apart by {worst:.2g}")
+    if not ours["losses"][-1] < ours["losses"][0]:
+        raise RuntimeError(f"the loss does not fall: {ours['losses']}")
+    return f"losses of 6 steps apart by {worst:.1e} at most"
+
+
+def measure(runner, model, size, precision, rows, rounds):
+    """Step times and memory in turns, as medians."""
+    pairs = [steps_of(runner, model, "cuda", size, precision, rows, 20, 5) for _ in range(rounds)]
+    name = f"{model} {size}, {precision}, {rows} rows"
+    for key, unit, scale in (("step_ms", "ms a step", 1.0), ("peak_bytes", "MiB at the peak", 2.0**-20)):
+        ours, theirs = (statistics.median(pair[side][key] for pair in pairs) * scale for side in (0, 1))
+        runner.figures.append(Figure(name, unit, ours, theirs))
+    return f"{runner.figures[-2].ratio:.2f} of Python's time, {runner.figures[-1].ratio:.2f} of its memory"
+
+
+def train_digits(runner, device, *flags):
+    out = runner.folder / f"digits-{device}"
+    shutil.rmtree(out, ignore_errors=True)
+    text = runner.command(KIT / "bin/lockstep", "run", "--nproc-per-node", 1, KIT / "bin/image_classification", "--device",
+                          device, "--output-dir", out, *flags)
+    accuracy = float(re.search(r"test accuracy (\d\.\d+)", text).group(1))
+    if accuracy < 0.95:
+        raise RuntimeError(f"test accuracy {accuracy}, expected 0.95 at least")
+    return f"test accuracy {accuracy}"
+
+
+def cpu_checks(runner):
+    runner.check("the installation, two ranks on the CPU",
+                 lambda: runner.command(KIT / "bin/lockstep", "test", "--device", "cpu").splitlines()[-1])
+    for model in ("mlp", "gpt2", "bert", "resnet50"):
+        runner.check(f"{model}, tiny, on the CPU beside Python",
+                     lambda model=model: compare_losses(runner, model, "cpu", "tiny", "no", 4))
+    runner.check("digits on the CPU", lambda: train_digits(runner, "cpu"))
+
+
+def gpu_checks(runner, quick):
+    launcher = KIT / "bin/lockstep"
+    gtest(runner, "nccl_test", 150)
+    runner.check("collectives of a world of one over NCCL", lambda: runner.command(
+        launcher, "bench", "comm", "--nproc-per-node", 1, "--device", "cuda", "--collective", "all", "--max-bytes", "1M").splitlines()[-1])
+    for precision in ("bf16",) if quick else ("no", "bf16", "fp16"):
+        for model in ("mlp", "gpt2", "bert", "resnet50"):
+            runner.check(f"{model}, tiny, {precision}, on the GPU beside Python",
+                         lambda model=model, precision=precision: compare_losses(runner, model, "cuda", "tiny", precision, 4))
+    runner.check("digits on the GPU", lambda: train_digits(runner, "cuda"))
+    runner.check("digits on the GPU, bf16", lambda: train_digits(runner, "cuda", "--mixed-precision", "bf16"))
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer and not quick:
+        runner.check("compute-sanitizer over a training", lambda: runner.command(
+            sanitizer, "--error-exitcode", 1, KIT / "tests/model_step", "--model", "mlp", "--device", "cuda", limit=120) and "")
+    else:
+        runner.add("compute-sanitizer over a training", "skipped", detail="left out by --quick" if quick else "not installed")
+
+
+def many_gpu_checks(runner, count):
+    launcher = KIT / "bin/lockstep"
+    ranks = min(count, 8)
+    runner.check(f"the installation, {ranks} ranks over NCCL", lambda: runner.command(
+        launcher, "test", "--nproc-per-node", ranks, "--device", "cuda").splitlines()[-1])
+    runner.check(f"connections and sums of {ranks} ranks", lambda: runner.command(
+        launcher, "check", "--nproc-per-node", ranks).splitlines()[-1])
+    runner.check(f"bus bandwidth of {ranks} ranks", lambda: runner.command(
+        launcher, "bench", "comm", "--nproc-per-node", ranks, "--device", "cuda", "--collective", "all_reduce",
+        "--max-bytes", "256M", "--json", runner.folder / "comm.json").splitlines()[-1])
+
+
+def benchmarks(runner, quick):
+    rounds = 1 if quick else 2
+    plan = [("mlp", "full", "no", 8), ("gpt2", "full", "bf16", 4), ("bert", "full", "bf16", 32), ("resnet50", "full", "bf16", 64)]
+    for model, size, precision, rows in plan:
+        runner.check(f"step time of {model}, {size}, {precision}",
+                     lambda row=(model, size, precision, rows): measure(runner, *row, rounds))
+
+
+def write_results(runner, cards, torch_root, output, seconds):
+    counts = {verdict: sum(result.verdict == verdict for result in runner.results) for verdict in ("passed", "failed", "skipped")}
+    document = {"gpus": cards, "torch": str(torch_root), "seconds": round(seconds), "counts": counts,
+                "results": [dataclasses.asdict(result) for result in runner.results],
+                "figures": [dataclasses.asdict(figure) | {"ratio": figure.ratio} for figure in runner.figures]}
+    (output / "results.json").write_text(json.dumps(document, indent=2) + "\n")
+    lines = ["# Lockstep on " + (", ".join(cards) or "a machine without a GPU"), "",
+             ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f"; {seconds:.0f} s.", ""]
+    if runner.figures:
+        lines += ["| what | Lockstep | Python | Lockstep / Python |", "| --- | --- | --- | --- |"]
+        lines += [f"| {f.name}, {f.unit} | {f.lockstep:.2f} | {f.python:.2f} | {f.ratio:.2f} |" for f in runner.figures] + [""]
+    lines += ["| test | verdict | seconds | |", "| --- | --- | --- | --- |"]
+    lines += [f"| {r.name} | {r.verdict} | {r.seconds:.1f} | {' '.join(r.detail.split())[:300]} |" for r in runner.results]
+    (output / "results.md").write_text("\n".join(lines) + "\n")
+    return counts
+
+
+def environment_for(torch_root):
+    """This process's, with the kit's libraries finding LibTorch: by a link beside them, or by LD_LIBRARY_PATH."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    link = KIT / "libtorch"
+    try:
+        if not link.exists() or link.resolve() != torch_root.resolve():
+            link.unlink(missing_ok=True)
+            link.symlink_to(torch_root)
+    except OSError:
+        environment["LD_LIBRARY_PATH"] = f"{torch_root / 'lib'}:{environment.get('LD_LIBRARY_PATH', '')}"
+    return environment
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="at most 3 minutes")
+    parser.add_argument("--output", type=pathlib.Path, default=KIT, help="folder of the results")
+    arguments = parser.parse_args()
+    torch_root, cards, begin = find_torch(), gpus(), time.monotonic()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    print(f"Lockstep on {', '.join(cards) or 'a machine without a GPU'}, with the LibTorch in {torch_root}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        runner = Runner(175 if arguments.quick else 470, pathlib.Path(folder), environment_for(torch_root))
+        runner.check("versions and host", lambda: runner.command(KIT / "bin/lockstep", "env") and "")
+        cpu_checks(runner)
+        if cards:
+            gpu_checks(runner, arguments.quick)
+        else:
+            runner.add("all tests and benchmarks on GPUs", "skipped", detail="this machine shows no NVIDIA GPU")
+        if len(cards) > 1:
+            many_gpu_checks(runner, len(cards))
+        elif cards:
+            runner.add("several GPUs over NCCL", "skipped", detail="this machine has one GPU")
+        if cards:
+            benchmarks(runner, arguments.quick)
+        counts = write_results(runner, cards, torch_root, arguments.output, time.monotonic() - begin)
+    print(f"{counts}; see {arguments.output / 'results.md'}")
+    sys.exit(1 if counts["failed"] else 0)
+
+
+if __name__ == "__main__":
+    main()
