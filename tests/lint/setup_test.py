@@ -15,7 +15,7 @@ import unittest
 SOURCE = sys.argv[1]
 TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", "sh", "chmod", "cmake", "sleep"]
 HEADERS = "libgloo-dev nlohmann-json3-dev libcxxopts-dev libfmt-dev libxxhash-dev"
-INSTALLED = "cmake ninja-build g++ ccache libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " \
+INSTALLED = "cmake ninja-build g++ ccache help2man libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " \
     "g++-aarch64-linux-gnu " + HEADERS
 
 
@@ -278,7 +278,7 @@ class Machine(unittest.TestCase):
     def test_unknown_level(self):
         status, printed, _ = self.setup("demos")
         self.assertEqual(status, 1)
-        self.assertIn("expected demo, build, test or tools, not 'demos'", printed)
+        self.assertIn("expected demo, build, package, test or tools, not 'demos'", printed)
 
 
 if __name__ == "__main__":
