@@ -20,8 +20,6 @@ namespace {
 
 /// How long a node that was asked to end, and has ended its ranks, waits for the coordinator's answer.
 constexpr std::chrono::seconds kFinishAckTime{5};
-/// What other nodes get of the stacks of this one, in bytes.
-constexpr std::size_t kMostStacks = 256 << 10;
 
 /// Where rank 0 can serve the ranks' own store, for users who have switched the launcher's off as torchrun
 /// lets them (its c10d rendezvous alone does).
@@ -29,7 +27,7 @@ std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environ
   const auto off = find_variable(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   if (off != "1" || config.backend_name != "c10d") return std::nullopt;
   const std::string host = config.max_nodes == 1 ? config.endpoint.host : host_name();
-  return net::HostPort{config.local_addr.value_or(host), net::free_port()};
+  return net::HostPort{config.options.local_addr.value_or(host), net::free_port()};
 }
 
 NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
@@ -41,7 +39,7 @@ NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
   node.min_nodes = config.min_nodes;
   node.max_nodes = config.max_nodes;
   node.local_world_size = config.local_world_size;
-  node.role = config.role;
+  node.role = config.options.role;
   // Its folder may differ from node to node.
   node.program = std::filesystem::path(config.program).filename();
   const auto arguments = config.command.begin() + static_cast<std::ptrdiff_t>(config.first_argument);
@@ -181,8 +179,8 @@ void Agent::on_signal(int number) {
 
 void Agent::on_end_signal(int number) {
   if (end_signal_ != 0) {
-    console_.say(fmt::format("{} came again: {}", signal_name(number),
-                             round_ ? "the ranks are killed" : "nothing is waited for"));
+    console_.say("{} came again: {}", signal_name(number),
+                 round_ ? "the ranks are killed" : "nothing is waited for");
     force_kill_ = true;
     if (round_) {
       round_->kill();
@@ -193,8 +191,8 @@ void Agent::on_end_signal(int number) {
   }
   end_signal_ = number;
   if (round_) {
-    console_.say(fmt::format("{} came and was passed on; the ranks have {} to end", signal_name(number),
-                             seconds_text(config_.shutdown_timeout)));
+    console_.say("{} came and was passed on; the ranks have {} to end", signal_name(number),
+                 seconds_text(config_.shutdown_timeout));
     round_->stop(number);
   } else {
     shutdown_deadline_ = SignalFd::Clock::now() + kFinishAckTime;
@@ -252,9 +250,10 @@ void Agent::obey_stop(const StopRound& stop) {
 void Agent::on_hang(const HangFound& hang) {
   if (!round_ || hang.round != spec_.place.round || round_->is_stopping()) return;
   if (!hang.ends_job)
-    return console_.say(fmt::format("the job hangs: {}. 'lockstep stacks {}' shows where in the program",
-                                    hang.text, getpid()));
-  if (round_->has_rank(hang.rank) && round_->blame(hang.rank, hang.text)) return end_hang(hang.limit);
+    return console_.say("the job hangs: {}. 'lockstep stacks {}' shows where in the program", hang.text,
+                        getpid());
+  if (hang.rank && round_->has_rank(*hang.rank) && round_->blame(*hang.rank, hang.text))
+    return end_hang(hang.limit);
   const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
   // Another node ends the job; but these ranks are looked at before they are stopped.
   if (hang.stuck.empty() || std::any_of(hang.stuck.begin(), hang.stuck.end(), is_here)) show_stacks_first();
@@ -262,8 +261,7 @@ void Agent::on_hang(const HangFound& hang) {
 
 void Agent::end_hang(std::chrono::milliseconds limit) {
   report_failure(round_->first_failure());
-  console_.say(
-      fmt::format("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(limit)));
+  console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(limit));
   stop_after_stacks();
 }
 
@@ -284,9 +282,7 @@ void Agent::ask_for_stacks(std::optional<NodeId> node) {
 void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
   if (stacks.here) console_.print(stacks.text);
   const std::string text = fmt::format("lockstep run: host {}:\n{}", host_name(), stacks.text);
-  for (const auto node : stacks.nodes) {
-    send(Stacks{node, text.substr(0, kMostStacks)});
-  }
+  for (const auto node : stacks.nodes) send(Stacks{node, text});
   stacks_first_ = false;
   if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
 }
@@ -322,7 +318,7 @@ void Agent::pass_on_error(const nlohmann::json& error) {
   try {
     pass_on_error_file(error, file, *exit_code_);
   } catch (const Error& failure) {
-    console_.say(fmt::format("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what()));
+    console_.say("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what());
   }
 }
 

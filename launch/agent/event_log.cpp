@@ -1,8 +1,10 @@
 #include "agent/event_log.hpp"
 
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "failure/error_file.hpp"
 #include "process/words.hpp"
@@ -17,7 +19,9 @@ int python_code(int wait_status) {
   return WIFSIGNALED(wait_status) ? -WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+double duration_ms(EventLog::Clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -32,16 +36,12 @@ std::string error_text(const std::string& path, int wait_status) {
 
 }  // namespace
 
-void EventLog::write(const std::string& state, const RankEvent* rank, const Details& details) const {
+void EventLog::write(const std::string& state, const RankEvent* rank, const Json& details) const {
   const Assignment& place = spec_.place;
   Json more = {{"group_world_size", place.group_world_size},
-               {"entry_point", base_name(config_.command.front())}};
-  Json global_rank = nullptr;
-  Json worker_id = nullptr;
+               {"entry_point", std::filesystem::path(config_.command.front()).filename().string()}};
   if (rank != nullptr) {
     const bool failed = rank->status != 0;
-    global_rank = place.first_rank + rank->local_rank;
-    worker_id = std::to_string(rank->pid);
     more["local_rank"] = Json::array({rank->local_rank});
     more["role_rank"] = Json::array({place.first_role_rank + rank->local_rank});
     more["role_world_size"] = Json::array({place.role_world_size});
@@ -54,42 +54,38 @@ void EventLog::write(const std::string& state, const RankEvent* rank, const Deta
                       {"timestamp", 0},
                       {"metadata",
                        {{"run_id", config_.run_id},
-                        {"global_rank", global_rank},
+                        {"global_rank", rank == nullptr ? Json() : Json(place.first_rank + rank->local_rank)},
                         {"group_rank", place.group_rank},
-                        {"worker_id", worker_id},
-                        {"role", config_.role},
+                        {"worker_id", rank == nullptr ? Json() : Json(fmt::to_string(rank->pid))},
+                        {"role", config_.options.role},
                         {"hostname", spec_.host},
                         {"state", state},
-                        {"total_run_time", details.run_time},
+                        {"total_run_time", details.value("run_time", 0)},
                         {"rdzv_backend", config_.backend_name},
-                        {"raw_error", details.error},
+                        {"raw_error", details.value("error", Json())},
                         {"metadata", text_of(more)},
                         {"agent_restarts", place.restart_count},
-                        {"duration_ms", details.duration}}}};
+                        {"duration_ms", details.value("duration", Json())}}}};
   console_.print(text_of(event) + "\n");
 }
 
-EventLog::Details EventLog::after(Clock::duration time) const {
-  return {.duration = std::chrono::duration<double, std::milli>(time).count()};
-}
-
-std::int64_t EventLog::run_time() const {
+Json EventLog::run_time() const {
   return std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin_).count();
 }
 
 void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& workers) {
-  if (!config_.events) return;
+  if (config_.options.event_log_handler != "console") return;
   spec_ = spec;
-  write("RENDEZVOUS", nullptr, after(met_ - waiting_since_));
-  write("ASSIGN_WORKER_RANKS", nullptr, after(Clock::now() - met_));
+  write("RENDEZVOUS", nullptr, {{"duration", duration_ms(met_ - waiting_since_)}});
+  write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(Clock::now() - met_)}});
   for (const auto& worker : workers) {
     const RankEvent rank{worker.local_rank, worker.pid};
-    write("START", &rank, {});
+    write("START", &rank, Json::object());
   }
 }
 
 void EventLog::ended(const WorkerSpec& spec, const std::vector<Worker>& workers) {
-  if (!config_.events) return;
+  if (config_.options.event_log_handler != "console") return;
   ends_.clear();
   for (const auto& worker : workers) {
     const int status = worker.status.value_or(SIGKILL);
@@ -99,19 +95,18 @@ void EventLog::ended(const WorkerSpec& spec, const std::vector<Worker>& workers)
 }
 
 void EventLog::finished(int signal_number) {
-  if (!config_.events) return;
+  if (config_.options.event_log_handler != "console") return;
   if (signal_number != 0)
-    return write("FAILED", nullptr, {.run_time = run_time(), .error = signal_name(signal_number) + " came"});
+    return write("FAILED", nullptr,
+                 {{"run_time", run_time()}, {"error", signal_name(signal_number) + " came"}});
   const bool all_succeeded =
       std::all_of(ends_.begin(), ends_.end(), [](const RankEvent& rank) { return rank.status == 0; });
   for (const auto& rank : ends_) {
     const bool failed = rank.status != 0;
-    write(failed          ? "FAILED"
-          : all_succeeded ? "SUCCEEDED"
-                          : "TERMINATED",
-          &rank, {.run_time = run_time(), .error = failed ? Json(rank.error) : Json()});
+    const char* state = failed ? "FAILED" : all_succeeded ? "SUCCEEDED" : "TERMINATED";
+    write(state, &rank, {{"run_time", run_time()}, {"error", failed ? Json(rank.error) : Json()}});
   }
-  write("SUCCEEDED", nullptr, {.run_time = run_time()});
+  write("SUCCEEDED", nullptr, {{"run_time", run_time()}});
 }
 
 }  // namespace lockstep::launch

@@ -43,17 +43,9 @@ class EventLog {
     int status = 0;
     std::string error = {};
   };
-  /// The members that only some events have.
-  struct Details {
-    nlohmann::ordered_json duration = nullptr;
-    std::int64_t run_time = 0;
-    nlohmann::ordered_json error = nullptr;
-  };
-
-  /// `rank`: null for an event of the agent.
-  void write(const std::string& state, const RankEvent* rank, const Details& details) const;
-  Details after(Clock::duration time) const;
-  std::int64_t run_time() const;
+  /// `rank`: null for an event of the agent. `details`: the members that only some events have.
+  void write(const std::string& state, const RankEvent* rank, const nlohmann::ordered_json& details) const;
+  nlohmann::ordered_json run_time() const;
 
   const LaunchConfig& config_;
   Console& console_;

@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kResolveTime{20};
 net::HostPort own_address(const LaunchConfig& config) {
   // A static job's ranks get what was typed, on all nodes alike.
   const bool typed = config.backend == Backend::static_ || config.backend == Backend::alone;
-  return {typed ? config.endpoint.host : config.local_addr.value_or(config.endpoint.host),
+  return {typed ? config.endpoint.host : config.options.local_addr.value_or(config.endpoint.host),
           config.endpoint.port};
 }
 
@@ -64,7 +64,7 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
   const std::string& host = config.endpoint.host;
   const std::uint16_t port = config.endpoint.port;
   // The others come to the endpoint, this node's ranks to another address of this host.
-  if (config.backend == Backend::c10d && config.local_addr && *config.local_addr != host)
+  if (config.backend == Backend::c10d && config.options.local_addr && *config.options.local_addr != host)
     return net::listen_everywhere(port);
   const auto addresses = addresses_of(config, host, port);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
@@ -95,7 +95,7 @@ std::chrono::milliseconds join_timeout_of(const LaunchConfig& config) {
   return config.backend == Backend::static_ ? config.times.timeout : config.times.join_timeout;
 }
 
-/// How long a silent launcher is waited for: two signs of life at least.
+/// How long a silent launcher is waited for: two keep-alives at least.
 std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
   const auto attempts = std::max<std::int64_t>(2, config.times.keep_alive_max_attempt);
@@ -125,7 +125,7 @@ CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::Ho
   return {.run_id = config.run_id,
           .min_nodes = config.min_nodes,
           .max_nodes = config.max_nodes,
-          .max_restarts = config.max_restarts,
+          .max_restarts = config.options.max_restarts,
           .restart_backoff = config.restart_backoff,
           .join_timeout = join_timeout_of(config),
           .join_timeout_option =
@@ -184,7 +184,7 @@ std::unique_ptr<CoordinatorClient> join_coordinator(const LaunchConfig& config, 
 
 JobSecret secret_for(const LaunchConfig& config, const Environment& environment) {
   if (config.backend == Backend::alone) return JobSecret::generate();
-  if (config.no_job_secret) return JobSecret::none(config.run_id);
+  if (config.options.no_job_secret) return JobSecret::none(config.run_id);
   return JobSecret::from_env(config.run_id, environment);
 }
 

@@ -31,19 +31,17 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
 void make_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
-  if (failure)
-    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
+  if (failure) throw formatted<Error>("cannot make the folder '{}': {}.", folder.string(), failure.message());
 }
 
 /// One error instead of one of each rank's interpreter.
 void check_script(const LaunchConfig& config) {
   constexpr int kPythonsStatus = 2;
   if (config.script.empty() || access(config.script.c_str(), F_OK) == 0) return;
-  throw SpawnError(
-      fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on this "
-                  "host; a module is started by --module.",
-                  config.script, config.script.starts_with('/') ? "" : " in this folder"),
-      kPythonsStatus);
+  throw SpawnError(fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on "
+                               "this host; a module is started by --module.",
+                               config.script, config.script.starts_with('/') ? "" : " in this folder"),
+                   kPythonsStatus);
 }
 
 /// A program that crashed could not look up how its functions are called in the source.
@@ -61,7 +59,7 @@ Round::Round(const LaunchConfig& config, const Environment& environment, WorkerS
       environment_(environment),
       spec_(std::move(spec)),
       forwarder_(forwarder),
-      group_(supervisor.signals, supervisor.reaper, config.keep_daemons) {}
+      group_(supervisor.signals, supervisor.reaper, config.options.keep_daemons) {}
 
 void Round::prepare() {
   check_script(config_);
@@ -146,8 +144,8 @@ void Round::on_shutdown_deadline() {
     return;
   }
   forwarder_.console().say(
-      fmt::format("processes still run {} after they were told to stop: they are killed (--shutdown-timeout)",
-                  seconds_text(config_.shutdown_timeout)));
+      "processes still run {} after they were told to stop: they are killed (--shutdown-timeout)",
+      seconds_text(config_.shutdown_timeout));
   kill();
 }
 

@@ -15,7 +15,6 @@
 #include "logs/log_forwarder.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_group.hpp"
-#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 

@@ -17,7 +17,7 @@
 #include "logs/lines.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
-#include "process/worker_process.hpp"
+#include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -39,10 +39,11 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
   if (sink == Sink::file && config.log_max_bytes == 0) return open_log(folder / name);
   ForwardedStream stream{.local_rank = local_rank, .number = number, .shown = sink == Sink::forward};
   stream.prefix =
-      line_prefix(config.line_prefix, config.role, spec.place.first_rank + local_rank, local_rank);
+      line_prefix(config.line_prefix, config.options.role, spec.place.first_rank + local_rank, local_rank);
   stream.painted_prefix = forwarder.console().painted(stream.prefix, local_rank, number);
   if (!config.log_dir.empty()) stream.copy.emplace(folder / name, config.log_max_bytes);
-  stream.filters = number == STDOUT_FILENO ? config.out_filters : config.err_filters;
+  stream.filters = number == STDOUT_FILENO ? config.options.duplicate_stdout_filters
+                                           : config.options.duplicate_stderr_filters;
   // All ranks append to one file, in whole lines.
   if (stream.shown && !stream.filters.empty() && !config.log_dir.empty())
     stream.filtered.emplace(folder.parent_path() / ("filtered_" + name), 0);
@@ -52,7 +53,7 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
 /// The place of this node when all nodes come and have as many ranks as this one.
 Assignment expected_place(const LaunchConfig& config) {
   Assignment place;
-  place.max_restarts = config.max_restarts;
+  place.max_restarts = config.options.max_restarts;
   place.group_rank = config.node_rank.value_or(0);
   place.group_world_size = config.max_nodes;
   place.first_rank = place.first_role_rank = place.group_rank * config.local_world_size;
@@ -84,15 +85,15 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
                                                  {"TORCHELASTIC_RESTART_COUNT", place.restart_count},
                                                  {"TORCHELASTIC_MAX_RESTARTS", place.max_restarts}};
   for (const auto& [name, number] : numbers) result[name] = std::to_string(number);
-  result["ROLE_NAME"] = config.role;
+  result["ROLE_NAME"] = config.options.role;
   result["MASTER_ADDR"] = spec.master.host;
   result["TORCHELASTIC_RUN_ID"] = config.run_id;
   result["TORCHELASTIC_USE_AGENT_STORE"] = spec.agent_store ? "True" : "False";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(spec, local_rank);
-  result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle;
+  result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.options.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (needs_thread_limit(config, parent)) result["OMP_NUM_THREADS"] = "1";
-  if (config.virtual_local_rank) set_virtual_rank(result, local_rank, parent);
+  if (config.options.virtual_local_rank) set_virtual_rank(result, local_rank, parent);
   return result;
 }
 
@@ -116,8 +117,8 @@ void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const 
   if (sink == Sink::console || sink == Sink::nothing) return;
   if (!config.log_dir.empty()) failure.log_file = folder_of(spec, failure.local_rank) / "stderr.log";
   const bool direct = sink == Sink::file && config.log_max_bytes == 0;
-  failure.last_lines = direct ? last_lines(failure.log_file, config.report_lines)
-                              : forwarder.last_lines(failure.local_rank, config.report_lines);
+  failure.last_lines = direct ? last_lines(failure.log_file, config.options.report_lines)
+                              : forwarder.last_lines(failure.local_rank, config.options.report_lines);
 }
 
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {
@@ -139,7 +140,7 @@ void print_config(const LaunchConfig& config, const Environment& environment, st
 }
 
 std::string thread_notice(const LaunchConfig& config, const Environment& parent) {
-  if (!needs_thread_limit(config, parent) || config.log_level > LogLevel::warning) return "";
+  if (!needs_thread_limit(config, parent) || config.quiet) return "";
   const std::size_t block = config.bindings.empty() ? 0 : config.bindings.front().cpus.size();
   const std::string head = fmt::format(
       "OMP_NUM_THREADS is not set: each of the {} ranks gets OMP_NUM_THREADS=1", config.local_world_size);

@@ -1,24 +1,35 @@
 #include "checkpoint/tensor_files.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <ostream>
 #include <set>
+#include <string_view>
 
 #include "checkpoint/shards.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
+using safetensors::Entry;
 using Tensors = std::map<std::string, StoredTensor>;
 
 constexpr const char* kEnding = ".safetensors";
-/// What is copied at once.
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 22U;
+/// What is read at once: a multiple of every element's size.
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;
 
 void add_file(Tensors& tensors, const fs::path& path, const std::string& prefix) {
   const auto file = std::make_shared<const safetensors::File>(path);
@@ -39,7 +50,7 @@ Tensors tensors_in(const fs::path& folder) {
   for (const auto& file : files)
     add_file(tensors, file, files.size() == 1 ? "" : file.stem().string() + ": ");
   if (!files.empty()) return tensors;
-  throw UsageError(fmt::format("'{}' has no safetensors file.", folder.string()));
+  throw formatted<UsageError>("'{}' has no safetensors file.", folder.string());
 }
 
 /// Those of a folder with an index, whose file is given.
@@ -53,8 +64,8 @@ Tensors indexed_tensors(const fs::path& index) {
       if (entry.name == name) tensors[name] = {file, &entry};
     }
     if (tensors.contains(name)) continue;
-    throw DataError(
-        fmt::format("'{}' says that '{}' is in {}, but it is not.", index.string(), name, file_name));
+    throw formatted<DataError>("'{}' says that '{}' is in {}, but it is not.", index.string(), name,
+                               file_name);
   }
   return tensors;
 }
@@ -63,18 +74,172 @@ fs::path index_of(const fs::path& source) {
   if (!fs::is_directory(source)) return source;
   const auto indexes = files_with(source, shards::kIndexEnding);
   if (!indexes.empty()) return *indexes.begin();
-  throw UsageError(
-      fmt::format("'{}' has no model.safetensors.index.json: there is nothing to join.", source.string()));
+  throw formatted<UsageError>("'{}' has no model.safetensors.index.json: there is nothing to join.",
+                              source.string());
 }
 
-void copy(const StoredTensor& tensor, AtomicFile& file) {
-  const std::uint64_t bytes = tensor.entry->end - tensor.entry->begin;
-  std::string piece;
-  for (std::uint64_t at = 0; at < bytes; at += kPiece) {
-    piece.resize(std::min(kPiece, bytes - at));
-    tensor.file->read(*tensor.entry, at, piece.data(), piece.size());
-    file.write(piece);
+std::uint64_t bytes_of(const StoredTensor& tensor) { return tensor.entry->end - tensor.entry->begin; }
+
+std::string piece_of(const StoredTensor& tensor, std::uint64_t at) {
+  std::string piece(std::min(kPiece, bytes_of(tensor) - at), '\0');
+  tensor.file->read(*tensor.entry, at, piece.data(), piece.size());
+  return piece;
+}
+
+template <class Number>
+double plain(const char* bytes) {
+  Number number;
+  std::memcpy(&number, bytes, sizeof number);
+  return static_cast<double>(number);
+}
+
+/// The upper half of a float32.
+double brain_float(const char* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return std::bit_cast<float>(std::uint32_t{bits} << 16U);
+}
+
+/// IEEE 754 binary16: a sign, five bits of exponent, ten of fraction.
+double half_float(const char* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  const int exponent = (bits >> 10U) & 31;
+  const int fraction = bits & 1023;
+  double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31) {
+    size = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
   }
+  return (bits >> 15U) != 0 ? -size : size;
+}
+
+struct Kind {
+  std::string_view dtype;
+  ElementReader reader;
+};
+
+constexpr std::array kKinds = {
+    Kind{"F64", plain<double>},        Kind{"F32", plain<float>},         Kind{"F16", half_float},
+    Kind{"BF16", brain_float},         Kind{"I64", plain<std::int64_t>},  Kind{"I32", plain<std::int32_t>},
+    Kind{"I16", plain<std::int16_t>},  Kind{"I8", plain<std::int8_t>},    Kind{"U64", plain<std::uint64_t>},
+    Kind{"U32", plain<std::uint32_t>}, Kind{"U16", plain<std::uint16_t>}, Kind{"U8", plain<std::uint8_t>},
+    Kind{"BOOL", plain<std::uint8_t>}};
+
+std::string form_of(const Entry& entry) {
+  return fmt::format("{} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
+}
+
+/// What two tensors of one form have not in common.
+struct Difference {
+  std::uint64_t elements = 0;
+  double largest = 0;
+  bool has_nan = false;
+
+  void add(double mine, double theirs) {
+    ++elements;
+    const double distance = std::abs(mine - theirs);
+    if (std::isnan(distance)) {
+      has_nan = true;
+    } else {
+      largest = std::max(largest, distance);
+    }
+  }
+};
+
+void compare_piece(const std::string& mine, const std::string& theirs, std::uint64_t width,
+                   const std::optional<ElementReader>& reader, Difference& difference) {
+  for (std::uint64_t at = 0; at < mine.size(); at += width) {
+    if (std::memcmp(&mine[at], &theirs[at], width) == 0) continue;
+    if (reader) {
+      difference.add((*reader)(&mine[at]), (*reader)(&theirs[at]));
+    } else {
+      ++difference.elements;
+    }
+  }
+}
+
+Difference compare(const StoredTensor& one, const StoredTensor& other) {
+  const auto reader = element_reader(one.entry->dtype);
+  const std::uint64_t width = safetensors::find_dtype(one.entry->dtype)->bytes;
+  Difference difference;
+  for (std::uint64_t at = 0; at < bytes_of(one); at += kPiece) {
+    const std::string mine = piece_of(one, at);
+    const std::string theirs = piece_of(other, at);
+    if (mine != theirs) compare_piece(mine, theirs, width, reader, difference);
+  }
+  return difference;
+}
+
+std::string text_of(const Difference& difference, const Entry& entry) {
+  const auto elements = (entry.end - entry.begin) / safetensors::find_dtype(entry.dtype)->bytes;
+  std::string text = fmt::format("{} of {} elements differ", difference.elements, elements);
+  if (element_reader(entry.dtype)) text += fmt::format(", by up to {:.6g}", difference.largest);
+  return difference.has_nan ? text + ", and some are not a number" : text;
+}
+
+/// Nothing, or how the two differ.
+std::string difference_text(const StoredTensor& one, const StoredTensor& other) {
+  const std::string mine = form_of(*one.entry);
+  const std::string theirs = form_of(*other.entry);
+  if (mine != theirs) return mine + " here, " + theirs + " there";
+  const Difference difference = compare(one, other);
+  return difference.elements == 0 ? "" : text_of(difference, *one.entry);
+}
+
+/// What is compared by name, and the file or folder that it is from.
+template <class Value>
+struct Side {
+  const fs::path& path;
+  std::map<std::string, Value> values;
+};
+
+/// Prints a line for each name that one side lacks or for which `difference` gives a text. Returns how many
+/// names there are, and how many of them are equal.
+template <class Value, class Difference>
+std::pair<std::size_t, std::size_t> print_by_name(const Side<Value>& one, const Side<Value>& other,
+                                                  Difference difference, std::ostream& out) {
+  std::set<std::string> names;
+  for (const auto& entry : one.values) names.insert(entry.first);
+  for (const auto& entry : other.values) names.insert(entry.first);
+  std::size_t equal = 0;
+  for (const auto& name : names) {
+    const bool mine = one.values.contains(name);
+    const std::string text = !mine || !other.values.contains(name)
+                                 ? "only in " + (mine ? one.path : other.path).string()
+                                 : difference(one.values.at(name), other.values.at(name));
+    equal += text.empty() ? 1 : 0;
+    if (!text.empty()) out << fmt::format("{}: {}\n", name, text);
+  }
+  return {names.size(), equal};
+}
+
+bool print_tensor_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
+  const Side<StoredTensor> mine{one, stored_tensors(one)};
+  const Side<StoredTensor> theirs{other, stored_tensors(other)};
+  const auto [all, equal] = print_by_name(mine, theirs, difference_text, out);
+  out << fmt::format("{} of {} tensors are equal\n", equal, all);
+  return equal != all;
+}
+
+bool is_checkpoint(const fs::path& path) { return fs::exists(path / kManifestFileName); }
+
+/// Checksums of the files of a checkpoint that are neither tensors nor the manifest, which always differs.
+Side<std::uint32_t> texts_in(const fs::path& folder) {
+  Side<std::uint32_t> found{folder, {}};
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name == kManifestFileName || name.ends_with(".safetensors") || !entry.is_regular_file()) continue;
+    found.values[name] = digest_of(entry.path()).crc32c;
+  }
+  return found;
+}
+
+bool print_text_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
+  const auto compared = [](std::uint32_t mine, std::uint32_t theirs) {
+    return std::string(mine == theirs ? "" : "its text differs");
+  };
+  const auto [all, equal] = print_by_name(texts_in(one), texts_in(other), compared, out);
+  return equal != all;
 }
 
 }  // namespace
@@ -85,7 +250,7 @@ Tensors stored_tensors(const fs::path& path) {
     const bool is_model = indexes.size() == 1 && !fs::exists(path / kManifestFileName);
     return is_model ? indexed_tensors(*indexes.begin()) : tensors_in(path);
   }
-  if (!fs::exists(path)) throw UsageError(fmt::format("'{}' does not exist.", path.string()));
+  if (!fs::exists(path)) throw formatted<UsageError>("'{}' does not exist.", path.string());
   Tensors tensors;
   add_file(tensors, path, "");
   return tensors;
@@ -100,8 +265,24 @@ void merge_model(const fs::path& source, const fs::path& target) {
   }
   AtomicFile file(target);
   file.write(safetensors::make_header(header));
-  for (const auto& entry : header.entries) copy(tensors.at(entry.name), file);
+  for (const auto& entry : header.entries) {
+    const auto& tensor = tensors.at(entry.name);
+    for (std::uint64_t at = 0; at < bytes_of(tensor); at += kPiece) file.write(piece_of(tensor, at));
+  }
   file.commit();
+}
+
+std::optional<ElementReader> element_reader(const std::string& dtype) {
+  for (const auto& kind : kKinds) {
+    if (kind.dtype == dtype) return kind.reader;
+  }
+  return std::nullopt;
+}
+
+bool print_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
+  const bool tensors = print_tensor_differences(one, other, out);
+  const bool texts = is_checkpoint(one) && is_checkpoint(other) && print_text_differences(one, other, out);
+  return tensors || texts;
 }
 
 }  // namespace lockstep::launch

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "checkpoint/safetensors_file.hpp"
@@ -25,5 +27,15 @@ std::map<std::string, StoredTensor> stored_tensors(const std::filesystem::path& 
 /// have been saved with in one file. Throws UsageError when there is no index, DataError when a part is
 /// missing or damaged, Error when writing fails.
 void merge_model(const std::filesystem::path& source, const std::filesystem::path& target);
+
+/// Prints how the tensors of `one` and `other` (what stored_tensors takes) differ, and the other files of two
+/// checkpoints; true when anything does.
+bool print_differences(const std::filesystem::path& one, const std::filesystem::path& other,
+                       std::ostream& out);
+
+/// Reads one element of a tensor of this dtype ("F32") as a number; nothing for the kinds that have no single
+/// number or are too rare (complex, float8).
+using ElementReader = double (*)(const char* bytes);
+std::optional<ElementReader> element_reader(const std::string& dtype);
 
 }  // namespace lockstep::launch

@@ -1,15 +1,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -41,15 +40,14 @@ std::chrono::seconds age_from(const std::string& text) {
   static const std::map<char, std::int64_t> kUnits{
       {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86'400}, {'w', 604'800}};
   constexpr std::int64_t kLongest = 1'000'000'000;
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  const auto unit = stop + 1 == end ? kUnits.find(*stop) : stop == end ? kUnits.find('s') : kUnits.end();
-  if (failure != std::errc() || unit == kUnits.end() || number < 0 || number > kLongest) {
-    throw UsageError(
-        fmt::format("--older-than '{}': expected a time as in 90 (seconds), 30m, 12h, 7d or 2w.", text));
-  }
-  return std::chrono::seconds(number * unit->second);
+  const auto unit = text.empty() ? kUnits.end() : kUnits.find(text.back());
+  const bool has_unit = unit != kUnits.end();
+  const auto number = variables::parse_number<std::int64_t>(
+      std::string_view(text).substr(0, text.size() - (has_unit ? 1 : 0)));
+  if (number && *number >= 0 && *number <= kLongest)
+    return std::chrono::seconds(*number * (has_unit ? unit->second : 1));
+  throw formatted<UsageError>("--older-than '{}': expected a time as in 90 (seconds), 30m, 12h, 7d or 2w.",
+                              text);
 }
 
 /// The declared version, or the build that stands for one.
@@ -64,14 +62,10 @@ std::string version_of(const CacheManifest& manifest) {
   return "-";
 }
 
-std::string time_text(std::filesystem::file_time_type time) {
+std::string last_use_text(std::filesystem::file_time_type time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(
       std::chrono::file_clock::to_sys(std::chrono::time_point_cast<std::chrono::seconds>(time)));
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
+  return time_text(seconds, "%Y-%m-%dT%H:%M:%SZ", gmtime_r);
 }
 
 using Row = std::vector<std::string>;
@@ -82,7 +76,7 @@ Row row_of(const CacheEntry& entry) {
           version_of(entry.manifest),
           fmt::format("{}{}", entry.rows, entry.manifest.complete ? "" : " (unfinished)"),
           bytes_text(entry.bytes),
-          time_text(entry.last_use),
+          last_use_text(entry.last_use),
           hold_on(entry)};
 }
 
@@ -126,7 +120,7 @@ std::string cache_json(const Entries& entries, bool fields) {
                            {"complete", entry.manifest.complete},
                            {"rows", entry.rows},
                            {"bytes", entry.bytes},
-                           {"last_use", time_text(entry.last_use)},
+                           {"last_use", last_use_text(entry.last_use)},
                            {"in_use", hold_on(entry)},
                            {"folder", entry.folder.string()}};
     if (fields) {
@@ -156,8 +150,8 @@ Entries chosen(const Entries& all, const CacheOptions& options) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(result),
                  [&](const auto& entry) { return means(word, entry); });
     if (result.size() > before) continue;
-    throw UsageError(fmt::format(
-        "'{}': no entry in '{}' has this name or key. 'lockstep cache ls' lists them.", word, options.dir));
+    throw formatted<UsageError>(
+        "'{}': no entry in '{}' has this name or key. 'lockstep cache ls' lists them.", word, options.dir);
   }
   return result;
 }

@@ -3,12 +3,12 @@
 #include <filesystem>
 #include <ostream>
 
-#include "checkpoint/tensor_diff.hpp"
 #include "checkpoint/tensor_files.hpp"
 #include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -44,7 +44,7 @@ std::string line_of(const Checkpoint& checkpoint) {
 }
 
 void demand_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder)) throw UsageError(fmt::format("'{}' is no folder.", folder.string()));
+  if (!fs::is_directory(folder)) throw formatted<UsageError>("'{}' is no folder.", folder.string());
 }
 
 int list(const Words& words, std::ostream& out, std::ostream&) {
@@ -73,20 +73,20 @@ bool verify_one(const fs::path& path, std::ostream& out) {
 }
 
 int verify(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(
-      Table("lockstep checkpoint verify",
-            "Reads every byte of a checkpoint, or of all in a folder, and compares with the checksums. Ends "
-            "with 1 when something is damaged.")
-          .argument("CHECKPOINT|FOLDER", &Paths::first, "One checkpoint, or a folder of them."),
-      words, out);
+  const auto parsed =
+      parse_or_help(Table("lockstep checkpoint verify",
+                          "Reads every byte of a checkpoint, or of all in a folder, and compares with the "
+                          "checksums. Ends with 1 when something is damaged.")
+                        .argument("CHECKPOINT|FOLDER", &Paths::first, "One checkpoint, or a folder of them."),
+                    words, out);
   if (!parsed) return 0;
   const fs::path path = parsed->options.first;
   demand_folder(path);
   if (fs::exists(path / kManifestFileName)) return verify_one(path, out) ? 0 : 1;
   const auto checkpoints = list_checkpoints(path);
   if (checkpoints.empty()) {
-    throw UsageError(fmt::format("verify: '{}' is no checkpoint (it has no {}) and has none in it.",
-                                 path.string(), kManifestFileName));
+    throw formatted<UsageError>("verify: '{}' is no checkpoint (it has no {}) and has none in it.",
+                                path.string(), kManifestFileName);
   }
   bool whole = true;
   for (const auto& checkpoint : checkpoints) whole = verify_one(checkpoint.path, out) && whole;
@@ -94,13 +94,13 @@ int verify(const Words& words, std::ostream& out, std::ostream&) {
 }
 
 int diff(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(
-      Table("lockstep checkpoint diff",
-            "Compares two checkpoints, models or safetensors files tensor by tensor. Ends with 1 when they "
-            "differ.")
-          .argument("A", &Paths::first, "A checkpoint, a model's folder or a file.")
-          .argument("B", &Paths::second, "What it is compared with."),
-      words, out);
+  const auto parsed =
+      parse_or_help(Table("lockstep checkpoint diff",
+                          "Compares two checkpoints, models or safetensors files tensor by tensor. Ends with "
+                          "1 when they differ.")
+                        .argument("A", &Paths::first, "A checkpoint, a model's folder or a file.")
+                        .argument("B", &Paths::second, "What it is compared with."),
+                    words, out);
   if (!parsed) return 0;
   return print_differences(parsed->options.first, parsed->options.second, out) ? 1 : 0;
 }

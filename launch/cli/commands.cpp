@@ -6,6 +6,7 @@
 
 #include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -39,7 +40,7 @@ int run_one_of(const std::vector<Command>& commands, const std::string& program,
     names.emplace_back(command.name);
   }
   const std::string came = words.empty() ? "" : fmt::format(", not '{}'{}", name, did_you_mean(name, names));
-  throw UsageError(fmt::format("expected {}{}. See {} --help.", list_of(names), came, program));
+  throw formatted<UsageError>("expected {}{}. See {} --help.", list_of(names), came, program);
 }
 
 }  // namespace lockstep::launch

@@ -1,13 +1,129 @@
-#include <fmt/core.h>
+#include "cli/facts.hpp"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
 
 #include "cli/commands.hpp"
-#include "cli/facts.hpp"
+#include "core/cpu_set.hpp"
+#include "core/host_name.hpp"
 #include "lockstep/core/version.hpp"
+#include "process/affinity.hpp"
+#include "process/process_facts.hpp"
 
 namespace lockstep::launch {
 namespace {
+
+namespace fs = std::filesystem;
+
+std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
+
+std::string system_text() {
+  utsname name{};
+  if (::uname(&name) != 0) return "";
+  return fmt::format("{}, {} {} {}", value_in("/etc/os-release", "PRETTY_NAME"), name.sysname, name.release,
+                     name.machine);
+}
+
+std::string cpus_text() {
+  const auto topology = read_topology();
+  std::set<int> cores;
+  for (const auto& entry : topology.cpus) cores.insert(entry.second.core);
+  return fmt::format("{} usable of {} logical, {} cores, {} NUMA node(s)", allowed_cpus().size(),
+                     std::thread::hardware_concurrency(), cores.size(), topology.nodes.size());
+}
+
+/// "/proc/meminfo" counts in KiB.
+std::string memory_text() {
+  const std::string total = value_in("/proc/meminfo", "MemTotal");
+  const std::string free = value_in("/proc/meminfo", "MemAvailable");
+  if (total.empty() || free.empty()) return "";
+  return fmt::format("{}, {} available", gib(std::strtod(total.c_str(), nullptr) * 1024),
+                     gib(std::strtod(free.c_str(), nullptr) * 1024));
+}
+
+std::string shared_memory_text() {
+  struct statvfs status {};
+  if (::statvfs("/dev/shm", &status) != 0) return "";
+  const auto unit = static_cast<double>(status.f_frsize);
+  return fmt::format("{}, {} free", gib(unit * static_cast<double>(status.f_blocks)),
+                     gib(unit * static_cast<double>(status.f_bavail)));
+}
+
+std::string gpus_text() {
+  std::vector<std::string> gpus;
+  for (const auto& gpu : entries_in("/proc/driver/nvidia/gpus"))
+    gpus.push_back(fmt::format("{} at {}", value_in(gpu / "information", "Model"), gpu.filename().string()));
+  return gpus.empty() ? "none" : fmt::format("{}", fmt::join(gpus, "; "));
+}
+
+std::string names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& path : entries_in(folder)) names.push_back(path.filename());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string interfaces_text() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  std::set<std::string> names;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if ((entry->ifa_flags & IFF_UP) != 0) names.insert(entry->ifa_name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string limit_text(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return "";
+  return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit.rlim_cur);
+}
+
+/// Which variables are shown: these, and those that begin so.
+constexpr const char* kNames[] = {"RANK",       "WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
+                                  "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_LIBRARY_PATH",
+                                  "LD_PRELOAD", "TMPDIR"};
+constexpr const char* kBeginnings[] = {"LOCKSTEP_",  "PET_",        "TORCH",   "NCCL_",     "GLOO_",
+                                       "OMP_",       "KMP_",        "MKL_",    "CUDA_",     "NVIDIA_",
+                                       "UCX_",       "GOMP_",       "MALLOC_", "SLURM_JOB", "SLURM_NTASKS",
+                                       "SLURM_STEP", "SLURM_PROCID"};
+constexpr const char* kSecrets[] = {"TOKEN", "SECRET", "PASS", "CREDENTIAL", "KEY"};
+
+bool is_shown(const std::string& name) {
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* known) { return name == known; }) ||
+         std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                     [&](const char* known) { return name.starts_with(known); });
+}
+
+bool is_secret(const std::string& name) {
+  return std::any_of(std::begin(kSecrets), std::end(kSecrets),
+                     [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+constexpr const char* kLibrary = LOCKSTEP_LIBRARY_FILE;
+
+/// The file to load: an installation's, a build folder's, or the bare name for the system to find.
+std::string library_file() {
+  const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  for (const char* folder : {LOCKSTEP_LIBRARY_FOLDER, "lib"}) {
+    const fs::path file = prefix / folder / kLibrary;
+    if (fs::exists(file)) return file;
+  }
+  return kLibrary;
+}
 
 struct EnvOptions {
   bool json = false;
@@ -16,8 +132,8 @@ struct EnvOptions {
 OptionTable<EnvOptions> env_options() {
   return OptionTable<EnvOptions>(
              "lockstep env",
-             "Prints the versions, the host with its devices and limits, and the environment "
-             "variables that decide how jobs run; nothing secret. For reports of problems.")
+             "Prints the versions, the host with its devices and limits, and the environment variables that "
+             "decide how jobs run; nothing secret. For reports of problems.")
       .add("json", &EnvOptions::json, "As one JSON object.");
 }
 
@@ -44,6 +160,43 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 }
 
 }  // namespace
+
+Facts library_facts() {
+  void* library = ::dlopen(library_file().c_str(), RTLD_LAZY | RTLD_LOCAL);
+  using Entry = const char* (*)();
+  const auto entry =
+      library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
+  if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
+  Facts facts;
+  for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
+  // Stays loaded: LibTorch's threads and exit handlers do not survive being unloaded.
+  return facts;
+}
+
+Facts host_facts() {
+  Facts facts = {{"host", host_name()},
+                 {"system", system_text()},
+                 {"CPU", value_in("/proc/cpuinfo", "model name")},
+                 {"CPUs", cpus_text()},
+                 {"memory", memory_text()},
+                 {"/dev/shm", shared_memory_text()},
+                 {"GPUs", gpus_text()},
+                 {"NVIDIA driver", value_in("/proc/driver/nvidia/version", "NVRM version")},
+                 {"network interfaces", interfaces_text()},
+                 {"InfiniBand devices", names_in("/sys/class/infiniband")},
+                 {"open files", limit_text(RLIMIT_NOFILE)},
+                 {"locked memory", limit_text(RLIMIT_MEMLOCK)}};
+  std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
+  return facts;
+}
+
+Facts variable_facts(const Environment& environment) {
+  Facts facts;
+  for (const auto& [name, value] : environment) {
+    if (is_shown(name)) facts.emplace_back(name, is_secret(name) ? "(set)" : value);
+  }
+  return facts;
+}
 
 int env_command(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(env_options(), words, out);

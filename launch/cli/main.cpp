@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -5,7 +7,7 @@
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
-#include "process/worker_process.hpp"
+#include "process/worker_group.hpp"
 
 namespace {
 
@@ -13,6 +15,17 @@ using namespace lockstep;
 using namespace lockstep::launch;
 
 constexpr int kUsageStatus = 2;
+
+/// Of the headers that this build has found; `lockstep env` loads the library and asks it.
+int print_versions(const Words&, std::ostream& out, std::ostream&) {
+  out << fmt::format("lockstep {}\n", version());
+  const std::pair<const char*, const char*> libraries[] = {{"LibTorch", LOCKSTEP_LIBTORCH_VERSION},
+                                                           {"NCCL", LOCKSTEP_NCCL_VERSION},
+                                                           {"Arrow", LOCKSTEP_ARROW_VERSION}};
+  for (const auto& [name, text] : libraries)
+    out << fmt::format("{} {}\n", name, *text == '\0' ? "not built" : text);
+  return 0;
+}
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all{
@@ -31,11 +44,7 @@ const std::vector<Command>& commands() {
       {"env", "Prints versions, the host and the variables that matter, for reports of problems.",
        env_command},
       {"slurm", "Prints or submits a batch script for Slurm.", slurm_command},
-      {"--version", "Shows the version and ends.",
-       [](const Words&, std::ostream& out, std::ostream&) {
-         out << "lockstep " << version() << '\n';
-         return 0;
-       }},
+      {"--version", "Shows the version, and those of the libraries that it was built with.", print_versions},
       {"--cmake-prefix", "Shows the folder for CMAKE_PREFIX_PATH and ends.",
        [](const Words&, std::ostream& out, std::ostream&) {
          out << std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string() << '\n';

@@ -10,6 +10,7 @@
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -28,9 +29,7 @@ OptionTable<NewOptions> new_options() {
              "lockstep new",
              "Writes a project that trains a small model by lockstep::Trainer: CMakeLists.txt with tests, "
              "trainer.cpp with a data set, a loss and a callback of its own, train.sbatch for Slurm, "
-             "README.md. "
-             "It "
-             "builds and runs as it is.")
+             "README.md. It builds and runs as it is.")
       .argument("NAME", &NewOptions::folder,
                 "A folder that is not there yet. Its last part becomes the name of the program: letters, "
                 "digits, '_' and '-', with a letter first.");
@@ -73,16 +72,16 @@ int new_command(const Words& words, std::ostream& out, std::ostream&) {
   const fs::path folder = fs::path(parsed->options.folder).lexically_normal();
   const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   if (!names_a_program(name)) {
-    throw UsageError(fmt::format(
+    throw formatted<UsageError>(
         "'{}' does not end in a program's name: letters, digits, '_' and '-', with a letter first.",
-        parsed->options.folder));
+        parsed->options.folder);
   }
   if (is_taken_by_cmake(name)) {
-    throw UsageError(
-        fmt::format("CMake has a target '{}' of its own in every project: choose another name.", name));
+    throw formatted<UsageError>("CMake has a target '{}' of its own in every project: choose another name.",
+                                name);
   }
   if (fs::exists(fs::symlink_status(folder)))
-    throw UsageError(fmt::format("{} is there already: nothing is written over.", folder.string()));
+    throw formatted<UsageError>("{} is there already: nothing is written over.", folder.string());
   write_project(folder, name);
   out << "wrote " << folder.string() << ": see its README.md\n";
   return 0;

@@ -3,7 +3,7 @@
 #include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/datasets/prepare.hpp"
-#include "process/worker_process.hpp"
+#include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -18,8 +18,8 @@ OptionTable<PrepareOptions> prepare_options() {
              "lockstep prepare",
              "Runs a program once, as a single process, so that its data are prepared before the job's ranks "
              "begin: it finds LOCKSTEP_PREPARE=1, loads and maps its data, which puts the results into the "
-             "cache, "
-             "and ends (lockstep::preparing). A rank's variables are replaced by those of a world of one.")
+             "cache, and ends (lockstep::preparing). A rank's variables are replaced by those of a world of "
+             "one.")
       .rest("program ...", &PrepareOptions::program, "The program and its arguments.", true)
       .grammar({.stop_at_first_positional = true, .environment_prefix = ""})
       .add("list", &PrepareOptions::list,

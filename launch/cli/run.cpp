@@ -7,22 +7,22 @@
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "process/process_supervisor.hpp"
-#include "process/worker_process.hpp"
+#include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 namespace {
 
 /// The ranks' own code, or 1 for whoever expects what torchrun gives.
 int exit_status(const LaunchConfig& config, int status) {
-  return config.torchrun_exit_codes && status != 0 ? 1 : status;
+  return config.options.torchrun_exit_codes && status != 0 ? 1 : status;
 }
 
 int launch(const LaunchConfig& config, Environment environment) {
   // Goes last: while it waits for a reader, signals act as on any program.
   Console console(environment);
   // Before the first line, and so before any thread: the orphan reaper is forked by it.
-  ProcessSupervisor supervision(environment, config.end_signals, config.keep_daemons);
-  if (config.log_level <= LogLevel::warning) {
+  ProcessSupervisor supervision(environment, config.end_signals, config.options.keep_daemons);
+  if (!config.quiet) {
     for (const auto& notice : config.notices) console.say(notice);
   }
   const JobSecret secret = secret_for(config, environment);

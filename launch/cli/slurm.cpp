@@ -8,7 +8,8 @@
 
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/worker_process.hpp"
+#include "process/words.hpp"
+#include "process/worker_group.hpp"
 #include "slurm/script.hpp"
 
 namespace lockstep::launch {
@@ -41,7 +42,7 @@ void read_from(const std::string& text) {
   const int file = memfd_create("batch script", MFD_CLOEXEC);
   if (file < 0 || write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       lseek(file, 0, SEEK_SET) != 0 || dup2(file, STDIN_FILENO) < 0) {
-    throw Error(fmt::format("cannot hold the script in memory: {}.", std::strerror(errno)));
+    throw formatted<Error>("cannot hold the script in memory: {}.", std::strerror(errno));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/staging.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -27,30 +28,29 @@ OptionTable<StageOptions> stage_options() {
   return OptionTable<StageOptions>(
              "lockstep stage",
              "Copies a data set's files to a node's own disk: those that its own list names, several at a "
-             "time, "
-             "checked, whole or not at all. A second call finds the copy. Without DEST: a folder in "
+             "time, checked, whole or not at all. A second call finds the copy. Without DEST: a folder in "
              "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
       .add("all", &StageOptions::all, "Copy every file of a folder that has no list of its files.")
       .add("list", &StageOptions::list,
-           "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, "
-           "and the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
+           "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, and "
+           "the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
       .add("threads", &StageOptions::threads,
            "Files that are copied at once. 0: as many as there are CPUs, at least 4 and at most 16.",
            between(0, 256))
       .add("verify", &StageOptions::verify, "Compare the copies' checksums with the source's.")
       .add("reserve", &StageOptions::reserve, "Room to stay free on the disk, as in 20G.")
       .add("print-path", &StageOptions::print_path,
-           "Print nothing on standard output but where the data are now: the copy, or the source where "
-           "it does not fit.")
+           "Print nothing on standard output but where the data are now: the copy, or the source where it "
+           "does not fit.")
       .rest("SRC|DEST", &StageOptions::folders,
-            "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any "
-            "folder (SRC, not with --list); and the folder to be made (DEST).");
+            "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any folder "
+            "(SRC, not with --list); and the folder to be made (DEST).");
 }
 
 std::uint64_t reserve_of(const StageOptions& options) {
   const auto bytes = parse_bytes(options.reserve);
   if (bytes) return *bytes;
-  throw UsageError(fmt::format("--reserve '{}': expected a number of bytes, as in 20G.", options.reserve));
+  throw formatted<UsageError>("--reserve '{}': expected a number of bytes, as in 20G.", options.reserve);
 }
 
 StagingOptions copying(const StageOptions& options) {
@@ -94,8 +94,8 @@ StagingResult stage(const StageOptions& options) {
   const std::size_t most = options.list.empty() ? 2 : 1;
   if (options.list.empty() && options.folders.empty()) throw UsageError("expected SRC, or --list FILE.");
   if (options.folders.size() > most) {
-    throw UsageError(fmt::format("'{}' was not expected: give {}.", options.folders[most],
-                                 most == 2 ? "SRC and DEST" : "DEST, for the list names the sources"));
+    throw formatted<UsageError>("'{}' was not expected: give {}.", options.folders[most],
+                                most == 2 ? "SRC and DEST" : "DEST, for the list names the sources");
   }
   const StopSignals signals({SIGINT, SIGTERM});
   return options.list.empty() ? stage_one(options) : stage_list(options);

@@ -6,7 +6,8 @@
 #include "cli/commands.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "trace/merged_trace.hpp"
+#include "process/words.hpp"
+#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -23,8 +24,7 @@ OptionTable<TraceOptions> trace_options() {
   return OptionTable<TraceOptions>(
              "lockstep trace",
              "Merges what the ranks of a job wrote into a folder: where each rank is, the first collective "
-             "in "
-             "which they differ or somebody is missing, the longest waits, and who comes late.")
+             "in which they differ or somebody is missing, the longest waits, and who comes late.")
       .argument("DIR", &TraceOptions::folder, "The folder of the job's LOCKSTEP_TRACE_DIR.")
       .add("chrome", &TraceOptions::chrome, "Also writes FILE for chrome://tracing and ui.perfetto.dev.",
            metavar("FILE"))
@@ -37,8 +37,7 @@ int request(const fs::path& folder, std::ostream& out) {
   // The ranks make it only when they write.
   std::error_code failure;
   fs::create_directories(folder, failure);
-  if (failure)
-    throw Error(fmt::format("cannot make the folder '{}': {}", folder.string(), failure.message()));
+  if (failure) throw formatted<Error>("cannot make the folder '{}': {}", folder.string(), failure.message());
   write_atomically(folder / "request", "");
   out << fmt::format("asked; the traces are in {} in about a second\n", folder.string());
   return 0;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <limits>
 #include <map>
 
 #include "core/cpu_set.hpp"
@@ -10,25 +10,10 @@
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
 #include "process/process_facts.hpp"
-#include "process/topology.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
-
-/// Whether CUDA would take the entry for a device: a number below `devices`, or the name of a GPU or a slice
-/// of one.
-bool names_device(std::string_view entry, int devices) {
-  if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return true;
-  return variables::whole_number(entry, 0, devices - 1).has_value();
-}
-
-/// CUDA's list ends at its first entry that names no device.
-int listed_devices(std::string_view list, int devices) {
-  const auto entries = split_list(list);
-  const auto end = std::find_if_not(entries.begin(), entries.end(),
-                                    [&](std::string_view entry) { return names_device(entry, devices); });
-  return static_cast<int>(end - entries.begin());
-}
 
 BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
   static const std::map<std::string, BindingMode> kNumaModes{{"node", BindingMode::node},
@@ -46,20 +31,20 @@ std::vector<CpuSet> blocks(const RunOptions& options, const Topology& topology, 
                            int ranks) {
   auto result = cpu_blocks(topology, allowed, ranks);
   if (!result.empty() || options.cpu_binding != "block") return result;
-  throw UsageError(
-      fmt::format("--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start fewer "
-                  "ranks, or use --cpu-binding none.",
-                  ranks, allowed.size(), cpu_list_text(allowed)));
+  throw formatted<UsageError>(
+      "--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start fewer ranks, or use "
+      "--cpu-binding none.",
+      ranks, allowed.size(), cpu_list_text(allowed));
 }
 
 std::vector<CpuSet> by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed, int ranks,
                               const std::vector<int>& nodes) {
   auto result = cpus_by_device(mode, topology, allowed, nodes);
   if (result.size() < static_cast<std::size_t>(ranks)) {
-    throw UsageError(
-        fmt::format("--numa-binding: {} ranks, but only {} GPUs are visible; the rank with number n uses GPU "
-                    "n. Start fewer ranks, or use --cpu-binding block.",
-                    ranks, result.size()));
+    throw formatted<UsageError>(
+        "--numa-binding: {} ranks, but only {} GPUs are visible; the rank with number n uses GPU n. Start "
+        "fewer ranks, or use --cpu-binding block.",
+        ranks, result.size());
   }
   result.resize(static_cast<std::size_t>(ranks));
   return result;
@@ -78,8 +63,8 @@ int usable_cpus() { return static_cast<int>(allowed_cpus().size()); }
 
 int visible_gpus(const Environment& environment, const std::string& folder) {
   const auto devices = static_cast<int>(numbered_entries(folder, "nvidia").size());
-  const auto visible = find_variable(environment, "CUDA_VISIBLE_DEVICES");
-  return devices > 0 && visible ? listed_devices(*visible, devices) : devices;
+  const auto listed = listed_devices(environment, devices);
+  return devices > 0 && listed ? static_cast<int>(listed->size()) : devices;
 }
 
 int ranks_per_node(const std::string& text, const Environment& environment, const std::string& folder) {
@@ -97,18 +82,14 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
 }
 
 std::string virtual_device(const Environment& environment, int local_rank) {
-  const auto visible = find_variable(environment, "CUDA_VISIBLE_DEVICES");
-  if (!visible) return fmt::to_string(local_rank);
-  const auto devices = split_list(*visible);
-  if (devices.size() <= static_cast<std::size_t>(local_rank)) {
-    throw UsageError(
-        fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES '{}' has no entry for rank {}. Expected one "
-                    "device for each rank of this node.",
-                    *visible, local_rank));
-  }
-  std::string device(devices[static_cast<std::size_t>(local_rank)]);
-  std::erase(device, ' ');
-  return device;
+  const auto listed = listed_devices(environment, std::numeric_limits<int>::max());
+  if (!listed) return fmt::to_string(local_rank);
+  if (listed->size() > static_cast<std::size_t>(local_rank))
+    return (*listed)[static_cast<std::size_t>(local_rank)];
+  throw formatted<UsageError>(
+      "--virtual-local-rank: CUDA_VISIBLE_DEVICES '{}' has no entry for rank {}. Expected one device for "
+      "each rank of this node.",
+      *find_variable(environment, "CUDA_VISIBLE_DEVICES"), local_rank);
 }
 
 std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const Environment& environment,

@@ -15,10 +15,78 @@
 #include "core/variables.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+#include "process/process_supervisor.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
+
+/// Bits of torchrun's stream numbers: 1 output, 2 errors, 3 both.
+constexpr int kOut = 1;
+constexpr int kErr = 2;
+
+/// "3", or "0:1,2:3": the streams of each rank. A rank that this node does not have is no mistake: one
+/// command line may serve nodes with different numbers of ranks.
+std::vector<int> streams_of(const std::string& flag, const std::string& text, int ranks) {
+  if (const auto all = variables::whole_number(text, 0, kOut | kErr))
+    return std::vector<int>(static_cast<std::size_t>(ranks), *all);
+  std::vector<int> result(static_cast<std::size_t>(ranks), 0);
+  for (const auto part : text.empty() ? std::vector{std::string_view()} : split_list(text)) {
+    const auto colon = std::min(part.find(':'), part.size());
+    const auto rank = variables::whole_number(part.substr(0, colon));
+    const auto streams =
+        variables::whole_number(part.substr(std::min(colon + 1, part.size())), 0, kOut | kErr);
+    if (!rank || !streams) {
+      throw UsageError(flag + " '" + text +
+                       "': expected 0 (nothing), 1 (output), 2 (errors) or 3 (both), or such a number for "
+                       "single local ranks as in 0:1,1:3.");
+    }
+    if (*rank < ranks) result[static_cast<std::size_t>(*rank)] = *streams;
+  }
+  return result;
+}
+
+std::vector<bool> shown_ranks(const std::string& text, int ranks) {
+  std::vector<bool> result(static_cast<std::size_t>(ranks), text.empty());
+  if (text.empty()) return result;
+  for (const auto part : split_list(text)) {
+    const auto rank = variables::whole_number(part);
+    if (!rank) {
+      throw UsageError("--local-ranks-filter '" + text +
+                       "': expected local ranks with commas between them, as in 0,1.");
+    }
+    if (*rank < ranks) result[static_cast<std::size_t>(*rank)] = true;
+  }
+  return result;
+}
+
+Sink sink_of(bool redirected, bool teed, bool shown, bool logged) {
+  if (teed && shown) return Sink::forward;
+  if (redirected || (teed && logged)) return Sink::file;
+  return shown ? Sink::console : Sink::nothing;
+}
+
+bool wants_no_files(const RunOptions& options) { return options.log_dir == "/dev/null"; }
+
+bool any(const std::vector<int>& streams) {
+  return std::any_of(streams.begin(), streams.end(), [](int bits) { return bits != 0; });
+}
+
+/// The text without the signs that would make it a path.
+std::string file_name(std::string text) {
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text;
+}
+
+/// The folder of this run, where something asks for files.
+std::string log_folder(const RunOptions& options, bool asked_for, const std::string& run_name,
+                       const Environment& environment) {
+  const std::string name = file_name(run_name) + "_" + random_id(8);
+  if (wants_no_files(options)) return "";
+  if (options.log_dir) return std::filesystem::absolute(*options.log_dir) / name;
+  return asked_for ? temporary_parent(environment) / ("lockstep_" + name) : "";
+}
 
 constexpr int kWarning = 30;
 
@@ -36,7 +104,7 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 }
 
 /// The seconds of --shutdown-timeout; newer torchruns have a variable for it.
-double shutdown_seconds(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment) {
+double shutdown_seconds(const Parsed& parsed, const Environment& environment) {
   const auto text = find_variable(environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
   if (!text || text->empty() || parsed.was_given("shutdown-timeout")) return parsed.options.shutdown_timeout;
   try {
@@ -106,26 +174,26 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
                           "--local-rank=${local_rank}");
 }
 
-bool says_nothing_of_nodes(const OptionTable<RunOptions>::Parsed& parsed) {
+bool says_nothing_of_nodes(const Parsed& parsed) {
   const auto names = {"nnodes",     "node-rank",   "rdzv-backend", "rdzv-endpoint",
                       "standalone", "master-addr", "master-port"};
   return std::none_of(names.begin(), names.end(), [&](const char* name) { return parsed.was_given(name); });
 }
 
-void take_nodes(const SlurmStep& step, LaunchConfig& config) {
+void take_nodes(const SlurmStep& step, bool nodes_given, LaunchConfig& config) {
   const int nodes = static_cast<int>(step.nodes.size());
-  if (!config.nodes_given) {
+  if (!nodes_given) {
     config.min_nodes = config.max_nodes = nodes;
   } else if (config.min_nodes > nodes) {
-    throw UsageError(
-        fmt::format("--nnodes asks for {0} nodes, but this Slurm step has {1}: start the launcher by 'srun "
-                    "--nodes={0} --ntasks-per-node=1', or leave --nnodes out.",
-                    config.min_nodes, nodes));
+    throw formatted<UsageError>(
+        "--nnodes asks for {0} nodes, but this Slurm step has {1}: start the launcher by 'srun --nodes={0} "
+        "--ntasks-per-node=1', or leave --nnodes out.",
+        config.min_nodes, nodes);
   } else if (config.max_nodes < nodes) {
-    throw UsageError(
-        fmt::format("--nnodes allows {0} nodes, but this Slurm step has {1}: leave --nnodes out, or give "
-                    "srun --nodes={0}.",
-                    config.max_nodes, nodes));
+    throw formatted<UsageError>(
+        "--nnodes allows {0} nodes, but this Slurm step has {1}: leave --nnodes out, or give srun "
+        "--nodes={0}.",
+        config.max_nodes, nodes);
   } else {
     config.max_nodes = nodes;
   }
@@ -146,43 +214,64 @@ void warn_of_lonely_launcher(const Environment& environment, LaunchConfig& confi
 
 }  // namespace
 
-LogLevel log_level(const Environment& environment, std::vector<std::string>& notices) {
-  const auto text = find_variable(environment, "LOGLEVEL");
-  if (!text || text->empty()) return LogLevel::warning;
-  const auto number = level_number(*text);
-  if (!number) {
-    notices.push_back("LOGLEVEL '" + *text + "': expected DEBUG, INFO, WARNING, ERROR or CRITICAL");
-    return LogLevel::warning;
-  }
-  if (*number < kWarning) return LogLevel::info;
-  return *number == kWarning ? LogLevel::warning : LogLevel::error;
+std::int64_t parse_size(const std::string& text) {
+  constexpr std::uint64_t kSmallest = 4096;
+  constexpr std::uint64_t kLargest = std::uint64_t{64} << 30;
+  const auto bytes = parse_bytes(text).value_or(0);
+  if (bytes >= kSmallest && bytes <= kLargest) return static_cast<std::int64_t>(bytes);
+  throw formatted<UsageError>(
+      "--log-max-size '{}': expected a size from 4K to 64G, as in 500K, 100M or 2G (or a number of bytes).",
+      text);
 }
 
-LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment) {
+OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
+                           const Environment& environment) {
+  auto redirects = streams_of("--redirects", options.redirects, ranks);
+  const auto tee = streams_of("--tee", options.tee, ranks);
+  const auto shown = shown_ranks(options.local_ranks_filter, ranks);
+  if (wants_no_files(options)) redirects.assign(redirects.size(), 0);
+  OutputConfig config;
+  const bool filtered =
+      any(tee) && !(options.duplicate_stdout_filters.empty() && options.duplicate_stderr_filters.empty());
+  config.log_dir = log_folder(options, any(redirects) || filtered, run_name, environment);
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto sink = [&](int bit) {
+      return sink_of(redirects[i] & bit, tee[i] & bit, shown[i], !config.log_dir.empty());
+    };
+    config.outputs.push_back({sink(kOut), sink(kErr)});
+  }
+  config.line_prefix = find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  if (!options.log_max_size.empty()) config.log_max_bytes = parse_size(options.log_max_size);
+  return config;
+}
+
+bool wants_quiet(const Environment& environment, std::vector<std::string>& notices) {
+  const std::string text = find_variable(environment, "LOGLEVEL").value_or("");
+  const auto number = text.empty() ? kWarning : level_number(text);
+  if (!number)
+    notices.push_back(fmt::format("LOGLEVEL '{}': expected DEBUG, INFO, WARNING, ERROR or CRITICAL", text));
+  return number.value_or(kWarning) > kWarning;
+}
+
+LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   const RunOptions& options = parsed.options;
   LaunchConfig config;
   static_cast<RendezvousConfig&>(config) = rendezvous_config(parsed, config.notices);
   set_command(options, environment, config);
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
-  config.role = options.role;
+  config.options = options;
   config.run_id = options.standalone ? random_id(16) : options.rdzv_id;
   static_cast<OutputConfig&>(config) =
       output_config(options, config.local_world_size, config.run_id, environment);
-  config.max_restarts = options.max_restarts;
   config.shutdown_timeout = milliseconds_of(shutdown_seconds(parsed, environment));
   config.bindings = cpu_bindings(options, config.local_world_size, environment);
   config.heartbeat_timeout = milliseconds_of(options.heartbeat_timeout);
   config.restart_backoff = milliseconds_of(options.restart_backoff);
-  config.signals_to_handle = options.signals_to_handle;
   config.end_signals = parse_signals(options.signals_to_handle, config.notices);
-  config.keep_daemons = options.keep_daemons;
-  config.torchrun_exit_codes = options.torchrun_exit_codes;
-  config.virtual_local_rank = options.virtual_local_rank;
-  config.events = options.event_log_handler == "console";
   config.backend_name = options.standalone ? "c10d" : options.rdzv_backend;
-  config.log_level = log_level(environment, config.notices);
+  config.quiet = wants_quiet(environment, config.notices);
   // Rank by rank, before anything is started: a list of GPUs that is too short.
-  if (config.virtual_local_rank) virtual_device(environment, config.local_world_size - 1);
+  if (options.virtual_local_rank) virtual_device(environment, config.local_world_size - 1);
   return config;
 }
 
@@ -205,8 +294,7 @@ std::vector<int> parse_signals(const std::string& text, std::vector<std::string>
   return numbers;
 }
 
-void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment,
-                         LaunchConfig& config) {
+void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config) {
   if (config.backend != Backend::slurm && !says_nothing_of_nodes(parsed)) return;
   const auto step = slurm_step(environment);
   if (!step && config.backend != Backend::slurm) return warn_of_lonely_launcher(environment, config);
@@ -217,7 +305,7 @@ void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const En
   }
   require_one_task_per_node(*step, "lockstep run");
   if (config.backend != Backend::slurm && step->nodes.size() == 1) return;
-  take_nodes(*step, config);
+  take_nodes(*step, parsed.was_given("nnodes"), config);
   if (config.backend == Backend::alone) config.endpoint = {};
   config.backend = Backend::slurm;
   config.backend_name = "slurm";

@@ -4,26 +4,95 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "config/output_config.hpp"
-#include "config/rendezvous_config.hpp"
 #include "config/run_options.hpp"
 #include "lockstep/core/environment.hpp"
+#include "net/address.hpp"
 #include "process/affinity.hpp"
 
 namespace lockstep::launch {
 
-/// How much the launcher says: `info` also what it is going to do, `error` no notices. Failures are always
-/// reported.
-enum class LogLevel { info, warning, error };
+using Parsed = OptionTable<RunOptions>::Parsed;
 
-/// The level of the variable LOGLEVEL, in Python's names or numbers, as for torchrun; warning when it is
-/// unset. A value that is none of them is told in `notices`.
-LogLevel log_level(const Environment& environment, std::vector<std::string>& notices);
+/// How the nodes of a job find each other.
+enum class Backend {
+  /// One node, which needs no other.
+  alone,
+  /// The address of node 0 and the number of each node are given.
+  static_,
+  /// The nodes meet at an endpoint that one of them opens, and get their numbers there.
+  c10d,
+  /// Number and address come from the variables of the Slurm step.
+  slurm,
+};
+
+/// How long the nodes wait for each other: `--rdzv-conf`, in seconds there.
+struct RendezvousTimes {
+  using Time = std::chrono::milliseconds;
+
+  /// For the smallest number of nodes.
+  Time join_timeout{600'000};
+  /// For more nodes, once the smallest number is there.
+  Time last_call_timeout{30'000};
+  /// For the nodes to end together.
+  Time close_timeout{30'000};
+  Time keep_alive_interval{5'000};
+  /// A node that misses as many beats is lost.
+  int keep_alive_max_attempt = 3;
+  /// For all nodes of a static job.
+  Time timeout{900'000};
+};
+
+/// Where and how the nodes meet.
+struct RendezvousConfig {
+  Backend backend = Backend::alone;
+  int min_nodes = 1;
+  int max_nodes = 1;
+  /// The number of this node. c10d: the number that it asks for, nothing: any.
+  std::optional<int> node_rank;
+  /// Where the nodes meet; alone: what the ranks get for the job's store. No host: the Slurm step is to say
+  /// it. Port 0: a free one, where that is possible.
+  net::HostPort endpoint;
+  RendezvousTimes times;
+  /// c10d: whether this node opens the endpoint; nothing: it finds out.
+  std::optional<bool> is_host;
+};
+
+/// Where one stream of a rank goes.
+enum class Sink {
+  /// The launcher's own stream, untouched.
+  console,
+  /// A file in the log folder.
+  file,
+  nothing,
+  /// The console, line by line with the rank in front, and a file where there is a log folder.
+  forward,
+};
+
+/// Standard output and standard error of one rank.
+struct RankOutput {
+  Sink out = Sink::console;
+  Sink err = Sink::console;
+};
+
+/// What becomes of the ranks' output.
+struct OutputConfig {
+  /// The folder of this run's log files; empty: none are kept.
+  std::string log_dir;
+  /// One for each rank of this node.
+  std::vector<RankOutput> outputs;
+  /// What stands in front of teed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
+  std::string line_prefix;
+  /// At this size a log file is set aside; 0: never.
+  std::int64_t log_max_bytes = 0;
+};
 
 /// What is to be started, worked out from the command line: every default is filled in.
 struct LaunchConfig : RendezvousConfig, OutputConfig {
+  /// As given; what has to be worked out of them is below.
+  RunOptions options;
   /// The words to execute, the interpreter included.
   std::vector<std::string> command;
   /// Where the program's own arguments begin in `command`: `${local_rank}` is replaced from here on.
@@ -33,35 +102,25 @@ struct LaunchConfig : RendezvousConfig, OutputConfig {
   /// The Python script that the ranks run; empty: none. Looked for once, before they start.
   std::string script;
   int local_world_size = 1;
-  std::string role = "default";
   std::string run_id = "none";
-  int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   /// One for each rank of this node, or none: they are not bound.
   std::vector<CpuBinding> bindings;
   /// 0: ranks that make no progress are only named.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds restart_backoff{1'000};
-  /// The signals that end the job, and how they were written (TORCHELASTIC_SIGNALS_TO_HANDLE).
+  /// The signals that end the job.
   std::vector<int> end_signals;
-  std::string signals_to_handle;
-  /// Every failure gives exit status 1.
-  bool torchrun_exit_codes = false;
-  /// What ranks put into a session of its own outlives them.
-  bool keep_daemons = false;
-  /// Each rank finds LOCAL_RANK=0 and one GPU.
-  bool virtual_local_rank = false;
-  /// Events go to standard error, as lines of JSON.
-  bool events = false;
   /// The name of the backend as the user knows it, for events.
   std::string backend_name = "static";
-  LogLevel log_level = LogLevel::warning;
+  /// No notices; failures are always reported.
+  bool quiet = false;
   /// What the user should know before the ranks start, a line each.
   std::vector<std::string> notices;
 };
 
 /// Throws UsageError when the options contradict each other or ask for what is not there.
-LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment);
+LaunchConfig make_config(const Parsed& parsed, const Environment& environment);
 
 /// Fills in what a Slurm step knows, for `--rdzv-backend slurm`: the nodes, the number of this one, and where
 /// they meet (the first node of the step, at a port worked out from the job's number). A step of several
@@ -70,11 +129,30 @@ LaunchConfig make_config(const OptionTable<RunOptions>::Parsed& parsed, const En
 ///
 /// Throws UsageError where the step contradicts the command line, or there is no step. Does nothing
 /// elsewhere.
-void complete_from_slurm(const OptionTable<RunOptions>::Parsed& parsed, const Environment& environment,
-                         LaunchConfig& config);
+void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config);
 
-/// The numbers of --signals-to-handle ("SIGTERM,SIGUSR1"). A name that no signal has is told in `notices` and
-/// passed over, as torchrun does. Throws UsageError for a signal that nobody can catch.
+// The parts of make_config. All throw UsageError; what is accepted and means nothing is told in `notices`.
+
+/// Whether the variable LOGLEVEL is above WARNING, in Python's names or numbers, as for torchrun.
+bool wants_quiet(const Environment& environment, std::vector<std::string>& notices);
+
+/// The numbers of --signals-to-handle ("SIGTERM,SIGUSR1"). Names that no signal has are passed over, as by
+/// torchrun; a signal that nobody can catch is an error.
 std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices);
+
+RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string>& notices);
+
+/// `run_name` begins the name of the log folder, which is not made here.
+OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
+                           const Environment& environment);
+
+/// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` when none was written.
+net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);
+
+/// "N" or "MIN:MAX".
+std::pair<int, int> parse_nodes(const std::string& text);
+
+/// "100M" in bytes, 4K at least; K, M and G count by 1024.
+std::int64_t parse_size(const std::string& text);
 
 }  // namespace lockstep::launch

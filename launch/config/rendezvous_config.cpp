@@ -1,16 +1,15 @@
-#include "config/rendezvous_config.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "config/launch_config.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -27,12 +26,11 @@ Backend named_backend(const std::string& name) {
   if (name == "static") return Backend::static_;
   if (name == "c10d") return Backend::c10d;
   if (name == "slurm") return Backend::slurm;
-  const std::string head = "--rdzv-backend '" + name + "': expected static, c10d or slurm";
-  if (name == "etcd" || name == "etcd-v2") {
-    throw UsageError(head + ". No etcd server is needed: use c10d, where one of the nodes is the meeting " +
-                     "point, with --rdzv-endpoint HOST:PORT of that node.");
-  }
-  throw UsageError(head + ".");
+  const bool is_etcd = name == "etcd" || name == "etcd-v2";
+  throw formatted<UsageError>("--rdzv-backend '{}': expected static, c10d or slurm.{}", name,
+                              is_etcd ? " No etcd server is needed: use c10d, where the nodes meet at one of "
+                                        "them, with --rdzv-endpoint HOST:PORT of that node."
+                                      : "");
 }
 
 Backend backend_of(const RunOptions& options, int max_nodes) {
@@ -47,7 +45,7 @@ net::HostPort static_endpoint(const RunOptions& options) {
 }
 
 /// One node meets nobody: the address is only handed to the ranks.
-net::HostPort own_endpoint(const OptionTable<RunOptions>::Parsed& parsed) {
+net::HostPort own_endpoint(const Parsed& parsed) {
   const RunOptions& options = parsed.options;
   const bool given =
       parsed.was_given("master-addr") || parsed.was_given("master-port") || !options.rdzv_endpoint.empty();
@@ -56,7 +54,7 @@ net::HostPort own_endpoint(const OptionTable<RunOptions>::Parsed& parsed) {
   return {options.local_addr.value_or("127.0.0.1"), 0};
 }
 
-net::HostPort endpoint_of(Backend backend, const OptionTable<RunOptions>::Parsed& parsed) {
+net::HostPort endpoint_of(Backend backend, const Parsed& parsed) {
   const std::string& given = parsed.options.rdzv_endpoint;
   switch (backend) {
     case Backend::alone:
@@ -75,13 +73,13 @@ net::HostPort endpoint_of(Backend backend, const OptionTable<RunOptions>::Parsed
       "port 0 (--master-port, --rdzv-endpoint): expected one that all nodes know, as there are several.");
 }
 
-void plan_node_rank(const OptionTable<RunOptions>::Parsed& parsed, RendezvousConfig& config) {
+void plan_node_rank(const Parsed& parsed, RendezvousConfig& config) {
   const int rank = parsed.options.node_rank;
   if (parsed.was_given("node-rank") || config.backend == Backend::static_) config.node_rank = rank;
   if (config.backend != Backend::slurm && rank >= config.max_nodes) {
-    throw UsageError(
-        fmt::format("--node-rank '{}': expected a number below {}, the number of nodes (--nnodes).", rank,
-                    config.max_nodes));
+    throw formatted<UsageError>(
+        "--node-rank '{}': expected a number below {}, the number of nodes (--nnodes).", rank,
+        config.max_nodes);
   }
 }
 
@@ -96,17 +94,13 @@ std::string_view unquoted(std::string_view text) {
 }
 
 UsageError refusal(std::string_view item, const std::string& expected) {
-  return UsageError("--rdzv-conf '" + std::string(item) + "': expected " + expected + ".");
+  return UsageError(fmt::format("--rdzv-conf '{}': expected {}.", item, expected));
 }
 
 double number_of(std::string_view item, std::string_view value) {
-  double number = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, failure] = std::from_chars(value.data(), end, number);
-  if (failure != std::errc() || stop != end || !(number >= 0) || number > kLongest) {
-    throw refusal(item, "a number of at least 0 behind the sign '='");
-  }
-  return number;
+  const auto number = variables::parse_number<double>(value);
+  if (number && *number >= 0 && *number <= kLongest) return *number;
+  throw refusal(item, "a number of at least 0 behind the sign '='");
 }
 
 bool truth_of(std::string_view item, std::string_view value) {
@@ -123,10 +117,7 @@ const std::map<std::string_view, RendezvousTimes::Time RendezvousTimes::*> kTime
     {"join_timeout", &RendezvousTimes::join_timeout},
     {"last_call_timeout", &RendezvousTimes::last_call_timeout},
     {"close_timeout", &RendezvousTimes::close_timeout},
-    {"heartbeat_timeout", &RendezvousTimes::heartbeat_timeout},
-    {"heartbeat", &RendezvousTimes::heartbeat_timeout},
     {"keep_alive_interval", &RendezvousTimes::keep_alive_interval},
-    {"read_timeout", &RendezvousTimes::read_timeout},
     {"timeout", &RendezvousTimes::timeout},
 };
 
@@ -145,21 +136,17 @@ void read_item(std::string_view item, RendezvousConfig& config, std::vector<std:
     // A file cannot tell the nodes that one of them is gone.
     if (value != "tcp")
       throw refusal(item, "store_type=tcp, as the nodes meet at an address and not in a file; leave it out");
-  } else if (key == "rank") {
-    notices.push_back("--rdzv-conf: 'rank' means nothing, give --node-rank");
+  } else if (key == "read_timeout" || key == "heartbeat_timeout") {
+    number_of(item, value);
+    notices.push_back(fmt::format(
+        "--rdzv-conf: '{}' is not needed, as no launcher waits for a single answer of another", key));
   } else {
-    notices.push_back("--rdzv-conf: '" + std::string(key) + "' means nothing here and is passed over");
+    notices.push_back(fmt::format("--rdzv-conf: '{}' means nothing here{}", key,
+                                  key == "rank" ? ", give --node-rank" : " and is passed over"));
   }
 }
 
 }  // namespace
-
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const auto first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 std::pair<int, int> parse_nodes(const std::string& text) {
   const auto colon = std::min(text.find(':'), text.size());
@@ -185,28 +172,19 @@ net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port
                    "': expected HOST, HOST:PORT or [IPv6]:PORT, with a port up to 65535.");
 }
 
-RendezvousConfig rendezvous_config(const OptionTable<RunOptions>::Parsed& parsed,
-                                   std::vector<std::string>& notices) {
+RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string>& notices) {
   const RunOptions& options = parsed.options;
   RendezvousConfig config;
   std::tie(config.min_nodes, config.max_nodes) = parse_nodes(options.nnodes);
-  config.nodes_given = parsed.was_given("nnodes");
   if (options.standalone && config.max_nodes > 1) {
     throw UsageError("--standalone and --nnodes '" + options.nnodes +
                      "' contradict each other: a standalone job has one node. Drop one.");
   }
   config.backend = backend_of(options, config.max_nodes);
-  config.local_addr = options.local_addr;
-  config.no_job_secret = options.no_job_secret;
-  read_rendezvous_conf(options.rdzv_conf, config, notices);
+  for (const auto item : split_list(unquoted(options.rdzv_conf))) read_item(stripped(item), config, notices);
   plan_node_rank(parsed, config);
   config.endpoint = endpoint_of(config.backend, parsed);
   return config;
-}
-
-void read_rendezvous_conf(const std::string& text, RendezvousConfig& config,
-                          std::vector<std::string>& notices) {
-  for (const auto item : split_list(unquoted(text))) read_item(stripped(item), config, notices);
 }
 
 }  // namespace lockstep::launch

@@ -1,7 +1,5 @@
 #include "config/run_options.hpp"
 
-#include <ranges>
-
 namespace lockstep::launch {
 namespace {
 
@@ -40,8 +38,8 @@ void add_address_options(Table& table) {
       .add("rdzv-conf", &RunOptions::rdzv_conf,
            "How long nodes wait for each other, in seconds: join_timeout=600 for the smallest number of "
            "nodes, last_call_timeout=30 for more, close_timeout=30, keep_alive_interval=5, "
-           "keep_alive_max_attempt=3, read_timeout=60, timeout=900 (static); and is_host=1 for the node that "
-           "opens the endpoint.",
+           "keep_alive_max_attempt=3, timeout=900 (static); and is_host=1 for the node that opens the "
+           "endpoint.",
            metavar("KEY=VALUE,..."))
       .add("master-addr", &RunOptions::master_addr, "Name or address of this host, where rank 0 listens.",
            metavar("HOST"), not_empty())
@@ -188,12 +186,6 @@ Table make_table() {
 }
 
 }  // namespace
-
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> items;
-  for (const auto item : std::views::split(text, ',')) items.emplace_back(item.begin(), item.end());
-  return items;
-}
 
 const OptionTable<RunOptions>& run_option_table() {
   static const Table table = make_table();

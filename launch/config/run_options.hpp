@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lockstep/core/options.hpp"
@@ -67,9 +66,6 @@ struct RunOptions {
 
   std::vector<std::string> program;
 };
-
-/// The items of a list with commas between them, as options and variables write it.
-std::vector<std::string_view> split_list(std::string_view text);
 
 /// The command line of `lockstep run`, in torchrun's grammar. *Local*.
 const OptionTable<RunOptions>& run_option_table();

@@ -7,6 +7,7 @@
 
 #include "lockstep/core/atomic_file.hpp"
 #include "logs/lines.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -36,9 +37,7 @@ const Json& value_at(const Json& content, const char* place) {
 }
 
 std::string text_of(const Json& value) {
-  if (!value.is_string()) return "";
-  const auto& text = value.get_ref<const std::string&>();
-  return text.size() <= kLongestErrorText ? text : text.substr(0, kLongestErrorText) + " ...";
+  return value.is_string() ? shortened(value.get_ref<const std::string&>(), kLongestErrorText) : "";
 }
 
 Json cut_down(const Json& content) {

@@ -4,9 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
-#include <ctime>
 #include <map>
 #include <set>
 
@@ -49,8 +47,7 @@ constexpr std::size_t kLongestMessage = 4096;
 
 std::string quoted(std::string message, const std::string& indent = "  ") {
   while (message.ends_with('\n')) message.pop_back();
-  const bool cut = message.size() > kLongestMessage;
-  return indented(printable(message.substr(0, kLongestMessage)) + (cut ? " ..." : ""), indent);
+  return indented(printable(shortened(message, kLongestMessage)), indent);
 }
 
 std::string named(const ProcessFailure& failure) {
@@ -94,19 +91,11 @@ std::string message_text(const ProcessFailure& record) {
   return text;
 }
 
-std::string time_text(std::int64_t seconds) {
-  const std::time_t time = seconds;
-  std::tm parts{};
-  if (localtime_r(&time, &parts) == nullptr) return "";
-  std::array<char, 64> text{};
-  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
-}
-
 /// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
 std::string circumstances(const ProcessFailure& record) {
   const std::int64_t own_time = time_of(record.error);
   const std::int64_t time = own_time != 0 ? own_time : record.time;
-  std::string text = time == 0 ? "" : " at " + time_text(time);
+  std::string text = time == 0 ? "" : " at " + time_text(time, "%Y-%m-%d %H:%M:%S", localtime_r);
   if (!record.host.empty()) text += " on host " + record.host;
   if (!record.error_file.empty()) text += (text.empty() ? " " : ", ") + ("error file " + record.error_file);
   return text.empty() ? "" : quoted(text.substr(1));

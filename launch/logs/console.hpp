@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -64,6 +66,10 @@ class Console {
   AsyncWriter& stream(int number) { return number == 1 ? out_ : err_; }
   /// A line of the launcher's own, behind its name. Never dropped.
   void say(const std::string& line) { print("lockstep run: " + line + "\n"); }
+  template <class... Values>
+  void say(fmt::format_string<Values...> line, Values&&... values) {
+    say(fmt::format(line, std::forward<Values>(values)...));
+  }
   /// The same for whole lines that are printed as they are.
   void print(std::string lines) { err_.write_always(std::move(lines)); }
   /// The text in a rank's own colour, where that stream is a terminal that has colours; else as it is.

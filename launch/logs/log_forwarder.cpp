@@ -21,7 +21,7 @@ namespace {
 using file_system::uninterrupted;
 
 [[noreturn]] void fail(const char* what) {
-  throw Error(fmt::format("cannot forward the output of ranks: {}: {}.", what, std::strerror(errno)));
+  throw formatted<Error>("cannot forward the output of ranks: {}: {}.", what, std::strerror(errno));
 }
 
 net::FileDescriptor opened(const std::string& path) {
@@ -37,7 +37,7 @@ bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
 
 net::FileDescriptor open_log(const std::string& path) {
   net::FileDescriptor file = opened(path);
-  if (!file) throw Error(fmt::format("cannot write the log file '{}': {}.", path, std::strerror(errno)));
+  if (!file) throw formatted<Error>("cannot write the log file '{}': {}.", path, std::strerror(errno));
   return file;
 }
 
@@ -128,8 +128,7 @@ void LogForwarder::take_line(Stream& stream, std::string_view line, std::string&
 
 void LogForwarder::write(LogFile& file, std::string_view text) {
   if (file.write(text)) return;
-  console_.say(
-      fmt::format("the log file {} ends here, it cannot be written: {}", file.path(), std::strerror(errno)));
+  console_.say("the log file {} ends here, it cannot be written: {}", file.path(), std::strerror(errno));
 }
 
 void LogForwarder::pump() {

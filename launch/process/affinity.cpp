@@ -7,13 +7,100 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <map>
 
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/process_facts.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
+
+namespace fs = std::filesystem;
+using variables::whole_number;
+
+/// The lowest CPU of a list; `cpu` itself where the list is missing.
+int lowest(const fs::path& list, int cpu) {
+  const CpuSet cpus = parse_cpu_list(first_line(list));
+  return cpus.empty() ? cpu : *cpus.begin();
+}
+
+/// Of the caches that hold data, the one of the highest level.
+int cache_of(const fs::path& folder, int cpu) {
+  int highest = -1;
+  int result = cpu;
+  for (const auto& [index, path] : numbered_entries(folder / "cache", "index")) {
+    const std::string type = first_line(path / "type");
+    const int level = whole_number(first_line(path / "level")).value_or(-1);
+    if ((type != "Unified" && type != "Data") || level <= highest) continue;
+    highest = level;
+    result = lowest(path / "shared_cpu_list", cpu);
+  }
+  return result;
+}
+
+Cpu read_cpu(const fs::path& folder, int cpu) {
+  Cpu result;
+  result.package = whole_number(first_line(folder / "topology/physical_package_id"), INT_MIN).value_or(0);
+  result.core = lowest(folder / "topology/thread_siblings_list", cpu);
+  result.cache = cache_of(folder, cpu);
+  return result;
+}
+
+struct Gpu {
+  /// As sysfs spells it: "0000:dc:00.0".
+  std::string address;
+  /// "GPU-...", where the driver tells it.
+  std::string uuid;
+};
+
+bool is_nvidia_display(const fs::path& device) {
+  constexpr const char* kNvidia = "0x10de";
+  return first_line(device / "vendor") == kNvidia && first_line(device / "class").starts_with("0x03");
+}
+
+std::vector<Gpu> all_gpus(const std::string& sys, const std::string& proc) {
+  std::vector<Gpu> gpus;
+  for (const auto& path : entries_in(fs::path(proc) / "driver/nvidia/gpus")) {
+    std::string address = path.filename();
+    std::transform(address.begin(), address.end(), address.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    gpus.push_back({address, value_in(path / "information", "GPU UUID")});
+  }
+  if (!gpus.empty()) return gpus;
+  for (const auto& path : entries_in(fs::path(sys) / "bus/pci/devices")) {
+    if (is_nvidia_display(path)) gpus.push_back({path.filename(), ""});
+  }
+  return gpus;
+}
+
+/// The GPU that an entry of CUDA_VISIBLE_DEVICES names: a number, or a UUID, which may be cut short.
+std::optional<Gpu> named(const std::string& entry, const std::vector<Gpu>& gpus) {
+  if (entry.starts_with("MIG-")) {
+    throw formatted<UsageError>(
+        "--numa-binding: CUDA_VISIBLE_DEVICES names a slice of a GPU ('{}'), whose place only the driver's "
+        "library knows. Use --cpu-binding block.",
+        entry);
+  }
+  const auto index = whole_number(entry);
+  if (index && static_cast<std::size_t>(*index) < gpus.size()) return gpus[static_cast<std::size_t>(*index)];
+  if (!entry.starts_with("GPU-")) return std::nullopt;
+  const auto found =
+      std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid.starts_with(entry); });
+  return found == gpus.end() ? std::nullopt : std::optional<Gpu>(*found);
+}
+
+int node_of(const Gpu& gpu, const std::string& sys) {
+  const fs::path path = fs::path(sys) / "bus/pci/devices" / gpu.address / "numa_node";
+  if (const auto node = whole_number(first_line(path), INT_MIN)) return std::max(*node, 0);
+  throw formatted<UsageError>(
+      "--numa-binding: the NUMA node of the GPU at {} is not known: expected a number in {}. A container may "
+      "hide it; use --cpu-binding block.",
+      gpu.address, path.string());
+}
 
 using Groups = std::vector<CpuSet>;
 
@@ -101,10 +188,10 @@ std::vector<CpuSet> blocks_of(const std::vector<Groups>& nodes, std::size_t rank
 CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
   CpuSet cpus = intersection(topology.cpus_of(node), allowed);
   if (!cpus.empty()) return cpus;
-  throw UsageError(
-      fmt::format("NUMA node {} of a rank's device has none of the CPUs that this job may use ({}): "
-                  "widen the job's CPUs, or use --cpu-binding none.",
-                  node, cpu_list_text(allowed)));
+  throw formatted<UsageError>(
+      "NUMA node {} of a rank's device has none of the CPUs that this job may use ({}): widen the job's "
+      "CPUs, or use --cpu-binding none.",
+      node, cpu_list_text(allowed));
 }
 
 /// The CPUs of all nodes of the package that these lie on.
@@ -122,11 +209,10 @@ CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_
                       std::size_t devices) {
   const Groups cores = grouped(topology, usable, &Cpu::core);
   if (cores.size() >= devices) return dealt(cores, devices)[place];
-  throw UsageError(
-      fmt::format("--numa-binding exclusive: {} ranks share a NUMA node with {} cores that this job may use "
-                  "({}). Start fewer "
-                  "ranks, or use --numa-binding node.",
-                  devices, cores.size(), cpu_list_text(usable)));
+  throw formatted<UsageError>(
+      "--numa-binding exclusive: {} ranks share a NUMA node with {} cores that this job may use ({}). Start "
+      "fewer ranks, or use --numa-binding node.",
+      devices, cores.size(), cpu_list_text(usable));
 }
 
 /// Caches with more CPUs that may be used come first.
@@ -160,6 +246,70 @@ bool prefer_memory_of(int node) {
 }
 
 }  // namespace
+
+Cpu Topology::cpu(int number) const {
+  const auto found = cpus.find(number);
+  return found == cpus.end() ? Cpu{.cache = number, .core = number} : found->second;
+}
+
+CpuSet Topology::cpus_of(int node) const {
+  const auto found = nodes.find(node);
+  return found == nodes.end() ? CpuSet{} : found->second;
+}
+
+Topology read_topology(const std::string& root) {
+  const fs::path system = fs::path(root) / "devices/system";
+  Topology topology;
+  for (const auto& [cpu, path] : numbered_entries(system / "cpu", "cpu"))
+    topology.cpus[cpu] = read_cpu(path, cpu);
+  for (const auto& [node, path] : numbered_entries(system / "node", "node")) {
+    const CpuSet cpus = parse_cpu_list(first_line(path / "cpulist"));
+    if (cpus.empty()) continue;
+    topology.nodes[node] = cpus;
+    for (const int cpu : cpus) {
+      if (const auto found = topology.cpus.find(cpu); found != topology.cpus.end()) found->second.node = node;
+    }
+  }
+  if (topology.nodes.empty()) {
+    for (const auto& [cpu, unused] : topology.cpus) topology.nodes[0].insert(cpu);
+  }
+  return topology;
+}
+
+std::optional<std::vector<std::string>> listed_devices(const Environment& environment, int gpus) {
+  const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
+  if (!list) return std::nullopt;
+  std::vector<std::string> entries;
+  for (const auto item : split_list(*list)) {
+    const std::string_view entry = stripped(item);
+    const bool is_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
+    if (!is_name && !whole_number(entry, 0, gpus - 1)) break;
+    entries.emplace_back(entry);
+  }
+  return entries;
+}
+
+std::vector<int> gpu_nodes(const Environment& environment, const std::string& sys, const std::string& proc) {
+  const std::vector<Gpu> gpus = all_gpus(sys, proc);
+  if (gpus.empty()) {
+    throw formatted<UsageError>(
+        "--numa-binding: GPUs are visible, but neither {}/driver/nvidia/gpus nor {}/bus/pci/devices says "
+        "where they are. Use --cpu-binding block.",
+        proc, sys);
+  }
+  const auto listed = listed_devices(environment, static_cast<int>(gpus.size()));
+  std::vector<int> result;
+  if (!listed) {
+    for (const auto& gpu : gpus) result.push_back(node_of(gpu, sys));
+    return result;
+  }
+  for (const auto& entry : *listed) {
+    const auto gpu = named(entry, gpus);
+    if (!gpu) break;
+    result.push_back(node_of(*gpu, sys));
+  }
+  return result;
+}
 
 std::vector<CpuSet> cpu_blocks(const Topology& topology, const CpuSet& allowed, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
@@ -200,10 +350,10 @@ ScopedBinding::ScopedBinding(const CpuBinding& binding) {
   if (binding.cpus.empty()) return;
   before_ = allowed_cpus();
   if (!bind_thread_to(binding.cpus)) {
-    throw Error(fmt::format(
+    throw formatted<Error>(
         "cannot bind to the CPUs {}: {}. They may have been taken away from this job; --cpu-binding none "
         "starts the ranks unbound.",
-        cpu_list_text(binding.cpus), std::strerror(errno)));
+        cpu_list_text(binding.cpus), std::strerror(errno));
   }
   if (binding.memory_node && has_default_policy()) has_policy_ = prefer_memory_of(*binding.memory_node);
 }

@@ -1,11 +1,52 @@
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "process/topology.hpp"
+#include "core/cpu_set.hpp"
+#include "lockstep/core/environment.hpp"
 
 namespace lockstep::launch {
+
+/// One logical CPU: the groups that it belongs to, each named by its lowest CPU.
+struct Cpu {
+  int node = 0;
+  int package = 0;
+  /// The CPUs that share its cache of the highest level.
+  int cache = 0;
+  /// The physical core: its hardware threads (SMT siblings).
+  int core = 0;
+};
+
+/// How the CPUs of this host lie together.
+struct Topology {
+  std::map<int, Cpu> cpus;
+  /// NUMA nodes that have CPUs, with all of them, whether they may be used or not.
+  std::map<int, CpuSet> nodes;
+
+  /// One that the kernel does not describe is a core and a cache of its own.
+  Cpu cpu(int number) const;
+  /// None when there is no such node.
+  CpuSet cpus_of(int node) const;
+};
+
+/// Reads `<root>/devices/system/{cpu,node}`. What the kernel does not tell is taken as simple as it can be:
+/// one node, one package, each CPU a core and a cache of its own. Never throws for what it finds. *Local*.
+Topology read_topology(const std::string& root = "/sys");
+
+/// The entries of CUDA_VISIBLE_DEVICES on a host with so many GPUs, as CUDA reads them: the list ends at its
+/// first entry that names none (a number below `gpus`, "GPU-..." or "MIG-..."). Nothing where it is unset.
+std::optional<std::vector<std::string>> listed_devices(const Environment& environment, int gpus);
+
+/// The NUMA node of every NVIDIA GPU that a program would see, in the order of CUDA_VISIBLE_DEVICES, as
+/// `<sys>/bus/pci/devices/<address>/numa_node` says it; -1 there means 0. The GPUs are those of
+/// `<proc>/driver/nvidia/gpus`, else the display devices of NVIDIA on the PCI bus, in the order of their
+/// addresses: CUDA's own order on a host whose GPUs are all alike. Throws UsageError that names what is
+/// missing. *Local*.
+std::vector<int> gpu_nodes(const Environment& environment, const std::string& sys = "/sys",
+                           const std::string& proc = "/proc");
 
 /// How ranks are bound to CPUs. `block`: each rank has its own share of all CPUs. The others are torchrun's
 /// `--numa-binding`, by the NUMA node of the rank's device: `node` all CPUs of that node, `socket` all of its

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -18,29 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path folder_of(pid_t process) { return fs::path("/proc") / std::to_string(process); }
-
-/// What stands behind "<name>:" in a file of such lines.
-std::string field(const fs::path& path, const std::string& name) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(name + ":")) continue;
-    const auto start = line.find_first_not_of(" \t", name.size() + 1);
-    return start == std::string::npos ? "" : line.substr(start);
-  }
-  return "";
-}
+fs::path folder_of(pid_t process) { return fmt::format("/proc/{}", process); }
 
 bool in_mask(pid_t process, const std::string& mask, int number) {
-  const std::string digits = field(folder_of(process) / "status", mask);
+  const std::string digits = value_in(folder_of(process) / "status", mask);
   return ((std::strtoull(digits.c_str(), nullptr, 16) >> (number - 1)) & 1) != 0;
 }
 
 std::string thread_text(const fs::path& folder) {
   const std::string wait = first_line(folder / "wchan");
   const std::string text =
-      fmt::format("thread {} ({}): {}{}{}\n", folder.filename().string(), field(folder / "status", "Name"),
-                  field(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in ",
+      fmt::format("thread {} ({}): {}{}{}\n", folder.filename().string(), value_in(folder / "status", "Name"),
+                  value_in(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in ",
                   wait == "0" ? "" : wait);
   std::ifstream file(folder / "stack");
   const std::string stack{std::istreambuf_iterator<char>(file), {}};
@@ -66,14 +56,33 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
+std::string value_in(const fs::path& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto begin = line.find_first_not_of(" \t:=\"", key.size());
+    if (begin == std::string::npos) return "";
+    return line.substr(begin, line.find_last_not_of(" \t\"") + 1 - begin);
+  }
+  return "";
+}
+
+std::vector<fs::path> entries_in(const fs::path& folder) {
+  std::vector<fs::path> result;
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
+    result.push_back(entry->path());
+  std::ranges::sort(result, {}, &fs::path::native);
+  return result;
+}
+
 std::map<int, fs::path> numbered_entries(const fs::path& folder, std::string_view prefix) {
   std::map<int, fs::path> result;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(folder, failure)) {
-    const std::string name = entry.path().filename();
+  for (const auto& path : entries_in(folder)) {
+    const std::string name = path.filename();
     if (!name.starts_with(prefix)) continue;
     const auto number = variables::whole_number(std::string_view(name).substr(prefix.size()));
-    if (number) result[*number] = entry.path();
+    if (number) result[*number] = path;
   }
   return result;
 }

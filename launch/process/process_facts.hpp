@@ -17,6 +17,11 @@ namespace lockstep::launch {
 
 /// The first line of a file; empty where there is none.
 std::string first_line(const std::filesystem::path& file);
+/// What follows `key`, a colon or '=' and blanks on the first line that begins with it, without quotes; empty
+/// where there is none.
+std::string value_in(const std::filesystem::path& file, std::string_view key);
+/// The entries of a folder, in the order of their names.
+std::vector<std::filesystem::path> entries_in(const std::filesystem::path& folder);
 /// The numbers n of the entries `<prefix>n` of a folder, with their paths, in the order of n.
 std::map<int, std::filesystem::path> numbered_entries(const std::filesystem::path& folder,
                                                       std::string_view prefix = "");

@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -16,6 +19,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "core/file_system.hpp"
 #include "core/runtime/process_handle.hpp"
@@ -25,6 +29,33 @@
 
 namespace lockstep::launch {
 namespace {
+
+constexpr int kTaken[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+
+bool is_ignored(int signal_number) {
+  struct sigaction action {};
+  return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+sigset_t taken_signals(const std::vector<int>& end_signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kTaken) sigaddset(&set, number);
+  for (const int number : end_signals) sigaddset(&set, number);
+  sigaddset(&set, stacks_request());
+  if (is_ignored(SIGHUP)) sigdelset(&set, SIGHUP);
+  return set;
+}
+
+timespec until(SignalFd::Clock::time_point deadline) {
+  const auto left = std::max(deadline - SignalFd::Clock::now(), SignalFd::Clock::duration::zero());
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  return {nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+}
+
+[[noreturn]] void fail(const char* what) {
+  throw formatted<Error>("cannot watch signals: {}: {}.", what, std::strerror(errno));
+}
 
 using file_system::uninterrupted;
 using Clock = std::chrono::steady_clock;
@@ -93,6 +124,58 @@ void kill_tagged(const std::string& tag) {
 
 }  // namespace
 
+SignalFd::SignalFd(std::vector<int> end_signals) : end_signals_(std::move(end_signals)) {
+  const sigset_t set = taken_signals(end_signals_);
+  // An inherited "ignored" would reap children by itself, and would hide the other signals from the ranks.
+  for (int number = 1; number < SIGRTMIN; ++number) {
+    if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
+  }
+  if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail("sigprocmask");
+  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (descriptor_ < 0) fail("signalfd");
+  // A closed standard error must not end the launcher between starting the ranks and ending them.
+  original_pipe_action_ = std::signal(SIGPIPE, SIG_IGN);
+}
+
+SignalFd::~SignalFd() {
+  close(descriptor_);
+  // A request that came too late would end the process.
+  std::signal(stacks_request(), SIG_IGN);
+  restore_in_child();
+}
+
+void SignalFd::restore_in_child() const noexcept {
+  std::signal(SIGPIPE, original_pipe_action_);
+  sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
+}
+
+SignalFd::Event SignalFd::wait(Clock::time_point deadline, const std::vector<int>& inputs) {
+  std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
+  for (const int input : inputs) entries.push_back({input, POLLIN, 0});
+  const bool has_deadline = deadline != Clock::time_point::max();
+  for (;;) {
+    signalfd_siginfo info{};
+    if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
+    }
+    if (has_deadline && Clock::now() >= deadline) return {Wakeup::deadline, 0};
+    const timespec left = has_deadline ? until(deadline) : timespec{};
+    if (ppoll(entries.data(), entries.size(), has_deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR)
+      fail("ppoll");
+    // Signals first: ranks that write without end must not drown them.
+    const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
+    if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready))
+      return {Wakeup::input, 0};
+  }
+}
+
+// The C library keeps the first real-time signals for itself, and says at run time where its own end.
+int stacks_request() noexcept { return SIGRTMIN + 4; }
+
+bool SignalFd::ends_job(int signal_number) const noexcept {
+  return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
+}
+
 JobTag::JobTag(const Environment& environment) : value_(random_id(16)) {
   const std::string outer = find_variable(environment, kVariable).value_or("");
   all_ = (outer.empty() ? "" : outer + ":") + value_;
@@ -100,14 +183,18 @@ JobTag::JobTag(const Environment& environment) : value_(random_id(16)) {
 
 void JobTag::add_to(Environment& environment) const { environment[kVariable] = all_; }
 
+std::filesystem::path temporary_parent(const Environment& environment) {
+  const std::string folder = find_variable(environment, "TMPDIR").value_or("");
+  return std::filesystem::absolute(folder.empty() ? "/tmp" : folder);
+}
+
 TemporaryFolder::TemporaryFolder(const Environment& environment) {
-  std::string parent = find_variable(environment, "TMPDIR").value_or("");
-  if (parent.empty()) parent = "/tmp";
-  path_ = std::filesystem::absolute(parent) / "lockstep_XXXXXX";
+  const std::string parent = temporary_parent(environment);
+  path_ = parent + "/lockstep_XXXXXX";
   if (mkdtemp(path_.data()) == nullptr) {
-    throw Error(
-        fmt::format("cannot make a temporary folder in '{}': {}. Set TMPDIR to a folder that can be written.",
-                    parent, std::strerror(errno)));
+    throw formatted<Error>(
+        "cannot make a temporary folder in '{}': {}. Set TMPDIR to a folder that can be written.", parent,
+        std::strerror(errno));
   }
 }
 
@@ -118,16 +205,15 @@ TemporaryFolder::~TemporaryFolder() {
 
 OrphanReaper::OrphanReaper(const std::string& folder, const std::string& tag) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot open a pipe: {}.", std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC) != 0) throw formatted<Error>("cannot open a pipe: {}.", std::strerror(errno));
   const net::FileDescriptor reapers_end(ends[0]);
   pipe_ = net::FileDescriptor(ends[1]);
   // fork() but without SIGCHLD at its end; all arguments are zero, so their order, which differs between
   // architectures, does not matter.
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL));
   if (pid_ < 0) {
-    throw Error(
-        fmt::format("cannot start the orphan reaper: {}. Look at the limits on processes (ulimit -u).",
-                    std::strerror(errno)));
+    throw formatted<Error>("cannot start the orphan reaper: {}. Look at the limits on processes (ulimit -u).",
+                           std::strerror(errno));
   }
   if (pid_ > 0) return;
   pipe_.reset();

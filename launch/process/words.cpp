@@ -5,13 +5,14 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <ranges>
 #include <sstream>
-#include <string_view>
 
 namespace lockstep::launch {
 namespace {
@@ -57,6 +58,19 @@ std::string readable_frame(const std::string& line) {
 
 }  // namespace
 
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> items;
+  for (const auto item : std::views::split(text, ',')) items.emplace_back(item.begin(), item.end());
+  return items;
+}
+
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 std::string substituted(const std::string& text, const std::vector<Macro>& macros) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
@@ -96,6 +110,14 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return fmt::format("{} s", static_cast<double>(time.count()) / 1000.0);
 }
 
+std::string time_text(std::time_t time, const char* format,
+                      std::tm* (*parts_of)(const std::time_t*, std::tm*)) {
+  std::tm parts{};
+  if (parts_of(&time, &parts) == nullptr) return "";
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), format, &parts)};
+}
+
 std::string signal_name(int signal_number) {
   const char* short_name = sigabbrev_np(signal_number);
   return short_name == nullptr ? fmt::format("signal {}", signal_number) : fmt::format("SIG{}", short_name);
@@ -114,6 +136,16 @@ std::string describe_exit(int wait_status) {
 std::string printable(std::string text) {
   std::erase_if(text, [](unsigned char c) { return std::iscntrl(c) != 0 && c != '\n' && c != '\t'; });
   return text;
+}
+
+std::string shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  const auto is_inside_letter = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };
+  // A letter has four bytes at most; what has more is no UTF-8.
+  for (const std::size_t least = most - std::min<std::size_t>(most, 3);
+       most > least && is_inside_letter(most);)
+    --most;
+  return fmt::format("{} ...", text.substr(0, most));
 }
 
 std::string indented(const std::string& text, const std::string& indent) {

@@ -1,13 +1,29 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <chrono>
+#include <ctime>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace lockstep::launch {
 
 /// How words are made, for programs and for people. All *Local*.
+
+/// An error with a formatted text, to be thrown.
+template <class Failure, class... Values>
+Failure formatted(fmt::format_string<Values...> text, Values&&... values) {
+  return Failure(fmt::format(text, std::forward<Values>(values)...));
+}
+
+/// The items of a list with commas between them, as options and variables write it.
+std::vector<std::string_view> split_list(std::string_view text);
+
+/// The text without the blanks around it.
+std::string_view stripped(std::string_view text);
 
 /// A name and its value.
 using Macro = std::pair<std::string, std::string>;
@@ -25,6 +41,11 @@ std::string random_id(int length);
 /// "30 s", "0.25 s".
 std::string seconds_text(std::chrono::milliseconds time);
 
+/// A time in seconds since 1970 as strftime writes it; `parts_of` is gmtime_r or localtime_r. Empty for one
+/// that no calendar has.
+std::string time_text(std::time_t time, const char* format,
+                      std::tm* (*parts_of)(const std::time_t*, std::tm*));
+
 /// "SIGTERM"; "signal 64" for one without a name.
 std::string signal_name(int signal_number);
 
@@ -36,6 +57,9 @@ std::string describe_exit(int wait_status);
 
 /// Without the characters that would act on a terminal; line ends and tabs stay.
 std::string printable(std::string text);
+
+/// At most that many bytes, cut between two letters (UTF-8), with " ..." behind what was cut.
+std::string shortened(std::string_view text, std::size_t most);
 
 /// Each line behind `indent`, the last one with its line end.
 std::string indented(const std::string& text, const std::string& indent = "  ");

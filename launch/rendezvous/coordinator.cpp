@@ -199,9 +199,9 @@ void Coordinator::after_round(Time now) {
 
 void Coordinator::after_preemption(Time now) {
   notify(
-      fmt::format("preempted: the ranks were asked to stop and have saved their state (exit code {}); start "
-                  "the job again to go on",
-                  kPreemptedExitCode));
+      "preempted: the ranks were asked to stop and have saved their state (exit code {}); start the job "
+      "again to go on",
+      kPreemptedExitCode);
   finish(kPreemptedExitCode, nullptr, now);
 }
 
@@ -233,8 +233,7 @@ bool Coordinator::restart(Time now) {
   if (!decision.reason.empty()) notify(decision.reason);
   if (!decision.again) return false;
   pause_end_ = now + decision.pause;
-  notify(
-      fmt::format("restart {} of {}{}", restarts_.used(), options_.max_restarts, pause_text(decision.pause)));
+  notify("restart {} of {}{}", restarts_.used(), options_.max_restarts, pause_text(decision.pause));
   gather(now);
   return true;
 }
@@ -283,7 +282,7 @@ void Coordinator::detect_hangs(Time now) {
 
 /// The rank in whose name the job fails: a stuck one where its node is still there to say so, else one that
 /// waits.
-int Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
+std::optional<int> Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
   for (const int rank : hang.stuck) {
     for (const auto& node : nodes_) {
       const auto is_rank = [&](const RankStatus& status) { return status.rank == rank; };
@@ -293,7 +292,7 @@ int Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& 
   }
   const auto running =
       std::find_if(ranks.begin(), ranks.end(), [](const RankStatus& rank) { return !rank.status; });
-  return running == ranks.end() ? -1 : running->rank;
+  return running == ranks.end() ? std::nullopt : std::optional(running->rank);
 }
 
 void Coordinator::collect_stacks(Node& requester) {
@@ -391,7 +390,7 @@ void Coordinator::drop_silent_nodes(Time now) {
   for (const NodeId id : silent) {
     actions_.dismiss(id);
     on_disconnect(id,
-                  fmt::format("gave no sign of life for {}: its launcher or its network is dead",
+                  fmt::format("sent no keep-alive for {}: its launcher or its network is dead",
                               seconds_text(options_.keep_alive_timeout)),
                   now);
   }
@@ -443,10 +442,6 @@ bool Coordinator::finished() const {
            return node.id == 0 || node.info.is_torchrun;
          });
 }
-
-void Coordinator::notify(const std::string& text) { broadcast(Notice{text}); }
-
-void Coordinator::report(const std::string& text) { broadcast(Report{text}); }
 
 /// All that is known is said once, on the coordinator's own node; the others name the cause.
 void Coordinator::report_failure(const FailureSummary& summary) {

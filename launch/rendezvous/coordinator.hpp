@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
@@ -110,7 +112,7 @@ class Coordinator {
   void on_status(Node& node, const StatusReport& report, Time now);
   std::vector<RankStatus> all_ranks() const;
   void detect_hangs(Time now);
-  int rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const;
+  std::optional<int> rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const;
   void collect_stacks(Node& requester);
   void pass_on_stacks(const Node& from, const Stacks& stacks);
 
@@ -128,9 +130,13 @@ class Coordinator {
   bool restart(Time now);
   void finish(int exit_code, const nlohmann::json& error, Time now);
   void drop_silent_nodes(Time now);
-  void notify(const std::string& text);
+  void notify(const std::string& text) { broadcast(Notice{text}); }
+  template <class... Values>
+  void notify(fmt::format_string<Values...> text, Values&&... values) {
+    notify(fmt::format(text, std::forward<Values>(values)...));
+  }
   void report_failure(const FailureSummary& summary);
-  void report(const std::string& text);
+  void report(const std::string& text) { broadcast(Report{text}); }
   void broadcast(const CoordinatorMessage& message);
   std::string awaited() const;
   std::string refused() const;

@@ -14,15 +14,11 @@ namespace {
 
 /// Hosts that are turned away; what more of them there are is an attack and not told.
 constexpr std::size_t kMostRefused = 16;
+/// As much of a command line as a message has room for.
+constexpr std::size_t kMostArguments = 200;
 
 std::string range_text(int least, int most) {
   return least == most ? fmt::to_string(least) : fmt::format("{}:{}", least, most);
-}
-
-/// As much of a command line as a message has room for.
-std::string shortened(const std::string& text) {
-  constexpr std::size_t kMost = 200;
-  return text.size() <= kMost ? text : text.substr(0, kMost) + " ...";
 }
 
 }  // namespace
@@ -98,24 +94,24 @@ void Coordinator::compare_clocks(const Node& node) {
   const bool ahead = node.info.clock_ahead->count() > 0;
   const auto by = std::chrono::round<std::chrono::seconds>(std::chrono::abs(*node.info.clock_ahead));
   notify(
-      fmt::format("the wall clock of {} is {} {} the coordinator's: so are the times in its logs; nothing "
-                  "else depends on it",
-                  node.text(), seconds_text(by), ahead ? "ahead of" : "behind"));
+      "the wall clock of {} is {} {} the coordinator's: so are the times in its logs; nothing else depends "
+      "on it",
+      node.text(), seconds_text(by), ahead ? "ahead of" : "behind");
 }
 
 void Coordinator::compare_arguments(const Node& node) {
   for (const auto& other : nodes_) {
     if (other.id == node.id || other.info.program.empty() || other.info.role != node.info.role) continue;
     if (other.info.arguments == node.info.arguments || node.info.program.empty()) return;
-    return notify(fmt::format("{} gives {} other arguments: '{}'; host {} gives '{}'", node.text(),
-                              node.info.program, shortened(node.info.arguments), other.info.host,
-                              shortened(other.info.arguments)));
+    return notify("{} gives {} other arguments: '{}'; host {} gives '{}'", node.text(), node.info.program,
+                  shortened(node.info.arguments, kMostArguments), other.info.host,
+                  shortened(other.info.arguments, kMostArguments));
   }
 }
 
 void Coordinator::on_refused(const std::string& who, const std::string& why) {
   if (refused_.size() >= kMostRefused || !refused_.emplace(who, why).second) return;
-  notify(fmt::format("refused {}: {}", who, why));
+  notify("refused {}: {}", who, why);
 }
 
 std::string Coordinator::awaited() const {

@@ -13,6 +13,7 @@
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/sha256.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -88,9 +89,9 @@ JobSecret JobSecret::none(const std::string& run_id) {
 JobSecret JobSecret::from_env(const std::string& run_id, const Environment& environment) {
   if (const auto token = find_variable(environment, "LOCKSTEP_JOB_TOKEN"); token && !token->empty()) {
     if (token->size() < kLeastToken)
-      throw UsageError(fmt::format(
+      throw formatted<UsageError>(
           "LOCKSTEP_JOB_TOKEN has {} characters: expected 16 or more, as from 'openssl rand -hex 32'.",
-          token->size()));
+          token->size());
     return {*token, "this launcher uses LOCKSTEP_JOB_TOKEN: export the same one on every node"};
   }
   const std::string path = key_file(environment);

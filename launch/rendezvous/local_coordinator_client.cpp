@@ -35,8 +35,6 @@ LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
     throw Error(std::string("cannot watch the job's store: ") + std::strerror(errno) + ".");
 }
 
-LocalCoordinatorClient::~LocalCoordinatorClient() = default;
-
 void LocalCoordinatorClient::allow(const MakeStoreNodes& make) {
   store_nodes_ = make(*server_, coordinator_);
 }

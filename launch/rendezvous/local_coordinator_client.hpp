@@ -37,7 +37,6 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   /// secret launchers must prove, for messages.
   LocalCoordinatorClient(CoordinatorOptions options, std::unique_ptr<net::Server> server,
                          net::HostPort master, std::string secret_name = "");
-  ~LocalCoordinatorClient() override;
 
   using MakeStoreNodes = std::function<std::unique_ptr<StoreNodes>(net::Server&, Coordinator&)>;
   /// Lets such nodes take part, or turns them away; `make` may return none.

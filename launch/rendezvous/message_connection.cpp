@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -97,7 +98,7 @@ std::optional<std::string> MessageConnection::take_text() {
   std::memcpy(&length, incoming_.data(), kHeader);
   length = ntohl(length);
   if (length > kLongestMessage)
-    throw DataError(fmt::format("a message of {} bytes, more than any of this protocol.", length));
+    throw formatted<DataError>("a message of {} bytes, more than any of this protocol.", length);
   if (incoming_.size() < kHeader + length) return std::nullopt;
   std::string text = incoming_.substr(kHeader, length);
   incoming_.erase(0, kHeader + length);

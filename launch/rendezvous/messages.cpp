@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <type_traits>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -18,20 +20,30 @@ using std::chrono::milliseconds;
 constexpr std::int64_t kLargest = 1 << 24;
 constexpr std::size_t kMostRanks = 1 << 16;
 /// A month; a rank that has not moved for longer is a lie.
-constexpr std::int64_t kLongestStill = 31LL * 24 * 3600 * 1000;
+constexpr std::int64_t kLongestTime = 31LL * 24 * 3600 * 1000;
 /// Deeper nesting is not of this protocol, and would cost stack.
 constexpr int kDeepest = 16;
 
-/// What a number may be, and how long a text. Longer texts are cut where they are written, and refused where
-/// they are read.
-struct Limits {
-  std::int64_t least = 0;
-  std::int64_t most = kLargest;
-  std::size_t longest = 4096;
-};
+/// Longer texts are cut where they are written.
+constexpr std::size_t kLongestText = 256 << 10;
+
+/// The numbers that a value of this type may be.
+template <class Value>
+constexpr std::pair<std::int64_t, std::int64_t> kBounds{0, kLargest};
+template <>
+constexpr std::pair<std::int64_t, std::int64_t> kBounds<std::int64_t>{INT64_MIN, INT64_MAX};
+template <>
+constexpr std::pair<std::int64_t, std::int64_t> kBounds<milliseconds>{0, kLongestTime};
+template <>
+constexpr std::pair<std::int64_t, std::int64_t> kBounds<std::uint16_t>{1, 65535};
+template <>
+constexpr std::pair<std::int64_t, std::int64_t> kBounds<char>{0, 127};
+template <>
+constexpr std::pair<std::int64_t, std::int64_t> kBounds<Activity>{1, 3};
 
 template <class Value>
-concept Number = (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) || std::is_enum_v<Value>;
+concept Number = (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) || std::is_enum_v<Value> ||
+                 std::is_same_v<Value, milliseconds>;
 
 std::int64_t wall_clock() {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
@@ -42,12 +54,12 @@ std::int64_t wall_clock() {
 class Writer {
  public:
   template <class Value>
-  void value(const char* key, const Value& value, const Limits& limits = {}) {
-    message[key] = json(value, limits);
+  void value(const char* key, const Value& value, int /*least*/ = 0) {
+    message[key] = json(value);
   }
   template <class Value>
-  void value(const char* key, const std::optional<Value>& value, const Limits& limits = {}) {
-    if (value) message[key] = json(*value, limits);
+  void value(const char* key, const std::optional<Value>& value) {
+    if (value) message[key] = json(*value);
   }
   /// This host's time, as the message is sent now.
   void clock(const char* key, const std::optional<milliseconds>&) { message[key] = wall_clock(); }
@@ -55,17 +67,17 @@ class Writer {
   Json message = Json::object();
 
  private:
-  static Json json(milliseconds time, const Limits&) { return time.count(); }
-  static Json json(const std::string& text, const Limits& limits) { return text.substr(0, limits.longest); }
-  static Json json(const net::Address& address, const Limits&) { return address.text(); }
+  static Json json(milliseconds time) { return time.count(); }
+  static Json json(const std::string& text) { return shortened(text, kLongestText); }
+  static Json json(const net::Address& address) { return address.text(); }
   template <class Item>
-  static Json json(const std::vector<Item>& items, const Limits& limits) {
+  static Json json(const std::vector<Item>& items) {
     Json list = Json::array();
-    for (const auto& item : items) list.push_back(json(item, limits));
+    for (const auto& item : items) list.push_back(json(item));
     return list;
   }
   template <class Value>
-  static Json json(Value value, const Limits&) {
+  static Json json(Value value) {
     if constexpr (std::is_convertible_v<Value, Json>) {
       return value;
     } else {
@@ -85,17 +97,20 @@ class Reader {
   }
 
   template <class Value>
-  void value(const char* key, Value& value, const Limits& limits = {}) const {
+  void value(const char* key, Value& value, int least = 0) const {
     constexpr bool may_be_missing = std::is_same_v<Value, bool> || std::is_same_v<Value, Json>;
     if (message_.contains(key)) {
-      read(key, message_[key], value, limits);
+      read(key, message_[key], value);
     } else if (!may_be_missing) {
       fail(key, "one");
     }
+    if constexpr (std::is_same_v<Value, int>) {
+      if (value < least) fail(key, "a larger number");
+    }
   }
   template <class Value>
-  void value(const char* key, std::optional<Value>& value, const Limits& limits = {}) const {
-    if (message_.contains(key)) read(key, message_[key], value.emplace(), limits);
+  void value(const char* key, std::optional<Value>& value) const {
+    if (message_.contains(key)) read(key, message_[key], value.emplace());
   }
   /// By how much the clock of the host that sent the message is ahead, its way included; nothing where it
   /// tells no time.
@@ -109,55 +124,48 @@ class Reader {
 
  private:
   [[noreturn]] static void fail(const char* key, const char* expected) {
-    throw DataError(
-        fmt::format("a message between launchers has no valid '{}': expected {}. Use the same version of "
-                    "lockstep on every node.",
-                    key, expected));
+    throw formatted<DataError>(
+        "a message between launchers has no valid '{}': expected {}. Use the same version of lockstep on "
+        "every node.",
+        key, expected);
   }
 
-  static void read(const char* key, const Json& json, bool& flag, const Limits&) {
+  static void read(const char* key, const Json& json, bool& flag) {
     if (!json.is_boolean()) fail(key, "true or false");
     flag = json.get<bool>();
   }
-  static std::int64_t integer(const char* key, const Json& json, const Limits& limits) {
-    if (!json.is_number_integer()) fail(key, "a whole number");
-    const auto number = json.get<std::int64_t>();
-    if (number < limits.least || number > limits.most) fail(key, "a number within bounds");
-    return number;
-  }
   template <Number Value>
-  static void read(const char* key, const Json& json, Value& number, const Limits& limits) {
-    number = static_cast<Value>(integer(key, json, limits));
+  static void read(const char* key, const Json& json, Value& number) {
+    if (!json.is_number_integer()) fail(key, "a whole number");
+    const auto found = json.get<std::int64_t>();
+    if (found < kBounds<Value>.first || found > kBounds<Value>.second) fail(key, "a number within bounds");
+    number = static_cast<Value>(found);
   }
-  static void read(const char* key, const Json& json, std::uint64_t& number, const Limits&) {
+  static void read(const char* key, const Json& json, std::uint64_t& number) {
     if (!json.is_number_unsigned()) fail(key, "a whole number from 0");
     number = json.get<std::uint64_t>();
   }
-  static void read(const char* key, const Json& json, milliseconds& time, const Limits& limits) {
-    time = milliseconds(integer(key, json, limits));
-  }
-  static void read(const char* key, const Json& json, std::string& text, const Limits& limits) {
+  static void read(const char* key, const Json& json, std::string& text) {
     if (!json.is_string()) fail(key, "a text");
     text = json.get<std::string>();
-    if (text.size() > limits.longest) fail(key, "a shorter text");
   }
   /// "10.0.0.1:29400"; no address for what is none.
-  static void read(const char* key, const Json& json, net::Address& address, const Limits& limits) {
+  static void read(const char* key, const Json& json, net::Address& address) {
     std::string text;
-    read(key, json, text, limits);
+    read(key, json, text);
     const auto colon = text.rfind(':');
     if (colon == std::string::npos) return;
     const auto port = static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1));
     address = net::Address::numeric(text.substr(0, colon), port).value_or(net::Address());
   }
-  static void read(const char*, const Json& json, Json& any, const Limits&) { any = json; }
+  static void read(const char*, const Json& json, Json& any) { any = json; }
   template <class Item>
-  static void read(const char* key, const Json& json, std::vector<Item>& items, const Limits& limits) {
+  static void read(const char* key, const Json& json, std::vector<Item>& items) {
     if (!json.is_array() || json.size() > kMostRanks) fail(key, "a list");
-    for (const auto& item : json) read(key, item, items.emplace_back(), limits);
+    for (const auto& item : json) read(key, item, items.emplace_back());
   }
   template <class Struct>
-  static void read(const char*, const Json& json, Struct& value, const Limits&) {
+  static void read(const char*, const Json& json, Struct& value) {
     const Reader inner(json);
     fields(inner, value);
   }
@@ -165,171 +173,77 @@ class Reader {
   const Json& message_;
 };
 
-/// Texts for people, stacks among them.
-constexpr Limits kLongText{.longest = kLongestMessage};
+// The values of each type, once for both directions. A key is the name of its field; counts begin with 1.
+#define LOCKSTEP_VALUE(field) form.value(#field, message.field);
+#define LOCKSTEP_COUNT(field) form.value(#field, message.field, 1);
+#define LOCKSTEP_VALUES(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_VALUE, __VA_ARGS__))
+#define LOCKSTEP_COUNTS(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_COUNT, __VA_ARGS__))
+#define LOCKSTEP_FIELDS(Type, ...) \
+  void fields(auto& form, Type& message) { LOCKSTEP_VALUES(__VA_ARGS__) }
 
-// The values of each type, once for both directions.
+LOCKSTEP_FIELDS(net::HostPort, host, port)
+LOCKSTEP_FIELDS(HeartbeatRecord, activity, what, number, step)
+LOCKSTEP_FIELDS(RankStatus, rank, place, still, status, process_state, beat)
+LOCKSTEP_FIELDS(ProcessFailure, rank, local_rank, pid, node, host, time, program, status, stopped, killed,
+                message, error, error_file, oom_kills, peak_memory, hung, is_secondary, log_file, last_lines)
+LOCKSTEP_FIELDS(RankFailed, round, failure)
+LOCKSTEP_FIELDS(RoundEnded, round, ok, preempted, step, failures)
+LOCKSTEP_FIELDS(StatusReport, round, ranks)
+LOCKSTEP_FIELDS(Stacks, requester, text)
+LOCKSTEP_FIELDS(PeerUidAnswer, id, ok)
+LOCKSTEP_FIELDS(HangFound, round, text, ends_job, limit, rank, stuck)
+LOCKSTEP_FIELDS(CollectStacks, requester)
+LOCKSTEP_FIELDS(Finish, exit_code, error)
+LOCKSTEP_FIELDS(VerifyPeerUid, id, client, server)
 
-void fields(auto& form, net::HostPort& where) {
-  form.value("host", where.host);
-  form.value("port", where.port, {.least = 1, .most = 65535});
-}
-
-void fields(auto& form, HeartbeatRecord& beat) {
-  form.value("activity", beat.activity, {.least = 1, .most = 3});
-  form.value("what", beat.what);
-  form.value("number", beat.number);
-  form.value("step", beat.step);
-}
-
-void fields(auto& form, RankStatus& rank) {
-  form.value("rank", rank.rank);
-  form.value("place", rank.place);
-  form.value("still", rank.still, {.most = kLongestStill});
-  form.value("status", rank.status, {.most = 0xffff});
-  form.value("process_state", rank.process_state, {.most = 127});
-  form.value("beat", rank.beat);
-}
-
-void fields(auto& form, ProcessFailure& failure) {
-  constexpr Limits kAny{.least = INT64_MIN, .most = INT64_MAX};
-  // What a rank wrote is bounded where it is read, and grows where it is no UTF-8.
-  constexpr Limits kRanksText{.longest = 64 * 1024};
-  form.value("rank", failure.rank);
-  form.value("local_rank", failure.local_rank);
-  form.value("pid", failure.pid, {.most = INT32_MAX});
-  form.value("node", failure.node);
-  form.value("host", failure.host);
-  form.value("time", failure.time, kAny);
-  form.value("program", failure.program, kRanksText);
-  form.value("status", failure.status, {.most = 0xffff});
-  form.value("stopped", failure.stopped);
-  form.value("killed", failure.killed);
-  form.value("message", failure.message, kRanksText);
-  form.value("error", failure.error);
-  form.value("error_file", failure.error_file, kRanksText);
-  form.value("oom_kills", failure.oom_kills, kAny);
-  form.value("peak_memory", failure.peak_memory, kAny);
-  form.value("hung", failure.hung);
-  form.value("is_secondary", failure.is_secondary);
-  form.value("log_file", failure.log_file, kRanksText);
-  form.value("last_lines", failure.last_lines, kRanksText);
-}
-
-void fields(auto& form, NodeInfo& node) {
-  form.value("version", node.version);
-  form.value("run_id", node.run_id);
-  form.value("host", node.host);
+void fields(auto& form, NodeInfo& message) {
+  LOCKSTEP_VALUES(version, run_id, host)
   // What follows may look otherwise in another version, which the coordinator refuses by its number.
-  if (node.version != kProtocolVersion) return;
-  form.value("pid", node.pid);
-  form.value("node_rank", node.node_rank);
-  form.value("min_nodes", node.min_nodes, {.least = 1});
-  form.value("max_nodes", node.max_nodes, {.least = node.min_nodes});
-  form.value("local_world_size", node.local_world_size, {.least = 1});
-  form.value("role", node.role);
-  form.value("program", node.program);
-  form.value("arguments", node.arguments);
-  form.value("own_store", node.own_store);
-  form.clock("wall_clock", node.clock_ahead);
+  if (message.version != kProtocolVersion) return;
+  LOCKSTEP_VALUES(pid, node_rank, role, program, arguments, own_store)
+  LOCKSTEP_COUNTS(min_nodes, local_world_size)
+  form.value("max_nodes", message.max_nodes, message.min_nodes);
+  form.clock("wall_clock", message.clock_ahead);
 }
 
-void fields(auto& form, RankFailed& failed) {
-  form.value("round", failed.round);
-  form.value("failure", failed.failure);
+void fields(auto& form, Draining& message) { LOCKSTEP_COUNTS(signal) }
+
+void fields(auto& form, Assignment& message) {
+  LOCKSTEP_VALUES(restart_count, max_restarts, group_rank, first_rank, first_role_rank, own_store)
+  LOCKSTEP_COUNTS(round, group_world_size, world_size, role_world_size)
 }
 
-void fields(auto& form, RoundEnded& ended) {
-  form.value("round", ended.round);
-  form.value("ok", ended.ok);
-  form.value("preempted", ended.preempted);
-  form.value("step", ended.step);
-  form.value("failures", ended.failures);
+void fields(auto& form, StopRound& message) {
+  LOCKSTEP_VALUES(round, at_once, stacks_first)
+  LOCKSTEP_COUNTS(signal)
 }
 
-void fields(auto& form, StatusReport& report) {
-  form.value("round", report.round);
-  form.value("ranks", report.ranks);
-}
-
-void fields(auto& form, Draining& draining) { form.value("signal", draining.signal, {.least = 1}); }
-
-void fields(auto&, StacksRequest&) {}
-
-void fields(auto& form, Stacks& stacks) {
-  form.value("for", stacks.requester, {.most = INT64_MAX});
-  form.value("text", stacks.text, kLongText);
-}
-
-void fields(auto&, Ping&) {}
-
-void fields(auto& form, PeerUidAnswer& answer) {
-  form.value("id", answer.id);
-  form.value("ok", answer.ok);
-}
-
-void fields(auto& form, Assignment& place) {
-  form.value("round", place.round, {.least = 1});
-  form.value("restart_count", place.restart_count);
-  form.value("max_restarts", place.max_restarts);
-  form.value("group_rank", place.group_rank);
-  form.value("group_world_size", place.group_world_size, {.least = 1});
-  form.value("first_rank", place.first_rank);
-  form.value("world_size", place.world_size, {.least = 1});
-  form.value("first_role_rank", place.first_role_rank);
-  form.value("role_world_size", place.role_world_size, {.least = 1});
-  form.value("own_store", place.own_store);
-}
-
-void fields(auto& form, StopRound& stop) {
-  form.value("round", stop.round);
-  form.value("signal", stop.signal, {.least = 1});
-  form.value("at_once", stop.at_once);
-  form.value("stacks_first", stop.stacks_first);
-}
-
-void fields(auto& form, HangFound& hang) {
-  form.value("round", hang.round);
-  form.value("text", hang.text, kLongText);
-  form.value("ends_job", hang.ends_job);
-  form.value("limit", hang.limit, {.most = kLongestStill});
-  form.value("rank", hang.rank, {.least = -1});
-  form.value("stuck", hang.stuck);
-}
-
-void fields(auto& form, CollectStacks& stacks) { form.value("for", stacks.requester, {.most = INT64_MAX}); }
-
-void fields(auto& form, Finish& finish) {
-  form.value("exit_code", finish.exit_code, {.most = 255});
-  form.value("error", finish.error);
-}
-
-void fields(auto&, Pong&) {}
-
-void fields(auto& form, VerifyPeerUid& request) {
-  form.value("id", request.id);
-  form.value("client", request.client);
-  form.value("server", request.server);
-}
+/// Ping, Pong and StacksRequest.
+template <class Message>
+requires std::is_empty_v<Message>
+void fields(auto&, Message&) {}
 
 /// Notice, Report, Reject and CoordinatorLost.
 template <class Message>
 requires requires(Message message) { Message{std::move(message.text)}; }
-void fields(auto& form, Message& message) { form.value("text", message.text, kLongText); }
+void fields(auto& form, Message& message) { form.value("text", message.text); }
+
+/// What is no UTF-8 becomes U+FFFD: ranks write what they like.
+std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// Takes from the failures of many ranks what makes them too long for a message.
 void fit_into_message(Json& message) {
   Json& failures = message["failures"];
-  std::size_t size = message.dump().size();
+  std::size_t size = dumped(message).size();
   for (auto failure = failures.rbegin(); failure != failures.rend() && size > kLongestMessage / 2;
        ++failure) {
-    size -= failure->dump().size();
+    size -= dumped(*failure).size();
     for (const char* detail : {"last_lines", "message"}) (*failure)[detail] = "";
     (*failure)["error"] = nullptr;
-    size += failure->dump().size();
+    size += dumped(*failure).size();
   }
   for (; failures.size() > 1 && size > kLongestMessage / 2; failures.erase(failures.size() - 1))
-    size -= failures.back().dump().size();
+    size -= dumped(failures.back()).size();
 }
 
 template <class Variant>
@@ -342,7 +256,7 @@ std::string encode_any(const Variant& message) {
         if constexpr (std::is_same_v<Message, RoundEnded>) fit_into_message(writer.message);
       },
       message);
-  return writer.message.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dumped(writer.message);
 }
 
 template <class... Messages>

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "failure/hang.hpp"
 #include "failure/failure_analysis.hpp"
+#include "failure/hang.hpp"
 #include "net/address.hpp"
 
 namespace lockstep::launch {
@@ -21,7 +21,7 @@ namespace lockstep::launch {
 /// A node's connection, as long as it lasts. Numbers are never used again.
 using NodeId = std::int64_t;
 
-constexpr int kProtocolVersion = 3;
+constexpr int kProtocolVersion = 4;
 
 /// From a node, once and first: who it is. Answered by nothing, or by Reject.
 struct NodeInfo {
@@ -141,10 +141,10 @@ struct HangFound {
   static constexpr const char* kType = "hang";
   int round = 0;
   std::string text = {};
-  /// It has lasted for `limit` and ends the job, in the name of `rank`.
+  /// It has lasted for `limit` and ends the job, in the name of `rank`; nothing: no rank runs.
   bool ends_job = false;
   std::chrono::milliseconds limit{0};
-  int rank = -1;
+  std::optional<int> rank = {};
   /// The ranks to look at; none: all of them.
   std::vector<int> stuck = {};
 };

@@ -79,8 +79,7 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_contr
     case net::ControlFailure::plain_store:
       if (options_.torchrun) return addresses;
       return "a plain store listens there (torchrun's?), which is no coordinator of a job of this kind: "
-             "start "
-             "'lockstep run' on every node, or use --rdzv-backend static";
+             "start 'lockstep run' on every node, or use --rdzv-backend static";
     case net::ControlFailure::wrong_secret:
       return fmt::format("{} {}", error.what(), options_.secret_name);
     case net::ControlFailure::not_lockstep:
@@ -177,7 +176,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
 void RemoteCoordinatorClient::keep_alive(Time now) {
   if (over_) return;
   if (now >= last_heard_ + options_.keep_alive_timeout)
-    connection_->close(fmt::format("gave no sign of life for {} (its launcher or the network is dead)",
+    connection_->close(fmt::format("sent no keep-alive for {} (its launcher or the network is dead)",
                                    seconds_text(options_.keep_alive_timeout)));
   if (now < next_ping_) return;
   next_ping_ = now + options_.keep_alive_interval;

@@ -22,7 +22,7 @@ namespace lockstep::launch {
 ///
 /// A thread resolves its name and connects, again and again until it answers and has proved the job's secret,
 /// or the time is over; the agent goes on listening to signals, and what it sends meanwhile is kept. From
-/// then on the client asks for a sign of life at each interval; a coordinator that is silent for the
+/// then on the client sends a keep-alive at each interval; a coordinator that is silent for the
 /// keep-alive timeout is lost.
 class RemoteCoordinatorClient final : public CoordinatorClient {
  public:

@@ -10,6 +10,74 @@
 namespace lockstep::launch {
 namespace {
 
+using Table = OptionTable<SlurmOptions>;
+
+std::vector<std::string> template_names() {
+  std::vector<std::string> names{""};
+  for (const auto& each : slurm_templates()) names.push_back(each.name);
+  return names;
+}
+
+/// A directive is read word by word: quotes and blanks would need rules of their own.
+OptionSetting one_word() {
+  return matching("one word without blanks, quotes and '#'", [](const std::string& text) {
+    return !text.empty() && text.find_first_of(" \t\r\n\"'\\#`$") == std::string::npos;
+  });
+}
+
+void add_size_options(Table& table) {
+  table.section("size")
+      .add("nodes", &SlurmOptions::nodes, "Number of nodes.", at_least(1))
+      .add("nproc-per-node", &SlurmOptions::nproc_per_node, "Ranks on each node.", at_least(1))
+      .add("ntasks", &SlurmOptions::ntasks,
+           "Slurm's number of tasks. It follows from the others; when given, it is compared with them.",
+           at_least(1))
+      .add("cpus-per-rank", &SlurmOptions::cpus_per_rank, "CPUs of each rank.", at_least(1))
+      .add("gpus-per-node", &SlurmOptions::gpus_per_node, "GPUs of each node, one for each rank.",
+           at_least(0))
+      .add("mem", &SlurmOptions::mem, "Memory of each node, as in 64G.", one_word())
+      .add("min-nodes", &SlurmOptions::min_nodes,
+           "Template elastic: the fewest nodes with which the job goes on.", at_least(1))
+      .add("max-restarts", &SlurmOptions::max_restarts,
+           "Template elastic: how often the ranks are started anew.", at_least(0));
+}
+
+void add_job_options(Table& table) {
+  table.section("job")
+      .add("time", &SlurmOptions::time, "Time limit, as in 30 (minutes), 4:00:00 or 1-12.", one_word())
+      .add("partition", &SlurmOptions::partition, "Partition.", one_word())
+      .add("account", &SlurmOptions::account, "Account.", one_word())
+      .add("qos", &SlurmOptions::qos, "Quality of service.", one_word())
+      .add("job-name", &SlurmOptions::job_name, "Name of the job.", one_word())
+      .add("output", &SlurmOptions::output, "File for the job's output, as in logs/%x-%j.out.", one_word())
+      .add("array", &SlurmOptions::array,
+           "Runs the program once for each number, as in 0-9%2; ARRAY_TASK in its arguments becomes the "
+           "number.",
+           one_word())
+      .add("signal-before", &SlurmOptions::signal_before,
+           "Seconds before the time limit at which the program gets SIGUSR1, and the job is queued again.",
+           metavar("SECONDS"), between(1, 65535))
+      .add("sbatch", &SlurmOptions::sbatch,
+           "Further options of sbatch without their dashes, as in exclusive,constraint=a100.", one_word());
+}
+
+Table make_table() {
+  Table table("lockstep slurm script|submit",
+              "Prints a batch script for Slurm, or submits it and prints the number of the job. The script "
+              "is a template, made to fit the options.");
+  table.rest("program ...", &SlurmOptions::program,
+             "The program and its arguments, after '--' or as the first word that is no flag. Without it, a "
+             "small training program.");
+  table.grammar({.stop_at_first_positional = true, .unique_prefixes = false, .environment_prefix = ""});
+  table.section("script").add("template", &SlurmOptions::template_name,
+                              "The template. By default array or requeue where --array or --signal-before is "
+                              "given, many-nodes-by-launcher for several nodes, else one-node.",
+                              one_of(template_names()));
+  add_size_options(table);
+  add_job_options(table);
+  return table;
+}
+
 using Parsed = OptionTable<SlurmOptions>::Parsed;
 
 constexpr char kDirective[] = "#SBATCH --";
@@ -31,7 +99,7 @@ class Script {
   template <class Value>
   void set(const std::string& name, const Value& value) {
     const auto start = line(name + "=");
-    if (start == std::string::npos) throw Error(fmt::format("the template has no line '{}='.", name));
+    if (start == std::string::npos) throw formatted<Error>("the template has no line '{}='.", name);
     replace_line(start, fmt::format("{}={}", name, value));
   }
 
@@ -60,10 +128,10 @@ std::string template_name(const Parsed& parsed) {
   const SlurmOptions& options = parsed.options;
   if (!options.template_name.empty()) return options.template_name;
   if (options.array && options.signal_before) {
-    throw UsageError(fmt::format(
+    throw formatted<UsageError>(
         "--array and --signal-before ask for different templates: choose with --template requeue and add the "
         "numbers with --sbatch array={}.",
-        *options.array));
+        *options.array);
   }
   if (options.array) return "array";
   if (options.signal_before) return "requeue";
@@ -71,7 +139,7 @@ std::string template_name(const Parsed& parsed) {
 }
 
 [[noreturn]] void refuse_for(const std::string& name, const std::string& flag, const std::string& why) {
-  throw UsageError(fmt::format("--{} and --template {} contradict each other: {}", flag, name, why));
+  throw formatted<UsageError>("--{} and --template {} contradict each other: {}", flag, name, why);
 }
 
 void check_template(const Parsed& parsed, const std::string& name) {
@@ -89,8 +157,8 @@ void check_template(const Parsed& parsed, const std::string& name) {
       refuse_for(name, flag, "only elastic has such a setting.");
   }
   if (options.min_nodes > options.nodes) {
-    throw UsageError(
-        fmt::format("--min-nodes {}: expected at most --nodes {}.", options.min_nodes, options.nodes));
+    throw formatted<UsageError>("--min-nodes {}: expected at most --nodes {}.", options.min_nodes,
+                                options.nodes);
   }
 }
 
@@ -101,19 +169,18 @@ void check_tasks(const SlurmOptions& options, bool by_launcher, const std::strin
       by_launcher ? "one task on each node, the launcher, which starts the ranks" : "one task for each rank";
   const std::string ranks =
       by_launcher ? "" : fmt::format(" and --nproc-per-node {}", options.nproc_per_node);
-  throw UsageError(
-      fmt::format("--ntasks {}: the template {} starts {}: --nodes {}{} make {}. Leave --ntasks out, or "
-                  "change the others.",
-                  *options.ntasks, name, tasks, options.nodes, ranks, expected));
+  throw formatted<UsageError>(
+      "--ntasks {}: the template {} starts {}: --nodes {}{} make {}. Leave --ntasks out, or change the "
+      "others.",
+      *options.ntasks, name, tasks, options.nodes, ranks, expected);
 }
 
 void check_devices(const SlurmOptions& options) {
   if (options.gpus_per_node == 0 || options.nproc_per_node <= options.gpus_per_node) return;
-  throw UsageError(
-      fmt::format("--nproc-per-node {} and --gpus-per-node {} contradict each other: each rank needs a GPU "
-                  "of its own. Ask for "
-                  "as many GPUs as ranks.",
-                  options.nproc_per_node, options.gpus_per_node));
+  throw formatted<UsageError>(
+      "--nproc-per-node {} and --gpus-per-node {} contradict each other: each rank needs a GPU of its own. "
+      "Ask for as many GPUs as ranks.",
+      options.nproc_per_node, options.gpus_per_node);
 }
 
 void set_size(const SlurmOptions& options, bool by_launcher, Script& script) {
@@ -159,6 +226,11 @@ void set_settings(const SlurmOptions& options, const std::string& launcher, Scri
 }
 
 }  // namespace
+
+const OptionTable<SlurmOptions>& slurm_option_table() {
+  static const Table table = make_table();
+  return table;
+}
 
 std::string slurm_script(const Parsed& parsed, const std::string& launcher) {
   const std::string name = template_name(parsed);

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "trace/merged_trace.hpp"
+#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -94,7 +94,7 @@ void add_spans(Events& events, const RankTrace& trace) {
 void add_waits(Events& events, const std::vector<MergedCollective>& merged) {
   for (const auto& collective : merged) {
     if (!collective.is_complete()) continue;
-    const std::int64_t last = collective.last_arrival();
+    const std::int64_t last = collective.arrivals().second;
     for (const auto& [rank, operation] : collective.by_rank) {
       if (operation->begin < last)
         events.add(rank, kWaitLane, "wait for the last rank", operation->begin, last,

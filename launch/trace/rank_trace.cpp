@@ -1,5 +1,3 @@
-#include "trace/rank_trace.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <optional>
 
 #include "lockstep/core/error.hpp"
+#include "process/words.hpp"
+#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -69,7 +69,7 @@ RankTrace read_trace(const fs::path& path) {
   try {
     return trace_of(json::parse(file));
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("'{}' is no trace of a rank: {}", path.string(), error.what()));
+    throw formatted<DataError>("'{}' is no trace of a rank: {}", path.string(), error.what());
   }
 }
 
@@ -144,12 +144,12 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
     if (is_trace(entry.path())) traces.push_back(read_trace(entry.path()));
   }
   if (failure)
-    throw DataError(fmt::format("cannot read the folder '{}': {}", folder.string(), failure.message()));
+    throw formatted<DataError>("cannot read the folder '{}': {}", folder.string(), failure.message());
   if (traces.empty()) {
-    throw DataError(
-        fmt::format("'{}' holds no trace-rank-N.json: was the job started with LOCKSTEP_TRACE_DIR, and has "
-                    "something failed, ended or been asked for?",
-                    folder.string()));
+    throw formatted<DataError>(
+        "'{}' holds no trace-rank-N.json: was the job started with LOCKSTEP_TRACE_DIR, and has something "
+        "failed, ended or been asked for?",
+        folder.string());
   }
   std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   set_clocks(traces);

@@ -5,7 +5,6 @@
 #include "interop/jobs.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
-#include "process/topology.hpp"
 #include "unit/launch/host_tree.hpp"
 
 namespace lockstep::launch {

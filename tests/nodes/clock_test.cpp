@@ -43,7 +43,7 @@ class Clocks : public Hosts {
   void expect_success(LauncherProcess& node) const {
     const Finished end = node.wait();
     EXPECT_EQ(end.status, 0) << end.err;
-    EXPECT_EQ(end.err.find("no sign of life"), std::string::npos) << end.err;
+    EXPECT_EQ(end.err.find("sent no keep-alive"), std::string::npos) << end.err;
   }
 };
 
@@ -94,8 +94,8 @@ TEST_F(Clocks, LossIsNoticedUnderAnotherMonotonicClock) {
   });
   await_number(folder().file("pid"));
   network().cut(1);
-  EXPECT_TRUE(has(first->wait().err, "gave no sign of life for 3 s"));
-  EXPECT_TRUE(has(second->wait().err, "gave no sign of life for 3 s"));
+  EXPECT_TRUE(has(first->wait().err, "sent no keep-alive for 3 s"));
+  EXPECT_TRUE(has(second->wait().err, "sent no keep-alive for 3 s"));
 }
 
 }  // namespace

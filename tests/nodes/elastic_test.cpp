@@ -155,9 +155,9 @@ TEST_F(Elastic, BothSidesOfACutNetworkEndWithAMessage) {
   EXPECT_EQ(a.status, 1);
   EXPECT_EQ(b.status, 1);
   EXPECT_TRUE(has(a.err, "FAILED: node 1 (host node1"));
-  EXPECT_TRUE(has(a.err, "no sign of life for 3 s"));
+  EXPECT_TRUE(has(a.err, "no keep-alive for 3 s"));
   EXPECT_TRUE(
-      has(b.err, "FAILED: the coordinator of the job, at 10.77.0.1:29400, gave no sign of life for 3 s"));
+      has(b.err, "FAILED: the coordinator of the job, at 10.77.0.1:29400, sent no keep-alive for 3 s"));
   EXPECT_TRUE(await_end(rank(1, 2))) << "the cut off side trains on";
 }
 

@@ -64,7 +64,7 @@ TEST(MessageCodec, PlacesAndOrdersSurvive) {
   EXPECT_TRUE(stop.at_once);
   EXPECT_FALSE(stop.stacks_first);
   const HangFound hang = from_coordinator(
-      HangFound{.round = 2, .text = "t", .ends_job = true, .limit = 20s, .rank = -1, .stuck = {1, 2}});
+      HangFound{.round = 2, .text = "t", .ends_job = true, .limit = 20s, .rank = {}, .stuck = {1, 2}});
   EXPECT_EQ(hang.limit, 20s);
   EXPECT_EQ(hang.stuck, (std::vector<int>{1, 2}));
   const Finish finish = from_coordinator(Finish{3, {{"message", "m"}}});
@@ -114,6 +114,16 @@ TEST(MessageCodec, FailuresOfManyRanksFitIntoAMessage) {
   ASSERT_EQ(read.failures.size(), 200U);
   EXPECT_EQ(read.failures.front().last_lines.size(), 8192U) << "the first failed first";
   EXPECT_EQ(read.failures.back().last_lines, "");
+}
+
+TEST(MessageCodec, LongTextsAreCutBetweenTwoLetters) {
+  // One byte before letters of two, so that a limit at an even place lies inside of one.
+  std::string text = "x";
+  while (text.size() < kLongestMessage) text += "\u00e4";
+  const std::string read = from_coordinator(Notice{text}).text;
+  EXPECT_LT(read.size(), kLongestMessage);
+  ASSERT_TRUE(read.ends_with(" ..."));
+  EXPECT_TRUE(text.starts_with(read.substr(0, read.size() - 4))) << "no letter is cut in two";
 }
 
 TEST(MessageCodec, WhatIsNotOfTheFormIsRefused) {

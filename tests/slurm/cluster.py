@@ -47,7 +47,7 @@ class Cluster:
                             if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "OMPI_", "PMI", "LOCKSTEP_"))}
         self.environment.update(SLURM_CLUSTER_DIR=state, SLURM_CLUSTER_CONF=configuration, SLURM_CLUSTER_WAIT="60")
         # Whatever ends this process, the pipe closes, and the cluster goes down.
-        self.guardian = subprocess.Popen(["bash", "-c", 'read -r; bash "$0" down; rm -rf "$1"', TOOL, self.folder],
+        self.reaper = subprocess.Popen(["bash", "-c", 'read -r; bash "$0" down; rm -rf "$1"', TOOL, self.folder],
                                          env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                          stderr=subprocess.DEVNULL, start_new_session=True)
         try:
@@ -80,7 +80,7 @@ class Cluster:
         return "\n".join(texts)
 
     def down(self):
-        self.guardian.communicate(timeout=180)
+        self.reaper.communicate(timeout=180)
 
     def call(self, *words, timeout=120, **variables):
         """Runs one of Slurm's programs, or any other: (exit status, output with errors)."""

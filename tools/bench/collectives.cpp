@@ -268,8 +268,8 @@ Measurement measure(const std::string& collective, const ProcessGroup& group, co
 void require_right(const Measurement& measurement, int rank) {
   if (measurement.wrong <= 0) return;
   throw lockstep::Error(fmt::format(
-      "rank {}: {} of {} bytes gave {} wrong numbers here and {} on all ranks: memory, a network "
-      "card, a driver or the library is broken",
+      "rank {}: {} of {} bytes gave {} wrong numbers here and {} on all ranks: memory, a network card, a "
+      "driver or the library is broken",
       rank, measurement.collective, measurement.bytes, measurement.wrong_here, measurement.wrong));
 }
 

@@ -1,21 +1,205 @@
 // What `lockstep run --check` starts as every rank of the job: can all ranks talk to each other, do they
 // compute right sums, and how fast?
+#include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <chrono>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/collectives.hpp"
-#include "checks.hpp"
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/comm/store.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "lockstep/core/world.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "net/socket.hpp"
 
 namespace {
 
 using namespace lockstep;
+using nlohmann::json;
+
+// Can every rank reach every other one?
 
 constexpr std::chrono::seconds kTimeout{60};
+constexpr std::chrono::seconds kConnectTime{5};
+
+/// Numeric addresses only: nobody is asked for names.
+net::Address address_of(const std::string& host, std::uint16_t port) {
+  if (const auto address = net::Address::numeric(host, port)) return *address;
+  throw CommunicationError(fmt::format("'{}' is no address", host));
+}
+
+/// Why no connection can be made; empty: it can.
+std::string obstacle(const std::string& host, std::uint16_t port) {
+  try {
+    net::connect_to({address_of(host, port)}, net::Clock::now() + kConnectTime);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string named(int rank, const json& facts) {
+  return fmt::format("rank {} ({})", rank, facts.at("name").get<std::string>());
+}
+
+json await(const Store& store, const std::string& key, int rank) {
+  const std::string own = fmt::format("{}/{}", key, rank);
+  if (store.wait(own, kTimeout)) return json::parse(store.get(own, kTimeout));
+  throw TimeoutError(fmt::format("rank {} did not say '{}' within 60 s", rank, key), {rank});
+}
+
+/// A line for each rank that this one cannot reach.
+std::vector<std::string> failures_of(const World& world, const std::vector<json>& ranks) {
+  std::vector<std::string> failures;
+  const auto& self = ranks[static_cast<std::size_t>(world.rank)];
+  for (int rank = 0; rank < world.world_size; ++rank) {
+    const json& other = ranks[static_cast<std::size_t>(rank)];
+    const std::string host = other.at("host");
+    const auto port = other.at("port").get<std::uint16_t>();
+    const std::string why = rank == world.rank ? "" : obstacle(host, port);
+    if (why.empty()) continue;
+    failures.push_back(fmt::format("{} cannot reach {} at {}: {}", named(world.rank, self),
+                                   named(rank, other), net::HostPort{host, port}.text(), why));
+  }
+  return failures;
+}
+
+/// Tries a TCP connection from every rank to every other, before anything is built on them. Returns, at every
+/// rank, a line for each that cannot be made: "rank 1 (node1) cannot reach rank 0 (node0) at 10.0.0.1:40001:
+/// ...". *Collective*. Throws TimeoutError naming the rank that did not take part.
+std::vector<std::string> unreachable_pairs(const World& world, const Store& store) {
+  const std::string host = store.local_address().empty() ? "127.0.0.1" : store.local_address();
+  // The kernel completes connections; nobody accepts them.
+  const net::FileDescriptor listener = net::listen_at(address_of(host, 0));
+  const int port = net::local_address(listener.get()).port();
+  store.set(fmt::format("here/{}", world.rank),
+            json{{"host", host}, {"port", port}, {"name", this_process().host}}.dump());
+  std::vector<json> ranks;
+  for (int rank = 0; rank < world.world_size; ++rank) ranks.push_back(await(store, "here", rank));
+  store.set(fmt::format("tried/{}", world.rank), json(failures_of(world, ranks)).dump());
+  std::vector<std::string> all;
+  for (int rank = 0; rank < world.world_size; ++rank) {
+    for (const auto& line : await(store, "tried", rank)) all.push_back(line);
+  }
+  return all;
+}
+
+// How fast is each link?
+
+std::string formatted(double number, const char* unit) {
+  const int decimals = number < 10 ? 2 : number < 100 ? 1 : 0;
+  return fmt::format("{:.{}f} {}", number, decimals, unit);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return formatted(seconds * 1e6, "us");
+  return seconds < 1 ? formatted(seconds * 1e3, "ms") : formatted(seconds, "s");
+}
+
+std::string bandwidth_text(double bytes_per_second) {
+  return bytes_per_second < 1e9 ? formatted(bytes_per_second / 1e6, "MB/s")
+                                : formatted(bytes_per_second / 1e9, "GB/s");
+}
+
+constexpr int kAllPairsUpTo = 8;
+constexpr std::int64_t kSmall = 8;
+constexpr std::int64_t kLarge = 4 << 20;
+
+/// Between two ranks: seconds one way, and bytes a second.
+struct Link {
+  int first = 0;
+  int second = 0;
+  double latency = 0;
+  double bandwidth = 0;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// There and back, `rounds` times; the median of one way.
+double one_way(const ProcessGroup& group, const Link& link, std::int64_t bytes, int rounds) {
+  const at::Tensor tensor = at::zeros({bytes}, at::TensorOptions(at::kByte).device(group.device()));
+  const bool leads = group.rank() == link.first;
+  const int other = leads ? link.second : link.first;
+  std::vector<double> times;
+  for (int round = 0; round <= rounds; ++round) {
+    const auto start = net::Clock::now();
+    if (leads) group.send(tensor, other);
+    group.recv(tensor, other);
+    if (!leads) group.send(tensor, other);
+    static_cast<void>(tensor[0].item());
+    // The first one sets up the connection.
+    if (round > 0) times.push_back(std::chrono::duration<double>(net::Clock::now() - start).count() / 2);
+  }
+  return median(times);
+}
+
+/// Ranks between which links are measured.
+std::vector<int> ends(int size, const std::vector<int>& nodes_of_ranks) {
+  std::map<int, int> first_of_node;
+  std::vector<int> all;
+  for (int rank = 0; rank < size; ++rank) {
+    first_of_node.emplace(nodes_of_ranks[static_cast<std::size_t>(rank)], rank);
+    all.push_back(rank);
+  }
+  if (size <= kAllPairsUpTo) return all;
+  std::vector<int> firsts;
+  for (const auto& [node, rank] : first_of_node) firsts.push_back(rank);
+  return firsts;
+}
+
+/// Measured by its two ranks, and known to all. The others wait, so that links do not disturb each other.
+Link measured(const ProcessGroup& group, int first, int second) {
+  Link link{first, second};
+  if (group.rank() == first || group.rank() == second) {
+    link.latency = one_way(group, link, kSmall, 30);
+    link.bandwidth = static_cast<double>(kLarge) / one_way(group, link, kLarge, 5);
+  }
+  const auto numbers = group.broadcast_object(json{link.latency, link.bandwidth}, first);
+  return {first, second, numbers.at(0).get<double>(), numbers.at(1).get<double>()};
+}
+
+std::vector<double> all_of(const std::vector<Link>& links, double Link::*number) {
+  std::vector<double> numbers;
+  for (const auto& link : links) numbers.push_back(link.*number);
+  return numbers;
+}
+
+bool is_slow(const Link& link, const std::vector<Link>& all) {
+  if (all.size() < 3) return false;
+  return link.bandwidth < median(all_of(all, &Link::bandwidth)) / 2 ||
+         link.latency > median(all_of(all, &Link::latency)) * 3;
+}
+
+/// Measures links one after the other: every pair of ranks where there are up to 8, else every pair of nodes
+/// (between their first ranks). A line a link; those far behind the median (half its bandwidth, three times
+/// its latency) are marked SLOW. The same text at every rank. *Collective*.
+std::string link_table(const ProcessGroup& group, const std::vector<int>& nodes_of_ranks) {
+  const std::vector<int> ranks = ends(group.size(), nodes_of_ranks);
+  std::vector<Link> links;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    for (std::size_t j = i + 1; j < ranks.size(); ++j) links.push_back(measured(group, ranks[i], ranks[j]));
+  }
+  std::string text = fmt::format("  {:>11}  {:>8}  {:>9}\n", "ranks", "latency", "bandwidth");
+  for (const auto& link : links) {
+    text += fmt::format("  {:>11}  {:>8}  {:>9}{}\n", fmt::format("{} - {}", link.first, link.second),
+                        time_text(link.latency), bandwidth_text(link.bandwidth),
+                        is_slow(link, links) ? "  SLOW" : "");
+  }
+  return text;
+}
+
+// The check.
 
 struct Measured {
   const char* collective;
@@ -37,7 +221,7 @@ void say(const World& world, const std::string& text) {
 }
 
 void check_reach(const World& world, const Store& store) {
-  const auto failures = check::unreachable_pairs(world, store.with_prefix("check"));
+  const auto failures = unreachable_pairs(world, store.with_prefix("check"));
   for (const auto& line : failures) say(world, line + "\n");
   if (failures.empty()) {
     const int pairs = world.world_size * (world.world_size - 1);
@@ -57,8 +241,8 @@ void check_collectives(const World& world, const ProcessGroup& group) {
     options.warmup = 1;
     const auto found = bench::measure(collective, group, options, bytes);
     bench::require_right(found, group.rank());
-    const std::string bandwidth = bytes == 0 ? "" : check::bandwidth_text(found.algorithm_bandwidth);
-    say(world, fmt::format(kRow, collective, size, check::time_text(found.seconds), bandwidth, "ok"));
+    const std::string bandwidth = bytes == 0 ? "" : bandwidth_text(found.algorithm_bandwidth);
+    say(world, fmt::format(kRow, collective, size, time_text(found.seconds), bandwidth, "ok"));
   }
 }
 
@@ -73,10 +257,9 @@ int run() {
       world.rank, world.world_size, store,
       {.device = choose_device("auto", world.local_rank), .timeout = kTimeout, .join_timeout = kTimeout});
   std::vector<int> nodes;
-  for (const auto& node : group.all_gather_object(nlohmann::json(world.group_rank)))
-    nodes.push_back(node.get<int>());
+  for (const auto& node : group.all_gather_object(json(world.group_rank))) nodes.push_back(node.get<int>());
   check_collectives(world, group);
-  say(world, check::link_table(group, nodes));
+  say(world, link_table(group, nodes));
   say(world, "check: passed\n");
   group.barrier();
   return 0;

@@ -11,7 +11,6 @@
 #include "host_tree.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/topology.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/shards.hpp"
-#include "checkpoint/tensor_diff.hpp"
+#include "checkpoint/tensor_files.hpp"
 #include "cli/commands.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"

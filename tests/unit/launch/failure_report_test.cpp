@@ -288,6 +288,17 @@ TEST(ProcessFailure, TravelsWithTheLongestTextThatIsNoUtf8) {
   auto record = failed_ranks(1).front();
   record.last_lines = std::string(16 * 1024, '\xff');
   EXPECT_TRUE(decode<NodeMessage>(encode(RankFailed{1, record})));
+  EXPECT_TRUE(decode<NodeMessage>(encode(RoundEnded{.round = 1, .failures = {record}})));
+}
+
+TEST(FailureReport, CutsLongMessagesBetweenTwoLetters) {
+  auto failures = failed_ranks(1);
+  // One byte before letters of two.
+  failures[0].message = "x";
+  while (failures[0].message.size() < 10'000) failures[0].message += "\u00e4";
+  const std::string report = failure_report(failures, 0);
+  EXPECT_LT(report.size(), 6000U);
+  EXPECT_NE(report.find("\u00e4 ...\n"), std::string::npos) << "no letter is cut in two";
 }
 
 }  // namespace

@@ -34,7 +34,6 @@ TEST(RendezvousConfig, OneNodeNeedsNoOther) {
     EXPECT_EQ(plan(words).backend, Backend::alone);
     EXPECT_EQ(plan(words).max_nodes, 1);
   }
-  EXPECT_FALSE(plan({}).nodes_given);
 }
 
 TEST(RendezvousConfig, NumbersOfNodes) {
@@ -44,7 +43,6 @@ TEST(RendezvousConfig, NumbersOfNodes) {
        {"0", "-1", "x", "", "2:1", "0:2", "1:", ":1", "1:2:3", "1.5", " 1", "99999999999"}) {
     EXPECT_NE(refusal({std::string("--nnodes=") + text}).find("--nnodes '"), std::string::npos) << text;
   }
-  EXPECT_TRUE(plan({"--nnodes=2"}).nodes_given);
 }
 
 TEST(RendezvousConfig, StaticNodesMeetAtTheMaster) {
@@ -70,7 +68,7 @@ TEST(RendezvousConfig, C10dNodesMeetAtTheEndpoint) {
   EXPECT_EQ(job.backend, Backend::c10d);
   EXPECT_EQ(job.endpoint.host, "head");
   EXPECT_EQ(job.endpoint.port, 1234);
-  EXPECT_EQ(job.local_addr, "10.0.0.7");
+  EXPECT_EQ(job.options.local_addr, "10.0.0.7");
   EXPECT_EQ(job.node_rank, std::nullopt);
   EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d", "--node-rank=1"}).node_rank, 1);
   EXPECT_EQ(plan({"--nnodes=2", "--rdzv-backend=c10d"}).endpoint.host, "localhost");
@@ -82,6 +80,32 @@ TEST(RendezvousConfig, SlurmKnowsTheRest) {
   EXPECT_EQ(plan({"--rdzv-backend=slurm"}).endpoint.host, "");
   EXPECT_EQ(plan({"--rdzv-backend=slurm", "--rdzv-endpoint=h"}).endpoint.host, "h");
   EXPECT_EQ(plan({"--rdzv-backend=slurm", "--rdzv-endpoint=h"}).endpoint.port, 0);
+}
+
+TEST(RendezvousConfig, ASlurmStepHasTheNodesUnlessTheyAreGiven) {
+  const Environment step{{"SLURM_JOB_ID", "12"},
+                         {"SLURM_STEP_ID", "1"},
+                         {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_NTASKS", "2"},
+                         {"SLURM_STEP_NODELIST", "n[1-2]"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                         {"SLURM_PROCID", "1"},
+                         {"SLURM_LOCALID", "0"},
+                         {"SLURM_NODEID", "1"},
+                         {"SLURM_GTIDS", "1"}};
+  const auto completed = [&](Words words) {
+    words.push_back("program");
+    const auto parsed = run_option_table().parse(words, step);
+    LaunchConfig config = make_config(parsed, step);
+    complete_from_slurm(parsed, step, config);
+    return config;
+  };
+  EXPECT_EQ(completed({"--rdzv-backend=slurm"}).min_nodes, 2);
+  EXPECT_EQ(completed({"--rdzv-backend=slurm"}).node_rank, 1);
+  EXPECT_EQ(completed({"--rdzv-backend=slurm", "--nnodes=1:4"}).min_nodes, 1);
+  EXPECT_EQ(completed({"--rdzv-backend=slurm", "--nnodes=1:4"}).max_nodes, 2);
+  EXPECT_THROW(completed({"--rdzv-backend=slurm", "--nnodes=3"}), UsageError);
+  EXPECT_THROW(completed({"--rdzv-backend=slurm", "--nnodes=1"}), UsageError);
 }
 
 TEST(RendezvousConfig, OtherBackendsAreRefusedByName) {
@@ -97,16 +121,14 @@ TEST(RendezvousConfig, OtherBackendsAreRefusedByName) {
 TEST(RendezvousConf, SaysHowLongNodesWait) {
   const auto times =
       plan({"--rdzv-conf=join_timeout=5, last_call_timeout = 1.5,timeout=7,keep_alive_max_attempt=9,"
-            "close_timeout=2,read_timeout=3,keep_alive_interval=4,heartbeat_timeout=6"})
+            "close_timeout=2,keep_alive_interval=4"})
           .times;
   using std::chrono::milliseconds;
   EXPECT_EQ(times.join_timeout, milliseconds(5000));
   EXPECT_EQ(times.last_call_timeout, milliseconds(1500));
   EXPECT_EQ(times.timeout, milliseconds(7000));
   EXPECT_EQ(times.close_timeout, milliseconds(2000));
-  EXPECT_EQ(times.read_timeout, milliseconds(3000));
   EXPECT_EQ(times.keep_alive_interval, milliseconds(4000));
-  EXPECT_EQ(times.heartbeat_timeout, milliseconds(6000));
   EXPECT_EQ(times.keep_alive_max_attempt, 9);
 }
 
@@ -122,6 +144,14 @@ TEST(RendezvousConf, StrangeKeysAreToldAndQuotesAreDropped) {
   ASSERT_EQ(job.notices.size(), 2U);
   EXPECT_NE(job.notices[0].find("'colour'"), std::string::npos);
   EXPECT_NE(job.notices[1].find("--node-rank"), std::string::npos);
+}
+
+TEST(RendezvousConf, TorchrunsTimesOfSingleAnswersAreCheckedAndNotNeeded) {
+  const LaunchConfig job = plan({"--rdzv-conf=read_timeout=60,heartbeat_timeout=5"});
+  ASSERT_EQ(job.notices.size(), 2U);
+  EXPECT_NE(job.notices[0].find("'read_timeout' is not needed"), std::string::npos);
+  EXPECT_NE(job.notices[1].find("'heartbeat_timeout' is not needed"), std::string::npos);
+  EXPECT_NE(refusal({"--rdzv-conf=read_timeout=soon"}).find("read_timeout=soon"), std::string::npos);
 }
 
 TEST(RendezvousConf, BrokenItemsAreNamed) {

@@ -7,7 +7,7 @@
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
-#include "trace/merged_trace.hpp"
+#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {
