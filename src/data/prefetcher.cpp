@@ -60,7 +60,7 @@ void Prefetcher::drop() noexcept {
   read_ = nullptr;
 }
 
-std::optional<ArrivingBatch> Prefetcher::next() {
+std::optional<PrefetchedBatch> Prefetcher::next() {
   std::unique_lock lock(mutex_);
   if (delivered_ == count_) return std::nullopt;
   auto& slot = slot_of(delivered_);

@@ -20,7 +20,7 @@ namespace lockstep {
 /// start(), next() and drop() belong to one thread.
 class Prefetcher {
  public:
-  using Read = std::function<ArrivingBatch(std::int64_t)>;
+  using Read = std::function<PrefetchedBatch(std::int64_t)>;
   using Init = std::function<void(int worker)>;
 
   Prefetcher(int workers, std::int64_t depth, Init init);
@@ -35,12 +35,12 @@ class Prefetcher {
   void drop() noexcept;
 
   /// The next batch, waiting for it; nothing after the last. Throws what `init` threw in a worker.
-  std::optional<ArrivingBatch> next();
+  std::optional<PrefetchedBatch> next();
 
  private:
   struct Slot {
     bool ready = false;
-    ArrivingBatch batch;
+    PrefetchedBatch batch;
     std::exception_ptr failure;
   };
 

@@ -1,0 +1,226 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/utf8_check.hpp"
+#include "csv_parser.hpp"
+#include "datasets/arrow/mapped_file.hpp"
+#include "datasets/table/convert.hpp"
+#include "lockstep/core/error.hpp"
+#include "piece_builder.hpp"
+#include "readers.hpp"
+
+namespace lockstep::readers {
+namespace {
+
+using Cells = std::vector<CsvParser::Cell>;
+
+/// Rows that the types are first found from.
+constexpr std::int64_t kFirstRows = 1000;
+
+[[noreturn]] void fail(const std::string& name, const std::string& what) {
+  throw DataError(fmt::format("'{}' cannot be read as CSV: {}.", name, what));
+}
+
+/// Numbers may have blanks around them, as pandas takes them.
+std::string_view without_blanks(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+/// What all cells of a column so far can be.
+class CellTypes {
+ public:
+  void add_null() { null_ = true; }
+  void add(std::string_view text) {
+    value_ = true;
+    const auto number = without_blanks(text);
+    integer_ = integer_ && table::parse_integer(number);
+    number_ = number_ && (integer_ || table::parse_number(number));
+    boolean_ = boolean_ && table::parse_boolean(text);
+  }
+
+  /// As pandas has them in `datasets`: a column of integers with a cell that is null is one of doubles.
+  TypeKind kind() const {
+    if (!value_ && !null_) return TypeKind::utf8;
+    if (integer_ && !null_) return TypeKind::int64;
+    if (number_) return TypeKind::float64;
+    return boolean_ ? TypeKind::boolean : TypeKind::utf8;
+  }
+
+ private:
+  bool value_ = false;
+  bool null_ = false;
+  bool integer_ = true;
+  bool number_ = true;
+  bool boolean_ = true;
+};
+
+/// The cells of a file, row by row, each row with as many as there are columns.
+class Table {
+ public:
+  Table(const TextFile& file, const CsvOptions& options)
+      : file_(file.path), name_(file.name), options_(options), parser_(text(), options, name_) {
+    if (!parser_.next(cells_)) fail(name_, "it is empty");
+    for (std::size_t place = 0; place < cells_.size(); ++place)
+      names_.push_back(options.header ? cells_[place].text : std::to_string(place));
+    if (!options.column_names.empty()) names_ = options.column_names;
+    check_width();
+    // Without a header this was the first row.
+    if (!options.header) parser_ = CsvParser(text(), options, name_);
+    for (const auto& null : options.null_values) longest_null_ = std::max(longest_null_, null.size());
+  }
+
+  const std::vector<std::string>& names() const noexcept { return names_; }
+
+  bool next() {
+    if (!parser_.next(cells_)) return false;
+    ++row_;
+    check_width();
+    return true;
+  }
+
+  std::string_view text(std::size_t column) const { return cells_[column].text; }
+
+  bool is_null(std::size_t column) const {
+    const auto& cell = cells_[column];
+    if (cell.quoted || cell.text.size() > longest_null_) return false;
+    const auto& nulls = options_.null_values;
+    return std::find(nulls.begin(), nulls.end(), cell.text) != nulls.end();
+  }
+
+  [[noreturn]] void fail_at(std::size_t column, const std::string& what) const {
+    fail(name_, fmt::format("{}, column '{}': {}", place(), names_[column], what));
+  }
+
+ private:
+  std::string_view text() const { return {reinterpret_cast<const char*>(file_.data()), file_.size()}; }
+  /// Rows are counted from 0, as everywhere.
+  std::string place() const {
+    return fmt::format("row {} (line {})", std::max<std::int64_t>(row_, 0), parser_.line());
+  }
+
+  void check_width() const {
+    if (cells_.size() == names_.size()) return;
+    fail(name_,
+         fmt::format("{} has {} cells, but there are {} columns", place(), cells_.size(), names_.size()));
+  }
+
+  arrow_file::MappedFile file_;
+  std::string name_;
+  const CsvOptions& options_;
+  CsvParser parser_;
+  std::vector<std::string> names_;
+  Cells cells_;
+  std::size_t longest_null_ = 0;
+  std::int64_t row_ = -1;
+};
+
+Features inferred(const TextFile& file, const CsvOptions& options, Types types) {
+  Table table(file, options);
+  std::vector<CellTypes> found(table.names().size());
+  for (std::int64_t row = 0; (types == Types::of_all_rows || row < kFirstRows) && table.next(); ++row) {
+    for (std::size_t column = 0; column < found.size(); ++column) {
+      if (table.is_null(column)) {
+        found[column].add_null();
+      } else {
+        found[column].add(table.text(column));
+      }
+    }
+  }
+  std::vector<std::pair<std::string, Feature>> items;
+  for (std::size_t column = 0; column < found.size(); ++column)
+    items.emplace_back(table.names()[column], Feature(DataType(found[column].kind())));
+  return Features(std::move(items));
+}
+
+class CsvRows final : public RowSource {
+ public:
+  CsvRows(const TextFile& file, CsvOptions options, const std::optional<Features>& features, Types types)
+      : options_(std::move(options)),
+        types_(types),
+        table_(file, options_),
+        features_(known(file, features)),
+        pieces_(features_) {}
+
+  const Features& features() const override { return features_; }
+
+  std::vector<ArrayPointer> next() override {
+    while (!pieces_.is_full() && table_.next()) {
+      for (std::size_t column = 0; column < features_.size(); ++column) add(column);
+    }
+    return pieces_.take();
+  }
+
+ private:
+  /// Those that are given, and for the file's other columns what is found.
+  Features known(const TextFile& file, const std::optional<Features>& given) try {
+    const auto found = inferred(file, options_, types_);
+    if (!given) return found;
+    auto items = found.items();
+    for (auto& [name, feature] : items) {
+      given_.push_back(given->contains(name));
+      if (given_.back()) feature = (*given)[name];
+    }
+    return Features(std::move(items));
+  } catch (const UsageError& error) {
+    throw DataError(fmt::format("'{}': {}", file.name, error.what()));
+  }
+
+  void add(std::size_t column) {
+    auto& builder = pieces_.column(column);
+    const auto& feature = features_.items()[column].second;
+    const bool given = column < given_.size() && given_[column];
+    if (table_.is_null(column)) {
+      // Integers were found, and a null makes them doubles.
+      if (!given && feature.type().kind() == TypeKind::int64) narrow(column);
+      return builder.append_null();
+    }
+    const auto text = table_.text(column);
+    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, "it is no text in UTF-8");
+    if (given) return add_given(builder, column, feature);
+    if (!add_found(builder, feature.type().kind(), text)) narrow(column);
+  }
+
+  static bool add_found(ColumnBuilder& builder, TypeKind kind, std::string_view text) {
+    const auto add = [&](const auto& value) {
+      if (value) builder.append(*value);
+      return value.has_value();
+    };
+    if (kind == TypeKind::int64) return add(table::parse_integer(without_blanks(text)));
+    if (kind == TypeKind::float64) return add(table::parse_number(without_blanks(text)));
+    if (kind == TypeKind::boolean) return add(table::parse_boolean(text));
+    builder.append(text);
+    return true;
+  }
+
+  void add_given(ColumnBuilder& builder, std::size_t column, const Feature& feature) const {
+    try {
+      builder.append(table::converted(Value(table_.text(column)), feature));
+    } catch (const UsageError& error) {
+      table_.fail_at(column, error.what());
+    }
+  }
+
+  [[noreturn]] void narrow(std::size_t column) const {
+    if (types_ == Types::of_the_beginning) throw TypesTooNarrow();
+    table_.fail_at(column, "the file was changed while it was read");
+  }
+
+  CsvOptions options_;
+  Types types_;
+  Table table_;
+  std::vector<bool> given_;
+  Features features_;
+  PieceBuilder pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& options,
+                                    const std::optional<Features>& features, Types types) {
+  return std::make_unique<CsvRows>(file, options, features, types);
+}
+
+}  // namespace lockstep::readers

@@ -1,0 +1,120 @@
+#include "lockstep/datasets/value.hpp"
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "json_text.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kKinds[] = {"null",   "bool",  "int64", "uint64", "double",
+                                  "string", "bytes", "list",  "struct"};
+
+void write_json(std::string& text, const Value& value);
+
+void write_list(std::string& text, const Value::List& list) {
+  text += '[';
+  for (std::size_t place = 0; place < list.size(); ++place) {
+    if (place > 0) text += ", ";
+    write_json(text, list[place]);
+  }
+  text += ']';
+}
+
+void write_fields(std::string& text, const Value::Fields& fields) {
+  text += '{';
+  for (std::size_t place = 0; place < fields.size(); ++place) {
+    if (place > 0) text += ", ";
+    json_text::string(text, fields[place].first);
+    text += ": ";
+    write_json(text, fields[place].second);
+  }
+  text += '}';
+}
+
+struct Writer {
+  std::string& text;
+  void operator()(std::monostate) const { text += "null"; }
+  void operator()(bool value) const { text += value ? "true" : "false"; }
+  void operator()(std::int64_t value) const { text += std::to_string(value); }
+  void operator()(std::uint64_t value) const { text += std::to_string(value); }
+  void operator()(double value) const { json_text::number(text, value); }
+  void operator()(const std::string& value) const { json_text::string(text, value); }
+  void operator()(const Bytes& value) const { json_text::base64(text, value.data); }
+  void operator()(const Value::List& value) const { write_list(text, value); }
+  void operator()(const Value::Fields& value) const { write_fields(text, value); }
+};
+
+void write_json(std::string& text, const Value& value) { std::visit(Writer{text}, value.variant()); }
+
+[[noreturn]] void fail(const Value& value, const char* wanted) {
+  throw UsageError(std::string("a value of the kind '") + wanted + "' was asked for, but it is '" +
+                   value.kind() + "'.");
+}
+
+template <typename T>
+const T& get(const Value& value, const char* wanted) {
+  const auto* found = std::get_if<T>(&value.variant());
+  if (found == nullptr) fail(value, wanted);
+  return *found;
+}
+
+}  // namespace
+
+Value::Value(std::uint64_t value) {
+  if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    value_ = static_cast<std::int64_t>(value);
+  } else {
+    value_ = value;
+  }
+}
+
+Value::Value(List value) : value_(std::move(value)) {}
+Value::Value(Fields value) : value_(std::move(value)) {}
+
+bool Value::is_number() const noexcept { return value_.index() >= 2 && value_.index() <= 4; }
+
+bool Value::boolean() const { return get<bool>(*this, "bool"); }
+
+std::int64_t Value::integer() const {
+  if (const auto* number = std::get_if<double>(&value_)) {
+    constexpr double kEdge = 9223372036854775808.0;
+    if (std::trunc(*number) == *number && *number >= -kEdge && *number < kEdge) {
+      return static_cast<std::int64_t>(*number);
+    }
+  }
+  return get<std::int64_t>(*this, "int64");
+}
+
+double Value::number() const {
+  if (const auto* whole = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*whole);
+  if (const auto* whole = std::get_if<std::uint64_t>(&value_)) return static_cast<double>(*whole);
+  return get<double>(*this, "double");
+}
+
+const std::string& Value::text() const { return get<std::string>(*this, "string"); }
+const std::string& Value::bytes() const { return get<Bytes>(*this, "bytes").data; }
+const Value::List& Value::list() const { return get<List>(*this, "list"); }
+const Value::Fields& Value::fields() const { return get<Fields>(*this, "struct"); }
+
+const Value& Value::operator[](std::string_view name) const {
+  for (const auto& [field, value] : fields()) {
+    if (field == name) return value;
+  }
+  throw UsageError("the structure has no field '" + std::string(name) + "'.");
+}
+
+const char* Value::kind() const noexcept { return kKinds[value_.index()]; }
+
+std::string Value::to_json() const {
+  std::string text;
+  write_json(text, *this);
+  return text;
+}
+
+bool operator==(const Value& a, const Value& b) { return a.value_ == b.value_; }
+
+}  // namespace lockstep
