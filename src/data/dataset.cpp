@@ -6,7 +6,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
-#include "permutation.hpp"
+#include "sampler.cpp"
 
 namespace lockstep {
 namespace {

@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+/// Sets the calling thread up as a loader's worker: named for debuggers, and LibTorch's kernels run on this
+/// thread alone. Several workers that each start a pool of their own would fight the training step for the
+/// cores. Other threads keep their setting.
+void prepare_worker_thread();
+
 /// Threads that read numbered batches ahead and hand them out in order, one run of numbers after another.
 ///
 /// In a run `read(number)` is called for 0, 1, ..., count - 1, once each, by any thread. At most `depth`

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "datasets/dataset/state.hpp"
-#include "datasets/distributed/run_once_per_node.hpp"
+#include "datasets/distributed/store_session.hpp"
 #include "datasets/table/source_files.hpp"
 #include "lockstep/datasets/staging.hpp"
 

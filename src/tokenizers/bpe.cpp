@@ -1,4 +1,4 @@
-#include "bpe.hpp"
+#include "model.hpp"
 
 #include <algorithm>
 #include <queue>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <span>
 
 #include "lockstep/tokenizers/tokenizer.hpp"
@@ -36,5 +38,14 @@ void append_special(Encoding& encoding, std::int64_t id, std::int64_t type_id);
 
 /// Fills up to the length that the padding says for these encodings, their overflow too.
 void pad(std::span<Encoding> encodings, const Padding& padding);
+
+/// Calls `work` with ranges that cover the numbers below `count`, from `threads` threads (0: one on each
+/// core), this one among them. Throws what the first range threw that threw; every range before it has been
+/// worked on.
+void parallel_for(std::size_t count, int threads,
+                  const std::function<void(std::size_t begin, std::size_t end)>& work);
+
+/// Calls `work`; an error in it gets the number of the input put before its text.
+void at_input(std::size_t number, const std::function<void()>& work);
 
 }  // namespace lockstep::tokenizer

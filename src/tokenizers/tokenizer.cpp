@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "encode_batch.hpp"
+#include "encoding.hpp"
 #include "lockstep/core/error.hpp"
 #include "tokenizer_parts.hpp"
 

@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <array>
 
-#include "decimal.hpp"
+#include "cast.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::arrow_file {

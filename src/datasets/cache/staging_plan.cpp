@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/json.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/datasets/staging.hpp"
 
@@ -17,24 +16,17 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr std::uint64_t kLargestList = std::uint64_t{256} << 20;
+using json = nlohmann::ordered_json;
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-json read_json(const fs::path& path) {
-  InputFile file(path);
-  if (file.size() > kLargestList)
-    throw DataError("'" + path.string() + "' is too large for a list of files.");
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(text.data(), text.size());
-  json result = json::parse(text, nullptr, false);
-  if (!result.is_object()) throw DataError("'" + path.string() + "' is no JSON object.");
-  return result;
+json read_list(const fs::path& path) {
+  json list = read_json_document(path);
+  if (!list.is_object()) throw DataError("'" + path.string() + "' is no JSON object.");
+  return list;
 }
 
 /// A name from a list: below its folder, or an error.
@@ -72,7 +64,7 @@ void add_entry(StagingPlan& plan) {
 /// A folder of save_to_disk, at `folder` below the source.
 void add_saved(StagingPlan& plan, const fs::path& folder) {
   const fs::path list = plan.source / folder / "state.json";
-  const json state = read_json(list);
+  const json state = read_list(list);
   const auto files = state.find("_data_files");
   if (files == state.end() || !files->is_array())
     throw DataError("'" + list.string() + "' has no list \"_data_files\".");
@@ -87,7 +79,7 @@ void add_saved(StagingPlan& plan, const fs::path& folder) {
 
 void add_splits(StagingPlan& plan) {
   const fs::path list = plan.source / "dataset_dict.json";
-  const json splits = read_json(list).value("splits", json());
+  const json splits = read_list(list).value("splits", json());
   if (!splits.is_array()) throw DataError("'" + list.string() + "' has no list \"splits\".");
   for (const auto& each : splits)
     add_saved(plan, inside(list, each.is_string() ? each.get<std::string>() : ""));

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/table/file_hash.hpp"
+#include "datasets/table/content_hash.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 
 #include "lockstep/core/lease.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
-#include "lockstep/datasets/workers.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 #include "store_session.hpp"
 
 namespace lockstep {

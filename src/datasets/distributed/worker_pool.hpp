@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/datasets/workers.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 
 namespace lockstep {
 

@@ -6,13 +6,12 @@
 
 #include "datasets/distributed/cached_run.hpp"
 #include "datasets/distributed/worker_pool.hpp"
-#include "datasets/readers/arrow_file.hpp"
+#include "datasets/readers/readers.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/processors.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "map_key.hpp"
-#include "merge.hpp"
 #include "shard_builder.hpp"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "arrow_file.hpp"
+#include "readers.hpp"
 
 #include "core/json.hpp"
 #include "datasets/arrow/mapped_file.hpp"

@@ -1,16 +1,120 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/utf8_check.hpp"
-#include "csv_parser.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
-#include "piece_builder.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 #include "readers.hpp"
 
 namespace lockstep::readers {
+
+/// Takes comma-separated values apart, row by row.
+class CsvParser {
+ public:
+  struct Cell {
+    std::string text;
+    bool quoted = false;
+  };
+
+  /// `name` is the file's, for errors. Throws UsageError for options that contradict each other.
+  CsvParser(std::string_view text, const CsvOptions& options, std::string name);
+
+  /// Reads the next row into `cells`; false at the end. Lines with nothing in them are passed over. Throws
+  /// DataError, naming the line, for a quote that is not closed or has something behind it.
+  bool next(std::vector<Cell>& cells);
+  /// The line on which the row that was read last begins, from 1.
+  std::int64_t line() const noexcept { return row_line_; }
+
+ private:
+  bool at_end() const noexcept { return place_ == text_.size(); }
+  bool at_line_end() const noexcept { return text_[place_] == '\n' || text_[place_] == '\r'; }
+  void pass_line_end();
+  void read_cell(Cell& cell);
+  void read_quoted(Cell& cell);
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::string_view text_;
+  char delimiter_;
+  char quote_;
+  std::string name_;
+  std::size_t place_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t row_line_ = 0;
+};
+
+CsvParser::CsvParser(std::string_view text, const CsvOptions& options, std::string name)
+    : text_(text), delimiter_(options.delimiter), quote_(options.quote), name_(std::move(name)) {
+  const auto is_line_end = [](char one) { return one == '\n' || one == '\r'; };
+  if (delimiter_ == quote_ || is_line_end(delimiter_) || is_line_end(quote_)) {
+    throw UsageError(
+        "the delimiter and the quote of comma-separated values must be different characters, and no line "
+        "ends.");
+  }
+  // The mark of UTF-8 that some programs write.
+  if (text_.starts_with("\xEF\xBB\xBF")) place_ = 3;
+}
+
+void CsvParser::fail(const std::string& what) const {
+  throw DataError("'" + name_ + "' cannot be read as CSV: line " + std::to_string(line_) + ": " + what + ".");
+}
+
+void CsvParser::pass_line_end() {
+  if (text_[place_] == '\r' && place_ + 1 < text_.size() && text_[place_ + 1] == '\n') ++place_;
+  ++place_;
+  ++line_;
+}
+
+bool CsvParser::next(std::vector<Cell>& cells) {
+  while (!at_end() && at_line_end()) pass_line_end();
+  if (at_end()) return false;
+  row_line_ = line_;
+  std::size_t count = 0;
+  for (bool more = true; more;) {
+    if (count == cells.size()) cells.emplace_back();
+    read_cell(cells[count++]);
+    more = !at_end() && text_[place_] == delimiter_;
+    if (more) ++place_;
+  }
+  cells.resize(count);
+  if (!at_end()) pass_line_end();
+  return true;
+}
+
+void CsvParser::read_cell(Cell& cell) {
+  cell.text.clear();
+  cell.quoted = !at_end() && text_[place_] == quote_;
+  if (cell.quoted) return read_quoted(cell);
+  const auto begin = place_;
+  while (!at_end() && !at_line_end() && text_[place_] != delimiter_) ++place_;
+  cell.text = text_.substr(begin, place_ - begin);
+}
+
+void CsvParser::read_quoted(Cell& cell) {
+  const auto first_line = line_;
+  for (++place_;;) {
+    const auto close = text_.find(quote_, place_);
+    if (close == std::string_view::npos) {
+      fail("the quote that was opened on line " + std::to_string(first_line) + " is not closed");
+    }
+    for (auto place = place_; place < close; ++place) line_ += text_[place] == '\n' ? 1 : 0;
+    cell.text += text_.substr(place_, close - place_);
+    place_ = close + 1;
+    if (at_end() || text_[place_] != quote_) break;
+    cell.text += quote_;
+    ++place_;
+  }
+  if (!at_end() && !at_line_end() && text_[place_] != delimiter_) {
+    fail("behind a closing quote comes '" + std::string(1, text_[place_]) + "' instead of a delimiter");
+  }
+}
+
 namespace {
 
 using Cells = std::vector<CsvParser::Cell>;

@@ -1,4 +1,4 @@
-#include "ingest.hpp"
+#include "readers.hpp"
 
 #include <arrow/buffer.h>
 #include <arrow/io/compressed.h>
@@ -9,11 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "arrow_file.hpp"
 #include "datasets/arrow/batch_writer.hpp"
 #include "datasets/distributed/cached_run.hpp"
 #include "datasets/table/content_hash.hpp"
-#include "datasets/table/file_hash.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"

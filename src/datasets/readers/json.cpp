@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <deque>
 
+#include "core/json.hpp"
 #include "core/parallel_for.hpp"
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/table/schema_inference.hpp"
-#include "json_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/processors.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -24,14 +24,35 @@ namespace lockstep::readers {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
-/// As deep as rows may lie in one another.
-constexpr int kDeepest = 64;
 
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
   throw DataError(where + ": " + what + ".");
 }
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+Value value_of(nlohmann::ordered_json& json) {
+  if (json.is_boolean()) return Value(json.get<bool>());
+  if (json.is_number_unsigned()) return Value(json.get<std::uint64_t>());
+  if (json.is_number_integer()) return Value(json.get<std::int64_t>());
+  if (json.is_number()) return Value(json.get<double>());
+  if (json.is_string()) return Value(std::move(json.get_ref<std::string&>()));
+  if (json.is_array()) {
+    Value::List list;
+    for (auto& element : json) list.push_back(value_of(element));
+    return Value(std::move(list));
+  }
+  if (!json.is_object()) return Value();
+  Value::Fields fields;
+  for (auto& [name, field] : json.items()) fields.emplace_back(name, value_of(field));
+  return Value(std::move(fields));
+}
+
+/// Exact, for what Arrow refuses. `what` names the text in errors ("line 3 of 'a.jsonl'").
+Value parse_value(std::string_view text, const std::string& what) {
+  auto json = json_tree::parse<nlohmann::ordered_json>(text, what);
+  return value_of(json);
+}
 
 /// Some rows, one a line; for a list, its elements.
 struct Block {
@@ -159,7 +180,7 @@ bool is_for_arrow(std::string_view text) {
     if (one == '\n') depth = 0;
     if (one == '{' || one == '[') ++depth;
     if (one == '}' || one == ']') --depth;
-    if (depth > kDeepest) return false;
+    if (depth > static_cast<int>(json_tree::kDeepest)) return false;
   }
   return true;
 }

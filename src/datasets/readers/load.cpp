@@ -4,12 +4,11 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "arrow_file.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/dataset/state.hpp"
-#include "ingest.hpp"
 #include "lockstep/core/error.hpp"
+#include "readers.hpp"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "arrow_file.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"

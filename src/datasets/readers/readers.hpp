@@ -2,12 +2,16 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "datasets/arrow/stream_reader.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
+#include "lockstep/datasets/column_builder.hpp"
+#include "lockstep/datasets/features.hpp"
 
 namespace lockstep::readers {
 
@@ -60,5 +64,71 @@ void for_each_piece(const OpenRows& open, const std::function<TakePiece(const Fe
 
 /// All rows in memory.
 ArrowDataset read_all(const OpenRows& open);
+
+/// The columns of the piece of rows that is being read.
+class PieceBuilder {
+ public:
+  explicit PieceBuilder(const Features& features) {
+    for (const auto& item : features.items()) columns_.emplace_back(item.second.type());
+  }
+
+  ColumnBuilder& column(std::size_t place) { return columns_[place]; }
+
+  /// The record batches of data sets are no larger: a reader of one row looks at one of them.
+  bool is_full() const {
+    constexpr std::int64_t kRows = 10'000;
+    constexpr std::size_t kBytes = std::size_t{32} << 20;
+    const auto rows = columns_.front().size();
+    if (rows >= kRows) return true;
+    // Only a few rows that are very long come near the limit of bytes between two looks.
+    if (rows % 16 != 0) return false;
+    std::size_t bytes = 0;
+    for (const auto& column : columns_) bytes += column.bytes();
+    return bytes >= kBytes;
+  }
+
+  /// What was added, and begins anew; nothing where there was no row.
+  std::vector<ArrayPointer> take() {
+    std::vector<ArrayPointer> arrays;
+    if (columns_.front().size() == 0) return arrays;
+    for (auto& column : columns_) arrays.push_back(column.finish().flatten());
+    return arrays;
+  }
+
+ private:
+  std::vector<ColumnBuilder> columns_;
+};
+
+/// The features that `datasets` writes into a schema, else what it would make of the columns. Throws
+/// DataError, naming the file, where they contradict these.
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name);
+
+/// A mapped file in Arrow's stream or file format.
+ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted);
+/// A folder of save_to_disk.
+ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted);
+
+/// The rows of finished shards, mapped.
+ArrowDataset load_shards(const std::vector<std::filesystem::path>& files);
+/// Those of an entry. Throws DataError when it is not there any more.
+ArrowDataset open_entry(const std::filesystem::path& entry);
+
+/// A file whose rows have to be read one after the other.
+struct RowFile {
+  std::filesystem::path path;
+  /// What decides about its rows besides its bytes; values are JSON texts.
+  std::map<std::string, std::string> fields;
+  /// Its rows; the bytes lie at `unpacked`, which is another file where `path` is a compressed one.
+  std::function<std::unique_ptr<RowSource>(const std::filesystem::path& unpacked, Types types)> open;
+};
+
+/// Whether the name says that the bytes are compressed: ".gz" and ".zst".
+bool is_packed(const std::filesystem::path& path);
+
+/// The rows of a file. Those of a small one come into memory. A large or compressed one is turned into an
+/// Arrow file in the cache, a piece at a time, and that is mapped: by all processes, and in the next run. One
+/// process writes while others that want the same wait for it; what one that was killed has left is written
+/// again. Throws DataError for the file, Error for a cache that cannot be written.
+ArrowDataset load_rows(const RowFile& file);
 
 }  // namespace lockstep::readers

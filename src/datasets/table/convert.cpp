@@ -6,7 +6,6 @@
 
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/cast.hpp"
-#include "json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "take.hpp"

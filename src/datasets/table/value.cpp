@@ -1,10 +1,13 @@
 #include "lockstep/datasets/value.hpp"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
-#include "json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -12,6 +15,46 @@ namespace {
 
 constexpr const char* kKinds[] = {"null",   "bool",  "int64", "uint64", "double",
                                   "string", "bytes", "list",  "struct"};
+
+/// In quotes, other characters as they are. Bytes that are no UTF-8 become U+FFFD, so that the result is JSON
+/// whatever came.
+void add_text(std::string& text, std::string_view value) {
+  const auto is_plain = [](unsigned char one) {
+    return one >= 0x20 && one < 0x80 && one != '"' && one != '\\';
+  };
+  if (std::all_of(value.begin(), value.end(), is_plain)) {
+    text.append("\"").append(value).append("\"");
+  } else {
+    text += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+}
+
+/// The shortest digits that read as the same double, with a point or an exponent; NaN, Infinity and -Infinity
+/// as Python's json writes them.
+void add_number(std::string& text, double value) {
+  if (!std::isfinite(value)) {
+    text += std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+    return;
+  }
+  const auto digits = fmt::format("{}", value);
+  text += digits;
+  if (digits.find_first_of(".e") == std::string::npos) text += ".0";
+}
+
+/// In quotes (RFC 4648, section 4).
+void add_base64(std::string& text, std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  text += '"';
+  for (std::size_t place = 0; place < bytes.size(); place += 3) {
+    const auto count = std::min<std::size_t>(3, bytes.size() - place);
+    unsigned group = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      group = group << 8 | (i < count ? static_cast<unsigned char>(bytes[place + i]) : 0U);
+    }
+    for (std::size_t i = 0; i < 4; ++i) text += i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
+  }
+  text += '"';
+}
 
 void write_json(std::string& text, const Value& value);
 
@@ -28,7 +71,7 @@ void write_fields(std::string& text, const Value::Fields& fields) {
   text += '{';
   for (std::size_t place = 0; place < fields.size(); ++place) {
     if (place > 0) text += ", ";
-    json_text::string(text, fields[place].first);
+    add_text(text, fields[place].first);
     text += ": ";
     write_json(text, fields[place].second);
   }
@@ -41,9 +84,9 @@ struct Writer {
   void operator()(bool value) const { text += value ? "true" : "false"; }
   void operator()(std::int64_t value) const { text += std::to_string(value); }
   void operator()(std::uint64_t value) const { text += std::to_string(value); }
-  void operator()(double value) const { json_text::number(text, value); }
-  void operator()(const std::string& value) const { json_text::string(text, value); }
-  void operator()(const Bytes& value) const { json_text::base64(text, value.data); }
+  void operator()(double value) const { add_number(text, value); }
+  void operator()(const std::string& value) const { add_text(text, value); }
+  void operator()(const Bytes& value) const { add_base64(text, value.data); }
   void operator()(const Value::List& value) const { write_list(text, value); }
   void operator()(const Value::Fields& value) const { write_fields(text, value); }
 };
