@@ -15,7 +15,7 @@
 
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/column_builder.hpp"
-#include "lockstep/datasets/workers.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 
 namespace lockstep {
 
@@ -141,6 +141,15 @@ Code code_of(const Setup& setup, const Function& function) {
           .captures = holds_values<Setup> || holds_values<Function>};
 }
 
+/// Of functions that come without options.
+template <class Function>
+constexpr void require_no_captures() {
+  static_assert(!holds_values<Function>,
+                "a function with captured values needs MapOptions with `parameters` that say them, or with a "
+                "`version`: no key can show them. A lambda without captures and a pointer to a function need "
+                "neither.");
+}
+
 struct NoState {};
 
 struct NoSetup {
@@ -245,6 +254,13 @@ ArrowDataset map(const ArrowDataset& dataset, Function function, const MapOption
   return map(dataset, mapping::NoSetup(), std::move(function), options);
 }
 
+/// The same without options, for a function without captured values: the compiler refuses others.
+template <class Function>
+ArrowDataset map(const ArrowDataset& dataset, Function function) {
+  mapping::require_no_captures<Function>();
+  return map(dataset, std::move(function), MapOptions());
+}
+
 /// The rows for which the function is true: `(const MapBatch&, State&, const Worker&) -> std::vector<bool>`,
 /// one for each row, or `(const Row&, ...) -> bool`. Everything else is as for map(); what is kept are row
 /// numbers, and the result reaches the source's rows through them. `remove_columns` and `features` must be
@@ -264,6 +280,13 @@ requires std::invocable<Setup&, const Worker&> ArrowDataset filter(const ArrowDa
 template <class Function>
 ArrowDataset filter(const ArrowDataset& dataset, Function function, const MapOptions& options) {
   return filter(dataset, mapping::NoSetup(), std::move(function), options);
+}
+
+/// The same without options, as for map().
+template <class Function>
+ArrowDataset filter(const ArrowDataset& dataset, Function function) {
+  mapping::require_no_captures<Function>();
+  return filter(dataset, std::move(function), MapOptions());
 }
 
 /// The folder in which map() keeps, or would keep, the result of such a call, whether or not it is there:

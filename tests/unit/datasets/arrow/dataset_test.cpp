@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <set>
+
 #include <cmath>
 
 #include "lockstep/core/error.hpp"
@@ -84,7 +87,7 @@ TEST(ArrowDataset, AnAddedColumnKeepsItsOwnRows) {
   EXPECT_EQ(numbers(data), (std::vector<std::int64_t>{numbers(shuffled)[4], numbers(shuffled)[0]}));
 }
 
-TEST(ArrowDataset, IdentityFollowsContentRowsAndNames) {
+TEST(ArrowDataset, FingerprintFollowsContentRowsAndNames) {
   const auto data = sample();
   EXPECT_EQ(data.fingerprint(), sample().fingerprint());
   EXPECT_EQ(data.fingerprint().size(), 32U);
@@ -94,7 +97,27 @@ TEST(ArrowDataset, IdentityFollowsContentRowsAndNames) {
   EXPECT_NE(data.fingerprint(), data.take(4).fingerprint());
 }
 
-TEST(ArrowDataset, IdentityOfFilesIsOfTheirBytes) {
+/// The data are hashed once, whatever rows of them are looked at.
+TEST(ArrowDataset, FingerprintsOfShardsInMemoryCostNoMoreThanTheData) {
+  constexpr std::int64_t kRows = 8'000'000;
+  const auto data = ArrowDataset::from_columns({{"n", make_column(std::vector<std::int64_t>(kRows, 7))}});
+  const auto seconds_of = [](const auto& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double whole = seconds_of([&] { EXPECT_FALSE(data.fingerprint().empty()); });
+  std::set<std::string> different;
+  constexpr std::int64_t kShards = 1'000;
+  const double shards = seconds_of([&] {
+    for (std::int64_t shard = 0; shard < kShards; ++shard)
+      different.insert(data.shard(kShards, shard).fingerprint());
+  });
+  EXPECT_EQ(different.size(), 1'000U);
+  EXPECT_LT(shards, 50 * whole + 0.1) << "each hashed everything";
+}
+
+TEST(ArrowDataset, FingerprintOfFilesIsOfTheirBytes) {
   const testing::TemporaryFolder folder;
   sample().to_arrow(folder / "a.arrow");
   sample().to_arrow(folder / "b.arrow");

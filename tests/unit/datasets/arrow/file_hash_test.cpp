@@ -1,4 +1,4 @@
-#include "datasets/table/file_hash.hpp"
+#include "datasets/table/content_hash.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,6 @@
 #include <fstream>
 #include <thread>
 
-#include "datasets/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -148,7 +147,7 @@ TEST(HashMemory, OfAFolderFollowsNamesAndBytes) {
   EXPECT_THROWS(memory.of(data / "none"), DataError, "none");
 }
 
-TEST(ArrowDataset, IdentityOfALargeFileFollowsEveryByte) {
+TEST(ArrowDataset, FingerprintOfALargeFileFollowsEveryByte) {
   const TemporaryFolder folder;
   // 72 MB.
   std::vector<std::int64_t> labels(9'000'000, 1);

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "datasets/distributed/shared_folder_group.hpp"
-#include "datasets/map/build_id.hpp"
+#include "datasets/map/map_key.hpp"
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"

@@ -131,6 +131,15 @@ TEST(MapKey, CapturedValuesNeedParametersOrAVersion) {
   EXPECT_EQ(map(numbers(20), setup, with_state, options).num_rows(), 20) << "nothing is kept";
 }
 
+TEST(MapKey, WithoutOptionsAFunctionHasNoCaptures) {
+  const TemporaryFolder cache;
+  ::setenv("LOCKSTEP_CACHE", cache.path().c_str(), 1);
+  EXPECT_EQ(map(numbers(20), squares).column<std::int64_t>("square")[3], 9);
+  EXPECT_EQ(filter(numbers(20), [](const Row& row) { return row.index() > 15; }).num_rows(), 4);
+  EXPECT_EQ(cache.files().size(), 2U);
+  ::unsetenv("LOCKSTEP_CACHE");
+}
+
 Columns ones(const MapBatch& batch) { return values_from(batch, 0, 1); }
 Columns twos(const MapBatch& batch) { return values_from(batch, 0, 2); }
 
