@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -173,7 +175,9 @@ class Table {
     check_width();
     // Without a header this was the first row.
     if (!options.header) parser_ = CsvParser(text(), options, name_);
-    for (const auto& null : options.null_values) longest_null_ = std::max(longest_null_, null.size());
+    for (const auto& null : options.null_values)
+      null_lengths_[null.empty() ? 0 : static_cast<unsigned char>(null[0])].set(
+          std::min(null.size(), kLongest));
   }
 
   const std::vector<std::string>& names() const noexcept { return names_; }
@@ -188,10 +192,12 @@ class Table {
   std::string_view text(std::size_t column) const { return cells_[column].text; }
 
   bool is_null(std::size_t column) const {
-    const auto& cell = cells_[column];
-    if (cell.quoted || cell.text.size() > longest_null_) return false;
+    const auto& [text, quoted] = cells_[column];
+    // Few cells begin as a null does and are as long.
+    const auto& lengths = null_lengths_[text.empty() ? 0 : static_cast<unsigned char>(text[0])];
+    if (quoted || !lengths[std::min(text.size(), kLongest)]) return false;
     const auto& nulls = options_.null_values;
-    return std::find(nulls.begin(), nulls.end(), cell.text) != nulls.end();
+    return std::find(nulls.begin(), nulls.end(), text) != nulls.end();
   }
 
   [[noreturn]] void fail_at(std::size_t column, const std::string& what) const {
@@ -217,7 +223,9 @@ class Table {
   CsvParser parser_;
   std::vector<std::string> names_;
   Cells cells_;
-  std::size_t longest_null_ = 0;
+  static constexpr std::size_t kLongest = 63;
+  /// The lengths of nulls by their first character.
+  std::array<std::bitset<kLongest + 1>, 256> null_lengths_{};
   std::int64_t row_ = -1;
 };
 
