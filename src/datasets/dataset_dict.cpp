@@ -4,38 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/json.hpp"
+#include "datasets/cache/saved_folder.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
-namespace {
-
-bool is_split_name(const std::string& name) {
-  const auto fits = [](unsigned char one) {
-    return std::isalnum(one) != 0 || one == '_' || one == '.' || one == '-';
-  };
-  return !name.empty() && name != "." && name != ".." && std::all_of(name.begin(), name.end(), fits);
-}
-
-std::vector<std::string> split_names(const std::filesystem::path& folder) {
-  const auto path = folder / "dataset_dict.json";
-  const auto json = read_json_document(path);
-  std::vector<std::string> names;
-  const bool listed = json.is_object() && json.contains("splits") && json["splits"].is_array();
-  if (!listed) throw DataError("'" + path.string() + "' has no list of splits.");
-  for (const auto& name : json["splits"]) {
-    if (!name.is_string() || !is_split_name(name.get<std::string>())) {
-      throw DataError("'" + path.string() + "': " + name.dump() + " is no name of a split.");
-    }
-    names.push_back(name.get<std::string>());
-  }
-  return names;
-}
-
-}  // namespace
 
 DatasetDict::DatasetDict(std::vector<std::pair<std::string, ArrowDataset>> splits)
     : splits_(std::move(splits)) {
@@ -51,7 +26,7 @@ DatasetDict::DatasetDict(std::vector<std::pair<std::string, ArrowDataset>> split
 
 DatasetDict DatasetDict::load(const std::filesystem::path& folder, const LoadOptions& options) {
   std::vector<std::pair<std::string, ArrowDataset>> splits;
-  for (const auto& name : split_names(folder)) {
+  for (const auto& name : read_saved_splits(folder)) {
     splits.emplace_back(name, ArrowDataset::load(folder / name, options).with_split(name));
   }
   try {

@@ -6,34 +6,20 @@
 #include <cerrno>
 #include <numeric>
 
-#include "core/json.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/datasets/staging.hpp"
+#include "saved_folder.hpp"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-json read_list(const fs::path& path) {
-  json list = read_json_document(path);
-  if (!list.is_object()) throw DataError("'" + path.string() + "' is no JSON object.");
-  return list;
-}
-
-/// A name from a list: below its folder, or an error.
-fs::path inside(const fs::path& list, const std::string& name) {
-  const fs::path path = fs::path(name).lexically_normal();
-  if (!name.empty() && path.is_relative() && *path.begin() != "..") return path;
-  throw DataError("'" + list.string() + "' names '" + name + "', which does not lie in its folder.");
 }
 
 /// Adds the file at `path` below the source.
@@ -63,26 +49,13 @@ void add_entry(StagingPlan& plan) {
 
 /// A folder of save_to_disk, at `folder` below the source.
 void add_saved(StagingPlan& plan, const fs::path& folder) {
-  const fs::path list = plan.source / folder / "state.json";
-  const json state = read_list(list);
-  const auto files = state.find("_data_files");
-  if (files == state.end() || !files->is_array())
-    throw DataError("'" + list.string() + "' has no list \"_data_files\".");
-  for (const auto& each : *files) {
-    if (!each.is_object() || !each.contains("filename") || !each["filename"].is_string())
-      throw DataError("'" + list.string() + "': an element of \"_data_files\" has no \"filename\".");
-    add(plan, folder / inside(list, each["filename"].get<std::string>()));
-  }
+  for (const auto& file : read_saved_folder(plan.source / folder).files) add(plan, folder / file);
   add(plan, folder / "state.json");
   if (is_there(plan.source / folder / "dataset_info.json")) add(plan, folder / "dataset_info.json");
 }
 
 void add_splits(StagingPlan& plan) {
-  const fs::path list = plan.source / "dataset_dict.json";
-  const json splits = read_list(list).value("splits", json());
-  if (!splits.is_array()) throw DataError("'" + list.string() + "' has no list \"splits\".");
-  for (const auto& each : splits)
-    add_saved(plan, inside(list, each.is_string() ? each.get<std::string>() : ""));
+  for (const auto& split : read_saved_splits(plan.source)) add_saved(plan, split);
   add(plan, "dataset_dict.json");
 }
 

@@ -3,6 +3,7 @@
 #include "core/json.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
+#include "datasets/cache/saved_folder.hpp"
 #include "datasets/dataset/state.hpp"
 #include "datasets/table/source_files.hpp"
 #include "lockstep/core/error.hpp"
@@ -45,34 +46,6 @@ ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, co
   return DatasetAccess::make(std::move(state));
 }
 
-/// Names of files in a folder's description must stay in the folder.
-std::filesystem::path checked_name(const std::filesystem::path& folder, const Json& entry) {
-  const auto description = (folder / "state.json").string();
-  if (!entry.is_object() || !entry.contains("filename") || !entry["filename"].is_string()) {
-    throw DataError("'" + description + "': an entry of _data_files has no filename.");
-  }
-  const std::filesystem::path name(entry["filename"].get<std::string>());
-  if (name.has_parent_path() || name.empty() || name == "..") {
-    throw DataError("'" + description + "': the file '" + name.string() + "' lies outside of the folder.");
-  }
-  return folder / name;
-}
-
-std::vector<std::filesystem::path> data_files(const std::filesystem::path& folder, const Json& state) {
-  if (!state.is_object() || !state.contains("_data_files") || !state["_data_files"].is_array() ||
-      state["_data_files"].empty()) {
-    throw DataError("'" + (folder / "state.json").string() + "' names no data files.");
-  }
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : state["_data_files"]) files.push_back(checked_name(folder, entry));
-  return files;
-}
-
-std::string split_of(const Json& state) {
-  const auto found = state.find("_split");
-  return found != state.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 /// The features that the folder's dataset_info.json gives, which may be newer than those in the files.
 std::optional<Features> folder_features(const std::filesystem::path& folder, const ArrowDataset& dataset) {
   const auto path = folder / "dataset_info.json";
@@ -112,11 +85,11 @@ ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted) {
 }
 
 ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted) {
-  const auto state = read_json_document(folder / "state.json");
+  const auto saved = read_saved_folder(folder);
   std::vector<ArrowDataset> parts;
-  for (const auto& file : data_files(folder, state)) parts.push_back(read_arrow_file(file, trusted));
+  for (const auto& file : saved.files) parts.push_back(read_arrow_file(folder / file, trusted));
   auto whole = DatasetAccess::copy(parts.size() == 1 ? parts.front() : ArrowDataset::concatenate(parts));
-  whole->split = split_of(state);
+  whole->split = saved.split;
   if (auto features = folder_features(folder, parts.front())) whole->features = *std::move(features);
   return DatasetAccess::make(std::move(whole));
 }
