@@ -6,7 +6,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
-#include "sampler.cpp"
+#include "permutation.hpp"
 
 namespace lockstep {
 namespace {

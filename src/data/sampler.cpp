@@ -11,11 +11,9 @@
 #include <numeric>
 
 #include "lockstep/core/error.hpp"
+#include "permutation.hpp"
 
 namespace lockstep {
-
-/// `torch.randperm(length, generator=torch.Generator().manual_seed(seed))`: int64, [length], on the CPU.
-at::Tensor seeded_permutation(std::int64_t length, std::uint64_t seed);
 
 at::Tensor seeded_permutation(std::int64_t length, std::uint64_t seed) {
   return at::randperm(length, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kLong));

@@ -32,28 +32,6 @@ constexpr char kWorkPrefix[] = ".work-";
 /// The state of the shards, by stamps_text(), in which their checksums were right.
 constexpr char kChecked[] = "checked";
 
-/// A folder that goes with everything in it.
-class WorkFolder {
- public:
-  WorkFolder(const fs::path& entry, const Worker& worker, std::uint64_t number)
-      : path_(entry / fmt::format("{}{}-{}-{}", kWorkPrefix, worker.rank, getpid(), number)) {
-    std::error_code failure;
-    fs::create_directory(path_, failure);
-    if (failure) throw Error("cannot make the folder '" + path_.string() + "': " + failure.message() + ".");
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  fs::path file() const { return path_ / "shard.arrow"; }
-
- private:
-  fs::path path_;
-};
-
 void rename_into_place(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
   const int error = errno;
@@ -193,21 +171,16 @@ std::int64_t CacheEntryWriter::rows_done() const {
                          });
 }
 
-struct CacheEntryWriter::Computed {
-  Computed(const fs::path& entry, const Worker& worker, const ShardTask& part)
-      : task(part), folder(entry, worker, part.number) {}
-  ShardTask task;
-  WorkFolder folder;
-  std::uint64_t rows = 0;
-};
+WorkFolder::WorkFolder(const fs::path& entry, const Worker& worker)
+    : path_(entry / fmt::format("{}{}-{}", kWorkPrefix, worker.rank, getpid())) {
+  std::error_code failure;
+  fs::create_directory(path_, failure);
+  if (failure) throw Error("cannot make the folder '" + path_.string() + "': " + failure.message() + ".");
+}
 
-std::shared_ptr<CacheEntryWriter::Computed> CacheEntryWriter::compute(const ShardTask& task,
-                                                                      const Worker& worker,
-                                                                      const ShardFunction& function,
-                                                                      const std::atomic<bool>& stop) const {
-  auto part = std::make_shared<Computed>(entry_, worker, task);
-  part->rows = function(task, part->folder.file(), stop);
-  return part;
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
 }
 
 void CacheEntryWriter::align(const Worker& worker) {
@@ -215,12 +188,11 @@ void CacheEntryWriter::align(const Worker& worker) {
   std::vector<fs::path> files;
   for (const auto& [number, shard] : finished_shards(entry_)) files.push_back(entry_ / shard.file_name());
   if (files.size() != work_.tasks.size()) return;
+  const WorkFolder folder(entry_, worker);
   const auto replace = [&](std::size_t place, const std::function<std::uint64_t(const fs::path&)>& write) {
-    const auto function = [&](const ShardTask&, const fs::path& file, const std::atomic<bool>&) {
-      return write(file);
-    };
-    const std::atomic<bool> stop{false};
-    settle(*compute(work_.tasks[place], worker, function, stop));
+    const auto& task = work_.tasks[place];
+    const fs::path file = folder.file_of(task);
+    commit(task, file, write(file));
     std::error_code ignored;
     fs::remove(files[place], ignored);
   };
@@ -233,16 +205,14 @@ void CacheEntryWriter::align(const Worker& worker) {
   }
 }
 
-void CacheEntryWriter::settle(const Computed& part) {
-  const fs::path file = part.folder.file();
+void CacheEntryWriter::commit(const ShardTask& task, const fs::path& file, std::uint64_t rows) {
   sync_file(file);
-  CachedShard shard{.number = part.task.number, .rows = part.rows};
   const FileDigest digest = digest_of(file);
-  shard.crc32c = digest.crc32c;
+  const CachedShard shard{.number = task.number, .rows = rows, .crc32c = digest.crc32c};
   // The name itself need not be on the disk before the manifest is: a machine that fails loses a shard at
   // most.
   rename_into_place(file, entry_ / shard.file_name());
-  if (!checked_.exchange(true)) check_room(part.task, digest.bytes);
+  if (!checked_.exchange(true)) check_room(task, digest.bytes);
 }
 
 void CacheEntryWriter::check_room(const ShardTask& task, std::uint64_t bytes) {

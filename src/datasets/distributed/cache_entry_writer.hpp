@@ -10,6 +10,20 @@
 
 namespace lockstep {
 
+/// Where a worker computes, in the folder of the entry: goes with everything in it.
+class WorkFolder {
+ public:
+  WorkFolder(const std::filesystem::path& entry, const Worker& worker);
+  ~WorkFolder();
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  std::filesystem::path file_of(const ShardTask& task) const { return path_ / std::to_string(task.number); }
+
+ private:
+  std::filesystem::path path_;
+};
+
 /// Puts finished shards into the folder of an entry.
 class CacheEntryWriter {
  public:
@@ -31,15 +45,11 @@ class CacheEntryWriter {
   /// Rows of the source that are done, by what lies in the folder.
   std::int64_t rows_done() const;
 
-  /// A part that is computed and lies in a folder of its own, which goes with it.
-  struct Computed;
-  std::shared_ptr<Computed> compute(const ShardTask& task, const Worker& worker,
-                                    const ShardFunction& function, const std::atomic<bool>& stop) const;
-  /// Brings a part to the disk and gives it its name. Any thread.
-  void settle(const Computed& part);
+  /// Brings a computed part of `rows` rows to the disk and gives it its name. Any thread.
+  void commit(const ShardTask& task, const std::filesystem::path& file, std::uint64_t rows);
   /// See ShardedWork::align. For the holder of the lease.
   void align(const Worker& worker);
-  /// Whether a part has been settled, and the rest judged by it.
+  /// Whether a part has been committed, and the rest judged by it.
   bool has_checked_room() const noexcept { return checked_; }
   /// Writes the manifest of the whole result.
   void finish(double seconds) const;

@@ -49,12 +49,11 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kShortestPause = 1ms;
 constexpr auto kLongestPause = 50ms;
 constexpr auto kLookInterval = 500ms;
 constexpr auto kLeaseInterval = 1s;
 /// Parts of a worker that are on their way to the disk at once.
-constexpr std::size_t kSettling = 4;
+constexpr std::size_t kCommitting = 8;
 /// A network file system may show a new file to other hosts only when it asks again.
 constexpr auto kVisible = 60s;
 
@@ -188,25 +187,30 @@ class CachedRun {
 
   void serve(const Worker& worker, const std::vector<std::size_t>& places, const std::atomic<bool>& stop) {
     ShardFunction compute;
+    std::optional<WorkFolder> folder;
     // The worker goes on computing while what it has done goes to the disk.
-    std::deque<std::future<void>> settling;
+    std::deque<std::future<void>> committing;
     while (const ShardTask* task = stop ? nullptr : claim(places)) {
-      if (!compute) compute = work_.start(worker);
-      auto settle = [this, task, part = writer_.compute(*task, worker, compute, stop)] {
-        writer_.settle(*part);
+      if (!compute) {
+        folder.emplace(entry_, worker);
+        compute = work_.start(worker);
+      }
+      const fs::path file = folder->file_of(*task);
+      auto commit = [this, task, file, rows = compute(*task, file, stop)] {
+        writer_.commit(*task, file, rows);
         note_done(*task);
       };
       // Nothing is computed in vain before the first part has shown that the rest will find room.
       if (!writer_.has_checked_room()) {
-        settle();
+        commit();
         continue;
       }
-      settling.push_back(std::async(std::launch::async, std::move(settle)));
-      if (settling.size() <= kSettling) continue;
-      settling.front().get();
-      settling.pop_front();
+      committing.push_back(std::async(std::launch::async, std::move(commit)));
+      if (committing.size() <= kCommitting) continue;
+      committing.front().get();
+      committing.pop_front();
     }
-    for (auto& each : settling) each.get();
+    for (auto& each : committing) each.get();
   }
 
   void note_done(const ShardTask& task) const {
@@ -220,9 +224,7 @@ class CachedRun {
         make_workers(ranks_, options_.threads, options_.devices),
         [&](const Worker& worker, const std::atomic<bool>& stop) { serve(worker, places, stop); });
     auto look_at = Clock::now() + kLookInterval;
-    for (Clock::duration pause = kShortestPause; !pool.done();
-         pause = std::min<Clock::duration>(2 * pause, kLongestPause)) {
-      std::this_thread::sleep_for(pause);
+    while (!pool.wait_for(kLongestPause)) {
       show_progress();
       if (Clock::now() < look_at) continue;
       look_at = Clock::now() + kLookInterval;

@@ -19,13 +19,18 @@ std::vector<Worker> make_workers(const DistributedContext& ranks, int threads,
 }
 
 WorkerPool::WorkerPool(const std::vector<Worker>& workers, Body body)
-    : body_(std::move(body)), running_(static_cast<int>(workers.size())) {
+    : body_(std::move(body)), running_(workers.size()) {
   for (const auto& worker : workers) threads_.emplace_back([this, worker] { run(worker); });
 }
 
 WorkerPool::~WorkerPool() {
   stop_ = true;
   join();
+}
+
+bool WorkerPool::wait_for(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, time, [&] { return running_ == 0; });
 }
 
 void WorkerPool::wait() {
@@ -53,7 +58,9 @@ void WorkerPool::run(const Worker& worker) {
     if (!failure_) failure_ = std::current_exception();
     stop_ = true;
   }
+  const std::lock_guard lock(mutex_);
   --running_;
+  ended_.notify_all();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -23,8 +25,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Whether all have returned.
-  bool done() const noexcept { return running_.load() == 0; }
+  /// Waits so long; whether all have returned.
+  bool wait_for(std::chrono::milliseconds time);
   /// Waits until all have returned, and throws as rethrow().
   void wait();
   /// Throws what the first that failed has thrown.
@@ -36,8 +38,9 @@ class WorkerPool {
 
   Body body_;
   std::atomic<bool> stop_{false};
-  std::atomic<int> running_;
   std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t running_;
   std::exception_ptr failure_;
   std::vector<std::thread> threads_;
 };
