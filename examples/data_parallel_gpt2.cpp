@@ -8,11 +8,11 @@
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "lockstep/data/tokenizer.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/parallel_context.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 namespace {
 

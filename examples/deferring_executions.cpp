@@ -13,7 +13,7 @@
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/data/map.hpp"
+#include "lockstep/datasets/map.hpp"
 #include "lockstep/train/accelerator.hpp"
 
 namespace {

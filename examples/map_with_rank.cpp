@@ -9,7 +9,7 @@
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/data/map.hpp"
+#include "lockstep/datasets/map.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/train/accelerator.hpp"
 
@@ -113,7 +113,7 @@ struct Counts {
 
 lockstep::ArrowDataset translate(const lockstep::Accelerator& accelerator, const Options& options,
                                  const fs::path& model, Counts& counts) {
-  auto ranks = lockstep::job_ranks(accelerator.world(), accelerator.process_group());
+  auto ranks = lockstep::distributed_context(accelerator.world(), accelerator.process_group());
   ranks.device = accelerator.device().str();
   return lockstep::map(
       lockstep::ArrowDataset::load(options.data),

@@ -10,12 +10,12 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/data/arrow_dataset.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/data_parallel.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 namespace {
 

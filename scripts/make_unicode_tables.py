@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the character tables of the tokenizers: make_unicode_tables.py [FOLDER]
 
-Run it with a Python that has `tokenizers`; FOLDER is src/data/tokenizer by default. Nothing is taken from a Unicode
+Run it with a Python that has `tokenizers`; FOLDER is src/tokenizers by default. Nothing is taken from a Unicode
 database: every code point is shown to the PyPI package itself, whose parts stand on Unicode tables of several ages, and
 what it does with it is written down.
 """
@@ -170,7 +170,7 @@ def write(folder, name, parts):
 
 
 def main():
-    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "src", "data", "tokenizer")
+    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "src", "tokenizers")
     sets = properties()
     pairs, lost = decompositions()
     runs, doubles = lower_case()

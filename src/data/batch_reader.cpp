@@ -33,7 +33,7 @@ BatchReader::BatchReader(std::shared_ptr<const Dataset> dataset, const DataLoade
       plan_(std::move(plan)),
       copy_(options.device, options.pin_memory, options.non_blocking) {}
 
-ArrivingBatch BatchReader::read(std::int64_t number) const {
+PrefetchedBatch BatchReader::read(std::int64_t number) const {
   const at::NoGradGuard no_gradients;
   try {
     return copy_.send(load(number));

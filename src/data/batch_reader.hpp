@@ -22,10 +22,10 @@ class BatchReader {
 
   /// Batch `number`, counted from 0 within the plan, as its reader sends it. Throws DataError as DataLoader
   /// says.
-  ArrivingBatch read(std::int64_t number) const;
+  PrefetchedBatch read(std::int64_t number) const;
 
   /// What the loader's user gets.
-  Batch finish(ArrivingBatch batch) const { return copy_.finish(std::move(batch)); }
+  Batch finish(PrefetchedBatch batch) const { return copy_.finish(std::move(batch)); }
 
  private:
   Batch load(std::int64_t number) const;

@@ -47,7 +47,7 @@ class DataLoader::Pass {
   bool is_stopped() const noexcept { return stopped_; }
 
  private:
-  std::optional<ArrivingBatch> read();
+  std::optional<PrefetchedBatch> read();
 
   std::shared_ptr<Core> core_;
   BatchReader reader_;
@@ -100,7 +100,7 @@ void check_same(const char* what, const std::string& saved, const std::string& h
 
 /// A data set that could not say more than its size when the state was saved is known by its size.
 void check_dataset(const std::string& saved, const Dataset& dataset) {
-  if (saved != dataset.Dataset::identity()) check_same("data set", saved, dataset.identity());
+  if (saved != dataset.Dataset::fingerprint()) check_same("data set", saved, dataset.fingerprint());
 }
 
 void check_position(const DataLoaderState& saved, std::int64_t length) {
@@ -132,7 +132,7 @@ std::optional<Batch> DataLoader::Pass::next() {
         "this pass over the data loader has ended: a batch failed, or the loader was destroyed, began "
         "another pass, or was moved to another position. Begin a new range-for.");
   }
-  std::optional<ArrivingBatch> batch;
+  std::optional<PrefetchedBatch> batch;
   try {
     batch = read();
   } catch (...) {
@@ -148,7 +148,7 @@ std::optional<Batch> DataLoader::Pass::next() {
   return reader_.finish(std::move(*batch));
 }
 
-std::optional<ArrivingBatch> DataLoader::Pass::read() {
+std::optional<PrefetchedBatch> DataLoader::Pass::read() {
   if (core_->workers) return core_->workers->next();
   if (given_ == reader_.plan().count()) return std::nullopt;
   return reader_.read(given_);
@@ -268,7 +268,7 @@ DataLoaderState DataLoader::Position::state() const {
   return {.seed = core_->seed(),
           .epoch = core_->epoch,
           .samples = core_->consumed,
-          .dataset = core_->dataset->identity(),
+          .dataset = core_->dataset->fingerprint(),
           .order = core_->sampler->kind()};
 }
 

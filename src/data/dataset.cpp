@@ -67,7 +67,7 @@ std::uint64_t sample_seed(std::uint64_t loader_seed, std::int64_t epoch, std::in
                static_cast<std::uint64_t>(index));
 }
 
-std::string Dataset::identity() const { return std::to_string(size()) + " samples"; }
+std::string Dataset::fingerprint() const { return std::to_string(size()) + " samples"; }
 
 Example Dataset::get_named(std::int64_t index, const SampleContext& context) const {
   try {
@@ -139,11 +139,11 @@ Batch Subset::get_batch(std::span<const std::int64_t> indices,
   return batch;
 }
 
-std::string Subset::identity() const {
+std::string Subset::fingerprint() const {
   std::uint64_t sum = 0;
   for (const auto index : indices_) sum = mixed(sum ^ static_cast<std::uint64_t>(index));
   return std::to_string(indices_.size()) + " samples (" + std::to_string(sum) + ") of [" +
-         dataset_->identity() + "]";
+         dataset_->fingerprint() + "]";
 }
 
 std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,

@@ -10,17 +10,17 @@
 namespace lockstep {
 
 /// The end of a copy.
-struct ArrivingBatch::Copied {
+struct PrefetchedBatch::Copied {
   at::Device device;
   c10::Event event;
 };
 
 /// The stream of the copies.
-struct DeviceCopy::Lane {
+struct DeviceCopy::CopyStream {
   c10::Stream stream;
 };
 
-Batch ArrivingBatch::receive() && {
+Batch PrefetchedBatch::receive() && {
   if (!copied_) return std::move(batch_);
   const c10::impl::VirtualGuardImpl streams(copied_->device.type());
   const auto current = streams.getStream(copied_->device);
@@ -41,25 +41,25 @@ DeviceCopy::DeviceCopy(at::Device device, bool pin, bool beside) : device_(devic
   beside = beside && device.is_cuda();
   pin_ = pin || beside;
   if (!beside) return;
-  lane_ = std::make_shared<const Lane>(Lane{streams.getStreamFromGlobalPool(device_)});
+  copy_stream_ = std::make_shared<const CopyStream>(CopyStream{streams.getStreamFromGlobalPool(device_)});
 }
 
-ArrivingBatch DeviceCopy::send(Batch batch) const {
+PrefetchedBatch DeviceCopy::send(Batch batch) const {
   // Threads begin on device 0, where pinning would otherwise take memory for a context of every rank.
   const c10::OptionalDeviceGuard context(context_);
   if (pin_) batch = batch.pin_memory();
-  if (!lane_) return ArrivingBatch(std::move(batch));
-  const c10::StreamGuard guard(lane_->stream);
-  ArrivingBatch arriving(batch.to(device_, /*non_blocking=*/true));
+  if (!copy_stream_) return PrefetchedBatch(std::move(batch));
+  const c10::StreamGuard guard(copy_stream_->stream);
+  PrefetchedBatch arriving(batch.to(device_, /*non_blocking=*/true));
   arriving.copied_ =
-      std::make_shared<ArrivingBatch::Copied>(ArrivingBatch::Copied{device_, c10::Event(device_.type())});
-  arriving.copied_->event.record(lane_->stream);
+      std::make_shared<PrefetchedBatch::Copied>(PrefetchedBatch::Copied{device_, c10::Event(device_.type())});
+  arriving.copied_->event.record(copy_stream_->stream);
   return arriving;
 }
 
 /// From pinned memory the host need not wait: what the current stream does from now on comes after the copy,
 /// and the memory is kept as long.
-Batch DeviceCopy::finish(ArrivingBatch arriving) const {
+Batch DeviceCopy::finish(PrefetchedBatch arriving) const {
   return std::move(arriving).receive().to(device_, /*non_blocking=*/pin_ && device_.is_cuda());
 }
 

@@ -10,11 +10,11 @@
 namespace lockstep {
 
 /// A batch that may still be on its way to a device.
-class ArrivingBatch {
+class PrefetchedBatch {
  public:
-  ArrivingBatch() = default;
+  PrefetchedBatch() = default;
   /// One that is there.
-  explicit ArrivingBatch(Batch batch) : batch_(std::move(batch)) {}
+  explicit PrefetchedBatch(Batch batch) : batch_(std::move(batch)) {}
 
   /// The batch, for the caller's thread: what its current stream does from now on comes after the copy.
   Batch receive() &&;
@@ -38,19 +38,19 @@ class DeviceCopy {
   DeviceCopy(at::Device device, bool pin, bool beside);
 
   /// Begins the copy, or does all of it, where it runs beside the host; otherwise finish() copies.
-  ArrivingBatch send(Batch batch) const;
+  PrefetchedBatch send(Batch batch) const;
 
   /// What is handed out.
-  Batch finish(ArrivingBatch arriving) const;
+  Batch finish(PrefetchedBatch arriving) const;
 
  private:
-  struct Lane;
+  struct CopyStream;
 
   at::Device device_;
   /// The CUDA device that is current while batches are pinned and sent.
   std::optional<at::Device> context_ = {};
   bool pin_ = false;
-  std::shared_ptr<const Lane> lane_;
+  std::shared_ptr<const CopyStream> copy_stream_;
 };
 
 }  // namespace lockstep

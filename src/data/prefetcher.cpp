@@ -1,12 +1,29 @@
 #include "prefetcher.hpp"
 
+#include <ATen/Parallel.h>
+#include <pthread.h>
+
 #include <string>
 #include <utility>
 
+#include "core/runtime/crash_handler.hpp"
 #include "lockstep/core/error.hpp"
-#include "worker_thread.hpp"
+
+// The OpenMP runtime that LibTorch brings with it; absent where LibTorch was built without OpenMP.
+extern "C" void omp_set_num_threads(int threads) __attribute__((weak));
 
 namespace lockstep {
+
+void prepare_worker_thread() {
+  use_crash_stack();
+  pthread_setname_np(pthread_self(), "lockstep-data");
+  // LibTorch sets a thread's number of threads at its first parallel call. Making that call first keeps it
+  // from undoing ours. at::set_num_threads would change the number for the whole process.
+  at::internal::lazy_init_num_threads();
+  at::get_num_threads();
+  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+}
+
 namespace {
 
 void run_init(const Prefetcher::Init& init, int worker) {
@@ -60,7 +77,7 @@ void Prefetcher::drop() noexcept {
   read_ = nullptr;
 }
 
-std::optional<ArrivingBatch> Prefetcher::next() {
+std::optional<PrefetchedBatch> Prefetcher::next() {
   std::unique_lock lock(mutex_);
   if (delivered_ == count_) return std::nullopt;
   auto& slot = slot_of(delivered_);

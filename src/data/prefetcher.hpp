@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+/// Sets the calling thread up as a loader's worker: named for debuggers, and LibTorch's kernels run on this
+/// thread alone. Several workers that each start a pool of their own would fight the training step for the
+/// cores. Other threads keep their setting.
+void prepare_worker_thread();
+
 /// Threads that read numbered batches ahead and hand them out in order, one run of numbers after another.
 ///
 /// In a run `read(number)` is called for 0, 1, ..., count - 1, once each, by any thread. At most `depth`
@@ -20,7 +25,7 @@ namespace lockstep {
 /// start(), next() and drop() belong to one thread.
 class Prefetcher {
  public:
-  using Read = std::function<ArrivingBatch(std::int64_t)>;
+  using Read = std::function<PrefetchedBatch(std::int64_t)>;
   using Init = std::function<void(int worker)>;
 
   Prefetcher(int workers, std::int64_t depth, Init init);
@@ -35,12 +40,12 @@ class Prefetcher {
   void drop() noexcept;
 
   /// The next batch, waiting for it; nothing after the last. Throws what `init` threw in a worker.
-  std::optional<ArrivingBatch> next();
+  std::optional<PrefetchedBatch> next();
 
  private:
   struct Slot {
     bool ready = false;
-    ArrivingBatch batch;
+    PrefetchedBatch batch;
     std::exception_ptr failure;
   };
 

@@ -1,7 +1,12 @@
 #include "lockstep/data/sampler.hpp"
 
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 
@@ -9,6 +14,11 @@
 #include "permutation.hpp"
 
 namespace lockstep {
+
+at::Tensor seeded_permutation(std::int64_t length, std::uint64_t seed) {
+  return at::randperm(length, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kLong));
+}
+
 namespace {
 
 void check_epoch(std::int64_t epoch) {
@@ -81,6 +91,156 @@ std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) 
 std::string DistributedSampler::kind() const {
   return std::string(options_.shuffle ? "random" : "sequential") + " over " +
          std::to_string(options_.num_replicas) + " ranks";
+}
+
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+void append(Indices& order, const at::Tensor& drawn, std::int64_t count) {
+  const auto* first = drawn.const_data_ptr<std::int64_t>();
+  order.insert(order.end(), first, first + count);
+}
+
+/// PyTorch draws 32 indices at a time; the generator's state depends on that.
+constexpr std::int64_t kDrawnAtOnce = 32;
+
+void append_draws(Indices& order, std::int64_t length, std::int64_t count, const at::Generator& generator) {
+  for (std::int64_t left = count; left > 0; left -= kDrawnAtOnce) {
+    const auto now = std::min(left, kDrawnAtOnce);
+    append(order, at::randint(length, {now}, generator, at::TensorOptions().dtype(at::kLong)), now);
+  }
+}
+
+void append_permutations(Indices& order, std::int64_t length, std::int64_t count,
+                         const at::Generator& generator) {
+  for (std::int64_t left = count; left > 0; left -= length) {
+    append(order, at::randperm(length, generator, at::TensorOptions().dtype(at::kLong)),
+           std::min(left, length));
+  }
+}
+
+void check_count(const char* sampler, std::int64_t count, std::int64_t most) {
+  if (count >= 0 && count <= most) return;
+  throw UsageError(std::string(sampler) + ": num_samples is " + std::to_string(count) +
+                   ", but must be from 0 to " + std::to_string(most) + " here.");
+}
+
+std::int64_t weights_above_zero(const std::vector<double>& weights) {
+  std::int64_t above = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!std::isfinite(weights[i]) || weights[i] < 0) {
+      throw UsageError("WeightedRandomSampler: weight " + std::to_string(i) + " is " +
+                       std::to_string(weights[i]) + ", but must be 0 or more and finite.");
+    }
+    above += weights[i] > 0 ? 1 : 0;
+  }
+  return above;
+}
+
+}  // namespace
+
+RandomSampler::RandomSampler(std::int64_t length, RandomSamplerOptions options)
+    : Sampler(length, options.seed),
+      options_(options),
+      size_(options.num_samples == 0 ? length : options.num_samples) {
+  check_count("RandomSampler", size_, length == 0 ? 0 : INT64_MAX);
+}
+
+Indices RandomSampler::epoch_indices(std::int64_t epoch) const {
+  const auto generator = at::detail::createCPUGenerator(epoch_seed(epoch));
+  Indices order;
+  order.reserve(static_cast<std::size_t>(size_));
+  if (options_.replacement) {
+    append_draws(order, length(), size_, generator);
+  } else {
+    append_permutations(order, length(), size_, generator);
+  }
+  return order;
+}
+
+WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, WeightedSamplerOptions options)
+    : Sampler(static_cast<std::int64_t>(weights.size()), options.seed),
+      weights_(std::move(weights)),
+      options_(options),
+      size_(options.num_samples == 0 ? length() : options.num_samples) {
+  const auto above = weights_above_zero(weights_);
+  check_count("WeightedRandomSampler", size_, options.replacement && above > 0 ? INT64_MAX : above);
+}
+
+Indices WeightedRandomSampler::epoch_indices(std::int64_t epoch) const {
+  const auto generator = at::detail::createCPUGenerator(epoch_seed(epoch));
+  if (size_ == 0) return {};
+  const auto weights = at::tensor(at::ArrayRef<double>(weights_), at::kDouble);
+  Indices order;
+  append(order, at::multinomial(weights, size_, options_.replacement, generator).contiguous(), size_);
+  return order;
+}
+
+SubsetRandomSampler::SubsetRandomSampler(std::int64_t length, Indices indices, std::uint64_t seed)
+    : Sampler(length, seed), indices_(std::move(indices)) {
+  for (const auto index : indices_) {
+    if (index >= 0 && index < length) continue;
+    throw UsageError("SubsetRandomSampler: index " + std::to_string(index) +
+                     " does not exist: the data set has " + std::to_string(length) + " samples.");
+  }
+}
+
+Indices SubsetRandomSampler::epoch_indices(std::int64_t epoch) const {
+  const auto places = seeded_permutation(size(), epoch_seed(epoch));
+  const auto* place = places.const_data_ptr<std::int64_t>();
+  Indices order;
+  order.reserve(indices_.size());
+  for (std::int64_t i = 0; i < size(); ++i) order.push_back(indices_[static_cast<std::size_t>(place[i])]);
+  return order;
+}
+
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+std::int64_t mega_batch_size(std::int64_t samples, const LengthGroupedOptions& options) {
+  auto batches = options.mega_batch_mult;
+  if (batches == 0) {
+    batches = std::clamp<std::int64_t>(samples / (options.batch_size * 4), 1, 50);
+  }
+  return batches * options.batch_size;
+}
+
+}  // namespace
+
+LengthGroupedSampler::LengthGroupedSampler(Indices lengths, LengthGroupedOptions options)
+    : Sampler(static_cast<std::int64_t>(lengths.size()), options.seed),
+      lengths_(std::move(lengths)),
+      options_(options) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 31;
+  for (const auto& [name, value, least] :
+       {std::tuple{"batch_size", options.batch_size, 1}, {"mega_batch_mult", options.mega_batch_mult, 0}}) {
+    if (value >= least && value <= kLargest) continue;
+    throw UsageError("LengthGroupedSampler: " + std::string(name) + " must be from " + std::to_string(least) +
+                     " to 2^31, but is " + std::to_string(value) + ".");
+  }
+}
+
+Indices LengthGroupedSampler::epoch_indices(std::int64_t epoch) const {
+  const auto permutation = seeded_permutation(length(), epoch_seed(epoch));
+  const auto* first = permutation.const_data_ptr<std::int64_t>();
+  Indices order(first, first + length());
+  const auto length_of = [this](std::int64_t index) { return lengths_[static_cast<std::size_t>(index)]; };
+  const auto longer = [&](std::int64_t left, std::int64_t right) {
+    return length_of(left) > length_of(right);
+  };
+  const auto step = mega_batch_size(length(), options_);
+  std::int64_t longest = 0;
+  for (std::int64_t begin = 0; begin < length(); begin += step) {
+    std::stable_sort(order.begin() + begin, order.begin() + std::min(begin + step, length()), longer);
+    if (longer(order[static_cast<std::size_t>(begin)], order[static_cast<std::size_t>(longest)])) {
+      longest = begin;
+    }
+  }
+  // What needs most memory comes first: if it does not fit, that shows at once.
+  if (!order.empty()) std::swap(order.front(), order[static_cast<std::size_t>(longest)]);
+  return order;
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <string>
 
-#include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "lockstep/data/map.hpp"
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/datasets/map.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 namespace {
 

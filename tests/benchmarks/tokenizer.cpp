@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 // Our side of tokenizer.py: tokenizer_benchmark TOKENIZER_JSON TEXT_FILE, then for each line on the standard
 // input encodes the file's lines once in one thread and prints the seconds and the number of tokens.

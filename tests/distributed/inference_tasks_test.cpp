@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 #include "support/tiny_models.hpp"
 #include "text_trainer.hpp"
 

@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "lockstep/core/options.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/world.hpp"
-#include "lockstep/data/map.hpp"
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/datasets/map.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 namespace {
 
@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
   how.shard_rows = options.shard_rows;
   how.num_proc = options.num_proc;
   how.progress = false;
-  if (!options.alone) how.ranks = job_ranks(world);
+  if (!options.alone) how.ranks = distributed_context(world);
   std::atomic<int> batches{0};
   const auto setup = [&](const Worker&) -> std::optional<Tokenizer> {
     if (options.tokenizer.empty()) return std::nullopt;
@@ -79,7 +79,7 @@ int run(int argc, char** argv) {
   std::cout << "rank " + std::to_string(world.rank) + " computed " + std::to_string(batches) + " batches\n";
   if (preparing(process_environment())) return 0;
   std::cout << "rank " + std::to_string(world.rank) + " has " + std::to_string(mapped.num_rows()) + " rows " +
-                   mapped.identity() + "\n";
+                   mapped.fingerprint() + "\n";
   return 0;
 }
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/arrow/stream_reader.hpp"
+#include "datasets/arrow/stream_reader.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/column.hpp"
+#include "lockstep/datasets/column.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/readers/readers.hpp"
+#include "datasets/readers/readers.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 

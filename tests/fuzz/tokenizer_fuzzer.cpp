@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 causal_lm.txt is (with transformers 5.23.0, torch 2.11.0, datasets 5.2.0):
 
-    make_causal_lm.py init /tmp/gpt2 --formula --tokenizer tests/unit/data/tokenizer/roberta.json
+    make_causal_lm.py init /tmp/gpt2 --formula --tokenizer tests/unit/tokenizers/roberta.json
     torchrun --nproc-per-node 2 tests/golden/make_causal_lm.py train /tmp/gpt2 tests/interop/tokenizer_training.txt
 """
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEXT = os.path.join(HERE, "../interop/tokenizer_training.txt")
-TOKENIZER = os.path.join(HERE, "../unit/data/tokenizer/roberta.json")
+TOKENIZER = os.path.join(HERE, "../unit/tokenizers/roberta.json")
 
 
 def fnv(values):

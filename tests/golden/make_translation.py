@@ -12,7 +12,7 @@
 translation.txt is (with transformers 5.23.0, torch 2.11.0):
 
     make_translation.py pairs /tmp/pairs.jsonl
-    make_translation.py init /tmp/bart --formula --tokenizer tests/unit/data/tokenizer/roberta.json
+    make_translation.py init /tmp/bart --formula --tokenizer tests/unit/tokenizers/roberta.json
     torchrun --nproc-per-node 2 tests/golden/make_translation.py train /tmp/bart /tmp/pairs.jsonl
 """
 

@@ -12,8 +12,8 @@
 #include <map>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/arrow_dataset.hpp"
-#include "lockstep/data/dataset_dict.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
+#include "lockstep/datasets/dataset_dict.hpp"
 
 namespace {
 
@@ -37,7 +37,7 @@ std::vector<double> numbers(const std::string& text) {
   return values;
 }
 
-lockstep::Share share(const std::string& word) {
+lockstep::SplitSize share(const std::string& word) {
   if (word.find('.') == std::string::npos) return std::int64_t{std::stoll(word)};
   return std::stod(word);
 }
@@ -146,7 +146,7 @@ const std::map<std::string, std::function<void(const ArrowDataset&, const std::s
        for (const auto& value : data.unique(column)) std::cout << value.to_json() << '\n';
      }},
     {"rows", [](const auto& data, const std::string&) { std::cout << data.num_rows() << '\n'; }},
-    {"identity", [](const auto& data, const std::string&) { std::cout << data.identity() << '\n'; }},
+    {"fingerprint", [](const auto& data, const std::string&) { std::cout << data.fingerprint() << '\n'; }},
 };
 
 ArrowDataset source(const std::string& word) {

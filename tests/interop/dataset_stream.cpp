@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 
 /// Fills `stream` with the rows of a file or folder, shuffled unless `seed` is negative; 0, or 1 after an
 /// error.

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 
 // Does with a tokenizer what tokenizer_compare.py says, one JSON request a line, and prints one line for each
 // result.

@@ -1,7 +1,8 @@
 """Who may include whom, and who may read the environment: arrows.py ROOT
 
-A folder of the library includes only folders above it in the list; data and parallel do not know each other; the
-launcher includes core and net, and the parts that tree.py names, and its folders include each other in one order only.
+A folder of the library includes only folders above it in the list; data and data sets do not know parallel, nor parallel
+them; the launcher includes core and net, and the parts that tree.py names. The folders of the launcher and of the data sets
+include each other in one order only. Arrow's headers stay in three folders of the data sets.
 c10d stays in src/comm and src/parallel. The environment is read, the host asked for its name, and cxxopts included, in
 one file each; launch/cli by itself alone.
 """
@@ -15,7 +16,7 @@ ENVIRONMENT = os.path.join("src", "core", "environment.cpp")
 GETENV = re.compile(r"\b(?:secure_getenv|getenv|__environ|environ)\b")
 OPTION_PARSER = os.path.join("src", "core", "option_parser.cpp")
 HOST_NAME = os.path.join("src", "core", "host_name.hpp")
-STRANGERS = [{"data", "parallel"}]
+STRANGERS = [{"data", "parallel"}, {"datasets", "parallel"}]
 
 
 def folder_of(path):
@@ -54,7 +55,7 @@ def allowed(source, target, include):
 
 
 def is_launcher_part(path):
-    return path.endswith(tuple(part + ending for part in tree.LAUNCHER_PARTS for ending in (".cpp", ".hpp")))
+    return path.startswith(os.path.join("src", "datasets", "cache", "")) or path.endswith(tuple(part + ending for part in tree.LAUNCHER_PARTS for ending in (".cpp", ".hpp")))
 
 
 def arrow_problems(root, path, text):
@@ -63,7 +64,7 @@ def arrow_problems(root, path, text):
         target = target_of(root, path, include, quoted)
         if not allowed(source, target, include):
             yield f"{path}:{line}: {source} must not include {target} ({include})"
-        if (source in ("core", "net", "shm", "launch") or is_launcher_part(path)) and re.match(r"(torch|ATen|c10|caffe2)/", include):
+        if (source in ("core", "tokenizers", "net", "shm", "launch") or is_launcher_part(path)) and re.match(r"(torch|ATen|c10|caffe2)/", include):
             yield f"{path}:{line}: {os.path.basename(path) if is_launcher_part(path) else source} must not include LibTorch ({include})"
 
 
@@ -83,6 +84,24 @@ def launch_problems(root, path, text):
         known = target in tree.LAUNCH_FOLDERS[:tree.LAUNCH_FOLDERS.index(source)]
         if not known or (target == "agent" and source != "cli"):
             yield f"{path}:{line}: launch/{source} must not include launch/{target} ({include})"
+
+
+def dataset_problems(root, path, text):
+    """Cycles among the folders of the data sets, and Arrow's headers outside of theirs."""
+    parts = path.split(os.sep)
+    if parts[:2] != ["src", "datasets"]:
+        return
+    source = parts[2] if len(parts) > 3 else None
+    if source and source not in tree.DATASETS_FOLDERS:
+        yield f"{path}:1: datasets/{source} has no place in tree.DATASETS_FOLDERS"
+        return
+    for line, include, quoted in tree.includes(text):
+        if re.match(r"(arrow|parquet)/.*\.h$", include) and source not in tree.ARROW_FOLDERS:
+            yield f"{path}:{line}: Arrow's headers belong in {', '.join(tree.ARROW_FOLDERS)} only ({include})"
+        target = include.split("/")[1] if quoted and include.startswith("datasets/") else source
+        known = tree.DATASETS_FOLDERS[:tree.DATASETS_FOLDERS.index(source)] if source else tree.DATASETS_FOLDERS
+        if target != source and target not in known:
+            yield f"{path}:{line}: datasets/{source} must not include datasets/{target} ({include})"
 
 
 def c10d_problems(path, text):
@@ -123,6 +142,7 @@ def problems(root):
         text = tree.read(root, path)
         found += arrow_problems(root, path, text)
         found += launch_problems(root, path, text)
+        found += dataset_problems(root, path, text)
         found += c10d_problems(path, text)
         found += command_problems(path, text)
         found += environment_problems(path, text)

@@ -87,6 +87,18 @@ class Arrows(MadeUpTree):
         self.give(src__parallel__a_cpp='#include "lockstep/data/x.hpp"\n')
         self.assertIn("parallel must not include data", self.only_problem(arrows.problems))
 
+    def test_folders_of_the_data_sets_have_one_order(self):
+        self.give(src__datasets__readers__r_cpp='#include "datasets/table/t.hpp"\n#include <arrow/type.h>\n',
+                  src__datasets__table__t_hpp="", src__datasets__stage_cpp='#include "datasets/readers/r.hpp"\n',
+                  src__datasets__readers__r_hpp="")
+        self.no_problem(arrows.problems)
+        self.give(src__datasets__table__t_hpp='#include "datasets/readers/r.hpp"\n')
+        self.assertIn("datasets/table must not include datasets/readers", self.only_problem(arrows.problems))
+
+    def test_headers_of_arrow_stay_in_their_folders(self):
+        self.give(src__datasets__map__m_cpp="#include <arrow/type.h>\n")
+        self.assertIn("src/datasets/map/m.cpp:1: Arrow's headers belong in", self.only_problem(arrows.problems))
+
     def test_private_headers_count_as_well(self):
         self.give(src__comm__a_cpp='#include "../train/b.hpp"\n', src__train__b_hpp="")
         self.assertIn("comm must not include train", self.only_problem(arrows.problems))

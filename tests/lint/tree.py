@@ -3,12 +3,16 @@ import os
 import re
 import sys
 
-FOLDERS = ["core", "datasets", "net", "shm", "comm", "data", "parallel", "optim", "checkpoint", "train", "models"]
+FOLDERS = ["core", "tokenizers", "net", "shm", "comm", "data", "datasets", "parallel", "optim", "checkpoint", "train", "models"]
 # The launcher may use core and net, and of the others what is free of LibTorch: it reads checkpoints, keeps the cache
 # and stages data, and starts in milliseconds all the same.
 LAUNCHER_FOLDERS = ["core", "net"]
 LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file", "checkpoint/safetensors_header",
                   "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder", "datasets/prepare", "datasets/staging"]
+# A folder of the data sets includes only folders before it; the files that lie in none of them come last.
+DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writers", "readers", "map", "texts"]
+# Where Arrow's headers are included.
+ARROW_FOLDERS = ["arrow", "writers", "readers"]
 # A folder of the launcher includes only folders before it: there are no cycles among them.
 LAUNCH_FOLDERS = ["process", "logs", "failure", "config", "rendezvous", "torchrun_interop", "agent", "slurm",
                   "checkpoint", "trace", "cli"]

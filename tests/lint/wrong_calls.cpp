@@ -2,6 +2,7 @@
 // what was expected.
 #include <torch/nn/modules/linear.h>
 
+#include "lockstep/datasets/map.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/model_adapter.hpp"
 
@@ -14,4 +15,11 @@ void wrong(const lockstep::Accelerator& accelerator, const lockstep::Batch& batc
                         [](torch::nn::Linear& model, const lockstep::Batch& one) {  // expected [](auto& model
                           return lockstep::Batch{{"logits", model(one["x"])}};
                         });
+}
+
+void wrong(const lockstep::ArrowDataset& data, std::int64_t limit) {
+  map(data, [limit](const lockstep::MapBatch& batch) {  // a function with captured values needs MapOptions
+    return lockstep::Columns{{"n", lockstep::make_column(std::vector<std::int64_t>(batch.size(), limit))}};
+  });
+  map(data, [](const lockstep::MapBatch&) { return lockstep::Columns(); });
 }

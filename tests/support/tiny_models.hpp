@@ -8,14 +8,14 @@ namespace lockstep::testing {
 // weight is the formula of tests/golden/make_models.py, so that Python has the same ones. Written without
 // LibTorch.
 
-/// A GPT-2 for the 403 tokens of unit/data/tokenizer/roberta.json, with inputs of at most 32, no dropout.
+/// A GPT-2 for the 403 tokens of unit/tokenizers/roberta.json, with inputs of at most 32, no dropout.
 void write_tiny_gpt2(const std::filesystem::path& folder);
 
 /// A BERT for `vocab_size` tokens and inputs of at most 32, no dropout, with a classifier of so many classes;
 /// 0: without one.
 void write_tiny_bert(const std::filesystem::path& folder, int vocab_size, int classes = 0);
 
-/// A BART for the 403 tokens of unit/data/tokenizer/roberta.json, with inputs of at most 32, no dropout.
+/// A BART for the 403 tokens of unit/tokenizers/roberta.json, with inputs of at most 32, no dropout.
 void write_tiny_bart(const std::filesystem::path& folder);
 
 }  // namespace lockstep::testing

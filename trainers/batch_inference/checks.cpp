@@ -1,7 +1,7 @@
 #include "checks.hpp"
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"

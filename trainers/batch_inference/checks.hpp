@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 #include "options.hpp"
 
 // What some worker would find out in the middle of the work is found out before it begins.

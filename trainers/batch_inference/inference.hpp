@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/data/map.hpp"
+#include "lockstep/datasets/map.hpp"
 #include "options.hpp"
 
 /// One worker's replica of the model, and what it does with a batch of texts.

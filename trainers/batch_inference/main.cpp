@@ -44,7 +44,7 @@ std::vector<std::filesystem::path> input_files(const Options& options) {
 
 lockstep::ArrowDataset infer(const lockstep::Accelerator& accelerator, const lockstep::ArrowDataset& rows,
                              const Options& options) {
-  auto ranks = lockstep::job_ranks(accelerator.world(), accelerator.process_group());
+  auto ranks = lockstep::distributed_context(accelerator.world(), accelerator.process_group());
   ranks.device = accelerator.device().str();
   return lockstep::map(
       rows, [&](const lockstep::Worker& worker) { return make_inference(options, worker); },

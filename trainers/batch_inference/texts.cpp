@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/map.hpp"
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/datasets/map.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 #include "options.hpp"
 
 /// Texts as tensors on the model's device: int64 [rows, tokens of the longest].

@@ -1,7 +1,7 @@
 #include "blocks.hpp"
 
-#include "lockstep/data/arrow_tensors.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/arrow_tensors.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "text/files.hpp"
 
 namespace {
@@ -10,7 +10,7 @@ using lockstep::Dataset;
 
 std::shared_ptr<const Dataset> blocks_of(const std::string& flag, const std::string& path,
                                          const Options& options, std::int64_t block_size,
-                                         const lockstep::JobRanks& ranks) {
+                                         const lockstep::DistributedContext& ranks) {
   const auto table = texts::read_table(flag, path, options.data_format);
   texts::check_column(table, "--text-column", options.text_column);
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
@@ -24,7 +24,8 @@ std::shared_ptr<const Dataset> blocks_of(const std::string& flag, const std::str
 
 }  // namespace
 
-Blocks load_blocks(const Options& options, std::int64_t block_size, const lockstep::JobRanks& ranks) {
+Blocks load_blocks(const Options& options, std::int64_t block_size,
+                   const lockstep::DistributedContext& ranks) {
   Blocks blocks;
   blocks.train = blocks_of("--train-file", options.train_file, options, block_size, ranks);
   if (!options.validation_file.empty()) {

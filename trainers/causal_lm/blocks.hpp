@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "lockstep/data/dataset.hpp"
-#include "lockstep/data/job_store.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 #include "options.hpp"
 
 /// Texts as blocks of tokens: samples of "input_ids" and "labels", int64 [block size].
@@ -17,4 +17,5 @@ struct Blocks {
 /// Reads, tokenizes and packs the files that the options name; the ranks share the work and find it done the
 /// next time. *Collective*. Throws UsageError for what the options should say otherwise, DataError for the
 /// files.
-Blocks load_blocks(const Options& options, std::int64_t block_size, const lockstep::JobRanks& ranks);
+Blocks load_blocks(const Options& options, std::int64_t block_size,
+                   const lockstep::DistributedContext& ranks);

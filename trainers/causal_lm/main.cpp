@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "blocks.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "text/program.hpp"
@@ -34,8 +34,9 @@ int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   torch::manual_seed(options.seed);
   const LanguageModel model = make_model(options, tokenizer);
-  const Blocks blocks = load_blocks(options, model.block_size,
-                                    lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
+  const Blocks blocks =
+      load_blocks(options, model.block_size,
+                  lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   Trainer trainer(accelerator, options,

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 

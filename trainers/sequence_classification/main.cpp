@@ -5,9 +5,9 @@
 
 #include <functional>
 
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -112,8 +112,9 @@ ModelFacts facts_of_model(const Options& options) {
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
-  const Rows rows = load_rows(options, facts_of_model(options),
-                              lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
+  const Rows rows =
+      load_rows(options, facts_of_model(options),
+                lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   const Classifier model = load_classifier(accelerator, options, rows.classes);

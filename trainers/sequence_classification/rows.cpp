@@ -1,7 +1,7 @@
 #include "rows.hpp"
 
-#include "lockstep/data/arrow_tensors.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/arrow_tensors.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "text/files.hpp"
 
 namespace {
@@ -18,7 +18,7 @@ ArrowDataset read_rows(const std::string& flag, const std::string& path, const O
 }
 
 std::shared_ptr<const Dataset> tokenized(const ArrowDataset& labelled, const Options& options,
-                                         std::int64_t pad_token, const lockstep::JobRanks& ranks) {
+                                         std::int64_t pad_token, const lockstep::DistributedContext& ranks) {
   const auto rows = lockstep::tokenize(labelled,
                                        {.tokenizer = options.tokenizer,
                                         .column = options.text_column,
@@ -35,7 +35,7 @@ std::shared_ptr<const Dataset> tokenized(const ArrowDataset& labelled, const Opt
 
 }  // namespace
 
-Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::JobRanks& ranks) {
+Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::DistributedContext& ranks) {
   const auto train = read_rows("--train-file", options.train_file, options);
   Rows rows{.train = nullptr,
             .validation = nullptr,

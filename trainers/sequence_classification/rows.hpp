@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "lockstep/data/dataset.hpp"
-#include "lockstep/data/job_store.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 #include "options.hpp"
 #include "text/labels.hpp"
 
@@ -29,4 +29,4 @@ struct ModelFacts {
 /// Reads and tokenizes the files that the options name; the ranks share the work and find it done the next
 /// time. *Collective*. Throws UsageError for what the options should say otherwise, DataError for the files
 /// and for classes that are not the model's.
-Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::JobRanks& ranks);
+Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::DistributedContext& ranks);

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/text_files.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/text_files.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 
 namespace texts {
 namespace {
@@ -37,7 +37,7 @@ void check_column(const ArrowDataset& table, const std::string& flag, const std:
   throw UsageError(flag + ": there is no column '" + column + "'; there are " + names + ".");
 }
 
-lockstep::MapOptions map_options(const lockstep::JobRanks& ranks, const std::string& cache_folder,
+lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, const std::string& cache_folder,
                                  bool progress) {
   lockstep::MapOptions options;
   options.ranks = ranks;

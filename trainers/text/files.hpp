@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/data/arrow_dataset.hpp"
-#include "lockstep/data/job_store.hpp"
-#include "lockstep/data/map.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
+#include "lockstep/datasets/map.hpp"
 
 /// What the programs that train on texts have in common.
 namespace texts {
@@ -20,7 +20,7 @@ lockstep::ArrowDataset read_table(const std::string& flag, const std::string& pa
 void check_column(const lockstep::ArrowDataset& table, const std::string& flag, const std::string& column);
 
 /// How the ranks share the tokenizing.
-lockstep::MapOptions map_options(const lockstep::JobRanks& ranks, const std::string& cache_folder,
+lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, const std::string& cache_folder,
                                  bool progress);
 
 /// Throws DataError where the tokenizer knows more tokens than the model in `model`, which knows

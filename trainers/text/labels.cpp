@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/column_builder.hpp"
+#include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/models/class_names.hpp"
 
 namespace texts {

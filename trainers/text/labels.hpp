@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/arrow_dataset.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
 
 namespace texts {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/tokenizer.hpp"
 #include "lockstep/models/script_model.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace texts {

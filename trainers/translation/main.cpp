@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "model.hpp"
@@ -82,8 +82,9 @@ void evaluate_translations(Trainer& trainer, const TranslationModel& model, cons
 int train(const Accelerator& accelerator, const Options& options) {
   const Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   const TranslationModel model = make_model(options, tokenizer);
-  const Pairs pairs = load_pairs(options, model.pad_token,
-                                 lockstep::job_ranks(accelerator.world(), accelerator.process_group()));
+  const Pairs pairs =
+      load_pairs(options, model.pad_token,
+                 lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   Trainer trainer(accelerator, options,

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "lockstep/data/tokenizer.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 

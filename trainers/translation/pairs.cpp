@@ -3,8 +3,8 @@
 #include <map>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/column_builder.hpp"
-#include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/column_builder.hpp"
+#include "lockstep/datasets/tokenize.hpp"
 #include "text/files.hpp"
 
 namespace {
@@ -76,7 +76,8 @@ ArrowDataset read_pairs(const std::string& part, const std::string& path, const 
 }
 
 std::shared_ptr<const ArrowTensorDataset> tokenized(const ArrowDataset& pairs, const Options& options,
-                                                    std::int64_t pad_token, const lockstep::JobRanks& ranks) {
+                                                    std::int64_t pad_token,
+                                                    const lockstep::DistributedContext& ranks) {
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
   const auto targets = lockstep::tokenize(pairs,
                                           {.tokenizer = options.tokenizer,
@@ -96,7 +97,7 @@ std::shared_ptr<const ArrowTensorDataset> tokenized(const ArrowDataset& pairs, c
 
 }  // namespace
 
-Pairs load_pairs(const Options& options, std::int64_t pad_token, const lockstep::JobRanks& ranks) {
+Pairs load_pairs(const Options& options, std::int64_t pad_token, const lockstep::DistributedContext& ranks) {
   const auto load = [&](const std::string& part, const std::string& path, const std::string& target) {
     return tokenized(read_pairs(part, path, target, options), options, pad_token, ranks);
   };

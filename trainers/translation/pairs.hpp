@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/arrow_tensors.hpp"
-#include "lockstep/data/job_store.hpp"
+#include "lockstep/datasets/arrow_tensors.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 #include "options.hpp"
 
 /// Tokenized pairs: samples of "input_ids", "attention_mask" and "labels", int64 [tokens]; a batch is as long
@@ -19,4 +19,4 @@ struct Pairs {
 
 /// Reads, joins and tokenizes the files that the options name. *Collective*. Throws UsageError for what the
 /// options should say otherwise, DataError for the files.
-Pairs load_pairs(const Options& options, std::int64_t pad_token, const lockstep::JobRanks& ranks);
+Pairs load_pairs(const Options& options, std::int64_t pad_token, const lockstep::DistributedContext& ranks);

@@ -61,7 +61,7 @@ struct DataLoaderState {
   /// How many samples of the epoch's order all ranks together have been handed out; samples that were
   /// repeated to make batches even, or read ahead by workers, do not count.
   std::int64_t samples = 0;
-  /// Dataset::identity() of the data set.
+  /// Dataset::fingerprint() of the data set.
   std::string dataset = {};
   /// Sampler::kind() of the order; empty is not checked.
   std::string order = {};

@@ -38,9 +38,9 @@ class Dataset {
   virtual Example get(std::int64_t index, const SampleContext& context) const = 0;
 
   /// What tells this data set from others, for the checkpoints of its loaders: a loader refuses the position
-  /// of a data set of another identity. The default knows the number of samples only; override it where a
+  /// of a data set of another fingerprint. The default knows the number of samples only; override it where a
   /// file's name and checksum or a fingerprint are at hand. Must be the same on every rank and in every run.
-  virtual std::string identity() const;
+  virtual std::string fingerprint() const;
 
   /// get() for a loader: the sample's `indices` are filled in, and what get() throws becomes a DataError that
   /// names the index, with the first exception nested.
@@ -94,8 +94,8 @@ class Subset final : public Dataset {
   Batch get_batch(std::span<const std::int64_t> indices,
                   std::span<const SampleContext> contexts) const override;
 
-  /// The whole data set's identity with a checksum of the indices.
-  std::string identity() const override;
+  /// The whole data set's fingerprint with a checksum of the indices.
+  std::string fingerprint() const override;
 
   /// Which samples of the whole data set these are.
   const std::vector<std::int64_t>& indices() const noexcept { return indices_; }

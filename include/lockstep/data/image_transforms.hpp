@@ -90,7 +90,7 @@ class TransformedDataset final : public Dataset {
   Batch get_batch(std::span<const std::int64_t> indices,
                   std::span<const SampleContext> contexts) const override;
   /// That of the data set inside.
-  std::string identity() const override { return dataset_->identity(); }
+  std::string fingerprint() const override { return dataset_->fingerprint(); }
 
  private:
   std::shared_ptr<const Dataset> dataset_;

@@ -23,7 +23,7 @@ inline constexpr char kPreparedListVariable[] = "LOCKSTEP_PREPARED_LIST";
 bool preparing(const Environment& environment);
 
 /// The environment of a program that prepares: `parent` as a world of one (RANK=0, WORLD_SIZE=1, ...), for
-/// whatever a scheduler or a launcher says, without the variables of a job's meeting place and of a
+/// whatever a scheduler or a launcher says, without the variables of a job's session place and of a
 /// launcher's (MASTER_*, TORCHELASTIC_*, LOCKSTEP_JOB_TOKEN), and with LOCKSTEP_PREPARE=1. *Local*.
 Environment preparing_environment(const Environment& parent);
 

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// Copies of data on a node's own disk. Without LibTorch and without other ranks: see lockstep/data/stage.hpp
-// for what a program calls.
+// Copies of data on a node's own disk. Without LibTorch and without other ranks: see
+// lockstep/datasets/stage.hpp for what a program calls.
 
 /// A file that is to be copied.
 struct StagedFile {

@@ -134,7 +134,7 @@ class Named final : public Dataset {
   explicit Named(std::string name) : name_(std::move(name)) {}
   std::int64_t size() const override { return 10; }
   Example get(std::int64_t, const SampleContext&) const override { return {{"x", at::zeros({})}}; }
-  std::string identity() const override { return name_; }
+  std::string fingerprint() const override { return name_; }
 
  private:
   std::string name_;
@@ -147,8 +147,8 @@ TEST(DataLoaderState, RefusesTheStateOfOtherDataByName) {
   DataLoader nameless(probe(10));
   tuesday.load_state(nameless.state());
   const std::vector<std::int64_t> one{1, 2}, other{2, 1};
-  EXPECT_NE(Subset(probe(10), one).identity(), Subset(probe(10), other).identity());
-  EXPECT_EQ(Subset(probe(10), one).identity(), Subset(probe(10), one).identity());
+  EXPECT_NE(Subset(probe(10), one).fingerprint(), Subset(probe(10), other).fingerprint());
+  EXPECT_EQ(Subset(probe(10), one).fingerprint(), Subset(probe(10), one).fingerprint());
 }
 
 TEST(DataLoaderState, RefusesTheStateOfAnotherRunAndStaysAsItWas) {

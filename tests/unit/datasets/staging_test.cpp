@@ -8,11 +8,11 @@
 
 #include <thread>
 
-#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/world.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
+#include "lockstep/datasets/prepare.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 

@@ -15,12 +15,12 @@
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/tokenizer.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/pretrained.hpp"
 #include "lockstep/models/resnet.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 

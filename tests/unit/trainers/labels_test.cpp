@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/column_builder.hpp"
+#include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/models/class_names.hpp"
 #include "support/throws.hpp"
 

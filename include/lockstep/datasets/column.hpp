@@ -1,0 +1,329 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/datasets/array_data.hpp"
+#include "lockstep/datasets/value.hpp"
+
+namespace lockstep {
+
+/// Which rows of a table are seen, and in what order: a range, or a list of row numbers. Cheap to copy.
+class RowMap {
+ public:
+  RowMap() = default;
+  /// `count` rows from `start` on.
+  RowMap(std::int64_t start, std::int64_t count) : start_(start), count_(count) {}
+  /// These rows. The caller has checked them.
+  explicit RowMap(std::shared_ptr<const std::vector<std::int64_t>> rows)
+      : count_(static_cast<std::int64_t>(rows->size())), rows_(std::move(rows)) {}
+
+  std::int64_t size() const noexcept { return count_; }
+  /// The table's row behind row `row`, 0 <= row < size().
+  std::int64_t operator[](std::int64_t row) const noexcept {
+    return rows_ ? (*rows_)[static_cast<std::size_t>(row)] : start_ + row;
+  }
+  /// Whether it is a range of rows in their order.
+  bool is_range() const noexcept { return rows_ == nullptr; }
+  /// Whether both are the same range, or the same list in memory.
+  bool is_same(const RowMap& other) const noexcept {
+    return start_ == other.start_ && count_ == other.count_ && rows_ == other.rows_;
+  }
+  /// `count` rows of these, from `start` on.
+  RowMap slice(std::int64_t start, std::int64_t count) const;
+  /// These rows of these rows.
+  RowMap select(std::span<const std::int64_t> rows) const;
+
+ private:
+  std::int64_t start_ = 0;
+  std::int64_t count_ = 0;
+  std::shared_ptr<const std::vector<std::int64_t>> rows_;
+};
+
+namespace table {
+struct SourceFiles;
+}
+
+/// Pieces of one type, one after the other: a column as it lies in the record batches of one or more files.
+/// Immutable. Finding the piece of a row takes constant time for pieces of about equal length.
+class ChunkedArray {
+ public:
+  /// What the accessors need of a piece, close together: for a list, `values` are its elements' values.
+  struct Raw {
+    const std::uint8_t* validity;
+    const std::uint8_t* offsets;
+    const std::uint8_t* values;
+  };
+  struct Place {
+    std::size_t chunk;
+    std::int64_t row;
+  };
+
+  /// Throws UsageError when a piece has another type. `source_files` is where they are mapped from, if they
+  /// are.
+  ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
+               std::shared_ptr<const table::SourceFiles> source_files = nullptr);
+
+  const DataType& type() const noexcept { return type_; }
+  std::int64_t size() const noexcept { return starts_.back(); }
+  const std::vector<ArrayPointer>& chunks() const noexcept { return chunks_; }
+  /// Empty for what lies in memory.
+  const std::shared_ptr<const table::SourceFiles>& source_files() const noexcept { return source_files_; }
+  /// The hash of what lies in memory, which `find` computes when it is first asked for: data sets that see
+  /// other rows of the same data share it. Any thread.
+  const std::string& memory_hash(const std::function<std::string()>& find) const;
+  /// The first row of a piece; of `chunks().size()`, the number of rows.
+  std::int64_t start(std::size_t chunk) const noexcept { return starts_[chunk]; }
+  const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
+  /// Where row `row` lies, 0 <= row < size(). Throws DataError, naming the place in the file, when that piece
+  /// is damaged: its offsets are checked when the first of its rows is asked for.
+  Place locate(std::int64_t row) const {
+    auto chunk = first_[static_cast<std::size_t>(row >> shift_)];
+    while (starts_[chunk + 1] <= row) ++chunk;
+    if (unchecked_ && unchecked_[chunk].load(std::memory_order_relaxed)) check(chunk);
+    return {chunk, row - starts_[chunk]};
+  }
+
+ private:
+  void index_blocks();
+  void check(std::size_t chunk) const;
+
+  DataType type_;
+  std::vector<ArrayPointer> chunks_;
+  std::vector<Raw> raw_;
+  std::vector<std::int64_t> starts_;
+  /// For each block of 2^shift_ rows, the piece in which it begins.
+  std::vector<std::size_t> first_;
+  int shift_ = 0;
+  /// Whether a piece's offsets have still to be checked; empty where none's have. Threads may check one
+  /// twice.
+  std::unique_ptr<std::atomic<bool>[]> unchecked_;
+  std::shared_ptr<const table::SourceFiles> source_files_;
+  mutable std::once_flag hashed_;
+  mutable std::string memory_hash_;
+};
+
+namespace table {
+
+[[noreturn]] void fail_row(std::int64_t row, std::int64_t size);
+[[noreturn]] void fail_null(std::int64_t row);
+[[noreturn]] void fail_type(const DataType& type, const char* asked);
+
+/// How a C++ type is read from a column. `reads` says from which columns.
+template <typename T, typename = void>
+struct Reader;
+
+bool stores(const DataType& type, std::size_t bytes, bool floating, bool is_signed) noexcept;
+
+template <typename T>
+struct Reader<T, std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, bool>>> {
+  static bool reads(const DataType& type) noexcept {
+    return stores(type, sizeof(T), std::is_floating_point_v<T>, std::is_signed_v<T>);
+  }
+  static T read(const DataType&, const ChunkedArray::Raw& raw, std::int64_t row) noexcept {
+    T value;
+    std::memcpy(&value, raw.values + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    return value;
+  }
+};
+
+template <>
+struct Reader<bool> {
+  static bool reads(const DataType& type) noexcept { return type.kind() == TypeKind::boolean; }
+  static bool read(const DataType&, const ChunkedArray::Raw& raw, std::int64_t row) noexcept {
+    return (raw.values[row >> 3] >> (row & 7) & 1) != 0;
+  }
+};
+
+/// Start and end of a row's text or elements.
+inline std::pair<std::int64_t, std::int64_t> extent(const DataType& type, const ChunkedArray::Raw& raw,
+                                                    std::int64_t row) noexcept {
+  if (type.width() != 0) return {row * type.width(), (row + 1) * type.width()};
+  if (raw.offsets == nullptr) return {0, 0};
+  const auto kind = type.kind();
+  if (kind == TypeKind::utf8 || kind == TypeKind::binary || kind == TypeKind::list) {
+    const auto* offsets = reinterpret_cast<const std::int32_t*>(raw.offsets);
+    return {offsets[row], offsets[row + 1]};
+  }
+  const auto* offsets = reinterpret_cast<const std::int64_t*>(raw.offsets);
+  return {offsets[row], offsets[row + 1]};
+}
+
+template <>
+struct Reader<std::string_view> {
+  static bool reads(const DataType& type) noexcept {
+    return type.is_text_or_binary() || type.kind() == TypeKind::fixed_size_binary;
+  }
+  static std::string_view read(const DataType& type, const ChunkedArray::Raw& raw,
+                               std::int64_t row) noexcept {
+    const auto [begin, end] = extent(type, raw, row);
+    return {reinterpret_cast<const char*>(raw.values) + begin, static_cast<std::size_t>(end - begin)};
+  }
+};
+
+template <>
+struct Reader<std::string> : Reader<std::string_view> {
+  static std::string read(const DataType& type, const ChunkedArray::Raw& raw, std::int64_t row) {
+    return std::string(Reader<std::string_view>::read(type, raw, row));
+  }
+};
+
+template <typename T>
+struct Reader<std::span<const T>> {
+  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>, "spans are of numbers");
+  static bool reads(const DataType& type) noexcept {
+    return type.is_list() && Reader<T>::reads(type.element());
+  }
+  static std::span<const T> read(const DataType& type, const ChunkedArray::Raw& raw,
+                                 std::int64_t row) noexcept {
+    const auto [begin, end] = extent(type, raw, row);
+    return {reinterpret_cast<const T*>(raw.values) + begin, static_cast<std::size_t>(end - begin)};
+  }
+};
+
+template <typename T>
+struct Reader<std::vector<T>> : Reader<std::span<const T>> {
+  static std::vector<T> read(const DataType& type, const ChunkedArray::Raw& raw, std::int64_t row) {
+    const auto found = Reader<std::span<const T>>::read(type, raw, row);
+    return {found.begin(), found.end()};
+  }
+};
+
+}  // namespace table
+
+/// A column's values as C++ values of type T: see Column::view. Holds its data alive. Reading a
+/// row costs well under a microsecond, in any order of rows. Several threads may use one view.
+template <typename T>
+class ColumnView {
+ public:
+  ColumnView(std::shared_ptr<const ChunkedArray> data, RowMap rows)
+      : data_(std::move(data)), rows_(std::move(rows)) {}
+
+  std::int64_t size() const noexcept { return rows_.size(); }
+
+  /// The value of a row. Throws UsageError for a row out of range and for a null (ask is_null, or use get).
+  T operator[](std::int64_t row) const {
+    const auto place = locate(row);
+    const auto& raw = data_->raw(place.chunk);
+    if (null_at(raw, place.row)) table::fail_null(row);
+    return table::Reader<T>::read(data_->type(), raw, place.row);
+  }
+
+  /// The value, or nothing for a null. Throws UsageError for a row out of range.
+  std::optional<T> get(std::int64_t row) const {
+    const auto place = locate(row);
+    const auto& raw = data_->raw(place.chunk);
+    if (null_at(raw, place.row)) return std::nullopt;
+    return table::Reader<T>::read(data_->type(), raw, place.row);
+  }
+
+  /// Throws UsageError for a row out of range.
+  bool is_null(std::int64_t row) const {
+    const auto place = locate(row);
+    return null_at(data_->raw(place.chunk), place.row);
+  }
+
+  /// All values in order. Throws UsageError for a null.
+  std::vector<T> to_vector() const {
+    std::vector<T> values;
+    values.reserve(static_cast<std::size_t>(size()));
+    for (std::int64_t row = 0; row < size(); ++row) values.push_back((*this)[row]);
+    return values;
+  }
+
+ private:
+  ChunkedArray::Place locate(std::int64_t row) const {
+    if (row < 0 || row >= rows_.size()) table::fail_row(row, rows_.size());
+    return data_->locate(rows_[row]);
+  }
+  static bool null_at(const ChunkedArray::Raw& raw, std::int64_t row) noexcept {
+    return raw.validity != nullptr && (raw.validity[row >> 3] >> (row & 7) & 1) == 0;
+  }
+
+  std::shared_ptr<const ChunkedArray> data_;
+  RowMap rows_;
+};
+
+/// A column: values of one type, some perhaps null, immutable, shared by its copies. Made by ColumnBuilder or
+/// make_column, or taken out of an ArrowDataset. Everything is *Local*; several threads may read one object.
+class Column {
+ public:
+  /// No rows, of the null type.
+  Column();
+  explicit Column(ArrayPointer array);
+  /// `rows` must lie in `data`: not checked.
+  Column(std::shared_ptr<const ChunkedArray> data, RowMap rows);
+
+  const DataType& type() const noexcept { return data_->type(); }
+  std::int64_t size() const noexcept { return rows_.size(); }
+  /// Counts, in the time of a pass over the rows.
+  std::int64_t null_count() const;
+
+  /// Throws UsageError for a row out of range.
+  bool is_null(std::int64_t row) const;
+  /// The value of a row, whatever its type; about a hundred nanoseconds and more for what owns memory.
+  Value value(std::int64_t row) const;
+
+  /// Typed access. T and the types of column that it reads:
+  ///
+  ///   std::int8_t ... std::int64_t, std::uint8_t ... std::uint64_t, float, double: the same width and sign;
+  ///       std::int32_t also date32 and time32, std::int64_t also date64, time64, timestamps and durations;
+  ///       std::uint16_t also float16 (its bits)
+  ///   bool: booleans
+  ///   std::string_view (lives as long as the data), std::string: text and binary of all kinds
+  ///   std::span<const N> (lives as long as the data), std::vector<N>: lists of all kinds of such numbers
+  ///
+  /// Throws UsageError, naming both, for another type; and for lists with nulls inside them, which a span
+  /// cannot show.
+  template <typename T>
+  ColumnView<T> view() const {
+    if (!table::Reader<T>::reads(type())) table::fail_type(type(), name_of<T>());
+    check_elements();
+    return {data_, rows_};
+  }
+
+  /// These rows of it, as a column. No value is copied. Throws UsageError for a row out of range.
+  Column slice(std::int64_t start, std::int64_t count) const;
+  Column select(std::span<const std::int64_t> rows) const;
+  /// The same values copied into one piece of memory.
+  ArrayPointer flatten() const;
+  /// Columns of one type, one after the other; pieces that are seen whole are not copied. Throws UsageError
+  /// for different types or no column at all.
+  static Column concatenate(std::span<const Column> columns);
+
+  const std::shared_ptr<const ChunkedArray>& data() const noexcept { return data_; }
+  const RowMap& rows() const noexcept { return rows_; }
+
+ private:
+  template <typename T>
+  static const char* name_of() noexcept {
+    if constexpr (std::is_same_v<T, bool>) {
+      return "bool";
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      return std::is_floating_point_v<T> ? (sizeof(T) == 4 ? "float" : "double")
+                                         : (std::is_signed_v<T> ? "a signed integer of that width"
+                                                                : "an unsigned integer of that width");
+    } else if constexpr (std::is_convertible_v<T, std::string_view>) {
+      return "std::string_view";
+    } else {
+      return "a span of numbers of that width";
+    }
+  }
+  void check_elements() const;
+
+  std::shared_ptr<const ChunkedArray> data_;
+  RowMap rows_;
+};
+
+}  // namespace lockstep

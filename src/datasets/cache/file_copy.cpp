@@ -1,0 +1,105 @@
+#include "file_copy.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "core/file_system.hpp"
+#include "lockstep/core/checksum.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using file_system::reason;
+using file_system::uninterrupted;
+
+constexpr std::size_t kPiece = std::size_t{4} << 20;
+
+/// One end of a copy; closed with it.
+class End {
+ public:
+  End(fs::path path, int flags)
+      : path_(std::move(path)),
+        descriptor_(uninterrupted([&] { return ::open(path_.c_str(), flags | O_CLOEXEC, 0666); })) {
+    if (descriptor_ >= 0) return;
+    const int error = errno;
+    if ((flags & O_CREAT) != 0) fail_to_write(error);
+    fail_to_read(error);
+  }
+  ~End() { ::close(descriptor_); }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+
+  int get() const { return descriptor_; }
+  [[noreturn]] void fail_to_read(int error) const {
+    throw DataError("cannot read '" + path_.string() + "': " + reason(error) + ".");
+  }
+  [[noreturn]] void fail_to_write(int error) const {
+    throw Error("cannot write '" + path_.string() + "': " + reason(error) + ".");
+  }
+
+ private:
+  fs::path path_;
+  int descriptor_;
+};
+
+void write_all(const End& to, const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const auto wrote = uninterrupted([&] { return ::write(to.get(), data, bytes); });
+    if (wrote < 0) to.fail_to_write(errno);
+    data += wrote;
+    bytes -= static_cast<std::size_t>(wrote);
+  }
+}
+
+/// Errors that say that these two files cannot be copied so, and not that something is wrong.
+bool is_refusal(int error) {
+  return error == EXDEV || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == EBADF ||
+         error == ETXTBSY || error == EPERM;
+}
+
+/// Whether all was copied; false where the system cannot, before the first byte.
+bool copy_by_kernel(const End& from, const End& to, const std::function<void(std::uint64_t)>& copied) {
+  for (bool first = true;; first = false) {
+    const auto moved =
+        uninterrupted([&] { return ::copy_file_range(from.get(), nullptr, to.get(), nullptr, kPiece, 0); });
+    if (moved < 0 && first && is_refusal(errno)) return false;
+    if (moved < 0) to.fail_to_write(errno);
+    // Some file systems answer 0 where they cannot: then reading finds out what is there.
+    if (moved == 0) return !first;
+    copied(static_cast<std::uint64_t>(moved));
+  }
+}
+
+std::uint32_t copy_through(const End& from, const End& to, const std::function<void(std::uint64_t)>& copied) {
+  std::vector<char> piece(kPiece);
+  Crc32c checksum;
+  for (;;) {
+    const auto got = uninterrupted([&] { return ::read(from.get(), piece.data(), piece.size()); });
+    if (got < 0) from.fail_to_read(errno);
+    if (got == 0) return checksum.value();
+    const auto bytes = static_cast<std::size_t>(got);
+    checksum.update(piece.data(), bytes);
+    write_all(to, piece.data(), bytes);
+    copied(bytes);
+  }
+}
+
+}  // namespace
+
+std::uint32_t copy_bytes(const fs::path& from_path, const fs::path& to_path, bool by_kernel,
+                         const std::function<void(std::uint64_t)>& copied) {
+  const End from(from_path, O_RDONLY);
+  const End to(to_path, O_WRONLY | O_CREAT | O_EXCL);
+  ::posix_fadvise(from.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  std::uint32_t checksum = 0;
+  if (!by_kernel || !copy_by_kernel(from, to, copied)) checksum = copy_through(from, to, copied);
+  if (uninterrupted([&] { return ::fsync(to.get()); }) < 0) to.fail_to_write(errno);
+  return checksum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,283 @@
+#include "lockstep/datasets/staging.hpp"
+
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "core/file_system.hpp"
+#include "file_copy.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/checksum.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/lease.hpp"
+#include "lockstep/core/processors.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kRecord[] = ".lockstep-staged.json";
+constexpr char kCopies[] = "files";
+constexpr int kFewestThreads = 4;
+constexpr int kMostThreads = 16;
+constexpr auto kPause = 20ms;
+constexpr auto kLeasePause = 200ms;
+
+json describe(const StagingPlan& plan) {
+  json files = json::array();
+  for (const auto& file : plan.files) {
+    json each = {{"path", file.path.string()}, {"bytes", file.bytes}};
+    if (file.crc32c) {
+      each["crc32c"] = checksum_text(*file.crc32c);
+    } else {
+      each["changed"] = file.changed;
+    }
+    files.push_back(std::move(each));
+  }
+  return {{"format", "lockstep-staged"}, {"version", 1}, {"source", plan.source.string()}, {"files", files}};
+}
+
+json read_record(const fs::path& folder) {
+  std::FILE* file = std::fopen((folder / kRecord).c_str(), "re");
+  if (file == nullptr) return {};
+  const json record = json::parse(file, nullptr, false);
+  std::fclose(file);
+  return record;
+}
+
+/// Whether the destination is what the plan would make it.
+bool is_staged(const StagingPlan& plan, const fs::path& destination) {
+  if (read_record(destination) != describe(plan)) return false;
+  return std::all_of(plan.files.begin(), plan.files.end(), [&](const StagedFile& file) {
+    std::error_code failure;
+    return fs::file_size(destination / file.path, failure) == file.bytes && !failure;
+  });
+}
+
+/// A folder that somebody else has filled is not ours to replace.
+void check_destination(const fs::path& destination) {
+  std::error_code failure;
+  if (!fs::exists(destination, failure)) return;
+  const bool empty = fs::is_directory(destination, failure) && fs::is_empty(destination, failure);
+  if (empty || read_record(destination).is_object()) return;
+  throw UsageError("'" + destination.string() +
+                   "' is there already and is no staged copy. Name another folder, or remove it.");
+}
+
+void check_not_inside(const StagingPlan& plan, const fs::path& destination) {
+  std::error_code failure;
+  const fs::path whole = fs::weakly_canonical(destination, failure);
+  const auto relative = whole.lexically_relative(plan.source);
+  if (failure || relative.empty() || *relative.begin() == "..") return;
+  throw UsageError("'" + destination.string() + "' lies in what is to be copied. Name another folder.");
+}
+
+/// Empty when there is room; else what to tell.
+std::string lack_of_room(const StagingPlan& plan, const fs::path& folder, std::uint64_t reserve) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) < 0) return "";
+  const auto room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+  if (plan.bytes() + reserve <= room) return "";
+  return fmt::format(
+      "{} bytes do not fit on the disk of '{}', which has {} left{}: '{}' is read from where it is",
+      plan.bytes(), folder.string(), room,
+      reserve > 0 ? fmt::format(" ({} of them to stay free)", reserve) : "", plan.source.string());
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
+}
+
+/// Copies files in several threads.
+class Copies {
+ public:
+  Copies(const StagingPlan& plan, fs::path folder, const StagingOptions& options)
+      : plan_(plan), folder_(std::move(folder)), options_(options) {}
+
+  void run() {
+    std::vector<std::thread> threads;
+    running_ = thread_count();
+    for (int i = running_; i > 0; --i) threads.emplace_back([this] { work(); });
+    while (running_ > 0) {
+      std::this_thread::sleep_for(kPause);
+      if (options_.stop && options_.stop()) stop_ = true;
+      if (options_.progress) options_.progress(done_);
+    }
+    for (auto& thread : threads) thread.join();
+    if (failure_) std::rethrow_exception(failure_);
+    // Between two files as well as within one.
+    if (stop_) fail_stopped();
+  }
+
+ private:
+  int thread_count() const {
+    int threads = options_.threads;
+    if (threads <= 0)
+      threads = std::clamp(available_cpus(process_environment()), kFewestThreads, kMostThreads);
+    return std::clamp(threads, 1, std::max(1, static_cast<int>(plan_.files.size())));
+  }
+
+  void work() {
+    try {
+      for (auto i = next_++; i < plan_.files.size() && !stop_; i = next_++) copy(plan_.files[i]);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      stop_ = true;
+    }
+    --running_;
+  }
+
+  void copy(const StagedFile& file) {
+    const fs::path from = plan_.source / file.path, to = folder_ / file.path;
+    // Without a checksum in the list the bytes have to come by to have one.
+    const bool by_kernel = file.crc32c.has_value() || !options_.verify;
+    const auto seen = copy_bytes(from, to, by_kernel, [&](std::uint64_t bytes) {
+      if (stop_) fail_stopped();
+      done_ += bytes;
+    });
+    check(file, to, file.crc32c.value_or(seen));
+  }
+
+  [[noreturn]] void fail_stopped() const {
+    throw Error("the copying of '" + plan_.source.string() + "' was stopped.");
+  }
+
+  void check(const StagedFile& file, const fs::path& copy, std::uint32_t expected) const {
+    const std::string names =
+        "'" + copy.string() + "', the copy of '" + (plan_.source / file.path).string() + "', ";
+    const auto bytes = fs::file_size(copy);
+    if (bytes != file.bytes) {
+      throw DataError(fmt::format("{}has {} bytes, expected {}. Does somebody write the source?", names,
+                                  bytes, file.bytes));
+    }
+    if (!options_.verify) return;
+    const auto found = digest_of(copy).crc32c;
+    if (found == expected) return;
+    throw DataError(names + "has the checksum " + checksum_text(found) + ", expected " +
+                    checksum_text(expected) + ". The source or a disk is damaged.");
+  }
+
+  const StagingPlan& plan_;
+  fs::path folder_;
+  const StagingOptions& options_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+/// The folder in which copies are made, held by one process at a time, and gone with it.
+class StagingArea {
+ public:
+  /// Null lease: the data were staged by somebody else meanwhile.
+  StagingArea(const StagingPlan& plan, const fs::path& destination, const StagingOptions& options)
+      : path_(destination.string() + ".staging") {
+    LeaseAcquirer acquirer(path_);
+    while (!(lease_ = acquirer.try_take())) {
+      if (options.stop && options.stop())
+        throw Error("waiting for " + process_text(acquirer.holder().process) + ", which stages '" +
+                    destination.string() + "', was stopped.");
+      std::this_thread::sleep_for(kLeasePause);
+      if (is_staged(plan, destination)) return;
+    }
+    std::error_code ignored;
+    fs::remove_all(copies(), ignored);
+    make_folder(copies());
+  }
+  ~StagingArea() {
+    if (!lease_) return;
+    std::error_code ignored;
+    fs::remove_all(copies(), ignored);
+    lease_.reset();
+    // Not when another has come to wait for it.
+    fs::remove(path_, ignored);
+  }
+  StagingArea(const StagingArea&) = delete;
+  StagingArea& operator=(const StagingArea&) = delete;
+
+  fs::path copies() const { return path_ / kCopies; }
+  bool held() const { return lease_ && lease_->held(); }
+
+ private:
+  fs::path path_;
+  std::unique_ptr<Lease> lease_;
+};
+
+void put_into_place(const fs::path& copies, const fs::path& destination) {
+  std::error_code failure;
+  if (fs::exists(destination, failure)) fs::remove_all(destination, failure);
+  fs::rename(copies, destination, failure);
+  if (failure) throw Error("cannot give '" + destination.string() + "' its name: " + failure.message() + ".");
+  file_system::sync_folder(file_system::parent_of(destination));
+}
+
+void copy_all(const StagingPlan& plan, const fs::path& folder, const StagingOptions& options) {
+  std::set<fs::path> folders;
+  for (const auto& file : plan.files) folders.insert(folder / file.path.parent_path());
+  for (const auto& each : folders) make_folder(each);
+  Copies(plan, folder, options).run();
+  write_atomically(folder / kRecord, describe(plan).dump(2) + "\n");
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const StagingOptions& options) {
+  const auto begin = Clock::now();
+  fs::path destination = given.lexically_normal();
+  if (!destination.has_filename()) destination = destination.parent_path();
+  check_not_inside(plan, destination);
+  make_staging_parent(destination);
+  check_destination(destination);
+  StagingResult result;
+  result.folder = destination;
+  result.files = plan.files.size();
+  result.bytes = plan.bytes();
+  if (is_staged(plan, destination)) return result;
+  result.warning = lack_of_room(plan, file_system::parent_of(destination), options.reserve);
+  if (!result.warning.empty()) {
+    result.folder = plan.source;
+    return result;
+  }
+  const StagingArea area(plan, destination, options);
+  if (area.held() && !is_staged(plan, destination)) {
+    copy_all(plan, area.copies(), options);
+    put_into_place(area.copies(), destination);
+    result.copied = true;
+  }
+  result.seconds = seconds_since(begin);
+  return result;
+}
+
+std::string staging_text(const StagingResult& result) {
+  if (!result.warning.empty()) return "not staged: " + result.warning;
+  const std::string what =
+      fmt::format("{} file{}, {}", result.files, result.files == 1 ? "" : "s", bytes_text(result.bytes));
+  if (!result.copied) return fmt::format("{} staged already in '{}'", what, result.folder.string());
+  const double rate = result.seconds > 0 ? static_cast<double>(result.bytes) / result.seconds : 0;
+  return fmt::format("staged {} in {:.2f} s ({}/s) to '{}'", what, result.seconds,
+                     bytes_text(static_cast<std::uint64_t>(rate)), result.folder.string());
+}
+
+}  // namespace lockstep

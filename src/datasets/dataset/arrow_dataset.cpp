@@ -1,0 +1,304 @@
+#include "lockstep/datasets/arrow_dataset.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "datasets/table/convert.hpp"
+#include "datasets/table/numpy_random.hpp"
+#include "datasets/table/schema_inference.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/column_builder.hpp"
+#include "state.hpp"
+
+namespace lockstep {
+namespace {
+
+using Columns = std::vector<std::pair<std::string, Column>>;
+
+void check_lengths(const Columns& columns) {
+  for (const auto& [name, column] : columns) {
+    if (column.size() == columns.front().second.size()) continue;
+    throw UsageError("the columns of a data set need the same number of rows, but '" + columns.front().first +
+                     "' has " + std::to_string(columns.front().second.size()) + " and '" + name + "' has " +
+                     std::to_string(column.size()) + ".");
+  }
+}
+
+Features checked_features(const Columns& columns, const std::optional<Features>& features) {
+  std::vector<Field> fields;
+  for (const auto& [name, column] : columns) fields.push_back({name, column.type()});
+  if (!features) return Features::from_fields(fields);
+  const auto wanted = features->fields();
+  const bool same =
+      std::equal(wanted.begin(), wanted.end(), fields.begin(), fields.end(),
+                 [](const Field& a, const Field& b) { return a.name == b.name && a.type == b.type; });
+  if (!same) {
+    throw UsageError("the features ask for " + DataType::struct_(wanted).text() + ", but the columns are " +
+                     DataType::struct_(fields).text() + ". Use cast to convert them.");
+  }
+  return *features;
+}
+
+}  // namespace
+
+std::shared_ptr<ArrowDataset::State> DatasetAccess::copy(const ArrowDataset& dataset) {
+  const auto& from = state(dataset);
+  auto fresh = std::make_shared<State>();
+  fresh->columns = from.columns;
+  fresh->features = from.features;
+  fresh->rows = from.rows;
+  fresh->split = from.split;
+  fresh->sources = from.sources;
+  return fresh;
+}
+
+std::size_t DatasetAccess::find(const ArrowDataset& dataset, std::string_view name) {
+  const auto& columns = state(dataset).columns;
+  for (std::size_t place = 0; place < columns.size(); ++place) {
+    if (columns[place].first == name) return place;
+  }
+  // Throws, naming those that there are.
+  static_cast<void>(state(dataset).features[name]);
+  return columns.size();
+}
+
+ArrowDataset::ArrowDataset() : state_(std::make_shared<const State>()) {}
+ArrowDataset::ArrowDataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+ArrowDataset ArrowDataset::from_columns(Columns columns, const std::optional<Features>& features) {
+  check_lengths(columns);
+  auto state = std::make_shared<State>();
+  state->features = checked_features(columns, features);
+  if (!columns.empty()) state->rows = columns.front().second.size();
+  state->columns = std::move(columns);
+  return ArrowDataset(std::move(state));
+}
+
+std::int64_t ArrowDataset::num_rows() const noexcept { return state_->rows; }
+
+std::int64_t ArrowDataset::num_columns() const noexcept {
+  return static_cast<std::int64_t>(state_->columns.size());
+}
+
+std::vector<std::string> ArrowDataset::column_names() const { return state_->features.names(); }
+
+bool ArrowDataset::has_column(std::string_view name) const noexcept {
+  return state_->features.contains(name);
+}
+
+const Features& ArrowDataset::features() const noexcept { return state_->features; }
+const std::string& ArrowDataset::split() const noexcept { return state_->split; }
+const Columns& ArrowDataset::columns() const noexcept { return state_->columns; }
+
+Column ArrowDataset::column(std::string_view name) const {
+  return state_->columns[DatasetAccess::find(*this, name)].second;
+}
+
+Row ArrowDataset::row(std::int64_t index) const {
+  if (index < 0 || index >= num_rows()) table::fail_row(index, num_rows());
+  return {*this, index};
+}
+
+Row::Row(const ArrowDataset& dataset, std::int64_t index)
+    : owner_(dataset.state_), columns_(&dataset.state_->columns), index_(index) {}
+
+const Column& Row::column(std::string_view name) const {
+  for (const auto& [column_name, column] : *columns_) {
+    if (column_name == name) return column;
+  }
+  std::string known;
+  for (const auto& one : *columns_) known += (known.empty() ? "'" : ", '") + one.first + "'";
+  throw UsageError("there is no column '" + std::string(name) + "'; the columns are " + known + ".");
+}
+
+Value Row::operator[](std::string_view name) const { return column(name).value(index_); }
+
+Value Row::value() const {
+  Value::Fields fields;
+  for (const auto& [name, column] : *columns_) fields.emplace_back(name, column.value(index_));
+  return Value(std::move(fields));
+}
+
+namespace {
+
+[[noreturn]] void fail(std::size_t row, const UsageError& error) {
+  throw UsageError("row " + std::to_string(row) + ": " + error.what());
+}
+
+Features inferred(std::span<const Value> rows) {
+  table::SchemaInference finder;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    try {
+      static_cast<void>(rows[row].fields());
+      finder.add(rows[row]);
+    } catch (const UsageError& error) {
+      fail(row, error);
+    }
+  }
+  return Features::from_fields(finder.type().fields());
+}
+
+}  // namespace
+
+ArrowDataset ArrowDataset::from_rows(std::span<const Value> rows, const std::optional<Features>& features) {
+  const auto wanted = features ? *features : inferred(rows);
+  const auto whole = Feature::struct_(wanted);
+  ColumnBuilder builder(whole.type());
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    try {
+      builder.append(table::converted(rows[row], whole));
+    } catch (const UsageError& error) {
+      fail(row, error);
+    }
+  }
+  const auto array = builder.finish().flatten();
+  std::vector<std::pair<std::string, Column>> columns;
+  for (std::size_t place = 0; place < wanted.size(); ++place) {
+    columns.emplace_back(wanted.items()[place].first, Column(array->children[place]));
+  }
+  return from_columns(std::move(columns), wanted);
+}
+
+ArrowDataset ArrowDataset::select(std::span<const std::int64_t> rows) const {
+  for (const auto row : rows) {
+    if (row < 0 || row >= num_rows()) table::fail_row(row, num_rows());
+  }
+  return DatasetAccess::with_rows(*this, std::ssize(rows),
+                                  [&](const RowMap& map) { return map.select(rows); });
+}
+
+ArrowDataset ArrowDataset::slice(std::int64_t start, std::int64_t count) const {
+  if (start < 0 || count < 0 || start > num_rows() - count) {
+    throw UsageError("a slice of " + std::to_string(count) + " rows from row " + std::to_string(start) +
+                     " on does not lie in a data set of " + std::to_string(num_rows()) + " rows.");
+  }
+  return DatasetAccess::with_rows(*this, count, [&](const RowMap& map) { return map.slice(start, count); });
+}
+
+ArrowDataset ArrowDataset::skip(std::int64_t count) const {
+  const auto start = std::clamp<std::int64_t>(count, 0, num_rows());
+  return slice(start, num_rows() - start);
+}
+
+ArrowDataset ArrowDataset::take(std::int64_t count) const {
+  return slice(0, std::clamp<std::int64_t>(count, 0, num_rows()));
+}
+
+ArrowDataset ArrowDataset::shard(std::int64_t num_shards, std::int64_t index, bool contiguous) const {
+  if (num_shards < 1 || index < 0 || index >= num_shards) {
+    throw UsageError("shard " + std::to_string(index) + " of " + std::to_string(num_shards) +
+                     " does not exist: shards are numbered from 0 to num_shards - 1.");
+  }
+  if (contiguous) {
+    const auto least = num_rows() / num_shards;
+    const auto longer = num_rows() % num_shards;
+    return slice(least * index + std::min(index, longer), least + (index < longer ? 1 : 0));
+  }
+  std::vector<std::int64_t> rows;
+  for (auto row = index; row < num_rows(); row += num_shards) rows.push_back(row);
+  return select(rows);
+}
+
+ArrowDataset ArrowDataset::filter(const std::function<bool(const Row&)>& keep) const {
+  return filter_rows([&](std::int64_t row) { return keep(Row(*this, row)); });
+}
+
+ArrowDataset ArrowDataset::filter_rows(const std::function<bool(std::int64_t)>& keep) const {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < num_rows(); ++row) {
+    if (keep(row)) rows.push_back(row);
+  }
+  return select(rows);
+}
+
+ArrowDataset ArrowDataset::shuffle(std::uint64_t seed) const {
+  return select(table::NumpyRandom(seed).permutation(num_rows()));
+}
+
+ArrowDataset ArrowDataset::flatten_indices() const {
+  auto fresh = DatasetAccess::copy(*this);
+  for (auto& [name, column] : fresh->columns) column = Column(column.flatten());
+  return ArrowDataset(std::move(fresh));
+}
+
+bool ArrowDataset::has_indices() const noexcept {
+  return std::any_of(state_->columns.begin(), state_->columns.end(),
+                     [](const auto& one) { return !one.second.rows().is_range(); });
+}
+
+namespace {
+
+using Items = std::vector<std::pair<std::string, Feature>>;
+
+/// The columns at these places, in this order.
+ArrowDataset picked(const ArrowDataset& dataset, const std::vector<std::size_t>& places) {
+  auto fresh = DatasetAccess::copy(dataset);
+  const auto& from = DatasetAccess::state(dataset);
+  fresh->columns.clear();
+  Items items;
+  for (const auto place : places) {
+    fresh->columns.push_back(from.columns[place]);
+    items.push_back(from.features.items()[place]);
+  }
+  fresh->features = Features(std::move(items));
+  return DatasetAccess::make(std::move(fresh));
+}
+
+}  // namespace
+
+ArrowDataset ArrowDataset::select_columns(std::span<const std::string> names) const {
+  std::vector<std::size_t> places;
+  for (const auto& name : names) places.push_back(DatasetAccess::find(*this, name));
+  return picked(*this, places);
+}
+
+ArrowDataset ArrowDataset::remove_columns(std::span<const std::string> names) const {
+  std::set<std::size_t> gone;
+  for (const auto& name : names) gone.insert(DatasetAccess::find(*this, name));
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < state_->columns.size(); ++place) {
+    if (!gone.contains(place)) places.push_back(place);
+  }
+  return picked(*this, places);
+}
+
+ArrowDataset ArrowDataset::rename_column(std::string_view from, std::string to) const {
+  const auto place = DatasetAccess::find(*this, from);
+  if (from != to && has_column(to))
+    throw UsageError("there is a column '" + to + "' already: remove or rename it first.");
+  auto fresh = DatasetAccess::copy(*this);
+  auto items = fresh->features.items();
+  items[place].first = to;
+  fresh->columns[place].first = std::move(to);
+  fresh->features = Features(std::move(items));
+  return ArrowDataset(std::move(fresh));
+}
+
+ArrowDataset ArrowDataset::add_column(std::string name, Column column,
+                                      const std::optional<Feature>& feature) const {
+  if (num_columns() > 0 && column.size() != num_rows()) {
+    throw UsageError("the new column '" + name + "' has " + std::to_string(column.size()) +
+                     " rows, but the data set has " + std::to_string(num_rows()) + ".");
+  }
+  const Feature meaning = feature ? *feature : Feature(column.type());
+  if (!(meaning.type() == column.type())) {
+    throw UsageError("the new column '" + name + "' has the type " + column.type().text() +
+                     ", but its feature says " + meaning.type().text() + ".");
+  }
+  auto items = state_->features.items();
+  items.emplace_back(name, meaning);
+  auto fresh = DatasetAccess::copy(*this);
+  fresh->features = Features(std::move(items));
+  fresh->rows = column.size();
+  fresh->columns.emplace_back(std::move(name), std::move(column));
+  return ArrowDataset(std::move(fresh));
+}
+
+ArrowDataset ArrowDataset::with_split(std::string name) const {
+  auto fresh = DatasetAccess::copy(*this);
+  fresh->split = std::move(name);
+  return ArrowDataset(std::move(fresh));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+
+#include "datasets/table/convert.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/column_builder.hpp"
+#include "state.hpp"
+
+namespace lockstep {
+namespace {
+
+void check_same_columns(const ArrowDataset& dataset, const Features& features) {
+  auto have = dataset.column_names();
+  auto want = features.names();
+  std::sort(have.begin(), have.end());
+  std::sort(want.begin(), want.end());
+  if (have == want) return;
+  const auto listed = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+    return text;
+  };
+  throw UsageError("cast needs each column once: the columns are " + listed(have) +
+                   ", but the features name " + listed(want) + ".");
+}
+
+/// The column's text, integers or booleans as text; no other type can name classes.
+std::string class_text(const Value& value, std::string_view column) {
+  if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return std::to_string(*number);
+  // As Python prints them.
+  if (const auto* truth = std::get_if<bool>(&value.variant())) return *truth ? "True" : "False";
+  throw UsageError("the column '" + std::string(column) + "' has values of the kind '" + value.kind() +
+                   "', which cannot name classes: text, integers and booleans can.");
+}
+
+Column class_texts(const Column& column, std::string_view name) {
+  ColumnBuilder texts{DataType(TypeKind::utf8)};
+  for (std::int64_t row = 0; row < column.size(); ++row) {
+    const auto value = column.value(row);
+    if (value.is_null()) {
+      texts.append_null();
+    } else {
+      texts.append(class_text(value, name));
+    }
+  }
+  return texts.finish();
+}
+
+}  // namespace
+
+ArrowDataset ArrowDataset::cast(const Features& features) const {
+  check_same_columns(*this, features);
+  auto fresh = DatasetAccess::copy(*this);
+  fresh->features = features;
+  fresh->columns.clear();
+  for (const auto& [name, feature] : features.items()) {
+    const auto old = column(name);
+    const bool same = this->features()[name] == feature;
+    fresh->columns.emplace_back(name, same ? old : table::converted_column(old, feature, name));
+  }
+  return ArrowDataset(std::move(fresh));
+}
+
+ArrowDataset ArrowDataset::cast_column(std::string_view name, const Feature& feature) const {
+  auto items = features().items();
+  items[DatasetAccess::find(*this, name)].second = feature;
+  return cast(Features(std::move(items)));
+}
+
+ArrowDataset ArrowDataset::class_encode_column(std::string_view name) const {
+  const auto place = DatasetAccess::find(*this, name);
+  const auto texts = class_texts(column(name), name);
+  const auto view = texts.view<std::string_view>();
+  std::set<std::string, std::less<>> names;
+  for (std::int64_t row = 0; row < view.size(); ++row) {
+    if (const auto text = view.get(row)) names.emplace(*text);
+  }
+  const auto feature = Feature::class_label({names.begin(), names.end()});
+  auto fresh = DatasetAccess::copy(*this);
+  auto items = features().items();
+  items[place].second = feature;
+  fresh->features = Features(std::move(items));
+  fresh->columns[place].second = table::converted_column(texts, feature, name);
+  return ArrowDataset(std::move(fresh));
+}
+
+std::vector<Value> ArrowDataset::unique(std::string_view name) const {
+  const auto values = column(name);
+  std::unordered_set<std::string> seen;
+  std::vector<Value> different;
+  for (std::int64_t row = 0; row < values.size(); ++row) {
+    auto value = values.value(row);
+    // The kind goes along: a text may look like a number.
+    if (seen.insert(value.kind() + value.to_json()).second) different.push_back(std::move(value));
+  }
+  return different;
+}
+
+}  // namespace lockstep

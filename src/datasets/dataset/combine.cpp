@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+
+#include "datasets/table/numpy_random.hpp"
+#include "datasets/table/source_files.hpp"
+#include "lockstep/core/error.hpp"
+#include "state.hpp"
+
+namespace lockstep {
+namespace {
+
+using Rows = std::vector<std::int64_t>;
+
+void check_columns(const ArrowDataset& first, const ArrowDataset& other, std::size_t number) {
+  const auto fail = [&](const std::string& what) {
+    throw UsageError("data sets to put together need the same columns, but number " + std::to_string(number) +
+                     " (counted from 0) " + what + ". Use cast, rename_column or remove_columns first.");
+  };
+  for (const auto& name : first.column_names()) {
+    if (!other.has_column(name)) fail("has no column '" + name + "'");
+    const auto& wanted = first.features()[name];
+    const auto& found = other.features()[name];
+    if (!(wanted == found)) {
+      fail("has the column '" + name + "' of the type " + found.type().text() + " where the first has " +
+           wanted.type().text() +
+           (wanted.type() == found.type() ? " with other classes or another meaning" : ""));
+    }
+  }
+  if (other.num_columns() != first.num_columns()) fail("has more columns than the first");
+}
+
+/// The whole data behind a column, one after the other, whatever rows are seen of each.
+std::shared_ptr<const ChunkedArray> joined(const std::vector<Column>& columns) {
+  std::vector<Column> whole;
+  for (const auto& column : columns) whole.emplace_back(column.data(), RowMap(0, column.data()->size()));
+  return Column::concatenate(whole).data();
+}
+
+bool all_seen_whole(const std::vector<Column>& columns) {
+  return std::all_of(columns.begin(), columns.end(), [](const Column& column) {
+    return column.rows().is_range() && column.size() == column.data()->size();
+  });
+}
+
+RowMap joined_rows(const std::vector<Column>& columns) {
+  Rows rows;
+  std::int64_t offset = 0;
+  for (const auto& column : columns) {
+    for (std::int64_t row = 0; row < column.size(); ++row) rows.push_back(offset + column.rows()[row]);
+    offset += column.data()->size();
+  }
+  return RowMap(std::make_shared<const Rows>(std::move(rows)));
+}
+
+/// Joins the row maps of one column after the other; columns that share theirs share the result.
+class RowJoiner {
+ public:
+  const RowMap& join(const std::vector<Column>& columns) {
+    const auto same = [](const Column& a, const Column& b) {
+      return a.rows().is_same(b.rows()) && a.data()->size() == b.data()->size();
+    };
+    if (!std::equal(columns.begin(), columns.end(), last_.begin(), last_.end(), same)) {
+      rows_ = joined_rows(columns);
+      last_ = columns;
+    }
+    return rows_;
+  }
+
+ private:
+  std::vector<Column> last_;
+  RowMap rows_;
+};
+
+Column joined_column(const std::vector<Column>& columns, RowJoiner& joiner) {
+  if (all_seen_whole(columns)) return Column::concatenate(columns);
+  return {joined(columns), joiner.join(columns)};
+}
+
+void add_sources(std::vector<std::filesystem::path>& to, const std::vector<std::filesystem::path>& from) {
+  for (const auto& path : from) {
+    if (std::find(to.begin(), to.end(), path) == to.end()) to.push_back(path);
+  }
+}
+
+struct Sources {
+  Rows lengths;
+  Rows starts;
+};
+
+Sources sources_of(std::span<const ArrowDataset> datasets) {
+  Sources sources;
+  std::int64_t start = 0;
+  for (const auto& dataset : datasets) {
+    sources.lengths.push_back(dataset.num_rows());
+    sources.starts.push_back(start);
+    start += dataset.num_rows();
+  }
+  return sources;
+}
+
+Rows in_turns(const Sources& sources, StoppingStrategy strategy) {
+  const auto [shortest, longest] = std::minmax_element(sources.lengths.begin(), sources.lengths.end());
+  const bool first = strategy == StoppingStrategy::first_exhausted;
+  if (strategy == StoppingStrategy::all_exhausted && *shortest == 0 && *longest > 0) {
+    throw UsageError("interleave: an empty data set cannot begin again, as all_exhausted asks for.");
+  }
+  Rows rows;
+  for (std::int64_t turn = 0; turn < (first ? *shortest : *longest); ++turn) {
+    for (std::size_t source = 0; source < sources.lengths.size(); ++source) {
+      const bool out = turn >= sources.lengths[source];
+      if (out && strategy == StoppingStrategy::all_exhausted_without_replacement) continue;
+      rows.push_back(sources.starts[source] + turn % sources.lengths[source]);
+    }
+  }
+  return rows;
+}
+
+void check_probabilities(std::span<const double> probabilities, const Sources& sources,
+                         StoppingStrategy strategy) {
+  double sum = 0;
+  for (const auto one : probabilities) sum += one >= 0 ? one : NAN;
+  constexpr double kTolerance = 1e-8;
+  if (probabilities.size() != sources.lengths.size() || !(std::fabs(sum - 1) < kTolerance)) {
+    throw UsageError("interleave needs a probability of 0 or more for each of the " +
+                     std::to_string(sources.lengths.size()) + " data sets, adding up to 1; came " +
+                     std::to_string(probabilities.size()) + " that add up to " + std::to_string(sum) + ".");
+  }
+  for (std::size_t source = 0; source < probabilities.size(); ++source) {
+    const bool never = probabilities[source] == 0 && strategy != StoppingStrategy::first_exhausted;
+    const bool empty = probabilities[source] > 0 && sources.lengths[source] == 0;
+    if (!never && !empty) continue;
+    throw UsageError(
+        "interleave: the data set " + std::to_string(source) + " (counted from 0) " +
+        (never ? "has probability 0 and would never be exhausted." : "is empty, but is to be drawn from."));
+  }
+}
+
+/// Draws sources in blocks of 1000, as `datasets` does, until the strategy says to stop.
+Rows drawn(const Sources& sources, std::span<const double> probabilities, std::uint64_t seed,
+           StoppingStrategy strategy) {
+  constexpr std::size_t kBlock = 1000;
+  table::NumpyRandom random(seed);
+  Rows given(sources.lengths.size(), 0);
+  std::size_t exhausted = 0;
+  const auto stop = strategy == StoppingStrategy::first_exhausted ? 1 : sources.lengths.size();
+  Rows rows;
+  for (;;) {
+    for (const auto source : random.choices(probabilities, kBlock)) {
+      const auto length = sources.lengths[source];
+      if (given[source] >= length && strategy == StoppingStrategy::all_exhausted_without_replacement)
+        continue;
+      rows.push_back(sources.starts[source] + given[source] % length);
+      if (++given[source] == length && ++exhausted == stop) return rows;
+    }
+  }
+}
+
+}  // namespace
+
+ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> datasets) {
+  if (datasets.empty()) throw UsageError("there is no data set to concatenate.");
+  const auto& first = datasets.front();
+  for (std::size_t number = 1; number < datasets.size(); ++number)
+    check_columns(first, datasets[number], number);
+  auto fresh = DatasetAccess::copy(first);
+  RowJoiner joiner;
+  for (auto& [name, column] : fresh->columns) {
+    std::vector<Column> columns;
+    for (const auto& dataset : datasets) columns.push_back(dataset.column(name));
+    column = joined_column(columns, joiner);
+  }
+  fresh->rows = 0;
+  for (const auto& dataset : datasets) {
+    fresh->rows += dataset.num_rows();
+    add_sources(fresh->sources, dataset.state_->sources);
+  }
+  return ArrowDataset(std::move(fresh));
+}
+
+ArrowDataset ArrowDataset::interleave(std::span<const ArrowDataset> datasets,
+                                      std::span<const double> probabilities, std::uint64_t seed,
+                                      StoppingStrategy strategy) {
+  const auto all = concatenate(datasets);
+  const auto sources = sources_of(datasets);
+  if (probabilities.empty()) return all.select(in_turns(sources, strategy));
+  check_probabilities(probabilities, sources, strategy);
+  return all.select(drawn(sources, probabilities, seed, strategy));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "datasets/table/content_hash.hpp"
+#include "datasets/table/source_files.hpp"
+#include "state.hpp"
+
+namespace lockstep {
+namespace {
+
+using table::ContentHash;
+
+void add_buffer(ContentHash& hash, const Buffer& buffer) {
+  hash.update_number(buffer.bytes);
+  if (buffer.bytes > 0) hash.update(buffer.data, buffer.bytes);
+}
+
+void add_array(ContentHash& hash, const ArrayData& array) {
+  hash.update_number(static_cast<std::uint64_t>(array.length));
+  add_buffer(hash, array.validity);
+  add_buffer(hash, array.offsets);
+  add_buffer(hash, array.values);
+  for (const auto& child : array.children) add_array(hash, *child);
+}
+
+void add_data(ContentHash& hash, const ChunkedArray& data, const HashMemory& memory) {
+  hash.update_field(data.type().text());
+  if (!data.source_files()) {
+    hash.update_field(data.memory_hash([&] {
+      ContentHash content;
+      for (const auto& chunk : data.chunks()) add_array(content, *chunk);
+      return content.text();
+    }));
+    return;
+  }
+  for (const auto& part : data.source_files()->parts) {
+    hash.update_field(part.file->fingerprint([&] { return memory.of(*part.file); }));
+    hash.update_field(part.column);
+  }
+}
+
+void add_rows(ContentHash& hash, const RowMap& rows) {
+  hash.update_number(static_cast<std::uint64_t>(rows.size()));
+  if (rows.size() > 0 && rows.is_range()) hash.update_number(static_cast<std::uint64_t>(rows[0]));
+  for (std::int64_t row = 0; !rows.is_range() && row < rows.size(); ++row) {
+    hash.update_number(static_cast<std::uint64_t>(rows[row]));
+  }
+}
+
+std::string identity_of(const DatasetAccess::State& state, const HashMemory& memory) {
+  ContentHash hash;
+  hash.update_field(state.features.to_json());
+  hash.update_number(static_cast<std::uint64_t>(state.rows));
+  std::string rows;
+  RowMap last;
+  for (const auto& [name, column] : state.columns) {
+    hash.update_field(name);
+    add_data(hash, *column.data(), memory);
+    if (rows.empty() || !column.rows().is_same(last)) {
+      ContentHash map;
+      add_rows(map, column.rows());
+      rows = map.text();
+      last = column.rows();
+    }
+    hash.update_field(rows);
+  }
+  return hash.text();
+}
+
+}  // namespace
+
+std::string DatasetAccess::fingerprint(const ArrowDataset& dataset, const HashMemory& memory) {
+  const auto& all = state(dataset);
+  const std::lock_guard guard(all.lock);
+  if (all.fingerprint.empty()) all.fingerprint = identity_of(all, memory);
+  return all.fingerprint;
+}
+
+std::string ArrowDataset::fingerprint() const {
+  return DatasetAccess::fingerprint(*this, default_hash_memory());
+}
+
+std::vector<std::filesystem::path> ArrowDataset::files() const {
+  std::vector<std::filesystem::path> files = state_->sources;
+  const auto add = [&](const std::filesystem::path& path) {
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  };
+  for (const auto& [name, column] : state_->columns) {
+    if (!column.data()->source_files()) continue;
+    for (const auto& part : column.data()->source_files()->parts) add(part.file->path());
+  }
+  return files;
+}
+
+}  // namespace lockstep

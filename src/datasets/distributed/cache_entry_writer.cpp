@@ -1,0 +1,254 @@
+#include "cache_entry_writer.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <numeric>
+#include <system_error>
+
+#include "core/file_system.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/checksum.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using file_system::reason;
+using file_system::uninterrupted;
+
+constexpr char kWorkPrefix[] = ".work-";
+/// The state of the shards, by stamps_text(), in which their checksums were right.
+constexpr char kChecked[] = "checked";
+
+void rename_into_place(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  const int error = errno;
+  throw Error("cannot give '" + to.string() + "' its name: " + reason(error) +
+              (error == ENOENT ? ". Was the entry removed meanwhile?" : "."));
+}
+
+void sync_file(const fs::path& path) {
+  const net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file && uninterrupted([&] { return ::fsync(file.get()); }) == 0) return;
+  const int error = errno;
+  throw Error("cannot bring '" + path.string() + "' to the disk: " + reason(error) + ".");
+}
+
+bool has_sizes(const fs::path& entry, const CacheManifest& manifest) {
+  for (const auto& shard : manifest.shards) {
+    std::error_code failure;
+    if (fs::file_size(entry / shard.file_name(), failure) != shard.bytes || failure) return false;
+  }
+  return true;
+}
+
+/// A manifest that cannot be read is as good as none: the entry is made anew.
+std::optional<CacheManifest> manifest_or_none(const fs::path& entry) {
+  try {
+    return read_manifest(entry);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+/// What changes with a shard's bytes. Times of a file system's own clock: hosts agree on them.
+std::string stamps_text(const fs::path& entry, const CacheManifest& manifest) {
+  std::string text;
+  for (const auto& shard : manifest.shards) {
+    struct stat status {};
+    const fs::path file = entry / shard.file_name();
+    if (::stat(file.c_str(), &status) < 0) continue;
+    text += fmt::format("{} inode {} bytes {} mtime {}.{:09} ctime {}.{:09}\n", shard.file_name(),
+                        status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+                        status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+  }
+  return text;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Whether the file is what its name says. One that cannot be read is not.
+bool has_checksum(const fs::path& file, const CachedShard& shard) {
+  try {
+    return digest_of(file).crc32c == shard.crc32c;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void remove_unfinished(const fs::path& entry, bool shards_too) {
+  std::error_code failure;
+  for (const auto& each : fs::directory_iterator(entry, failure)) {
+    const std::string name = each.path().filename();
+    const bool goes = name.starts_with(kWorkPrefix) || (shards_too && parse_shard_name(name));
+    std::error_code ignored;
+    if (goes) fs::remove_all(each.path(), ignored);
+  }
+}
+
+}  // namespace
+
+CacheEntryWriter::CacheEntryWriter(const ShardedWork& work, fs::path entry, std::uint64_t limit, bool leads)
+    : work_(work), entry_(std::move(entry)), limit_(limit), leads_(leads) {}
+
+bool CacheEntryWriter::is_complete() const {
+  const auto manifest = manifest_or_none(entry_);
+  return manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
+         has_sizes(entry_, *manifest);
+}
+
+bool CacheEntryWriter::has_its_checksums() const {
+  const auto manifest = manifest_or_none(entry_);
+  if (!manifest) return false;
+  // Where nothing can be noted, it would have to be read each time; a cache that may only be read serves what
+  // it has.
+  if (::access(entry_.c_str(), W_OK) < 0) return true;
+  if (text_of(entry_ / kChecked) == stamps_text(entry_, *manifest)) return true;
+  bool sound = true;
+  for (const auto& shard : manifest->shards) {
+    const fs::path file = entry_ / shard.file_name();
+    if (has_checksum(file, shard)) continue;
+    sound = false;
+    std::cerr << fmt::format(
+                     "lockstep: {}: '{}' is damaged (its bytes do not have the checksum of its name): the "
+                     "result is computed again\n",
+                     work_.what, file.string())
+              << std::flush;
+    std::error_code ignored;
+    fs::remove(file, ignored);
+  }
+  if (sound) note_checked(*manifest);
+  return sound;
+}
+
+void CacheEntryWriter::note_checked(const CacheManifest& manifest) const {
+  try {
+    write_atomically(entry_ / kChecked, stamps_text(entry_, manifest));
+  } catch (const Error&) {
+    // They are read again next time.
+  }
+}
+
+void CacheEntryWriter::begin(bool anew) const {
+  const auto before = manifest_or_none(entry_);
+  // Files that a complete entry has lost or that have changed their size are no reason to trust the others.
+  remove_unfinished(entry_, anew || (before && before->complete));
+  CacheManifest manifest = work_.manifest;
+  manifest.time = utc_time_text();
+  manifest.shard_count = work_.tasks.size();
+  write_manifest(entry_, manifest);
+}
+
+std::vector<std::size_t> CacheEntryWriter::missing() const {
+  const auto finished = finished_shards(entry_);
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < work_.tasks.size(); ++place) {
+    if (!finished.contains(work_.tasks[place].number)) places.push_back(place);
+  }
+  return places;
+}
+
+std::int64_t CacheEntryWriter::rows_done() const {
+  const auto finished = finished_shards(entry_);
+  return std::accumulate(work_.tasks.begin(), work_.tasks.end(), std::int64_t{0},
+                         [&](std::int64_t sum, const ShardTask& task) {
+                           return sum + (finished.contains(task.number) ? task.rows : 0);
+                         });
+}
+
+WorkFolder::WorkFolder(const fs::path& entry, const Worker& worker)
+    : path_(entry / fmt::format("{}{}-{}", kWorkPrefix, worker.rank, getpid())) {
+  std::error_code failure;
+  fs::create_directory(path_, failure);
+  if (failure) throw Error("cannot make the folder '" + path_.string() + "': " + failure.message() + ".");
+}
+
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void CacheEntryWriter::align(const Worker& worker) {
+  if (!work_.align) return;
+  std::vector<fs::path> files;
+  for (const auto& [number, shard] : finished_shards(entry_)) files.push_back(entry_ / shard.file_name());
+  if (files.size() != work_.tasks.size()) return;
+  const WorkFolder folder(entry_, worker);
+  const auto replace = [&](std::size_t place, const std::function<std::uint64_t(const fs::path&)>& write) {
+    const auto& task = work_.tasks[place];
+    const fs::path file = folder.file_of(task);
+    commit(task, file, write(file));
+    std::error_code ignored;
+    fs::remove(files[place], ignored);
+  };
+  try {
+    work_.align(files, replace);
+  } catch (const UsageError&) {
+    // The next run is to compute them anew: by a function that has been corrected, one hopes.
+    remove_unfinished(entry_, true);
+    throw;
+  }
+}
+
+void CacheEntryWriter::commit(const ShardTask& task, const fs::path& file, std::uint64_t rows) {
+  sync_file(file);
+  const FileDigest digest = digest_of(file);
+  const CachedShard shard{.number = task.number, .rows = rows, .crc32c = digest.crc32c};
+  // The name itself need not be on the disk before the manifest is: a machine that fails loses a shard at
+  // most.
+  rename_into_place(file, entry_ / shard.file_name());
+  if (!checked_.exchange(true)) check_room(task, digest.bytes);
+}
+
+void CacheEntryWriter::check_room(const ShardTask& task, std::uint64_t bytes) {
+  std::int64_t left = -rows_done();
+  for (const auto& each : work_.tasks) left += each.rows;
+  const double each_row = static_cast<double>(bytes) / static_cast<double>(task.rows);
+  const auto needed =
+      static_cast<std::uint64_t>(each_row * static_cast<double>(std::max<std::int64_t>(left, 0)));
+  if (leads_) evict(entry_.parent_path(), limit_, needed, work_.manifest.key);
+  struct statvfs disk {};
+  if (::statvfs(entry_.c_str(), &disk) < 0) return;
+  const auto room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+  if (needed <= room) return;
+  throw Error(
+      fmt::format("{}: the rest of the result needs about {} bytes, judged by its first part, but the disk "
+                  "under '{}' has only {} left. Make room ('lockstep cache clear'), or set LOCKSTEP_CACHE to "
+                  "a folder elsewhere; what was computed so far is kept.",
+                  work_.what, needed, entry_.parent_path().string(), room));
+}
+
+void CacheEntryWriter::finish(double seconds) const {
+  CacheManifest manifest = work_.manifest;
+  manifest.time = utc_time_text();
+  manifest.complete = true;
+  manifest.shard_count = work_.tasks.size();
+  manifest.seconds = seconds;
+  for (const auto& [number, shard] : finished_shards(entry_)) manifest.shards.push_back(shard);
+  if (manifest.shards.size() != work_.tasks.size()) {
+    throw Error(
+        fmt::format("{}: expected {} shards in '{}', found {}. Was something removed meanwhile? Run it "
+                    "again: what is there is kept.",
+                    work_.what, work_.tasks.size(), entry_.string(), manifest.shards.size()));
+  }
+  // Each was read for its checksum when it got its name.
+  note_checked(manifest);
+  write_manifest(entry_, manifest);
+}
+
+}  // namespace lockstep

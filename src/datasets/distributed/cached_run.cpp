@@ -1,0 +1,325 @@
+#include "cached_run.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "cache_entry_writer.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/progress_bar.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+#include "shared_folder_group.hpp"
+#include "worker_pool.hpp"
+
+namespace lockstep {
+namespace {
+
+// Few enough that a file each costs nothing, many enough that workers are busy to the end and a kill loses
+// little.
+constexpr std::int64_t kUsualShards = 64;
+constexpr std::int64_t kFewestRows = 1'000;
+constexpr std::int64_t kMostRows = 100'000;
+
+std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+
+}  // namespace
+
+std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows) {
+  const std::int64_t usual = std::clamp(divided_up(rows, kUsualShards), kFewestRows, kMostRows);
+  const std::int64_t step = divided_up(shard_rows > 0 ? shard_rows : usual, batch_rows) * batch_rows;
+  std::vector<ShardTask> tasks;
+  for (std::int64_t first = 0; first < rows; first += step)
+    tasks.push_back({.number = tasks.size(), .first_row = first, .rows = std::min(step, rows - first)});
+  return tasks;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLongestPause = 50ms;
+constexpr auto kLookInterval = 500ms;
+constexpr auto kLeaseInterval = 1s;
+/// Parts of a worker that are on their way to the disk at once.
+constexpr std::size_t kCommitting = 8;
+/// A network file system may show a new file to other hosts only when it asks again.
+constexpr auto kVisible = 60s;
+
+std::string join(const std::vector<std::size_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += std::to_string(number) + ' ';
+  return text;
+}
+
+std::vector<std::size_t> split(const std::string& text) {
+  std::vector<std::size_t> numbers;
+  const char* at = text.data();
+  for (const char* end = at + text.size(); at < end; ++at) {
+    std::size_t number = 0;
+    at = std::from_chars(at, end, number).ptr;
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+class CachedRun {
+ public:
+  CachedRun(const ShardedWork& work, const DistributedContext& ranks, const CachedRunOptions& options,
+            StoreSession& session)
+      : work_(work),
+        ranks_(ranks),
+        options_(options),
+        session_(session),
+        probe_(session, options.cache),
+        entry_(options.cache / work.manifest.key),
+        writer_(work, entry_, options.limit, probe_.group().leads) {
+    for (const auto& task : work.tasks) rows_ += task.rows;
+  }
+
+  fs::path run() {
+    mark();
+    if (probe_.group().leads) {
+      lead();
+    } else {
+      follow();
+    }
+    probe_.wait_for_all();
+    return entry_;
+  }
+
+ private:
+  std::string key(const std::string& name) const { return session_.key(probe_.group().prefix + name); }
+  bool is_set(const std::string& name) const { return session_.store().contains(key(name)); }
+  std::int64_t count(const std::string& name) const { return session_.store().add(key(name), 0); }
+
+  std::string progress_text() const { return fmt::format("{} of {} rows", writer_.rows_done(), rows_); }
+
+  void mark() const {
+    if (options_.mark) options_.mark(entry_);
+  }
+
+  void lead() {
+    if (!hit()) compute();
+    session_.store().set(key("finished"), "");
+  }
+
+  bool hit() const {
+    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums();
+  }
+
+  void compute() {
+    const auto begin = Clock::now();
+    const auto lease = take_lease();
+    mark();
+    // Whoever had the lease may have done it all.
+    if (hit()) return;
+    writer_.begin(!options_.load_from_cache);
+    const auto missing = writer_.missing();
+    initial_rows_ = writer_.rows_done();
+    open_bar();
+    session_.store().set(key("plan"), join(missing));
+    work_on(missing, lease.get());
+    wait_for_the_others(missing);
+    bar_.reset();
+    writer_.align(Worker{.rank = ranks_.rank, .count = ranks_.size, .process = ranks_.rank});
+    writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+
+  std::unique_ptr<Lease> take_lease() {
+    LeaseAcquirer acquirer(entry_, options_.lease);
+    std::unique_ptr<Lease> lease;
+    auto try_at = Clock::now();
+    session_.wait_until(
+        [&] {
+          if (Clock::now() < try_at) return false;
+          try_at = Clock::now() + kLeaseInterval;
+          lease = acquirer.try_take();
+          return lease != nullptr;
+        },
+        [&] { return "for " + process_text(acquirer.holder().process) + ": " + progress_text(); },
+        [] { return std::vector<int>{}; });
+    return lease;
+  }
+
+  void follow() {
+    const auto leader = [&] { return std::vector<int>{probe_.group().leader}; };
+    const auto text = [&] {
+      return "for rank " + std::to_string(probe_.group().leader) + ": " + progress_text();
+    };
+    session_.wait_until([&] { return is_set("plan") || is_set("finished"); }, text, leader);
+    mark();
+    if (is_set("plan")) work_on(split(session_.store().get(key("plan"))), nullptr);
+    session_.wait_until([&] { return is_set("finished"); }, text, leader);
+    wait_until_visible();
+  }
+
+  void wait_until_visible() const {
+    for (const auto limit = Clock::now() + kVisible; !writer_.is_complete();) {
+      if (Clock::now() >= limit) {
+        throw Error(
+            fmt::format("{}: rank {} does not see the result in '{}', though rank {} has finished it there. "
+                        "Is the file system in order?",
+                        work_.what, ranks_.rank, entry_.string(), probe_.group().leader));
+      }
+      std::this_thread::sleep_for(kLongestPause);
+    }
+  }
+
+  /// The next part for whoever asks first, or nothing.
+  const ShardTask* claim(const std::vector<std::size_t>& places) {
+    const auto turn = static_cast<std::size_t>(session_.store().add(key("claimed"), 1) - 1);
+    if (turn >= places.size()) return nullptr;
+    session_.store().set(key("claim/" + std::to_string(turn)), std::to_string(ranks_.rank));
+    return &work_.tasks[places[turn]];
+  }
+
+  void serve(const Worker& worker, const std::vector<std::size_t>& places, const std::atomic<bool>& stop) {
+    ShardFunction compute;
+    std::optional<WorkFolder> folder;
+    // The worker goes on computing while what it has done goes to the disk.
+    std::deque<std::future<void>> committing;
+    while (const ShardTask* task = stop ? nullptr : claim(places)) {
+      if (!compute) {
+        folder.emplace(entry_, worker);
+        compute = work_.start(worker);
+      }
+      const fs::path file = folder->file_of(*task);
+      auto commit = [this, task, file, rows = compute(*task, file, stop)] {
+        writer_.commit(*task, file, rows);
+        note_done(*task);
+      };
+      // Nothing is computed in vain before the first part has shown that the rest will find room.
+      if (!writer_.has_checked_room()) {
+        commit();
+        continue;
+      }
+      committing.push_back(std::async(std::launch::async, std::move(commit)));
+      if (committing.size() <= kCommitting) continue;
+      committing.front().get();
+      committing.pop_front();
+    }
+    for (auto& each : committing) each.get();
+  }
+
+  void note_done(const ShardTask& task) const {
+    session_.store().set(key("done/" + std::to_string(task.number)), "");
+    session_.store().add(key("rows"), task.rows);
+    session_.store().add(key("shards"), 1);
+  }
+
+  void work_on(const std::vector<std::size_t>& places, const Lease* lease) {
+    WorkerPool pool(
+        make_workers(ranks_, options_.threads, options_.devices),
+        [&](const Worker& worker, const std::atomic<bool>& stop) { serve(worker, places, stop); });
+    auto look_at = Clock::now() + kLookInterval;
+    while (!pool.wait_for(kLongestPause)) {
+      show_progress();
+      if (Clock::now() < look_at) continue;
+      look_at = Clock::now() + kLookInterval;
+      pool.rethrow();
+      look_or_tell(lease);
+    }
+    pool.rethrow();
+  }
+
+  /// A worker may take long to notice that it should stop: the others are not to wait for that.
+  void look_or_tell(const Lease* lease) {
+    try {
+      look(lease);
+    } catch (const std::exception& error) {
+      session_.tell(error.what());
+      throw;
+    }
+  }
+
+  void look(const Lease* lease) {
+    session_.check();
+    session_.check_neighbour("computing: " + progress_text());
+    if (lease == nullptr || lease->held()) return;
+    throw Error(work_.what + ": another process has taken the lease of '" + entry_.string() +
+                "': this one had been stopped for too long.");
+  }
+
+  void wait_for_the_others(const std::vector<std::size_t>& places) {
+    session_.wait_until(
+        [&] {
+          show_progress();
+          return count("shards") == static_cast<std::int64_t>(places.size());
+        },
+        [&] { return "for the other ranks: " + progress_text(); }, [&] { return busy_ranks(places); });
+  }
+
+  /// Those that have claimed a part and not finished it.
+  std::vector<int> busy_ranks(const std::vector<std::size_t>& places) const {
+    std::set<int> ranks;
+    for (std::size_t turn = 0; turn < places.size(); ++turn) {
+      const std::string name = "claim/" + std::to_string(turn);
+      if (!is_set("done/" + std::to_string(work_.tasks[places[turn]].number)) && is_set(name))
+        ranks.insert(std::stoi(session_.store().get(key(name))));
+    }
+    return {ranks.begin(), ranks.end()};
+  }
+
+  void open_bar() {
+    if (!options_.progress || ranks_.rank != 0) return;
+    bar_.emplace(ProgressBarOptions{.description = options_.description,
+                                    .total = static_cast<std::uint64_t>(rows_),
+                                    .initial = static_cast<std::uint64_t>(initial_rows_),
+                                    .unit = "row"});
+  }
+
+  void show_progress() {
+    if (!bar_) return;
+    const auto done = static_cast<std::uint64_t>(initial_rows_ + count("rows"));
+    if (done > bar_->count()) bar_->advance(done - bar_->count());
+  }
+
+  const ShardedWork& work_;
+  const DistributedContext& ranks_;
+  const CachedRunOptions& options_;
+  StoreSession& session_;
+  SharedFolderProbe probe_;
+  fs::path entry_;
+  CacheEntryWriter writer_;
+  std::int64_t rows_ = 0;
+  std::int64_t initial_rows_ = 0;
+  std::optional<ProgressBar> bar_;
+};
+
+}  // namespace
+
+// The marks of what this process has opened stay until it ends: nobody tells when a data set goes.
+void hold_entry(const fs::path& entry) {
+  static std::mutex mutex;
+  static std::map<fs::path, CacheUse> held;
+  const std::lock_guard lock(mutex);
+  // Anew each time: the entry may have been removed and made again since.
+  held.insert_or_assign(entry, CacheUse(entry));
+}
+
+fs::path run_cached(const ShardedWork& work, const DistributedContext& ranks,
+                    const CachedRunOptions& options) {
+  StoreSession session(ranks, work.what, options.session);
+  try {
+    fs::path entry = CachedRun(work, ranks, options, session).run();
+    session.leave();
+    return entry;
+  } catch (const std::exception& error) {
+    session.fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include "shared_folder_group.hpp"
+
+#include <fstream>
+#include <system_error>
+
+#include "net/sha256.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = ".probe-";
+constexpr std::size_t kTokenBytes = 12;
+/// Nobody looks for a file that is so old: its process was killed.
+constexpr std::chrono::hours kOld{24};
+
+std::string probe_key(int rank) { return "probe/" + std::to_string(rank); }
+
+void remove_old_tokens(const fs::path& folder) {
+  std::error_code failure;
+  for (const auto& each : fs::directory_iterator(folder, failure)) {
+    if (!each.path().filename().string().starts_with(kPrefix)) continue;
+    std::error_code gone;
+    const auto age = fs::file_time_type::clock::now() - each.last_write_time(gone);
+    if (!gone && age > kOld) fs::remove(each.path(), gone);
+  }
+}
+
+}  // namespace
+
+SharedFolderProbe::SharedFolderProbe(StoreSession& session, fs::path folder)
+    : session_(session), folder_(std::move(folder)) {
+  if (!session_.ranks().alone()) {
+    group_.leader = find_leader();
+    session_.store().add(session_.key("looked"), 1);
+  }
+  group_.leads = group_.leader == session_.ranks().rank;
+  group_.prefix = "shared_folder/" + std::to_string(group_.leader) + "/";
+}
+
+SharedFolderProbe::~SharedFolderProbe() {
+  std::error_code ignored;
+  if (!token_.empty()) fs::remove(token_, ignored);
+}
+
+/// The name of a file that this rank has put into the folder; empty when it cannot.
+std::string SharedFolderProbe::write_token() {
+  std::error_code failure;
+  fs::create_directories(folder_, failure);
+  const std::string name = kPrefix + net::hex(net::random_bytes(kTokenBytes));
+  if (failure || !(std::ofstream(folder_ / name) << name << std::flush)) return "";
+  token_ = folder_ / name;
+  return name;
+}
+
+bool SharedFolderProbe::sees(const std::string& token) const {
+  if (token.empty()) return false;
+  std::ifstream file(folder_ / token);
+  std::string name;
+  return file >> name && name == token;
+}
+
+int SharedFolderProbe::find_leader() {
+  const int rank = session_.ranks().rank;
+  auto& store = session_.store();
+  if (rank == 0) remove_old_tokens(folder_);
+  const std::string first = rank == 0 ? write_token() : session_.await(probe_key(0), 0);
+  const bool found = rank != 0 && sees(first);
+  if (rank == 0) store.set(session_.key(probe_key(0)), first);
+  // "0" is no token: this rank belongs to rank 0.
+  if (rank != 0) store.set(session_.key(probe_key(rank)), found ? "0" : write_token());
+  if (rank == 0 || found) return 0;
+  for (int other = 1; other < rank; ++other) {
+    if (sees(session_.await(probe_key(other), other))) return other;
+  }
+  return rank;
+}
+
+void SharedFolderProbe::wait_for_all() {
+  if (token_.empty()) return;
+  const auto size = session_.ranks().size;
+  const auto looked = [&] { return session_.store().add(session_.key("looked"), 0); };
+  session_.wait_until([&] { return looked() >= size; },
+                      [&] {
+                        return "for ranks that have not come yet: " + std::to_string(looked()) + " of " +
+                               std::to_string(size) + " are here";
+                      },
+                      [] { return std::vector<int>{}; });
+}
+
+}  // namespace lockstep

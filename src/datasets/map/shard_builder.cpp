@@ -1,0 +1,285 @@
+#include "shard_builder.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "datasets/table/convert.hpp"
+#include "datasets/writers/save_folder.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+const Column* find(const Columns& columns, const std::string& name) {
+  for (const auto& [each, column] : columns) {
+    if (each == name) return &column;
+  }
+  return nullptr;
+}
+
+std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text.empty() ? "none" : text;
+}
+
+/// The one length of all columns.
+std::int64_t length_of(const Columns& made) {
+  for (const auto& [name, column] : made) {
+    if (column.size() == made.front().second.size()) continue;
+    throw UsageError(
+        fmt::format("the function returned columns of different lengths: '{}' has {} rows, '{}' has {}.",
+                    made.front().first, made.front().second.size(), name, column.size()));
+  }
+  return made.front().second.size();
+}
+
+/// The source's columns that stay as they are must be as long as what the function returned.
+void check_rows(const MapBatch& batch, const Columns& made, const std::vector<std::string>& kept) {
+  const std::int64_t rows = length_of(made);
+  if (rows == batch.size() || kept.empty()) return;
+  throw UsageError(
+      fmt::format("the function returned {} rows for {}, but the source's columns {} stay. Name them in "
+                  "remove_columns, or return them too.",
+                  rows, batch.size(), list(kept)));
+}
+
+std::vector<std::string> names_of(const std::vector<Field>& fields) {
+  std::vector<std::string> names;
+  for (const auto& field : fields) names.push_back(field.name);
+  return names;
+}
+
+/// The type that nulls of either type fit into; nothing where values of one have no place in the other.
+std::optional<DataType> unified(const DataType& one, const DataType& other);
+
+std::optional<DataType> unified_lists(const DataType& one, const DataType& other) {
+  const auto element = unified(one.element(), other.element());
+  if (!element) return std::nullopt;
+  if (one.kind() == TypeKind::fixed_size_list) return DataType::fixed_size_list(*element, one.width());
+  return DataType::list(*element, one.kind() == TypeKind::large_list);
+}
+
+std::optional<DataType> unified_structures(const DataType& one, const DataType& other) {
+  if (names_of(one.fields()) != names_of(other.fields())) return std::nullopt;
+  std::vector<Field> fields = one.fields();
+  for (std::size_t place = 0; place < fields.size(); ++place) {
+    const auto type = unified(fields[place].type, other.fields()[place].type);
+    if (!type) return std::nullopt;
+    fields[place].type = *type;
+  }
+  return DataType::struct_(std::move(fields));
+}
+
+std::optional<DataType> unified(const DataType& one, const DataType& other) {
+  if (one == other || other.kind() == TypeKind::null) return one;
+  if (one.kind() == TypeKind::null) return other;
+  if (one.kind() != other.kind() || one.width() != other.width()) return std::nullopt;
+  if (one.is_list()) return unified_lists(one, other);
+  if (one.kind() == TypeKind::struct_) return unified_structures(one, other);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Columns merge_columns(const MapBatch& batch, Columns made, const std::vector<std::string>& removed) {
+  Columns result;
+  std::vector<std::string> kept;
+  for (const auto& [name, column] : batch.rows.columns()) {
+    const Column* replaced = find(made, name);
+    const bool goes = std::find(removed.begin(), removed.end(), name) != removed.end();
+    if (goes) continue;
+    if (replaced == nullptr) kept.push_back(name);
+    result.emplace_back(name, replaced == nullptr ? column : *replaced);
+  }
+  if (!made.empty()) check_rows(batch, made, kept);
+  for (auto& [name, column] : made) {
+    if (find(result, name) == nullptr) result.emplace_back(name, std::move(column));
+  }
+  return result;
+}
+
+ResultColumns::ResultColumns(Features source, std::optional<Features> features)
+    : source_(std::move(source)), features_(std::move(features)) {}
+
+bool ResultColumns::add(const std::vector<Field>& fields) {
+  if (!known_) {
+    known_ = true;
+    for (const auto& [name, type, nullable] : fields) {
+      // Nulls have the type that the program says.
+      const bool said = features_ && features_->contains(name);
+      const auto type_said = said ? unified((*features_)[name].type(), type) : std::nullopt;
+      fields_.push_back({name, type_said.value_or(type)});
+    }
+    return true;
+  }
+  if (names_of(fields) != names_of(fields_)) {
+    throw UsageError(fmt::format("the result has the columns {}, but {} before.", list(names_of(fields)),
+                                 list(names_of(fields_))));
+  }
+  bool changed = false;
+  for (std::size_t place = 0; place < fields.size(); ++place) {
+    const auto& before = fields_[place].type;
+    const auto type = unified(before, fields[place].type);
+    if (!type) {
+      throw UsageError(
+          fmt::format("the column '{}' is of type {}, but of type {} before. Return the same type always: "
+                      "make_column<T>, or a ColumnBuilder with a type.",
+                      fields[place].name, fields[place].type.text(), before.text()));
+    }
+    changed = changed || !(*type == before);
+    fields_[place].type = *type;
+  }
+  return changed;
+}
+
+bool ResultColumns::add(const Columns& part) {
+  std::vector<Field> fields;
+  for (const auto& [name, column] : part) fields.push_back({name, column.type()});
+  return add(fields);
+}
+
+Columns ResultColumns::aligned(Columns part) const {
+  for (std::size_t place = 0; place < part.size(); ++place) {
+    auto& [name, column] = part[place];
+    if (column.type() == fields_[place].type) continue;
+    column = table::converted_column(column, Feature(fields_[place].type), name);
+  }
+  return part;
+}
+
+Feature ResultColumns::feature_of(const Field& field) const {
+  if (features_ && features_->contains(field.name)) return (*features_)[field.name];
+  if (source_.contains(field.name) && source_[field.name].type() == field.type) return source_[field.name];
+  return Feature(field.type);
+}
+
+ArrowDataset ResultColumns::joined(std::vector<Columns> parts) const {
+  std::vector<std::vector<Column>> pieces(fields_.size());
+  for (auto& part : parts) {
+    auto columns = aligned(std::move(part));
+    for (std::size_t place = 0; place < columns.size(); ++place)
+      pieces[place].push_back(std::move(columns[place].second));
+  }
+  Columns columns;
+  std::vector<std::pair<std::string, Feature>> meanings;
+  for (std::size_t place = 0; place < fields_.size(); ++place) {
+    const auto& field = fields_[place];
+    columns.emplace_back(field.name, pieces[place].empty() ? ColumnBuilder(field.type).finish()
+                                                           : Column::concatenate(pieces[place]));
+    meanings.emplace_back(field.name, feature_of(field));
+  }
+  return ArrowDataset::from_columns(std::move(columns), Features(std::move(meanings)));
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kBatchRows = 1000;
+constexpr std::size_t kMostBytes = std::size_t{32} << 20;
+
+std::size_t bytes_of(const ArrayData& array) {
+  std::size_t bytes = array.validity.bytes + array.offsets.bytes + array.values.bytes;
+  for (const auto& child : array.children) bytes += bytes_of(*child);
+  return bytes;
+}
+
+/// What lies in memory for a part; what is mapped from the source's files costs none.
+std::size_t bytes_of(const Columns& part) {
+  std::size_t bytes = 0;
+  for (const auto& [name, column] : part) {
+    if (column.data()->source_files()) continue;
+    for (const auto& chunk : column.data()->chunks()) bytes += bytes_of(*chunk);
+  }
+  return bytes;
+}
+
+ArrowDataset load_shard(const fs::path& file) {
+  LoadOptions options;
+  options.format = FileFormat::arrow;
+  options.trusted = true;
+  return ArrowDataset::load(file, options);
+}
+
+}  // namespace
+
+ShardBuilder::ShardBuilder(fs::path file, ResultColumns columns)
+    : file_(std::move(file)), columns_(std::move(columns)) {}
+
+void ShardBuilder::add(Columns part) {
+  if (columns_.add(part) && writer_) write_anew();
+  waiting_rows_ += part.empty() ? 0 : part.front().second.size();
+  waiting_bytes_ += bytes_of(part);
+  waiting_.push_back(std::move(part));
+  if (waiting_rows_ >= kBatchRows || waiting_bytes_ >= kMostBytes) flush();
+}
+
+std::uint64_t ShardBuilder::finish() {
+  flush();
+  close();
+  return rows_;
+}
+
+void ShardBuilder::open() {
+  const auto none = columns_.joined({});
+  errno = 0;
+  stream_.open(file_, std::ios::binary | std::ios::trunc);
+  if (!stream_) fail();
+  const auto sink = [this](const void* data, std::size_t bytes) {
+    stream_.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  };
+  writer_ = arrow_file::stream_writer(sink, none.features().fields(), schema_metadata(none.features()));
+}
+
+void ShardBuilder::close() {
+  errno = 0;
+  writer_->finish();
+  writer_.reset();
+  stream_.close();
+  if (!stream_) fail();
+}
+
+/// The rows so far had nothing but nulls where there is a type now.
+void ShardBuilder::write_anew() {
+  close();
+  fs::path before = file_;
+  before += ".before";
+  fs::rename(file_, before);
+  open();
+  const auto rows = load_shard(before);
+  for (std::int64_t first = 0; first < rows.num_rows(); first += kBatchRows) {
+    const auto some = rows.slice(first, std::min(kBatchRows, rows.num_rows() - first));
+    write(columns_.joined({some.columns()}));
+  }
+  fs::remove(before);
+}
+
+void ShardBuilder::flush() {
+  if (!writer_) open();
+  const auto rows = columns_.joined(std::move(waiting_));
+  write(rows);
+  rows_ += static_cast<std::uint64_t>(rows.num_rows());
+  waiting_.clear();
+  waiting_rows_ = 0;
+  waiting_bytes_ = 0;
+}
+
+void ShardBuilder::write(const ArrowDataset& rows) {
+  errno = 0;
+  for (std::int64_t first = 0; first < rows.num_rows(); first += kBatchRows) {
+    const auto count = std::min(kBatchRows, rows.num_rows() - first);
+    writer_->write(record_batch(rows, first, count), count);
+  }
+  if (!stream_) fail();
+}
+
+void ShardBuilder::fail() const {
+  throw Error(fmt::format("cannot write '{}': {}.", file_.string(),
+                          errno != 0 ? std::generic_category().message(errno) : "the system gave no reason"));
+}
+
+}  // namespace lockstep

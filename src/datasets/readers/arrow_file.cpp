@@ -1,0 +1,113 @@
+#include "readers.hpp"
+
+#include "core/json.hpp"
+#include "datasets/arrow/mapped_file.hpp"
+#include "datasets/arrow/stream_reader.hpp"
+#include "datasets/cache/saved_folder.hpp"
+#include "datasets/dataset/state.hpp"
+#include "datasets/table/source_files.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
+
+namespace lockstep::readers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using FilePointer = std::shared_ptr<const arrow_file::MappedFile>;
+
+/// Features with the file's columns in the file's order. What fits no column is an error.
+Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& field : fields) {
+    if (!features.contains(field.name) || !(features[field.name].type() == field.type)) {
+      throw DataError("'" + name + "': its features do not fit its column '" + field.name + "' of the type " +
+                      field.type.text() +
+                      (features.contains(field.name) ? ": they say " + features[field.name].type().text()
+                                                     : std::string()) +
+                      ". Write the data set again with its own features.");
+    }
+    items.emplace_back(field.name, features[field.name]);
+  }
+  return Features(std::move(items));
+}
+
+ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, const FilePointer& file) {
+  auto state = std::make_shared<DatasetAccess::State>();
+  state->features = features_of(table.schema, name);
+  state->rows = table.rows;
+  for (std::size_t place = 0; place < table.columns.size(); ++place) {
+    const auto& field = table.schema.fields[place];
+    const table::SourceFiles source_files{{{file, field.name}}};
+    auto data =
+        std::make_shared<const ChunkedArray>(field.type, std::move(table.columns[place]),
+                                             std::make_shared<const table::SourceFiles>(source_files));
+    state->columns.emplace_back(field.name, Column(std::move(data), RowMap(0, table.rows)));
+  }
+  return DatasetAccess::make(std::move(state));
+}
+
+/// The features that the folder's dataset_info.json gives, which may be newer than those in the files.
+std::optional<Features> folder_features(const std::filesystem::path& folder, const ArrowDataset& dataset) {
+  const auto path = folder / "dataset_info.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const auto info = read_json_document(path);
+  if (!info.is_object() || !info.contains("features") || !info["features"].is_object()) return std::nullopt;
+  const auto fields = dataset.features().fields();
+  try {
+    return ordered(Features::from_json(info["features"].dump(), fields), fields, path.string());
+  } catch (const UsageError& error) {
+    throw DataError("'" + path.string() + "': " + error.what());
+  }
+}
+
+}  // namespace
+
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name) try {
+  const auto& fields = schema.fields;
+  const auto found = schema.metadata.find("huggingface");
+  if (found == schema.metadata.end()) return Features::from_fields(fields);
+  const auto json =
+      json_tree::parse<Json>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
+  if (!json.is_object() || !json.contains("info") || !json["info"].is_object())
+    return Features::from_fields(fields);
+  const auto& info = json["info"];
+  if (!info.contains("features") || !info["features"].is_object()) return Features::from_fields(fields);
+  return ordered(Features::from_json(info["features"].dump(), fields), fields, name);
+} catch (const UsageError& error) {
+  throw DataError("'" + name + "': " + error.what());
+}
+
+ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted) {
+  const auto file = std::make_shared<const arrow_file::MappedFile>(path);
+  if (file->size() == 0) throw DataError("'" + path.string() + "' is no valid Arrow file: it is empty.");
+  return dataset_of(arrow_file::read_arrow(arrow_file::whole_file(file), path.string(), trusted),
+                    path.string(), file);
+}
+
+ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted) {
+  const auto saved = read_saved_folder(folder);
+  std::vector<ArrowDataset> parts;
+  for (const auto& file : saved.files) parts.push_back(read_arrow_file(folder / file, trusted));
+  auto whole = DatasetAccess::copy(parts.size() == 1 ? parts.front() : ArrowDataset::concatenate(parts));
+  whole->split = saved.split;
+  if (auto features = folder_features(folder, parts.front())) whole->features = *std::move(features);
+  return DatasetAccess::make(std::move(whole));
+}
+
+ArrowDataset load_shards(const std::vector<std::filesystem::path>& files) {
+  LoadOptions options;
+  options.format = FileFormat::arrow;
+  // Written by us, whole by their names and of the sizes that the manifest says.
+  options.trusted = true;
+  return ArrowDataset::load(files, options);
+}
+
+ArrowDataset open_entry(const std::filesystem::path& entry) {
+  const auto manifest = read_manifest(entry);
+  if (!manifest) throw DataError("the cache entry '" + entry.string() + "' was removed meanwhile.");
+  std::vector<std::filesystem::path> files;
+  for (const auto& shard : manifest->shards) files.push_back(entry / shard.file_name());
+  return load_shards(files);
+}
+
+}  // namespace lockstep::readers

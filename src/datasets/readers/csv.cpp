@@ -1,0 +1,338 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/utf8_check.hpp"
+#include "datasets/arrow/mapped_file.hpp"
+#include "datasets/table/convert.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
+#include "readers.hpp"
+
+namespace lockstep::readers {
+
+/// Takes comma-separated values apart, row by row.
+class CsvParser {
+ public:
+  struct Cell {
+    std::string text;
+    bool quoted = false;
+  };
+
+  /// `name` is the file's, for errors. Throws UsageError for options that contradict each other.
+  CsvParser(std::string_view text, const CsvOptions& options, std::string name);
+
+  /// Reads the next row into `cells`; false at the end. Lines with nothing in them are passed over. Throws
+  /// DataError, naming the line, for a quote that is not closed or has something behind it.
+  bool next(std::vector<Cell>& cells);
+  /// The line on which the row that was read last begins, from 1.
+  std::int64_t line() const noexcept { return row_line_; }
+
+ private:
+  bool at_end() const noexcept { return place_ == text_.size(); }
+  bool at_line_end() const noexcept { return text_[place_] == '\n' || text_[place_] == '\r'; }
+  void pass_line_end();
+  void read_cell(Cell& cell);
+  void read_quoted(Cell& cell);
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::string_view text_;
+  char delimiter_;
+  char quote_;
+  std::string name_;
+  std::size_t place_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t row_line_ = 0;
+};
+
+CsvParser::CsvParser(std::string_view text, const CsvOptions& options, std::string name)
+    : text_(text), delimiter_(options.delimiter), quote_(options.quote), name_(std::move(name)) {
+  const auto is_line_end = [](char one) { return one == '\n' || one == '\r'; };
+  if (delimiter_ == quote_ || is_line_end(delimiter_) || is_line_end(quote_)) {
+    throw UsageError(
+        "the delimiter and the quote of comma-separated values must be different characters, and no line "
+        "ends.");
+  }
+  // The mark of UTF-8 that some programs write.
+  if (text_.starts_with("\xEF\xBB\xBF")) place_ = 3;
+}
+
+void CsvParser::fail(const std::string& what) const {
+  throw DataError("'" + name_ + "' cannot be read as CSV: line " + std::to_string(line_) + ": " + what + ".");
+}
+
+void CsvParser::pass_line_end() {
+  if (text_[place_] == '\r' && place_ + 1 < text_.size() && text_[place_ + 1] == '\n') ++place_;
+  ++place_;
+  ++line_;
+}
+
+bool CsvParser::next(std::vector<Cell>& cells) {
+  while (!at_end() && at_line_end()) pass_line_end();
+  if (at_end()) return false;
+  row_line_ = line_;
+  std::size_t count = 0;
+  for (bool more = true; more;) {
+    if (count == cells.size()) cells.emplace_back();
+    read_cell(cells[count++]);
+    more = !at_end() && text_[place_] == delimiter_;
+    if (more) ++place_;
+  }
+  cells.resize(count);
+  if (!at_end()) pass_line_end();
+  return true;
+}
+
+void CsvParser::read_cell(Cell& cell) {
+  cell.text.clear();
+  cell.quoted = !at_end() && text_[place_] == quote_;
+  if (cell.quoted) return read_quoted(cell);
+  const auto begin = place_;
+  while (!at_end() && !at_line_end() && text_[place_] != delimiter_) ++place_;
+  cell.text = text_.substr(begin, place_ - begin);
+}
+
+void CsvParser::read_quoted(Cell& cell) {
+  const auto first_line = line_;
+  for (++place_;;) {
+    const auto close = text_.find(quote_, place_);
+    if (close == std::string_view::npos) {
+      fail("the quote that was opened on line " + std::to_string(first_line) + " is not closed");
+    }
+    for (auto place = place_; place < close; ++place) line_ += text_[place] == '\n' ? 1 : 0;
+    cell.text += text_.substr(place_, close - place_);
+    place_ = close + 1;
+    if (at_end() || text_[place_] != quote_) break;
+    cell.text += quote_;
+    ++place_;
+  }
+  if (!at_end() && !at_line_end() && text_[place_] != delimiter_) {
+    fail("behind a closing quote comes '" + std::string(1, text_[place_]) + "' instead of a delimiter");
+  }
+}
+
+namespace {
+
+using Cells = std::vector<CsvParser::Cell>;
+
+/// Rows that the types are first found from.
+constexpr std::int64_t kFirstRows = 1000;
+
+[[noreturn]] void fail(const std::string& name, const std::string& what) {
+  throw DataError(fmt::format("'{}' cannot be read as CSV: {}.", name, what));
+}
+
+/// Numbers may have blanks around them, as pandas takes them.
+std::string_view without_blanks(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+/// What all cells of a column so far can be.
+class CellTypes {
+ public:
+  void add_null() { null_ = true; }
+  void add(std::string_view text) {
+    value_ = true;
+    const auto number = without_blanks(text);
+    integer_ = integer_ && table::parse_integer(number);
+    number_ = number_ && (integer_ || table::parse_number(number));
+    boolean_ = boolean_ && table::parse_boolean(text);
+  }
+
+  /// As pandas has them in `datasets`: a column of integers with a cell that is null is one of doubles.
+  TypeKind kind() const {
+    if (!value_ && !null_) return TypeKind::utf8;
+    if (integer_ && !null_) return TypeKind::int64;
+    if (number_) return TypeKind::float64;
+    return boolean_ ? TypeKind::boolean : TypeKind::utf8;
+  }
+
+ private:
+  bool value_ = false;
+  bool null_ = false;
+  bool integer_ = true;
+  bool number_ = true;
+  bool boolean_ = true;
+};
+
+/// The cells of a file, row by row, each row with as many as there are columns.
+class Table {
+ public:
+  Table(const TextFile& file, const CsvOptions& options)
+      : file_(file.path), name_(file.name), options_(options), parser_(text(), options, name_) {
+    if (!parser_.next(cells_)) fail(name_, "it is empty");
+    for (std::size_t place = 0; place < cells_.size(); ++place)
+      names_.push_back(options.header ? cells_[place].text : std::to_string(place));
+    if (!options.column_names.empty()) names_ = options.column_names;
+    check_width();
+    // Without a header this was the first row.
+    if (!options.header) parser_ = CsvParser(text(), options, name_);
+    for (const auto& null : options.null_values)
+      null_lengths_[null.empty() ? 0 : static_cast<unsigned char>(null[0])].set(
+          std::min(null.size(), kLongest));
+  }
+
+  const std::vector<std::string>& names() const noexcept { return names_; }
+
+  bool next() {
+    if (!parser_.next(cells_)) return false;
+    ++row_;
+    check_width();
+    return true;
+  }
+
+  std::string_view text(std::size_t column) const { return cells_[column].text; }
+
+  bool is_null(std::size_t column) const {
+    const auto& [text, quoted] = cells_[column];
+    // Few cells begin as a null does and are as long.
+    const auto& lengths = null_lengths_[text.empty() ? 0 : static_cast<unsigned char>(text[0])];
+    if (quoted || !lengths[std::min(text.size(), kLongest)]) return false;
+    const auto& nulls = options_.null_values;
+    return std::find(nulls.begin(), nulls.end(), text) != nulls.end();
+  }
+
+  [[noreturn]] void fail_at(std::size_t column, const std::string& what) const {
+    fail(name_, fmt::format("{}, column '{}': {}", place(), names_[column], what));
+  }
+
+ private:
+  std::string_view text() const { return {reinterpret_cast<const char*>(file_.data()), file_.size()}; }
+  /// Rows are counted from 0, as everywhere.
+  std::string place() const {
+    return fmt::format("row {} (line {})", std::max<std::int64_t>(row_, 0), parser_.line());
+  }
+
+  void check_width() const {
+    if (cells_.size() == names_.size()) return;
+    fail(name_,
+         fmt::format("{} has {} cells, but there are {} columns", place(), cells_.size(), names_.size()));
+  }
+
+  arrow_file::MappedFile file_;
+  std::string name_;
+  const CsvOptions& options_;
+  CsvParser parser_;
+  std::vector<std::string> names_;
+  Cells cells_;
+  static constexpr std::size_t kLongest = 63;
+  /// The lengths of nulls by their first character.
+  std::array<std::bitset<kLongest + 1>, 256> null_lengths_{};
+  std::int64_t row_ = -1;
+};
+
+Features inferred(const TextFile& file, const CsvOptions& options, Types types) {
+  Table table(file, options);
+  std::vector<CellTypes> found(table.names().size());
+  for (std::int64_t row = 0; (types == Types::of_all_rows || row < kFirstRows) && table.next(); ++row) {
+    for (std::size_t column = 0; column < found.size(); ++column) {
+      if (table.is_null(column)) {
+        found[column].add_null();
+      } else {
+        found[column].add(table.text(column));
+      }
+    }
+  }
+  std::vector<std::pair<std::string, Feature>> items;
+  for (std::size_t column = 0; column < found.size(); ++column)
+    items.emplace_back(table.names()[column], Feature(DataType(found[column].kind())));
+  return Features(std::move(items));
+}
+
+class CsvRows final : public RowSource {
+ public:
+  CsvRows(const TextFile& file, CsvOptions options, const std::optional<Features>& features, Types types)
+      : options_(std::move(options)),
+        types_(types),
+        table_(file, options_),
+        features_(known(file, features)),
+        pieces_(features_) {}
+
+  const Features& features() const override { return features_; }
+
+  std::vector<ArrayPointer> next() override {
+    while (!pieces_.is_full() && table_.next()) {
+      for (std::size_t column = 0; column < features_.size(); ++column) add(column);
+    }
+    return pieces_.take();
+  }
+
+ private:
+  /// Those that are given, and for the file's other columns what is found.
+  Features known(const TextFile& file, const std::optional<Features>& given) try {
+    const auto found = inferred(file, options_, types_);
+    if (!given) return found;
+    auto items = found.items();
+    for (auto& [name, feature] : items) {
+      given_.push_back(given->contains(name));
+      if (given_.back()) feature = (*given)[name];
+    }
+    return Features(std::move(items));
+  } catch (const UsageError& error) {
+    throw DataError(fmt::format("'{}': {}", file.name, error.what()));
+  }
+
+  void add(std::size_t column) {
+    auto& builder = pieces_.column(column);
+    const auto& feature = features_.items()[column].second;
+    const bool given = column < given_.size() && given_[column];
+    if (table_.is_null(column)) {
+      // Integers were found, and a null makes them doubles.
+      if (!given && feature.type().kind() == TypeKind::int64) narrow(column);
+      return builder.append_null();
+    }
+    const auto text = table_.text(column);
+    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, "it is no text in UTF-8");
+    if (given) return add_given(builder, column, feature);
+    if (!add_found(builder, feature.type().kind(), text)) narrow(column);
+  }
+
+  static bool add_found(ColumnBuilder& builder, TypeKind kind, std::string_view text) {
+    const auto add = [&](const auto& value) {
+      if (value) builder.append(*value);
+      return value.has_value();
+    };
+    if (kind == TypeKind::int64) return add(table::parse_integer(without_blanks(text)));
+    if (kind == TypeKind::float64) return add(table::parse_number(without_blanks(text)));
+    if (kind == TypeKind::boolean) return add(table::parse_boolean(text));
+    builder.append(text);
+    return true;
+  }
+
+  void add_given(ColumnBuilder& builder, std::size_t column, const Feature& feature) const {
+    try {
+      builder.append(table::converted(Value(table_.text(column)), feature));
+    } catch (const UsageError& error) {
+      table_.fail_at(column, error.what());
+    }
+  }
+
+  [[noreturn]] void narrow(std::size_t column) const {
+    if (types_ == Types::of_the_beginning) throw TypesTooNarrow();
+    table_.fail_at(column, "the file was changed while it was read");
+  }
+
+  CsvOptions options_;
+  Types types_;
+  Table table_;
+  std::vector<bool> given_;
+  Features features_;
+  PieceBuilder pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& options,
+                                    const std::optional<Features>& features, Types types) {
+  return std::make_unique<CsvRows>(file, options, features, types);
+}
+
+}  // namespace lockstep::readers

@@ -1,0 +1,133 @@
+#include "readers.hpp"
+
+#include <arrow/buffer.h>
+#include <arrow/io/compressed.h>
+#include <arrow/io/file.h>
+#include <arrow/util/compression.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "datasets/arrow/batch_writer.hpp"
+#include "datasets/distributed/cached_run.hpp"
+#include "datasets/table/content_hash.hpp"
+#include "datasets/writers/save_folder.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+
+namespace lockstep::readers {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Of what the same bytes become: to be raised with every change of it.
+constexpr int kLayout = 1;
+/// Reading so much again costs no more than finding it in the cache.
+constexpr std::uintmax_t kSmall = std::uintmax_t{8} << 20;
+
+const std::map<std::string, arrow::Compression::type> kCodecs = {{".gz", arrow::Compression::GZIP},
+                                                                 {".zst", arrow::Compression::ZSTD}};
+
+arrow::Status unpack(const fs::path& from, AtomicFile& to) {
+  ARROW_ASSIGN_OR_RAISE(const auto codec, arrow::util::Codec::Create(kCodecs.at(from.extension())));
+  ARROW_ASSIGN_OR_RAISE(const auto packed, arrow::io::ReadableFile::Open(from.string()));
+  ARROW_ASSIGN_OR_RAISE(const auto stream, arrow::io::CompressedInputStream::Make(codec.get(), packed));
+  for (;;) {
+    constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+    ARROW_ASSIGN_OR_RAISE(const auto piece, stream->Read(kPiece));
+    if (piece->size() == 0) return arrow::Status::OK();
+    to.write(piece->data(), static_cast<std::size_t>(piece->size()));
+  }
+}
+
+/// Unpacks a compressed file to `beside`, and returns where the bytes are.
+fs::path unpacked(const fs::path& path, const fs::path& beside) {
+  if (!is_packed(path)) return path;
+  AtomicFile file(beside);
+  const auto status = unpack(path, file);
+  if (!status.ok())
+    throw DataError(fmt::format("'{}' cannot be unpacked: {}.", path.string(), status.message()));
+  file.commit();
+  return beside;
+}
+
+std::uint64_t write_arrow(const RowFile& rows, const fs::path& to, const std::atomic<bool>& stop) {
+  const auto from = unpacked(rows.path, to.parent_path() / "unpacked");
+  std::unique_ptr<AtomicFile> file;
+  std::unique_ptr<arrow_file::BatchWriter> writer;
+  std::uint64_t count = 0;
+  const auto begin = [&](const Features& features) {
+    file = std::make_unique<AtomicFile>(to);
+    count = 0;
+    writer = arrow_file::stream_writer([&](const void* data, std::size_t bytes) { file->write(data, bytes); },
+                                       features.fields(), schema_metadata(features));
+    return [&](const std::vector<ArrayPointer>& columns, std::int64_t batch_rows) {
+      if (stop) throw Error("load: stopped.");
+      writer->write(columns, batch_rows);
+      count += static_cast<std::uint64_t>(batch_rows);
+    };
+  };
+  for_each_piece([&](Types types) { return rows.open(from, types); }, begin);
+  writer->finish();
+  file->commit();
+  return count;
+}
+
+CacheManifest manifest_of(const RowFile& rows, const fs::path& cache) {
+  CacheManifest manifest;
+  manifest.name = "load " + rows.path.filename().string();
+  manifest.fields = rows.fields;
+  manifest.fields["layout"] = std::to_string(kLayout);
+  manifest.fields["packed"] = json(is_packed(rows.path) ? rows.path.extension().string() : "").dump();
+  manifest.fields["source"] = json(HashMemory(cache).of(rows.path)).dump();
+  // The same bytes under another name are the same rows.
+  manifest.key = table::content_hash(json({{"operation", "load"}, {"fields", manifest.fields}}).dump());
+  return manifest;
+}
+
+ArrowDataset load_by_cache(const RowFile& rows, const fs::path& cache) {
+  ShardedWork work;
+  work.what = fmt::format("load '{}'", rows.path.string());
+  work.manifest = manifest_of(rows, cache);
+  // How many rows there are nobody knows beforehand.
+  work.tasks = {{.number = 0, .first_row = 0, .rows = 1}};
+  work.start = [&](const Worker&) -> ShardFunction {
+    return [&](const ShardTask&, const fs::path& file, const std::atomic<bool>& stop) {
+      return write_arrow(rows, file, stop);
+    };
+  };
+  CachedRunOptions options;
+  options.cache = cache;
+  options.limit = default_cache_limit(process_environment());
+  options.mark = hold_entry;
+  return open_entry(run_cached(work, {}, options));
+}
+
+/// Nothing where no variable says where a cache could be.
+std::optional<fs::path> cache_folder() {
+  try {
+    return default_cache_folder(process_environment());
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool is_packed(const fs::path& path) { return kCodecs.contains(path.extension()); }
+
+ArrowDataset load_rows(const RowFile& file) {
+  // Its own errors for a file that there is not are better than a library's.
+  const auto bytes = InputFile(file.path).size();
+  if (is_packed(file.path)) return load_by_cache(file, default_cache_folder(process_environment()));
+  const auto cache = bytes < kSmall ? std::nullopt : cache_folder();
+  if (cache) return load_by_cache(file, *cache);
+  return read_all([&](Types types) { return file.open(file.path, types); });
+}
+
+}  // namespace lockstep::readers

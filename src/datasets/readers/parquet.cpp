@@ -1,0 +1,124 @@
+#include <arrow/io/file.h>
+#include <arrow/record_batch.h>
+#include <arrow/type.h>
+#include <fmt/core.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/schema.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "datasets/arrow/bridge.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "readers.hpp"
+
+namespace lockstep::readers {
+namespace {
+
+/// Of a piece: small enough for the 32-bit offsets of text.
+constexpr std::int64_t kBatchRows = 65536;
+
+using FileReader = parquet::arrow::FileReader;
+
+arrow::Result<std::unique_ptr<FileReader>> open(const std::string& path) {
+  ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
+  parquet::ArrowReaderProperties properties(true);
+  properties.set_batch_size(kBatchRows);
+  parquet::arrow::FileReaderBuilder builder;
+  ARROW_RETURN_NOT_OK(builder.Open(file));
+  return builder.properties(properties)->Build();
+}
+
+/// The numbers of the leaves that make up these columns: each field inside a column is stored by itself.
+std::vector<int> leaves_of(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns) {
+  std::vector<int> leaves;
+  for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
+    const auto& name = schema.GetColumnRoot(leaf)->name();
+    if (columns.empty() || std::find(columns.begin(), columns.end(), name) != columns.end())
+      leaves.push_back(leaf);
+  }
+  return leaves;
+}
+
+void require_columns(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns,
+                     const std::string& file) {
+  for (const auto& column : columns) {
+    if (schema.group_node()->FieldIndex(column) >= 0) continue;
+    std::string known;
+    for (int field = 0; field < schema.group_node()->field_count(); ++field)
+      known += fmt::format("{}'{}'", field == 0 ? "" : ", ", schema.group_node()->field(field)->name());
+    throw UsageError(
+        fmt::format("there is no column '{}' in '{}'; its columns are {}.", column, file, known));
+  }
+}
+
+class ParquetRows final : public RowSource {
+ public:
+  ParquetRows(const std::filesystem::path& path, const std::vector<std::string>& columns)
+      : place_(path.string(), "its rows") {
+    // Its own errors for a file that there is not are better than the library's.
+    static_cast<void>(InputFile(path));
+    guarded([&] {
+      file_ = value(open(path.string()));
+      std::vector<int> groups(static_cast<std::size_t>(file_->num_row_groups()));
+      std::iota(groups.begin(), groups.end(), 0);
+      const auto& schema = *file_->parquet_reader()->metadata()->schema();
+      require_columns(schema, columns, path.string());
+      batches_ = value(file_->GetRecordBatchReader(groups, leaves_of(schema, columns)));
+      features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string());
+    });
+  }
+
+  const Features& features() const override { return features_; }
+
+  std::vector<ArrayPointer> next() override {
+    std::vector<ArrayPointer> columns;
+    guarded([&] {
+      const auto batch = value(batches_->Next());
+      if (batch == nullptr) return;
+      for (int column = 0; column < batch->num_columns(); ++column)
+        columns.push_back(arrow_file::from_arrow(batch->column_data(column), place_));
+    });
+    return columns;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw DataError(fmt::format("'{}' cannot be read as Parquet: {}.", place_.file(), why));
+  }
+
+  template <typename T>
+  T value(arrow::Result<T> result) const {
+    if (!result.ok()) fail(result.status().message());
+    return *std::move(result);
+  }
+
+  /// Some of Parquet's errors are exceptions of its own.
+  template <typename Work>
+  void guarded(const Work& work) const {
+    try {
+      work();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+  }
+
+  arrow_file::Location place_;
+  std::unique_ptr<FileReader> file_;
+  std::shared_ptr<arrow::RecordBatchReader> batches_;
+  Features features_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowSource> parquet_rows(const std::filesystem::path& path,
+                                        const std::vector<std::string>& columns) {
+  return std::make_unique<ParquetRows>(path, columns);
+}
+
+}  // namespace lockstep::readers

@@ -1,0 +1,99 @@
+#include <fmt/core.h>
+
+#include "core/utf8_check.hpp"
+#include "datasets/arrow/mapped_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "readers.hpp"
+
+namespace lockstep::readers {
+namespace {
+
+void read_as(const OpenRows& open, Types types, const std::function<TakePiece(const Features&)>& begin) {
+  const auto source = open(types);
+  const auto take = begin(source->features());
+  for (auto piece = source->next(); !piece.empty(); piece = source->next()) {
+    const auto rows = piece.front()->length;
+    take(std::move(piece), rows);
+  }
+}
+
+}  // namespace
+
+void for_each_piece(const OpenRows& open, const std::function<TakePiece(const Features&)>& begin) {
+  try {
+    read_as(open, Types::of_the_beginning, begin);
+  } catch (const TypesTooNarrow&) {
+    read_as(open, Types::of_all_rows, begin);
+  }
+}
+
+ArrowDataset read_all(const OpenRows& open) {
+  Features features;
+  std::vector<std::vector<ArrayPointer>> chunks;
+  for_each_piece(open, [&](const Features& found) {
+    features = found;
+    chunks.assign(features.size(), {});
+    return [&](std::vector<ArrayPointer> columns, std::int64_t) {
+      for (std::size_t place = 0; place < columns.size(); ++place)
+        chunks[place].push_back(std::move(columns[place]));
+    };
+  });
+  std::vector<std::pair<std::string, Column>> columns;
+  for (std::size_t place = 0; place < features.size(); ++place) {
+    const auto& [name, feature] = features.items()[place];
+    auto data = std::make_shared<const ChunkedArray>(feature.type(), std::move(chunks[place]));
+    const auto rows = data->size();
+    columns.emplace_back(name, Column(std::move(data), RowMap(0, rows)));
+  }
+  return ArrowDataset::from_columns(std::move(columns), features);
+}
+
+namespace {
+
+class TextRows final : public RowSource {
+ public:
+  TextRows(const TextFile& file, bool keep_linebreaks)
+      : file_(file.path), name_(file.name), keep_linebreaks_(keep_linebreaks), pieces_(features_) {}
+
+  const Features& features() const override { return features_; }
+
+  std::vector<ArrayPointer> next() override {
+    const std::string_view text(reinterpret_cast<const char*>(file_.data()), file_.size());
+    while (place_ < text.size() && !pieces_.is_full()) {
+      const auto end = std::min(text.find('\n', place_), text.size());
+      ++line_;
+      add(text.substr(place_, end - place_), end < text.size());
+      place_ = end + 1;
+    }
+    return pieces_.take();
+  }
+
+ private:
+  /// Both ends of a line of Windows are one.
+  void add(std::string_view line, bool has_end) {
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (first_not_utf8(line) != std::string_view::npos)
+      throw DataError(fmt::format("'{}': line {} is no text in UTF-8.", name_, line_));
+    if (keep_linebreaks_ && has_end) {
+      pieces_.column(0).append(std::string(line) + '\n');
+    } else {
+      pieces_.column(0).append(line);
+    }
+  }
+
+  arrow_file::MappedFile file_;
+  std::string name_;
+  bool keep_linebreaks_;
+  Features features_{{{"text", Feature(DataType(TypeKind::utf8))}}};
+  PieceBuilder pieces_;
+  std::size_t place_ = 0;
+  std::int64_t line_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RowSource> text_rows(const TextFile& file, bool keep_linebreaks) {
+  return std::make_unique<TextRows>(file, keep_linebreaks);
+}
+
+}  // namespace lockstep::readers

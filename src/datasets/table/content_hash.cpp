@@ -1,0 +1,213 @@
+#include "content_hash.hpp"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
+
+// The whole of it, in this file alone.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lockstep::table {
+
+struct ContentHash::State {
+  XXH3_state_t hash;
+};
+
+ContentHash::ContentHash() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->hash); }
+ContentHash::~ContentHash() = default;
+
+void ContentHash::update(const void* data, std::size_t bytes) noexcept {
+  if (bytes > 0) XXH3_128bits_update(&state_->hash, data, bytes);
+}
+
+void ContentHash::update_field(std::string_view text) noexcept {
+  update_number(text.size());
+  update(text);
+}
+
+std::string ContentHash::text() const {
+  const XXH128_hash_t value = XXH3_128bits_digest(&state_->hash);
+  return fmt::format("{:016x}{:016x}", value.high64, value.low64);
+}
+
+std::string content_hash(std::string_view bytes) {
+  ContentHash hash;
+  hash.update(bytes);
+  return hash.text();
+}
+
+}  // namespace lockstep::table
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using table::content_hash;
+using table::ContentHash;
+
+constexpr char kFolder[] = "hashes";
+constexpr std::uint64_t kLargestNote = 1 << 16;
+/// From linux/magic.h.
+constexpr long kTmpfs = 0x01021994;
+constexpr long kRamfs = 0x858458f6;
+/// Of a file that is still there a new note is made then.
+constexpr std::chrono::days kForgotten{90};
+
+std::int64_t nanoseconds(const timespec& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+std::int64_t now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return nanoseconds(time);
+}
+
+/// What changes when a file does, unless somebody sets back the machine's clock.
+struct Stamp {
+  dev_t device;
+  ino_t inode;
+  off_t size;
+  std::int64_t mtime;
+  std::int64_t ctime;
+
+  friend bool operator==(const Stamp&, const Stamp&) = default;
+};
+
+std::optional<Stamp> stamp_of(const fs::path& path) {
+  struct stat status {};
+  struct statfs system {};
+  if (::stat(path.c_str(), &status) < 0 || ::statfs(path.c_str(), &system) < 0) return std::nullopt;
+  if (system.f_type == kTmpfs || system.f_type == kRamfs) return std::nullopt;
+  return Stamp{status.st_dev, status.st_ino, status.st_size, nanoseconds(status.st_mtim),
+               nanoseconds(status.st_ctim)};
+}
+
+json note_of(const fs::path& path, const Stamp& stamp) {
+  return {{"path", path.string()}, {"device", stamp.device},  {"inode", stamp.inode},
+          {"size", stamp.size},    {"mtime_ns", stamp.mtime}, {"ctime_ns", stamp.ctime}};
+}
+
+std::optional<std::string> remembered(const fs::path& place, const json& note) {
+  std::error_code failure;
+  if (!fs::exists(place, failure)) return std::nullopt;
+  try {
+    InputFile file(place);
+    std::string text(static_cast<std::size_t>(std::min(file.size(), kLargestNote)), '\0');
+    file.read(text.data(), text.size());
+    json found = json::parse(text);
+    auto hash = found.at("hash").get<std::string>();
+    found.erase("hash");
+    return found == note ? std::optional(hash) : std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+void forget_old(const fs::path& folder) {
+  std::error_code failure;
+  for (const auto& each : fs::directory_iterator(folder, failure)) {
+    std::error_code gone;
+    const auto age = fs::file_time_type::clock::now() - each.last_write_time(gone);
+    if (!gone && age > kForgotten) fs::remove(each.path(), gone);
+  }
+}
+
+/// Whole or not at all, but not down to the disk: a note that a crash has spoilt is no note.
+void write_note(const fs::path& place, const std::string& text) {
+  static std::atomic<std::uint64_t> count{0};
+  const fs::path aside = fmt::format("{}.{}-{}", place.string(), ::getpid(), count++);
+  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  std::error_code failure;
+  if (file) fs::rename(aside, place, failure);
+  if (!file || failure) fs::remove(aside, failure);
+}
+
+/// Whoever cannot remember reads again.
+void remember(const fs::path& place, json note, const std::string& hash) {
+  note["hash"] = hash;
+  std::error_code failure;
+  fs::create_directories(place.parent_path(), failure);
+  if (failure) return;
+  write_note(place, note.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  static std::once_flag once;
+  std::call_once(once, forget_old, place.parent_path());
+}
+
+std::string hash_of(const arrow_file::MappedFile& file) {
+  return content_hash({reinterpret_cast<const char*>(file.data()), file.size()});
+}
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& each : fs::recursive_directory_iterator(folder)) {
+    if (each.is_regular_file()) files.push_back(each.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+HashMemory::HashMemory(fs::path cache, HashMemoryOptions options)
+    : folder_(cache.empty() ? fs::path() : cache / kFolder), options_(options) {}
+
+std::string HashMemory::of(const arrow_file::MappedFile& file) const {
+  const std::int64_t begin = now();
+  std::error_code failure;
+  const fs::path path = fs::absolute(file.path(), failure);
+  const auto stamp = folder_.empty() || file.size() < options_.least_bytes ? std::nullopt : stamp_of(path);
+  // Behind the name there may be another file by now, or more of it.
+  const bool same = stamp && file.is_inode(stamp->device, stamp->inode) &&
+                    static_cast<std::size_t>(stamp->size) == file.size();
+  if (!same) return hash_of(file);
+  const json note = note_of(path, *stamp);
+  const fs::path place = folder_ / content_hash(path.string() + '\0' + std::to_string(stamp->device));
+  if (auto hash = remembered(place, note)) return *hash;
+  const std::string hash = hash_of(file);
+  const bool settled = std::max(stamp->mtime, stamp->ctime) + options_.settled.count() < begin;
+  if (settled && stamp_of(path) == stamp) remember(place, note, hash);
+  return hash;
+}
+
+std::string HashMemory::of(const fs::path& path) const {
+  if (fs::is_directory(path)) return of_folder(path);
+  return of(arrow_file::MappedFile(path));
+}
+
+std::string HashMemory::of_folder(const fs::path& folder) const {
+  ContentHash hash;
+  for (const auto& file : files_below(folder)) {
+    hash.update_field(file.lexically_relative(folder).string());
+    hash.update_field(of(arrow_file::MappedFile(file)));
+  }
+  return hash.text();
+}
+
+HashMemory default_hash_memory() {
+  try {
+    return HashMemory(default_cache_folder(process_environment()));
+  } catch (const UsageError&) {
+    return HashMemory(fs::path());
+  }
+}
+
+}  // namespace lockstep

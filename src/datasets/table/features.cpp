@@ -1,0 +1,292 @@
+#include "lockstep/datasets/features.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/json.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 20;
+  std::string text;
+  for (std::size_t place = 0; place < std::min(names.size(), kShown); ++place) {
+    text += (place == 0 ? "'" : ", '") + names[place] + "'";
+  }
+  return names.size() > kShown ? text + ", ..." : text;
+}
+
+void check_unique(std::vector<std::string> names, const char* what) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) throw UsageError(std::string(what) + " '" + *twice + "' is given twice.");
+}
+
+}  // namespace
+
+Feature::Feature(const DataType& type) : type_(type) {
+  if (type.is_list()) kind_ = Kind::list;
+  if (type.kind() == TypeKind::struct_) kind_ = Kind::struct_;
+  for (const auto& field : type.fields()) children_.emplace_back(field.type);
+}
+
+Feature Feature::class_label(std::vector<std::string> names) {
+  check_unique(names, "the class");
+  Feature feature{DataType(TypeKind::int64)};
+  feature.kind_ = Kind::class_label;
+  feature.names_ = std::move(names);
+  return feature;
+}
+
+Feature Feature::list(Feature element, std::int32_t length, bool large) {
+  Feature feature;
+  feature.kind_ = Kind::list;
+  feature.type_ =
+      length >= 0 ? DataType::fixed_size_list(element.type(), length) : DataType::list(element.type(), large);
+  feature.children_.push_back(std::move(element));
+  return feature;
+}
+
+Feature Feature::struct_(Features fields) {
+  Feature feature;
+  feature.kind_ = Kind::struct_;
+  feature.type_ = DataType::struct_(fields.fields());
+  for (const auto& [name, child] : fields.items()) feature.children_.push_back(child);
+  return feature;
+}
+
+Feature Feature::other(std::string json, DataType storage) {
+  Feature feature;
+  feature.kind_ = Kind::other;
+  feature.type_ = std::move(storage);
+  feature.json_ = std::move(json);
+  return feature;
+}
+
+std::int64_t Feature::class_number(std::string_view name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found == names_.end()) {
+    throw UsageError("'" + std::string(name) + "' is none of the " + std::to_string(names_.size()) +
+                     " classes (" + listed(names_) + ").");
+  }
+  return found - names_.begin();
+}
+
+const std::string& Feature::class_name(std::int64_t number) const {
+  if (number < 0 || number >= static_cast<std::int64_t>(names_.size())) {
+    throw UsageError("there is no class " + std::to_string(number) + ": the " +
+                     std::to_string(names_.size()) + " classes are numbered from 0.");
+  }
+  return names_[static_cast<std::size_t>(number)];
+}
+
+Features::Features(std::vector<std::pair<std::string, Feature>> items) : items_(std::move(items)) {
+  check_unique(names(), "the column");
+}
+
+Features Features::from_fields(const std::vector<Field>& fields) {
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& field : fields) items.emplace_back(field.name, Feature(field.type));
+  return Features(std::move(items));
+}
+
+std::vector<Field> Features::fields() const {
+  std::vector<Field> fields;
+  for (const auto& [name, feature] : items_) fields.push_back({name, feature.type()});
+  return fields;
+}
+
+std::vector<std::string> Features::names() const {
+  std::vector<std::string> names;
+  for (const auto& item : items_) names.push_back(item.first);
+  return names;
+}
+
+bool Features::contains(std::string_view name) const noexcept {
+  return std::any_of(items_.begin(), items_.end(), [&](const auto& item) { return item.first == name; });
+}
+
+const Feature& Features::operator[](std::string_view name) const {
+  for (const auto& item : items_) {
+    if (item.first == name) return item.second;
+  }
+  throw UsageError("there is no column '" + std::string(name) + "'; the columns are " + listed(names()) +
+                   ".");
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kDeepest = 64;
+
+[[noreturn]] void fail(const std::string& place, const std::string& what) {
+  throw DataError("the features are not valid: at '" + place + "': " + what + ".");
+}
+
+Feature parse(const Json& json, const std::string& place, const DataType* stored, int depth);
+
+/// The stored type of a field, where the file's columns are known.
+const DataType* field_type(const DataType* stored, const std::string& name) {
+  if (stored == nullptr) return nullptr;
+  for (const auto& field : stored->fields()) {
+    if (field.name == name) return &field.type;
+  }
+  return nullptr;
+}
+
+Feature parse_structure(const Json& json, const std::string& place, const DataType* stored, int depth) {
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& [name, value] : json.items()) {
+    items.emplace_back(name, parse(value, place + "." + name, field_type(stored, name), depth + 1));
+  }
+  return Feature::struct_(Features(std::move(items)));
+}
+
+const std::string& text_of(const Json& json, const char* field, const std::string& place) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_string()) fail(place, std::string("it has no text '") + field + "'");
+  return found->get_ref<const std::string&>();
+}
+
+std::int32_t length_of(const Json& json, const std::string& place) {
+  const auto found = json.find("length");
+  if (found == json.end() || found->is_null()) return -1;
+  if (!found->is_number_integer()) fail(place, "'length' is no whole number");
+  const auto length = found->get<std::int64_t>();
+  if (length != -1 && (length < 1 || length > 1 << 30)) fail(place, "'length' is " + std::to_string(length));
+  return static_cast<std::int32_t>(length);
+}
+
+Feature parse_list(const Json& json, const std::string& place, const DataType* stored, int depth,
+                   bool large) {
+  if (!json.contains("feature")) fail(place, "the list does not say of what");
+  const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;
+  return Feature::list(parse(json["feature"], place + "[]", element, depth + 1), length_of(json, place),
+                       large);
+}
+
+/// datasets before 4: a Sequence of a structure is a structure of lists.
+Feature parse_sequence(const Json& json, const std::string& place, const DataType* stored, int depth) {
+  const auto inner = json.find("feature");
+  if (inner == json.end()) fail(place, "the sequence does not say of what");
+  const bool structure = inner->is_object() && !(inner->contains("_type") && (*inner)["_type"].is_string());
+  if (!structure) return parse_list(json, place, stored, depth, false);
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& [name, value] : inner->items()) {
+    items.emplace_back(
+        name, Feature::list(parse(value, place + "." + name, nullptr, depth + 1), length_of(json, place)));
+  }
+  return Feature::struct_(Features(std::move(items)));
+}
+
+Feature parse_classes(const Json& json, const std::string& place) {
+  const auto found = json.find("names");
+  std::vector<std::string> names;
+  if (found != json.end() && found->is_array()) {
+    for (const auto& name : *found) {
+      if (!name.is_string()) fail(place, "a class's name is no text");
+      names.push_back(name.get<std::string>());
+    }
+  } else if (const auto count = json.find("num_classes");
+             count != json.end() && count->is_number_unsigned()) {
+    constexpr std::uint64_t kMost = 1 << 20;
+    for (std::uint64_t number = 0; number < std::min(count->get<std::uint64_t>(), kMost); ++number) {
+      names.push_back(std::to_string(number));
+    }
+  }
+  return Feature::class_label(std::move(names));
+}
+
+/// A kind that passes through: its storage is what the file has, or, for the most common ones, what the
+/// package uses.
+Feature parse_other(const Json& json, const std::string& kind, const std::string& place,
+                    const DataType* stored) {
+  if (stored != nullptr) return Feature::other(json.dump(), *stored);
+  if (kind != "Image" && kind != "Audio") fail(place, "the kind '" + kind + "' is not known");
+  return Feature::other(json.dump(), DataType::struct_({{"bytes", DataType(TypeKind::binary)},
+                                                        {"path", DataType(TypeKind::utf8)}}));
+}
+
+Feature parse_object(const Json& json, const std::string& place, const DataType* stored, int depth) {
+  const auto found = json.find("_type");
+  if (found == json.end() || !found->is_string()) return parse_structure(json, place, stored, depth);
+  const auto& kind = found->get_ref<const std::string&>();
+  if (kind == "Value") return Feature(DataType::named(text_of(json, "dtype", place)));
+  if (kind == "ClassLabel") return parse_classes(json, place);
+  if (kind == "List" || kind == "LargeList")
+    return parse_list(json, place, stored, depth, kind == "LargeList");
+  if (kind == "Sequence") return parse_sequence(json, place, stored, depth);
+  return parse_other(json, kind, place, stored);
+}
+
+Feature parse(const Json& json, const std::string& place, const DataType* stored, int depth) {
+  if (depth > kDeepest) fail(place, "it lies more than " + std::to_string(kDeepest) + " levels deep");
+  if (json.is_object()) return parse_object(json, place, stored, depth);
+  if (json.is_array() && json.size() == 1) {
+    const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;
+    return Feature::list(parse(json.front(), place + "[]", element, depth + 1));
+  }
+  fail(place, "a feature is needed, but it is " + std::string(json.type_name()));
+}
+
+Json json_of(const Feature& feature);
+
+Json json_of_list(const Feature& feature) {
+  Json json;
+  json["feature"] = json_of(feature.children().front());
+  if (feature.type().width() != 0) json["length"] = feature.type().width();
+  json["_type"] = feature.type().kind() == TypeKind::large_list ? "LargeList" : "List";
+  return json;
+}
+
+Json json_of_structure(const Feature& feature) {
+  Json json = Json::object();
+  for (std::size_t place = 0; place < feature.children().size(); ++place) {
+    json[feature.type().fields()[place].name] = json_of(feature.children()[place]);
+  }
+  return json;
+}
+
+Json json_of(const Feature& feature) {
+  switch (feature.kind()) {
+    case Feature::Kind::list:
+      return json_of_list(feature);
+    case Feature::Kind::struct_:
+      return json_of_structure(feature);
+    case Feature::Kind::other:
+      return Json::parse(feature.json());
+    case Feature::Kind::class_label:
+      return {{"names", feature.names()}, {"_type", "ClassLabel"}};
+    case Feature::Kind::value:
+      break;
+  }
+  return {{"dtype", feature.type().text()}, {"_type", "Value"}};
+}
+
+}  // namespace
+
+Features Features::from_json(std::string_view text, const std::vector<Field>& fields) {
+  const auto json = json_tree::parse<Json>(text, "the features");
+  if (!json.is_object()) fail("the whole", "an object is needed");
+  const auto stored = DataType::struct_(fields);
+  std::vector<std::pair<std::string, Feature>> items;
+  try {
+    for (const auto& [name, value] : json.items()) {
+      items.emplace_back(name, parse(value, name, field_type(&stored, name), 0));
+    }
+    return Features(std::move(items));
+  } catch (const UsageError& error) {
+    throw DataError(std::string("the features are not valid: ") + error.what());
+  }
+}
+
+std::string Features::to_json() const {
+  Json json = Json::object();
+  for (const auto& [name, feature] : items_) json[name] = json_of(feature);
+  return json.dump();
+}
+
+}  // namespace lockstep

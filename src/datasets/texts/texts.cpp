@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "datasets/dataset/state.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/text_files.hpp"
+#include "lockstep/datasets/tokenize.hpp"
+
+namespace lockstep {
+
+ArrowDataset load_text(const std::filesystem::path& path, const TextFileOptions& options) {
+  return with_source(load_text_rows(path, options.keep_linebreaks), path);
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using tokenizer::Encoding;
+using List = std::vector<std::int64_t>;
+
+/// The list of an encoding that a column is made of.
+using Part = List Encoding::*;
+
+Part part_called(const std::string& name) {
+  if (name == "input_ids") return &Encoding::ids;
+  if (name == "attention_mask") return &Encoding::attention_mask;
+  if (name == "token_type_ids") return &Encoding::type_ids;
+  throw UsageError("tokenize: there is no output '" + name +
+                   "'; there are input_ids, attention_mask and token_type_ids.");
+}
+
+Tokenizer cutting(const TokenizeOptions& options) {
+  const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
+  if (options.max_length == 0) return tokenizer;
+  return tokenizer.with_truncation(
+      tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length)});
+}
+
+std::vector<Encoding> encode(const Tokenizer& tokenizer, const MapBatch& batch,
+                             const TokenizeOptions& options) {
+  const auto texts = batch.column<std::string_view>(options.column);
+  std::vector<tokenizer::TextInput> inputs;
+  for (std::int64_t i = 0; i < batch.size(); ++i) inputs.push_back({.text = texts[i]});
+  if (!options.pair_column.empty()) {
+    const auto pairs = batch.column<std::string_view>(options.pair_column);
+    for (std::int64_t i = 0; i < batch.size(); ++i) inputs[static_cast<std::size_t>(i)].pair = pairs[i];
+  }
+  // The workers of the map are threads already.
+  return tokenizer.encode_batch(inputs, {.add_special_tokens = options.add_special_tokens, .threads = 1});
+}
+
+Columns columns_of(const std::vector<Encoding>& encodings, const TokenizeOptions& options) {
+  Columns columns;
+  for (const auto& name : options.outputs) {
+    ColumnBuilder lists(DataType::list(DataType(TypeKind::int64)));
+    for (const auto& encoding : encodings) lists.append(encoding.*part_called(name));
+    columns.emplace_back(name, lists.finish());
+  }
+  return columns;
+}
+
+std::vector<std::string> columns_to_remove(const ArrowDataset& texts, const TokenizeOptions& options) {
+  for (const auto& name : options.keep_columns) texts.column(name);
+  auto names = texts.column_names();
+  std::erase_if(names, [&](const auto& name) {
+    return std::find(options.keep_columns.begin(), options.keep_columns.end(), name) !=
+           options.keep_columns.end();
+  });
+  return names;
+}
+
+std::string parameters_of(const TokenizeOptions& options) {
+  return nlohmann::json{{"column", options.column},
+                        {"pair_column", options.pair_column},
+                        {"max_length", options.max_length},
+                        {"add_special_tokens", options.add_special_tokens},
+                        {"outputs", options.outputs}}
+      .dump();
+}
+
+void check(const ArrowDataset& texts, const TokenizeOptions& options) {
+  if (options.max_length < 0) {
+    throw UsageError("tokenize: max_length must be 0 (texts are not cut) or more, but is " +
+                     std::to_string(options.max_length) + ".");
+  }
+  for (const auto& name : options.outputs) part_called(name);
+  texts.column<std::string_view>(options.column);
+  if (!options.pair_column.empty()) texts.column<std::string_view>(options.pair_column);
+}
+
+}  // namespace
+
+std::vector<fs::path> tokenizer_files(const fs::path& path) {
+  if (fs::is_regular_file(path)) return {path};
+  const std::vector<std::vector<fs::path>> kinds = {
+      {path / "tokenizer.json"}, {path / "vocab.txt"}, {path / "vocab.json", path / "merges.txt"}};
+  for (const auto& kind : kinds) {
+    if (std::all_of(kind.begin(), kind.end(), [](const auto& file) { return fs::exists(file); })) return kind;
+  }
+  throw DataError(
+      "'" + path.string() +
+      "' is no tokenizer: expected a tokenizer.json or vocab.txt, or a folder with one of them or "
+      "with vocab.json and merges.txt.");
+}
+
+Tokenizer load_tokenizer(const fs::path& path) {
+  const auto files = tokenizer_files(path);
+  const auto read = [&] {
+    if (files.size() == 2) return Tokenizer::from_vocab(files[0], files[1]);
+    const bool words = files[0].extension() == ".txt";
+    return words ? Tokenizer::from_vocab(files[0]) : Tokenizer::from_file(files[0]);
+  };
+  return read().with_truncation(std::nullopt).with_padding(std::nullopt);
+}
+
+ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map_options) {
+  check(texts, options);
+  map_options.name = "tokenize";
+  map_options.version = LOCKSTEP_TEXTS_VERSION;
+  map_options.parameters = parameters_of(options);
+  map_options.input_files = tokenizer_files(options.tokenizer);
+  map_options.remove_columns = columns_to_remove(texts, options);
+  return map(
+      texts, [options](const Worker&) { return cutting(options); },
+      [options](const MapBatch& batch, const Tokenizer& tokenizer) {
+        return columns_of(encode(tokenizer, batch, options), options);
+      },
+      map_options);
+}
+
+namespace {
+
+using List = std::vector<std::int64_t>;
+
+/// All elements of a column's lists one after the other, and where each row ends.
+struct Joined {
+  List values;
+  List ends;
+};
+
+template <typename T>
+Joined joined_of(const Column& column) {
+  Joined joined;
+  const auto lists = column.view<std::span<const T>>();
+  for (std::int64_t row = 0; row < lists.size(); ++row) {
+    const auto list = lists[row];
+    joined.values.insert(joined.values.end(), list.begin(), list.end());
+    joined.ends.push_back(static_cast<std::int64_t>(joined.values.size()));
+  }
+  return joined;
+}
+
+/// Hugging Face's files hold token ids as int32 and masks as int8.
+Joined joined(const Column& column) {
+  const auto kind = column.type().is_list() ? column.type().element().kind() : TypeKind::int64;
+  if (kind == TypeKind::int8) return joined_of<std::int8_t>(column);
+  if (kind == TypeKind::int16) return joined_of<std::int16_t>(column);
+  if (kind == TypeKind::int32) return joined_of<std::int32_t>(column);
+  return joined_of<std::int64_t>(column);
+}
+
+void check_lengths(const std::string& name, const Joined& one, const std::string& first_name,
+                   const Joined& first) {
+  const auto [mine, other] = std::mismatch(one.ends.begin(), one.ends.end(), first.ends.begin());
+  if (mine == one.ends.end()) return;
+  throw DataError("group_texts: '" + name + "' and '" + first_name + "' have different lengths in row " +
+                  std::to_string(mine - one.ends.begin()) + " of these.");
+}
+
+Column blocks_of(const Joined& joined, std::int64_t block_size) {
+  ColumnBuilder blocks(DataType::list(DataType(TypeKind::int64)));
+  const auto size = static_cast<std::size_t>(block_size);
+  const std::span<const std::int64_t> values(joined.values);
+  for (std::size_t begin = 0; begin + size <= values.size(); begin += size)
+    blocks.append_list(values.subspan(begin, size));
+  return blocks.finish();
+}
+
+Columns group(const MapBatch& batch, std::int64_t block_size) {
+  Columns columns;
+  Joined first;
+  for (const auto& [name, column] : batch.rows.columns()) {
+    Joined all = joined(column);
+    if (columns.empty()) first = all;
+    check_lengths(name, all, batch.rows.columns().front().first, first);
+    columns.emplace_back(name, blocks_of(all, block_size));
+  }
+  if (!batch.rows.has_column("labels")) {
+    const auto ids = std::find_if(columns.begin(), columns.end(),
+                                  [](const auto& column) { return column.first == "input_ids"; });
+    if (ids != columns.end()) columns.emplace_back("labels", Column(ids->second));
+  }
+  return columns;
+}
+
+}  // namespace
+
+ArrowDataset group_texts(const ArrowDataset& tokens, std::int64_t block_size, MapOptions options) {
+  if (block_size < 1) {
+    throw UsageError("group_texts: block_size must be 1 or more, but is " + std::to_string(block_size) + ".");
+  }
+  for (const auto& [name, column] : tokens.columns()) joined(column.slice(0, 0));
+  options.name = "group_texts";
+  options.version = LOCKSTEP_TEXTS_VERSION;
+  options.parameters = nlohmann::json{{"block_size", block_size}}.dump();
+  options.input_files.clear();
+  options.remove_columns = tokens.column_names();
+  const auto blocks = map(
+      tokens, [block_size](const MapBatch& batch) { return group(batch, block_size); }, options);
+  if (blocks.num_rows() > 0) return blocks;
+  throw UsageError("group_texts: no " + std::to_string(options.batch_size) + " of the " +
+                   std::to_string(tokens.num_rows()) + " rows fill a block of " + std::to_string(block_size) +
+                   " tokens: take more text or a smaller block.");
+}
+
+}  // namespace lockstep

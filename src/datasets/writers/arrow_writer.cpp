@@ -1,0 +1,91 @@
+#include "lockstep/datasets/arrow_writer.hpp"
+
+#include <fmt/core.h>
+
+#include "datasets/arrow/batch_writer.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "save_folder.hpp"
+
+namespace lockstep {
+
+struct ArrowWriter::State {
+  State(const std::filesystem::path& path, std::optional<Features> given, std::int64_t rows)
+      : file(path), features(std::move(given)), batch_rows(rows) {}
+
+  AtomicFile file;
+  std::optional<Features> features;
+  std::int64_t batch_rows;
+  std::unique_ptr<arrow_file::BatchWriter> writer;
+  std::vector<Value> waiting;
+  std::int64_t written = 0;
+
+  void open(const Features& found) {
+    if (writer) return;
+    features = found;
+    writer =
+        arrow_file::stream_writer([this](const void* data, std::size_t bytes) { file.write(data, bytes); },
+                                  found.fields(), schema_metadata(found));
+  }
+
+  void flush() {
+    if (waiting.empty()) return;
+    const auto rows = ArrowDataset::from_rows(waiting, features);
+    waiting.clear();
+    write(rows);
+  }
+
+  void write(const ArrowDataset& rows) {
+    open(rows.features());
+    if (!(rows.features() == *features)) {
+      throw UsageError(fmt::format(
+          "rows with the columns {} cannot go into a file with the columns {}. Use cast.",
+          DataType::struct_(rows.features().fields()).text(), DataType::struct_(features->fields()).text()));
+    }
+    for (std::int64_t start = 0; start < rows.num_rows(); start += batch_rows) {
+      const auto count = std::min(batch_rows, rows.num_rows() - start);
+      writer->write(record_batch(rows, start, count), count);
+    }
+    written += rows.num_rows();
+  }
+};
+
+ArrowWriter::ArrowWriter(const std::filesystem::path& file, std::optional<Features> features,
+                         std::int64_t batch_rows) {
+  if (batch_rows < 1)
+    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
+  state_ = std::make_unique<State>(file, std::move(features), batch_rows);
+}
+ArrowWriter::~ArrowWriter() = default;
+
+void ArrowWriter::write(Value row) {
+  state_->waiting.push_back(std::move(row));
+  if (std::ssize(state_->waiting) >= state_->batch_rows) state_->flush();
+}
+
+void ArrowWriter::write_batch(const ArrowDataset& rows) {
+  state_->flush();
+  state_->write(rows);
+}
+
+std::int64_t ArrowWriter::finalize() {
+  state_->flush();
+  if (!state_->features) throw UsageError("a file without rows needs features: no types can be found.");
+  state_->open(*state_->features);
+  state_->writer->finish();
+  state_->file.commit();
+  return state_->written;
+}
+
+ArrowDataset ArrowDataset::from_generator(const std::function<std::optional<Value>()>& next,
+                                          const std::filesystem::path& file,
+                                          const std::optional<Features>& features) {
+  ArrowWriter writer(file, features);
+  for (auto row = next(); row; row = next()) writer.write(*std::move(row));
+  writer.finalize();
+  LoadOptions options;
+  options.format = FileFormat::arrow;
+  return load(file, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,264 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "datasets/arrow/batch_writer.hpp"
+#include "datasets/dataset/state.hpp"
+#include "datasets/table/content_hash.hpp"
+#include "datasets/table/take.hpp"
+#include "lockstep/core/atomic_directory.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "save_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Path = std::filesystem::path;
+
+/// The package's own default.
+constexpr std::size_t kShardBytes = 500'000'000;
+constexpr std::int64_t kMostShards = 99999;
+
+void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::BatchWriter& writer) {
+  if (batch_rows < 1)
+    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
+  for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
+    const auto rows = std::min(batch_rows, dataset.num_rows() - start);
+    writer.write(record_batch(dataset, start, rows), rows);
+  }
+  writer.finish();
+}
+
+/// `make` is one of the writers of files. Returns the hash of the bytes.
+std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows,
+                       decltype(arrow_file::stream_writer)& make) {
+  AtomicFile file(path);
+  table::ContentHash hash;
+  const auto sink = [&](const void* data, std::size_t bytes) {
+    file.write(data, bytes);
+    hash.update(data, bytes);
+  };
+  write_rows(dataset, batch_rows,
+             *make(sink, dataset.features().fields(), schema_metadata(dataset.features())));
+  file.commit();
+  return hash.text();
+}
+
+/// About the bytes that the rows take: from the first thousand.
+std::size_t estimated_bytes(const ArrowDataset& dataset) {
+  constexpr std::int64_t kProbe = 1000;
+  const auto rows = std::min(kProbe, dataset.num_rows());
+  if (rows == 0) return 0;
+  std::size_t bytes = 0;
+  const auto writer = arrow_file::stream_writer([&](const void*, std::size_t count) { bytes += count; },
+                                                dataset.features().fields(), {});
+  writer->write(record_batch(dataset, 0, rows), rows);
+  return bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(dataset.num_rows());
+}
+
+std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
+  if (wanted < 0 || wanted > kMostShards) {
+    throw UsageError(fmt::format("num_shards must be from 0 to {}, but came {}.", kMostShards, wanted));
+  }
+  if (wanted > 0) return wanted;
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(estimated_bytes(dataset) / kShardBytes) + 1, 1,
+                                  std::clamp<std::int64_t>(dataset.num_rows(), 1, kMostShards));
+}
+
+std::string shard_name(std::int64_t shard, std::int64_t shards) {
+  return fmt::format("data-{:05}-of-{:05}.arrow", shard, shards);
+}
+
+std::string state_text(const ArrowDataset& dataset, std::int64_t shards, const std::string& fingerprint) {
+  Json files = Json::array();
+  for (std::int64_t shard = 0; shard < shards; ++shard)
+    files.push_back({{"filename", shard_name(shard, shards)}});
+  Json state;
+  state["_data_files"] = files;
+  state["_fingerprint"] = fingerprint;
+  state["_format_columns"] = nullptr;
+  state["_format_kwargs"] = Json::object();
+  state["_format_type"] = nullptr;
+  state["_output_all_columns"] = false;
+  state["_split"] = dataset.split().empty() ? Json(nullptr) : Json(dataset.split());
+  return state.dump(2);
+}
+
+std::string info_text(const ArrowDataset& dataset) {
+  Json info;
+  info["citation"] = "";
+  info["description"] = "";
+  info["features"] = Json::parse(dataset.features().to_json());
+  info["homepage"] = "";
+  info["license"] = "";
+  return info.dump(2);
+}
+
+}  // namespace
+
+void require_foreign(const ArrowDataset& dataset, const Path& folder) {
+  const auto target = std::filesystem::weakly_canonical(folder);
+  for (const auto& file : dataset.files()) {
+    const auto source = std::filesystem::weakly_canonical(file);
+    const auto [end, ignored] = std::mismatch(target.begin(), target.end(), source.begin(), source.end());
+    if (end != target.end()) continue;
+    throw UsageError("cannot save a data set to '" + folder.string() + "', because it is mapped from '" +
+                     file.string() + "' in it. Save it elsewhere.");
+  }
+}
+
+std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows) {
+  std::vector<ArrayPointer> arrays;
+  for (const auto& [name, column] : dataset.columns()) {
+    arrays.push_back(
+        table::copy_ranges(column.type(), table::ranges_of(*column.data(), column.rows(), start, rows)));
+  }
+  return arrays;
+}
+
+std::map<std::string, std::string> schema_metadata(const Features& features) {
+  const Json json = {{"info", {{"features", Json::parse(features.to_json())}}}};
+  return {{"huggingface", json.dump()}};
+}
+
+void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {
+  const auto shards = shards_of(dataset, options.num_shards);
+  // Of what is written: that of the data set would read all files that the rows come from.
+  table::ContentHash fingerprint;
+  for (std::int64_t shard = 0; shard < shards; ++shard) {
+    fingerprint.update_field(write_file(dataset.shard(shards, shard), folder / shard_name(shard, shards),
+                                        options.batch_rows, arrow_file::stream_writer));
+  }
+  write_atomically(folder / "dataset_info.json", info_text(dataset));
+  write_atomically(folder / "state.json", state_text(dataset, shards, fingerprint.text()));
+}
+
+void ArrowDataset::save_to_disk(const Path& folder, const SaveOptions& options) const {
+  require_foreign(*this, folder);
+  AtomicDirectory target(folder);
+  write_folder(*this, target.path(), options);
+  target.commit();
+}
+
+void ArrowDataset::to_arrow(const Path& file, std::int64_t batch_rows) const {
+  write_file(*this, file, batch_rows, arrow_file::stream_writer);
+}
+
+void ArrowDataset::to_parquet(const Path& file, std::int64_t batch_rows) const {
+  write_file(*this, file, batch_rows, arrow_file::parquet_writer);
+}
+
+namespace {
+
+/// Lines that go to the file in pieces of some size.
+class Lines {
+ public:
+  explicit Lines(const std::filesystem::path& path) : file_(path) {}
+
+  std::string& text() { return text_; }
+  void end_line() {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    text_ += '\n';
+    if (text_.size() < kPiece) return;
+    file_.write(text_);
+    text_.clear();
+  }
+  void finish() {
+    file_.write(text_);
+    file_.commit();
+  }
+
+ private:
+  AtomicFile file_;
+  std::string text_;
+};
+
+/// Text that would be read as a null, or as several cells, goes in quotes.
+bool needs_quotes(std::string_view cell) {
+  static const auto nulls = CsvOptions().null_values;
+  return cell.find_first_of(",\"\r\n") != std::string_view::npos ||
+         std::find(nulls.begin(), nulls.end(), cell) != nulls.end();
+}
+
+void add_cell(std::string& text, std::string_view cell) {
+  if (!needs_quotes(cell)) {
+    text += cell;
+    return;
+  }
+  text += '"';
+  for (const char one : cell) {
+    if (one == '"') text += '"';
+    text += one;
+  }
+  text += '"';
+}
+
+void add_value(std::string& text, const Value& value, bool only) {
+  // A line with nothing in it would be passed over.
+  if (value.is_null() && only) text += "NA";
+  if (value.is_null()) return;
+  if (const auto* written = std::get_if<std::string>(&value.variant())) return add_cell(text, *written);
+  add_cell(text, value.to_json());
+}
+
+bool has_floating(const DataType& type) {
+  return type.is_floating() || std::any_of(type.fields().begin(), type.fields().end(),
+                                           [](const Field& field) { return has_floating(field.type); });
+}
+
+/// JSON has neither NaN nor infinities: null, as pandas writes them, so that every reader takes the line.
+Value finite(const Value& value) {
+  if (const auto* number = std::get_if<double>(&value.variant()))
+    return std::isfinite(*number) ? value : Value();
+  if (const auto* list = std::get_if<Value::List>(&value.variant())) {
+    Value::List elements;
+    for (const auto& element : *list) elements.push_back(finite(element));
+    return Value(std::move(elements));
+  }
+  if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
+    Value::Fields inner;
+    for (const auto& [name, field] : *fields) inner.emplace_back(name, finite(field));
+    return Value(std::move(inner));
+  }
+  return value;
+}
+
+}  // namespace
+
+void ArrowDataset::to_json(const std::filesystem::path& file) const {
+  Lines lines(file);
+  const bool floating = has_floating(DataType::struct_(features().fields()));
+  for (std::int64_t row = 0; row < num_rows(); ++row) {
+    const auto value = this->row(row).value();
+    lines.text() += (floating ? finite(value) : value).to_json();
+    lines.end_line();
+  }
+  lines.finish();
+}
+
+void ArrowDataset::to_csv(const std::filesystem::path& file) const {
+  Lines lines(file);
+  const auto separate = [&](std::size_t place) {
+    if (place > 0) lines.text() += ',';
+  };
+  for (std::size_t place = 0; place < columns().size(); ++place) {
+    separate(place);
+    add_cell(lines.text(), columns()[place].first);
+  }
+  lines.end_line();
+  for (std::int64_t row = 0; row < num_rows(); ++row) {
+    for (std::size_t place = 0; place < columns().size(); ++place) {
+      separate(place);
+      add_value(lines.text(), columns()[place].second.value(row), columns().size() == 1);
+    }
+    lines.end_line();
+  }
+  lines.finish();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+#include "encoding.hpp"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "core/parallel_for.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::tokenizer {
+namespace {
+
+template <class Value>
+void extend(std::vector<Value>& values, const std::vector<Value>& others) {
+  values.insert(values.end(), others.begin(), others.end());
+}
+
+void append_tokens(Encoding& encoding, const Encoding& other) {
+  extend(encoding.ids, other.ids);
+  extend(encoding.type_ids, other.type_ids);
+  extend(encoding.attention_mask, other.attention_mask);
+  extend(encoding.special_tokens_mask, other.special_tokens_mask);
+  extend(encoding.offsets, other.offsets);
+  extend(encoding.word_ids, other.word_ids);
+  extend(encoding.sequence_ids, other.sequence_ids);
+}
+
+/// A copy of the left one, with its overflow, to which the right one was appended.
+Encoding joined(Encoding left, const Encoding& right) {
+  append(left, right);
+  return left;
+}
+
+}  // namespace
+
+void append(Encoding& encoding, const Encoding& other) {
+  // The overflow of the left side with the right side and its overflow, then the left side with the right
+  // one's.
+  std::vector<Encoding> overflowing;
+  for (const auto& left : encoding.overflowing) {
+    overflowing.push_back(joined(left, other));
+    for (const auto& right : other.overflowing) overflowing.push_back(joined(left, right));
+  }
+  for (const auto& right : other.overflowing) overflowing.push_back(joined(encoding, right));
+  append_tokens(encoding, other);
+  encoding.overflowing = std::move(overflowing);
+}
+
+void append_special(Encoding& encoding, std::int64_t id, std::int64_t type_id) {
+  encoding.ids.push_back(id);
+  encoding.type_ids.push_back(type_id);
+  encoding.attention_mask.push_back(1);
+  encoding.special_tokens_mask.push_back(1);
+  encoding.offsets.push_back({});
+  encoding.word_ids.push_back(-1);
+  encoding.sequence_ids.push_back(-1);
+}
+
+namespace {
+
+template <class Value>
+void fill(std::vector<Value>& values, std::size_t length, Side side, Value value) {
+  const auto missing = length - values.size();
+  values.insert(side == Side::left ? values.begin() : values.end(), missing, value);
+}
+
+void pad(Encoding& encoding, std::size_t length, const Padding& padding) {
+  for (auto& part : encoding.overflowing) pad(part, length, padding);
+  if (encoding.size() >= length) return;
+  const auto side = padding.side;
+  fill(encoding.ids, length, side, padding.id);
+  fill(encoding.type_ids, length, side, padding.type_id);
+  fill<std::int64_t>(encoding.attention_mask, length, side, 0);
+  fill<std::int64_t>(encoding.special_tokens_mask, length, side, 1);
+  fill(encoding.offsets, length, side, Offsets{});
+  fill<std::int32_t>(encoding.word_ids, length, side, -1);
+  fill<std::int32_t>(encoding.sequence_ids, length, side, -1);
+}
+
+std::size_t longest(std::span<const Encoding> encodings) {
+  std::size_t length = 0;
+  for (const auto& encoding : encodings) length = std::max(length, encoding.size());
+  return length;
+}
+
+}  // namespace
+
+void pad(std::span<Encoding> encodings, const Padding& padding) {
+  auto length = padding.length ? *padding.length : longest(encodings);
+  const auto multiple = padding.multiple_of;
+  if (multiple > 0 && length % multiple > 0) length += multiple - length % multiple;
+  for (auto& encoding : encodings) pad(encoding, length, padding);
+}
+
+namespace {
+
+struct Part {
+  std::size_t begin;
+  std::size_t end;
+};
+
+/// The pieces of a text of `count` tokens, the one to keep first.
+std::vector<Part> parts_of(std::size_t count, std::size_t length, const Truncation& truncation) {
+  std::vector<Part> parts;
+  const auto step = length - truncation.stride;
+  for (std::size_t done = 0;; done += step) {
+    const auto end = std::min(done + length, count);
+    // From the right the same pieces, mirrored.
+    parts.push_back(truncation.side == Side::right ? Part{done, end} : Part{count - end, count - done});
+    if (end == count) return parts;
+  }
+}
+
+template <class Value>
+void cut(const std::vector<Value>& from, const Part& part, std::vector<Value>& to) {
+  if (from.empty()) return;
+  const auto begin = from.begin();
+  to.assign(begin + static_cast<std::ptrdiff_t>(part.begin), begin + static_cast<std::ptrdiff_t>(part.end));
+}
+
+Draft cut(const Draft& draft, const Part& part) {
+  Draft result;
+  const auto& from = draft.encoding;
+  auto& to = result.encoding;
+  cut(from.ids, part, to.ids);
+  cut(from.type_ids, part, to.type_ids);
+  cut(from.attention_mask, part, to.attention_mask);
+  cut(from.special_tokens_mask, part, to.special_tokens_mask);
+  cut(from.offsets, part, to.offsets);
+  cut(from.word_ids, part, to.word_ids);
+  cut(from.sequence_ids, part, to.sequence_ids);
+  cut(draft.blanks, part, result.blanks);
+  return result;
+}
+
+struct Lengths {
+  std::size_t text;
+  std::size_t pair;
+};
+
+/// The shorter text keeps its tokens as long as they are no more than half of what there is room for.
+Lengths share(std::size_t text, std::size_t pair, std::size_t length) {
+  auto shorter = std::min(text, pair);
+  auto longer = shorter > length ? shorter : std::max(shorter, length - shorter);
+  if (shorter + longer > length) {
+    shorter = length / 2;
+    longer = shorter + length % 2;
+  }
+  return text > pair ? Lengths{longer, shorter} : Lengths{shorter, longer};
+}
+
+void truncate_one(Draft& draft, std::size_t excess, std::size_t length, const Truncation& truncation) {
+  if (draft.size() <= excess) {
+    throw UsageError("truncation to " + std::to_string(length) + " tokens needs to take " +
+                     std::to_string(excess) + " from a text that has " + std::to_string(draft.size()) +
+                     ": use the strategy longest_first or a greater max_length.");
+  }
+  truncate(draft, draft.size() - excess, truncation);
+}
+
+}  // namespace
+
+void truncate(Draft& draft, std::size_t length, const Truncation& truncation) {
+  if (length >= draft.size()) return;
+  if (length == 0) {
+    Draft empty;
+    empty.overflowing.push_back(std::move(draft));
+    draft = std::move(empty);
+    return;
+  }
+  if (truncation.stride >= length) {
+    throw UsageError("truncation with a stride of " + std::to_string(truncation.stride) +
+                     " leaves nothing new in pieces of " + std::to_string(length) +
+                     " tokens: make it smaller.");
+  }
+  const auto parts = parts_of(draft.size(), length, truncation);
+  auto kept = cut(draft, parts.front());
+  for (std::size_t place = 1; place < parts.size(); ++place) {
+    kept.overflowing.push_back(cut(draft, parts[place]));
+  }
+  draft = std::move(kept);
+}
+
+void truncate(Draft& text, Draft* pair, std::size_t length, const Truncation& truncation) {
+  const auto total = text.size() + (pair == nullptr ? 0 : pair->size());
+  if (length == 0) {
+    truncate(text, 0, truncation);
+    if (pair != nullptr) truncate(*pair, 0, truncation);
+  } else if (total <= length) {
+    return;
+  } else if (truncation.strategy == TruncationStrategy::only_first) {
+    truncate_one(text, total - length, length, truncation);
+  } else if (truncation.strategy == TruncationStrategy::only_second) {
+    if (pair == nullptr) throw UsageError("truncation of the second text only, but there is only one text.");
+    truncate_one(*pair, total - length, length, truncation);
+  } else if (pair == nullptr) {
+    truncate(text, length, truncation);
+  } else {
+    const auto lengths = share(text.size(), pair->size(), length);
+    truncate(text, lengths.text, truncation);
+    truncate(*pair, lengths.pair, truncation);
+  }
+}
+
+namespace {
+
+/// Texts handed to a thread at a time: enough not to be felt, few enough for all threads to end together.
+constexpr std::size_t kRange = 16;
+
+std::size_t threads_for(std::size_t count, int threads) {
+  const auto wanted = threads > 0 ? static_cast<std::size_t>(threads)
+                                  : std::max<std::size_t>(1, std::thread::hardware_concurrency());
+  return std::min(wanted, (count + kRange - 1) / kRange);
+}
+
+}  // namespace
+
+void parallel_for(std::size_t count, int threads,
+                  const std::function<void(std::size_t begin, std::size_t end)>& work) {
+  if (threads < 0) {
+    throw UsageError("EncodeOptions::threads must be 0 or more, not " + std::to_string(threads) + ".");
+  }
+  lockstep::parallel_for(count, kRange, threads_for(count, threads), work);
+}
+
+void at_input(std::size_t number, const std::function<void()>& work) {
+  const auto place = [number] { return "input " + std::to_string(number) + " of the batch (from 0): "; };
+  try {
+    work();
+  } catch (const DataError& error) {
+    throw DataError(place() + error.what());
+  } catch (const UsageError& error) {
+    throw UsageError(place() + error.what());
+  }
+}
+
+}  // namespace lockstep::tokenizer

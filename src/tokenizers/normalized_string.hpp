@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/tokenizers/tokenizer.hpp"
+#include "utf8.hpp"
+
+namespace lockstep::tokenizer {
+
+/// A character of a text that is being normalized, and the characters of the given text that it stands for.
+struct Character {
+  char32_t code = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+using Characters = std::vector<Character>;
+
+/// A stretch of text on its way to the model, and the characters of the given text that its bytes stand for.
+struct Stretch {
+  std::string_view text;
+  /// For each byte the first character that it stands for; nullptr where byte and character number `first` +
+  /// byte are the same thing.
+  const std::uint32_t* begins = nullptr;
+  /// For each byte the end of its characters; nullptr where each stands for a single one.
+  const std::uint32_t* ends = nullptr;
+  std::uint32_t first = 0;
+  /// A blank was put before the text: it stands for what the byte after it stands for.
+  bool has_prefix = false;
+
+  Offsets offsets(std::size_t begin, std::size_t end) const noexcept {
+    std::size_t last = end - 1;
+    if (has_prefix) {
+      begin -= begin > 0 ? 1 : 0;
+      last -= last > 0 ? 1 : 0;
+    }
+    if (begins == nullptr) {
+      return {first + static_cast<std::uint32_t>(begin), first + static_cast<std::uint32_t>(last) + 1};
+    }
+    return {begins[begin], ends == nullptr ? begins[last] + 1 : ends[last]};
+  }
+  Stretch part(std::size_t begin, std::size_t end) const noexcept {
+    Stretch result = *this;
+    result.text = text.substr(begin, end - begin);
+    result.first += static_cast<std::uint32_t>(begin);
+    if (begins != nullptr) result.begins += begin;
+    if (ends != nullptr) result.ends += begin;
+    return result;
+  }
+};
+
+/// A normalized text that owns its bytes. Used again and again, so that it seldom allocates.
+struct NormalizedString {
+  std::string text;
+  std::vector<std::uint32_t> begins;
+  std::vector<std::uint32_t> ends;
+  std::uint32_t first = 0;
+  /// Byte for byte the characters of the given text: `begins` and `ends` are empty.
+  bool plain = false;
+
+  void clear() {
+    text.clear();
+    begins.clear();
+    ends.clear();
+    plain = false;
+  }
+  void append(char32_t code, std::uint32_t begin, std::uint32_t end) {
+    const auto bytes = append_utf8(text, code);
+    begins.insert(begins.end(), bytes, begin);
+    ends.insert(ends.end(), bytes, end);
+  }
+  Stretch stretch() const {
+    return {.text = text,
+            .begins = plain ? nullptr : begins.data(),
+            .ends = plain ? nullptr : ends.data(),
+            .first = first};
+  }
+};
+
+}  // namespace lockstep::tokenizer

@@ -1,0 +1,137 @@
+#include "lockstep/tokenizers/tokenizer.hpp"
+
+#include <algorithm>
+
+#include "encoding.hpp"
+#include "lockstep/core/error.hpp"
+#include "tokenizer_parts.hpp"
+
+namespace lockstep {
+namespace {
+
+using tokenizer::Draft;
+using tokenizer::EncodeOptions;
+using tokenizer::Encoding;
+using tokenizer::TextInput;
+
+/// The tokens that truncation leaves for the texts.
+std::size_t room(const tokenizer::Truncation& truncation, std::size_t added) {
+  if (truncation.max_length >= added) return truncation.max_length - added;
+  throw UsageError("truncation to " + std::to_string(truncation.max_length) + " tokens has no room for the " +
+                   std::to_string(added) + " special tokens of a pair.");
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(const Tokenizer&) noexcept = default;
+Tokenizer& Tokenizer::operator=(const Tokenizer&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Tokenizer Tokenizer::with_truncation(std::optional<tokenizer::Truncation> truncation) const {
+  if (truncation) tokenizer::check(*truncation, *parts_->pipeline);
+  auto parts = std::make_shared<Parts>(*parts_);
+  parts->truncation = truncation;
+  return Tokenizer(std::move(parts));
+}
+
+Tokenizer Tokenizer::with_padding(std::optional<tokenizer::Padding> padding) const {
+  auto parts = std::make_shared<Parts>(*parts_);
+  parts->padding = padding;
+  return Tokenizer(std::move(parts));
+}
+
+const std::optional<tokenizer::Truncation>& Tokenizer::truncation() const noexcept {
+  return parts_->truncation;
+}
+
+const std::optional<tokenizer::Padding>& Tokenizer::padding() const noexcept { return parts_->padding; }
+
+/// Everything but padding, which needs the whole batch.
+Encoding Tokenizer::encode_input(const TextInput& input, const EncodeOptions& options,
+                                 tokenizer::Workspace& workspace) const {
+  const auto& pipeline = *parts_->pipeline;
+  Draft text = pipeline.encode(input.text, 0, workspace);
+  Draft second;
+  if (input.pair) second = pipeline.encode(*input.pair, 1, workspace);
+  Draft* pair = input.pair ? &second : nullptr;
+  if (const auto& truncation = parts_->truncation) {
+    const auto added = options.add_special_tokens ? pipeline.post_processor.added(input.pair.has_value()) : 0;
+    tokenizer::truncate(text, pair, room(*truncation, added), *truncation);
+  }
+  return pipeline.post_processor.process(text, pair, options.add_special_tokens);
+}
+
+Encoding Tokenizer::encode_one(const TextInput& input, const EncodeOptions& options) const {
+  const tokenizer::WorkspacePool::Lease workspace(*parts_->workspaces);
+  auto encoding = encode_input(input, options, *workspace);
+  if (parts_->padding) tokenizer::pad({&encoding, 1}, *parts_->padding);
+  return encoding;
+}
+
+Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  return encode_one({.text = text}, options);
+}
+
+Encoding Tokenizer::encode(std::string_view text, std::string_view pair, const EncodeOptions& options) const {
+  return encode_one({.text = text, .pair = pair}, options);
+}
+
+std::vector<Encoding> Tokenizer::encode_batch(const std::vector<TextInput>& inputs,
+                                              const EncodeOptions& options) const {
+  std::vector<Encoding> encodings(inputs.size());
+  tokenizer::parallel_for(inputs.size(), options.threads, [&](std::size_t begin, std::size_t end) {
+    const tokenizer::WorkspacePool::Lease workspace(*parts_->workspaces);
+    for (auto place = begin; place < end; ++place) {
+      tokenizer::at_input(place,
+                          [&] { encodings[place] = encode_input(inputs[place], options, *workspace); });
+    }
+  });
+  if (parts_->padding) tokenizer::pad(encodings, *parts_->padding);
+  return encodings;
+}
+
+std::vector<Encoding> Tokenizer::encode_batch(const std::vector<std::string>& texts,
+                                              const EncodeOptions& options) const {
+  std::vector<TextInput> inputs;
+  inputs.reserve(texts.size());
+  for (const auto& text : texts) inputs.push_back({.text = text});
+  return encode_batch(inputs, options);
+}
+
+std::string Tokenizer::decode(const std::vector<std::int64_t>& ids,
+                              const tokenizer::DecodeOptions& options) const {
+  const auto& pipeline = *parts_->pipeline;
+  std::vector<std::string_view> tokens;
+  for (const auto id : ids) {
+    if (id < 0 || id > std::int64_t{0xFFFFFFFF}) continue;
+    const auto* added = pipeline.added.find(static_cast<std::uint32_t>(id));
+    if (added != nullptr && options.skip_special_tokens && pipeline.added.is_special(*added)) continue;
+    const auto* token =
+        added != nullptr ? &added->shown : pipeline.model->vocabulary().token(static_cast<std::uint32_t>(id));
+    if (token != nullptr) tokens.push_back(*token);
+  }
+  return pipeline.decoder->decode(tokens);
+}
+
+std::optional<std::int64_t> Tokenizer::token_to_id(std::string_view token) const {
+  if (const auto* added = parts_->pipeline->added.find(token)) return added->id;
+  return parts_->pipeline->model->vocabulary().id(token);
+}
+
+std::optional<std::string> Tokenizer::id_to_token(std::int64_t id) const {
+  if (id < 0 || id > std::int64_t{0xFFFFFFFF}) return std::nullopt;
+  const auto number = static_cast<std::uint32_t>(id);
+  if (const auto* added = parts_->pipeline->added.find(number)) return added->shown;
+  const auto* token = parts_->pipeline->model->vocabulary().token(number);
+  return token == nullptr ? std::nullopt : std::optional(*token);
+}
+
+std::size_t Tokenizer::vocab_size() const noexcept {
+  const auto& vocabulary = parts_->pipeline->model->vocabulary();
+  const auto& added = parts_->pipeline->added.tokens;
+  const auto is_new = [&](const auto& token) { return vocabulary.token(token.id) == nullptr; };
+  return vocabulary.size() + static_cast<std::size_t>(std::count_if(added.begin(), added.end(), is_new));
+}
+
+}  // namespace lockstep

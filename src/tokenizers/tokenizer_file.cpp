@@ -1,0 +1,188 @@
+#include "lockstep/core/error.hpp"
+#include "model.hpp"
+#include "normalizer.hpp"
+#include "tokenizer_parts.hpp"
+
+namespace lockstep {
+namespace tokenizer {
+namespace {
+
+Side read_side(const Node& node) {
+  const auto side = node.text("direction", "Right");
+  if (side == "Left") return Side::left;
+  if (side == "Right") return Side::right;
+  node.fail("the direction '" + side + "' is neither Left nor Right");
+}
+
+TruncationStrategy read_strategy(const Node& node) {
+  const auto& strategy = node["strategy"].text();
+  if (strategy == "LongestFirst") return TruncationStrategy::longest_first;
+  if (strategy == "OnlyFirst") return TruncationStrategy::only_first;
+  if (strategy == "OnlySecond") return TruncationStrategy::only_second;
+  node.fail("the strategy '" + strategy + "' is not LongestFirst, OnlyFirst or OnlySecond");
+}
+
+/// "BatchLongest", or {"Fixed": length}.
+std::optional<std::size_t> read_length(const Node& strategy) {
+  if (!strategy.is_text()) return strategy["Fixed"].number();
+  if (strategy.text() == "BatchLongest") return std::nullopt;
+  strategy.fail("the strategy '" + strategy.text() + "' is neither BatchLongest nor Fixed");
+}
+
+void check_version(const Node& document) {
+  const auto version = document.text("version", "1.0");
+  if (version != "1.0") document.fail("the version '" + version + "' is not known: 1.0 is");
+}
+
+}  // namespace
+
+std::optional<Truncation> read_truncation(const Node& document) {
+  const auto node = document.find("truncation");
+  if (!node) return std::nullopt;
+  return Truncation{.max_length = (*node)["max_length"].number(),
+                    .strategy = read_strategy(*node),
+                    .stride = node->number("stride", 0),
+                    .side = read_side(*node)};
+}
+
+std::optional<Padding> read_padding(const Node& document) {
+  const auto node = document.find("padding");
+  if (!node) return std::nullopt;
+  return Padding{.length = read_length((*node)["strategy"]),
+                 .multiple_of = node->number("pad_to_multiple_of", 0),
+                 .side = read_side(*node),
+                 .id = (*node)["pad_id"].number(),
+                 .type_id = node->number("pad_type_id", 0)};
+}
+
+std::shared_ptr<const Pipeline> read_pipeline(const Node& document) {
+  check_version(document);
+  auto pipeline = std::make_shared<Pipeline>();
+  if (const auto node = document.find("normalizer")) pipeline->normalizer = make_normalizer(*node);
+  if (const auto node = document.find("pre_tokenizer")) pipeline->pre_tokenizer = PreTokenizer(*node);
+  pipeline->model = make_model(document["model"], pipeline->pre_tokenizer.is_byte_level());
+  if (const auto node = document.find("added_tokens")) {
+    pipeline->added = AddedTokens(*node, pipeline->model->vocabulary(), pipeline->normalizer.get());
+  }
+  if (const auto node = document.find("post_processor")) pipeline->post_processor = PostProcessor(*node);
+  if (const auto node = document.find("decoder")) pipeline->decoder = make_decoder(*node);
+  return pipeline;
+}
+
+void check(const Truncation& truncation, const Pipeline& pipeline) {
+  const auto added = pipeline.post_processor.added(false);
+  const auto given = " (max_length " + std::to_string(truncation.max_length) + ", of which " +
+                     std::to_string(added) + " are special tokens)";
+  if (truncation.max_length < added) {
+    throw UsageError("truncation leaves no room for the special tokens" + given + ".");
+  }
+  const auto room = truncation.max_length - added;
+  if (truncation.stride > 0 && truncation.stride >= room) {
+    throw UsageError("truncation needs a stride below the " + std::to_string(room) +
+                     " tokens of a piece, not " + std::to_string(truncation.stride) + given + ".");
+  }
+}
+
+}  // namespace tokenizer
+
+Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
+  const auto tree = tokenizer::parse_json(json, name);
+  const tokenizer::Node document(tree, name);
+  auto parts = std::make_shared<Parts>();
+  parts->pipeline = tokenizer::read_pipeline(document);
+  parts->truncation = tokenizer::read_truncation(document);
+  parts->padding = tokenizer::read_padding(document);
+  try {
+    if (parts->truncation) tokenizer::check(*parts->truncation, *parts->pipeline);
+  } catch (const UsageError& error) {
+    document.fail(error.what());
+  }
+  return Tokenizer(std::move(parts));
+}
+
+Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
+  return from_json(tokenizer::read_text_file(path), path.string());
+}
+
+namespace tokenizer {
+namespace {
+
+/// The added tokens as a file would list them.
+nlohmann::json added_token(const std::string& content, std::uint32_t id) {
+  return {{"content", content}, {"id", id}, {"special", true}, {"normalized", false}};
+}
+
+/// The special tokens of BERT that the vocabulary has; all but [PAD] and [MASK] must be there.
+nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file) {
+  auto tokens = nlohmann::json::array();
+  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    const auto id = vocabulary.id(token);
+    if (id) tokens.push_back(added_token(token, *id));
+    const bool needed = std::string_view(token) == "[CLS]" || std::string_view(token) == "[SEP]";
+    if (!id && needed) throw DataError("'" + file + "' is no vocabulary of BERT: it has no '" + token + "'.");
+  }
+  return tokens;
+}
+
+std::unique_ptr<const Normalizer> bert_normalizer(const BertOptions& options) {
+  return std::make_unique<BertNormalizer>(
+      BertNormalizer::Settings{.clean_text = options.clean_text,
+                               .handle_chinese_chars = options.handle_chinese_chars,
+                               .strip_accents = options.strip_accents.value_or(options.lowercase),
+                               .lowercase = options.lowercase});
+}
+
+Merges read_merge_lines(std::string_view text, const std::string& file) {
+  Merges merges;
+  std::size_t number = 0;
+  for (const auto line : lines_of(text)) {
+    ++number;
+    if (line.starts_with("#version")) continue;
+    const auto blank = line.find(' ');
+    if (blank == std::string_view::npos || line.find(' ', blank + 1) != std::string_view::npos) {
+      throw DataError("'" + file + "' is no valid list of merges: line " + std::to_string(number) +
+                      " needs two tokens with a blank between them.");
+    }
+    merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
+  }
+  return merges;
+}
+
+}  // namespace
+}  // namespace tokenizer
+
+Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_txt,
+                                const tokenizer::BertOptions& options) {
+  const auto file = vocab_txt.string();
+  auto pipeline = std::make_shared<tokenizer::Pipeline>();
+  pipeline->normalizer = tokenizer::bert_normalizer(options);
+  pipeline->pre_tokenizer = tokenizer::PreTokenizer::of(tokenizer::split_bert);
+  pipeline->model = std::make_unique<tokenizer::WordPiece>(
+      tokenizer::read_vocabulary_lines(tokenizer::read_text_file(vocab_txt), file),
+      tokenizer::WordPiece::Settings{}, file);
+  const auto& vocabulary = pipeline->model->vocabulary();
+  const auto tokens = tokenizer::bert_tokens(vocabulary, file);
+  pipeline->added =
+      tokenizer::AddedTokens(tokenizer::Node(tokens, file), vocabulary, pipeline->normalizer.get());
+  pipeline->post_processor = tokenizer::PostProcessor::bert(*vocabulary.id("[CLS]"), *vocabulary.id("[SEP]"));
+  pipeline->decoder = tokenizer::make_word_piece_decoder("##", true);
+  return Tokenizer(std::make_shared<const Parts>(Parts{.pipeline = std::move(pipeline)}));
+}
+
+Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_json,
+                                const std::filesystem::path& merges_txt,
+                                const tokenizer::ByteLevelOptions& options) {
+  const auto file = vocab_json.string();
+  const auto tree = tokenizer::parse_json(tokenizer::read_text_file(vocab_json), file);
+  const auto merges = tokenizer::read_merge_lines(tokenizer::read_text_file(merges_txt), merges_txt.string());
+  auto pipeline = std::make_shared<tokenizer::Pipeline>();
+  pipeline->pre_tokenizer = tokenizer::PreTokenizer::byte_level(options.add_prefix_space);
+  pipeline->model = std::make_unique<tokenizer::Bpe>(tokenizer::read_vocabulary(tokenizer::Node(tree, file)),
+                                                     merges, false, file);
+  pipeline->post_processor =
+      tokenizer::PostProcessor::byte_level(options.add_prefix_space, options.trim_offsets);
+  pipeline->decoder = tokenizer::make_byte_level_decoder();
+  return Tokenizer(std::make_shared<const Parts>(Parts{.pipeline = std::move(pipeline)}));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/arrow_dataset.hpp"
+#include "lockstep/datasets/column_builder.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Reads a text as a file of that ending.
+ArrowDataset read(const std::string& ending, const std::string& text, const LoadOptions& options = {}) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / ("data." + ending), text);
+  return ArrowDataset::load(folder / ("data." + ending), options);
+}
+
+std::string rows(const ArrowDataset& data) {
+  std::string text;
+  for (std::int64_t row = 0; row < data.num_rows(); ++row) text += data.row(row).value().to_json() + "\n";
+  return text;
+}
+
+TEST(Csv, QuotesLineEndsAndTypes) {
+  const auto data =
+      read("csv", "\xEF\xBB\xBFid,name,score,ok\r\n1,\"a \"\"b\"\",\nc\",1.5,true\r\n\r\n2,,2,False\r\n");
+  EXPECT_EQ(rows(data),
+            "{\"id\": 1, \"name\": \"a \\\"b\\\",\\nc\", \"score\": 1.5, \"ok\": true}\n"
+            "{\"id\": 2, \"name\": null, \"score\": 2.0, \"ok\": false}\n");
+}
+
+TEST(Csv, OptionsNameDelimiterColumnsAndTypes) {
+  LoadOptions options;
+  options.csv = {.delimiter = ';', .header = false, .column_names = {"code", "value"}};
+  options.features = Features(
+      {{"code", Feature(DataType(TypeKind::utf8))}, {"value", Feature(DataType(TypeKind::float32))}});
+  EXPECT_EQ(rows(read("csv", "001;2\n002;3\n", options)),
+            "{\"code\": \"001\", \"value\": 2.0}\n{\"code\": \"002\", \"value\": 3.0}\n");
+  EXPECT_EQ(rows(read("tsv", "a\tb\n1\t2\n")), "{\"a\": 1, \"b\": 2}\n");
+}
+
+TEST(Csv, ErrorsNameTheRow) {
+  EXPECT_THROWS((read("csv", "a,b\n1,2\n3\n")), DataError, "row 1 (line 3)", "1 cells", "2 columns");
+  EXPECT_THROWS((read("csv", "a\n\"x\n")), DataError, "line 2", "not closed");
+  EXPECT_THROWS((read("csv", "a\n\"x\"y\n")), DataError, "closing quote");
+  EXPECT_THROWS((read("csv", "a\n\xFF\n")), DataError, "column 'a'", "UTF-8");
+  EXPECT_THROWS((read("csv", "")), DataError, "empty");
+  LoadOptions options;
+  options.features = Features({{"a", Feature(DataType(TypeKind::int64))}});
+  EXPECT_THROWS((read("csv", "a\n1\nx\n", options)), DataError, "row 1", "'a'", "\"x\"", "int64");
+}
+
+TEST(JsonLines, TypesAreFoundOverTheWholeFile) {
+  const auto data = read(
+      "jsonl",
+      "{\"a\": 1, \"b\": [{\"c\": null}]}\n\n{\"a\": 2.5, \"d\": \"x\"}\n{\"b\": [{\"c\": true}, null]}\n");
+  EXPECT_EQ(data.features()["a"].type().text(), "float64");
+  EXPECT_EQ(data.features()["b"].type().text(), "list<struct<c: bool>>");
+  EXPECT_EQ(rows(data),
+            "{\"a\": 1.0, \"b\": [{\"c\": null}], \"d\": null}\n{\"a\": 2.5, \"b\": null, \"d\": \"x\"}\n"
+            "{\"a\": null, \"b\": [{\"c\": true}, null], \"d\": null}\n");
+  EXPECT_EQ(rows(read("json", "[{\"a\": 1}, {\"a\": 2}]")), "{\"a\": 1}\n{\"a\": 2}\n");
+}
+
+TEST(JsonLines, ErrorsNameTheLine) {
+  EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \"x\"}\n")), DataError, "line 2", "'a'", "string",
+                "int64");
+  EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \n")), DataError, "line 2", "no valid JSON");
+  EXPECT_THROWS((read("jsonl", "{\"a\": 1, \"a\": 2}\n")), DataError, "twice");
+  EXPECT_THROWS((read("jsonl", "3\n")), DataError, "line 1", "object");
+  EXPECT_THROWS((read("jsonl", std::string(100000, '['))), DataError, "levels deep");
+  EXPECT_THROWS((read("jsonl", "")), DataError, "no rows");
+}
+
+TEST(JsonLines, WhatIsNoNumberIsWrittenAsNull) {
+  const testing::TemporaryFolder folder;
+  const std::vector<double> numbers = {1.5, NAN, -INFINITY};
+  ArrowDataset::from_columns(
+      {{"x", make_column(numbers)}, {"y", make_column(std::vector<std::vector<double>>{{}, {NAN, 2}, {}})}})
+      .to_json(folder / "a.jsonl");
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.jsonl")),
+            "{\"x\": 1.5, \"y\": []}\n{\"x\": null, \"y\": [null, 2.0]}\n{\"x\": null, \"y\": []}\n");
+}
+
+TEST(Text, ARowALine) {
+  EXPECT_EQ(rows(read("txt", "one\r\n\ntwo")),
+            "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
+}
+
+TEST(Load, OnlyTheColumnsThatAreWanted) {
+  const testing::TemporaryFolder folder;
+  read("csv", "a,b,c\n1,2,x\n3,4,y\n").to_parquet(folder / "a.parquet");
+  LoadOptions options;
+  options.columns = {"c", "a"};
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
+            "{\"c\": \"x\", \"a\": 1}\n{\"c\": \"y\", \"a\": 3}\n");
+  EXPECT_EQ(rows(read("csv", "a,b,c\n1,2,x\n", options)), "{\"c\": \"x\", \"a\": 1}\n");
+  options.columns = {"d"};
+  EXPECT_THROWS((ArrowDataset::load(folder / "a.parquet", options)), UsageError, "'d'");
+}
+
+TEST(Load, UnknownAndMissingFiles) {
+  EXPECT_THROWS((read("bin", "????")), DataError, "LoadOptions::format");
+  EXPECT_THROWS((ArrowDataset::load("/nowhere/x.arrow")), DataError, "/nowhere/x.arrow");
+  EXPECT_THROWS((read("arrow", "")), DataError, "empty");
+  EXPECT_THROWS((read("arrow", "hello, this is no arrow file")), DataError, "data.arrow");
+  EXPECT_THROWS((read("parquet", "PAR1 and then nothing PAR1")), DataError, "data.parquet", "Parquet");
+}
+
+TEST(Write, FoldersThatCannotBeWrittenStayAsTheyWere) {
+  const auto data = read("csv", "a\n1\n");
+  EXPECT_THROW(data.to_json("/proc/nowhere/x.json"), Error);
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "file", "");
+  EXPECT_THROW(data.save_to_disk(folder / "file" / "below"), Error);
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"file"});
+}
+
+}  // namespace
+}  // namespace lockstep

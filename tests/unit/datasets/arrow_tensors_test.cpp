@@ -1,0 +1,105 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/cifar10.hpp"
+#include "lockstep/datasets/arrow_tensors.hpp"
+#include "lockstep/datasets/column_builder.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+ArrowDataset sample() {
+  return ArrowDataset::from_columns({
+      {"text", make_column<std::string>({"a", "b", "c"})},
+      {"label", make_column<std::int64_t>({7, 8, 9})},
+      {"ids", make_column<std::vector<std::int32_t>>({{1}, {2, 3}, {}})},
+      {"flag", make_column<bool>({true, false, true})},
+  });
+}
+
+TEST(ArrowTensorDataset, RowsAndBatchesAreTensorsOfTheColumnsOwnDtypes) {
+  const ArrowTensorDataset data(sample(), {.padding = {{"ids", -100}}});
+  const auto row = data.get(1, {});
+  EXPECT_EQ(row.names(), (std::vector<std::string>{"label", "ids", "flag"}));
+  EXPECT_EQ(row["label"].item<std::int64_t>(), 8);
+  EXPECT_TRUE(row["ids"].equal(at::tensor({2, 3}, at::kInt)));
+  const Indices indices{2, 1, 0};
+  const auto batch = data.get_batch(indices, std::vector<SampleContext>(3));
+  EXPECT_TRUE(batch["label"].equal(at::tensor({9, 8, 7}, at::kLong)));
+  EXPECT_TRUE(batch["ids"].equal(at::tensor({-100, -100, 2, 3, 1, -100}, at::kInt).view({3, 2})));
+  EXPECT_TRUE(batch["flag"].equal(at::tensor({1, 0, 1}, at::kByte).to(at::kBool)));
+  EXPECT_EQ(batch.indices, indices);
+  EXPECT_EQ(data.texts("text", batch.indices), (std::vector<std::string>{"c", "b", "a"}));
+}
+
+TEST(ArrowTensorDataset, FollowsTheRowsOfItsDataSet) {
+  const ArrowTensorDataset data(sample().sort("label", true), {.columns = {"label"}});
+  const Indices indices{0, 2};
+  EXPECT_TRUE(
+      data.get_batch(indices, std::vector<SampleContext>(2))["label"].equal(at::tensor({9, 7}, at::kLong)));
+}
+
+TEST(ArrowTensorDataset, WhatHasNoTensorIsRefusedByName) {
+  EXPECT_THROWS(ArrowTensorDataset(sample(), {.columns = {"text"}}), UsageError, "'text'", "string");
+  const auto nulls =
+      ArrowDataset::from_columns({{"n", make_column<std::optional<float>>({1.0F, std::nullopt})}});
+  EXPECT_THROWS(ArrowTensorDataset{nulls}, UsageError, "'n'", "nulls");
+  const ArrowTensorDataset ragged(sample());
+  const Indices indices{0, 1};
+  EXPECT_THROWS(ragged.get_batch(indices, std::vector<SampleContext>(2)), UsageError, "'ids'", "padding");
+  EXPECT_THROWS(ragged.get(3, {}), UsageError, "row 3");
+}
+
+/// What lies in the buffer under a null is no value.
+TEST(ArrowTensorDataset, NullsInsideListsAreRefusedByColumnAndRow) {
+  using Lists = std::vector<std::vector<std::optional<std::int64_t>>>;
+  const auto lists =
+      ArrowDataset::from_columns({{"id", make_column<std::int64_t>({0, 1, 2})},
+                                  {"ids", make_column(Lists{{1, 2}, {}, {3, std::nullopt, 5}})}});
+  EXPECT_THROWS(ArrowTensorDataset{lists}, UsageError, "'ids'", "row 2", "element 1", "Filter those rows");
+  EXPECT_THROWS(ArrowTensorDataset{lists.select({2, 0})}, UsageError, "'ids'", "row 0", "element 1");
+  const auto pairs = Features({{"id", lists.features()["id"]},
+                               {"ids", Feature(DataType::fixed_size_list(DataType(TypeKind::float32), 2))}});
+  ColumnBuilder builder(pairs["ids"].type());
+  for (const auto& pair : Lists{{1, 2}, {3, 4}, {std::nullopt, 6}}) builder.append(pair);
+  const auto fixed = ArrowDataset::from_columns({{"id", lists.column("id")}, {"ids", builder.finish()}});
+  EXPECT_THROWS(ArrowTensorDataset{fixed}, UsageError, "'ids'", "row 2", "element 0");
+  const auto nested =
+      ArrowDataset::from_columns({{"ids", make_column(std::vector<Lists>{{{1, std::nullopt}}})}});
+  EXPECT_THROWS(ArrowTensorDataset(nested, {.columns = {"ids"}}), UsageError, "'ids'", "has no tensor");
+  // Rows that nobody sees are nobody's matter, and without that column all rows are fine.
+  const ArrowTensorDataset seen(lists.take(2));
+  EXPECT_TRUE(seen.get(0, {})["ids"].equal(at::tensor({1, 2}, at::kLong)));
+  EXPECT_EQ(ArrowTensorDataset(lists, {.columns = {"id"}}).get(2, {})["id"].item<std::int64_t>(), 2);
+}
+
+std::string record(char label, char first) {
+  std::string bytes(3073, first);
+  bytes[0] = label;
+  bytes[3072] = 'z';
+  return bytes;
+}
+
+TEST(Cifar10, ReadsRecordsAndRefusesOthers) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "a.bin", record(3, 'a') + record(9, 'b'));
+  const auto batch = read_cifar10(folder / "a.bin");
+  EXPECT_TRUE(batch["label"].equal(at::tensor({3, 9}, at::kLong)));
+  EXPECT_EQ(batch["image"].sizes(), (std::vector<std::int64_t>{2, 3, 32, 32}));
+  EXPECT_EQ(batch["image"][1][0][0][0].item<int>(), 'b');
+  EXPECT_EQ(batch["image"][0][2][31][31].item<int>(), 'z');
+  const std::vector<std::filesystem::path> twice(2, folder / "a.bin");
+  EXPECT_EQ(read_cifar10(twice).size(), 4);
+  testing::write_bytes(folder / "a.bin", record(3, 'a') + record(10, 'b'));
+  EXPECT_THROWS(read_cifar10(folder / "a.bin"), DataError, "a.bin", "record 1", "label 10");
+  testing::write_bytes(folder / "a.bin", record(3, 'a') + "x");
+  EXPECT_THROWS(read_cifar10(folder / "a.bin"), DataError, "3074 bytes");
+}
+
+}  // namespace
+}  // namespace lockstep

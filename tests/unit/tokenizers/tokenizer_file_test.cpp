@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+json word_piece() {
+  return {{"model", {{"type", "WordPiece"}, {"vocab", {{"[UNK]", 0}, {"ab", 1}, {"##c", 2}, {"[CLS]", 3}}}}},
+          {"pre_tokenizer", {{"type", "WhitespaceSplit"}}}};
+}
+
+/// The document with a value set at a place such as "/model/type".
+json with(json document, const char* place, const json& value) {
+  document[json::json_pointer(place)] = value;
+  return document;
+}
+
+Tokenizer loaded(const json& document) { return Tokenizer::from_json(document.dump(), "made.json"); }
+
+TEST(TokenizerFile, ReadsASmallOne) {
+  const auto peer = loaded(word_piece());
+  EXPECT_EQ(peer.encode("abcc abx ab").ids, (std::vector<std::int64_t>{1, 2, 2, 0, 1}));
+  EXPECT_EQ(peer.vocab_size(), 4U);
+}
+
+TEST(TokenizerFile, RefusesWhatIsNotSupportedByName) {
+  const auto refuse = [](const char* place, const json& value, const char* name) {
+    EXPECT_THROWS(loaded(with(word_piece(), place, value)), DataError, "made.json", name);
+  };
+  refuse("/model/type", "Unigram", "the model 'Unigram'");
+  refuse("/model/type", "BPE", "without the pre-tokenizer ByteLevel");
+  refuse("/normalizer", {{"type", "NFKC"}}, "the normalizer 'NFKC'");
+  refuse("/pre_tokenizer", {{"type", "Metaspace"}}, "the pre-tokenizer 'Metaspace'");
+  refuse("/pre_tokenizer",
+         {{"type", "Split"}, {"pattern", {{"Regex", "\\d+"}}}, {"behavior", "Isolated"}, {"invert", false}},
+         "the pre-tokenizer 'Split' with the pattern '\\d+'");
+  refuse("/post_processor", {{"type", "Odd"}}, "the post-processor 'Odd'");
+  refuse("/decoder", {{"type", "CTC"}}, "the decoder 'CTC'");
+  refuse("/version", "2.0", "the version '2.0'");
+}
+
+TEST(TokenizerFile, NamesThePlaceOfWhatIsWrong) {
+  const auto refuse = [](const char* place, const json& value, const char* where, const char* what) {
+    EXPECT_THROWS(loaded(with(word_piece(), place, value)), DataError, "made.json", where, what);
+  };
+  refuse("/model/vocab/ab", "x", "model.vocab.ab", "a whole number");
+  refuse("/model/vocab/ab", -1, "model.vocab.ab", "-1");
+  refuse("/model/vocab/ab", 0, "model.vocab", "have the same id 0");
+  refuse("/model/vocab/ab", 2'000'000'000, "model.vocab", "2000000000");
+  refuse("/model/vocab", json::array(), "model.vocab", "an object is needed");
+  refuse("/model/unk_token", "[NO]", "[NO]", "token of unknown words");
+  refuse("/added_tokens", {{{"id", 9}, {"content", "new"}}}, "added_tokens[0]", "next id");
+  refuse("/added_tokens", {{{"id", 2}, {"content", "ab"}}}, "added_tokens[0]", "the vocabulary gives it 1");
+  refuse("/added_tokens", {{{"id", 4}, {"content", "n"}}, {{"id", 4}, {"content", "m"}}}, "added_tokens[1]",
+         "the id of another");
+  refuse("/truncation", {{"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 4}}, "made.json",
+         "stride");
+}
+
+TEST(TokenizerFile, RefusesBrokenJson) {
+  const auto text = word_piece().dump();
+  for (std::size_t end = 0; end < text.size(); ++end) {
+    EXPECT_THROW(Tokenizer::from_json(text.substr(0, end), "cut.json"), DataError) << end;
+  }
+  EXPECT_THROWS(Tokenizer::from_json("{\"a\":1,\"a\":2}", "x.json"), DataError, "x.json", "'a' twice");
+  EXPECT_THROWS(Tokenizer::from_json(std::string(100'000, '['), "x.json"), DataError, "64 levels deep");
+  EXPECT_THROWS(Tokenizer::from_json("\"\xFF\"", "x.json"), DataError, "no valid UTF-8", "byte 1");
+  EXPECT_THROWS(Tokenizer::from_file("/no/such/tokenizer.json"), DataError, "/no/such/tokenizer.json");
+}
+
+TEST(TokenizerFile, MergesNeedTheirTokens) {
+  testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "vocab.json", "{\"a\":0}");
+  testing::write_bytes(folder / "merges.txt", "#version: 0.2\na b\n");
+  EXPECT_THROWS(Tokenizer::from_vocab(folder / "vocab.json", folder / "merges.txt"), DataError, "vocab.json",
+                "the token of the byte 0");
+  testing::write_bytes(folder / "merges.txt", "a b\na b c\n");
+  EXPECT_THROWS(Tokenizer::from_vocab(folder / "vocab.json", folder / "merges.txt"), DataError, "merges.txt",
+                "line 2");
+}
+
+TEST(TokenizerFile, ReadsABertVocabulary) {
+  testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nna\n##ive\r\n!\n");
+  const auto peer = Tokenizer::from_vocab(folder / "vocab.txt");
+  const auto encoding = peer.encode("Na\xC3\xAFve!", "x");
+  EXPECT_EQ(encoding.ids, (std::vector<std::int64_t>{2, 4, 5, 6, 3, 1, 3}));
+  EXPECT_EQ(encoding.type_ids, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(peer.decode(encoding.ids, {.skip_special_tokens = true}), "naive!");
+  testing::write_bytes(folder / "vocab.txt", "[UNK]\n[CLS]\nx\nx\n");
+  EXPECT_THROWS(Tokenizer::from_vocab(folder / "vocab.txt"), DataError, "vocab.txt", "line 4", "two ids");
+}
+
+TEST(TokenizerText, IllFormedTextIsRefusedWithItsPlace) {
+  const auto peer = loaded(word_piece());
+  EXPECT_THROWS(peer.encode("ab \xC3("
+                            "x"),
+                DataError, "byte 3");
+  EXPECT_THROWS(peer.encode("ab \xED\xA0\x80"), DataError, "byte 3");
+  EXPECT_THROWS(peer.encode_batch(std::vector<std::string>{"ab", "\xF5"}), DataError, "input 1", "byte 0");
+}
+
+TEST(TokenizerText, TruncationThatCannotBeIsRefused) {
+  const auto peer = loaded(word_piece());
+  EXPECT_THROWS(peer.with_truncation({{.max_length = 2, .stride = 2}}), UsageError, "stride below");
+  const auto second =
+      peer.with_truncation({{.max_length = 1, .strategy = tokenizer::TruncationStrategy::only_second}});
+  EXPECT_THROWS(second.encode("ab ab"), UsageError, "only one text");
+  EXPECT_THROWS(second.encode("ab ab ab", "ab"), UsageError, "needs to take 3");
+}
+
+}  // namespace
+}  // namespace lockstep
