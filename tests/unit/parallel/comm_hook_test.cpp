@@ -51,6 +51,20 @@ TEST(CommHook, OnesOwnSeesEveryBucketInOrder) {
   });
 }
 
+/// Gloo alone verifies buckets without being asked: else it would add up bits of two kinds.
+TEST(CommHook, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
+  const Store store = Store::in_memory();
+  testing::run_ranks(2, [&](int rank) {
+    const ProcessGroup gloo(rank, 2, store,
+                            {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(30)});
+    torch::nn::Linear net(6, 1);
+    DistributedDataParallel ddp(net, gloo);
+    ddp.register_comm_hook(std::make_shared<CompressHook>(rank == 0 ? at::kHalf : at::kBFloat16));
+    const auto text = message_of<CommunicationError>([&] { ddp(rows(rank)).sum().backward(); });
+    EXPECT_TRUE(testing::contains_all(text, {"float16", "bfloat16", "bucket 0"}));
+  });
+}
+
 TEST(CommHook, AnotherOneReplacesIt) {
   run_group(2, [&](const ProcessGroup& group) {
     torch::nn::Linear net(6, 1);
