@@ -74,8 +74,8 @@ TEST(BucketLayout, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
     const ProcessGroup gloo(rank, 2, store,
                             {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(30)});
     torch::nn::Linear net(4, 4);
-    DistributedDataParallel ddp(net, gloo,
-                                {.bucket_cap_mb = rank == 0 ? 1e-6 : 25, .find_unused_parameters = true});
+    DistributedDataParallel ddp(net, gloo, {.find_unused_parameters = true});
+    ddp.set_bucket_layout(rank == 0 ? BucketLayout{{1, 0}} : BucketLayout{{1}, {0}});
     const auto text = testing::message_of<CommunicationError>([&] { train_once(ddp); });
     EXPECT_TRUE(
         testing::contains_all(text, {"rank 0 calls all_reduce", "rank 1 calls all_reduce", "bucket 0"}));
