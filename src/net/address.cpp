@@ -1,7 +1,7 @@
 #include "net/address.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -62,7 +62,7 @@ Lookup look_up(const std::string& host, std::uint16_t port, int flags = 0) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   Lookup result;
-  result.failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  result.failure = getaddrinfo(host.c_str(), fmt::to_string(port).c_str(), &hints, &found);
   if (result.failure != 0) return result;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {

@@ -154,9 +154,9 @@ int P2PQueue::wait(const Handle& receive) {
 void P2PQueue::wait_until(int source, const std::function<bool()>& done,
                           const std::function<std::string()>& what) {
   const std::vector<int> ranks = others(source);
-  Watch watch(sync_);
+  LivenessCheck liveness(sync_);
   Spinner spinner(sync_.has_cpu_per_rank());
-  wait_on(sync_.control(sync_.rank()).messages, spinner, done, [&] { watch.check(ranks, true, what); });
+  wait_on(sync_.control(sync_.rank()).messages, spinner, done, [&] { liveness.check(ranks, true, what); });
 }
 
 }  // namespace lockstep::shm

@@ -77,13 +77,13 @@ void StepSync::wait_for_all() {
   // The stores of the steps have one order, so the last rank sees all others there: only it has to wake
   // anybody.
   if (all_have_come()) return notify(event);
-  Watch watch(*this);
+  LivenessCheck liveness(*this);
   wait_on(
       event, spinner_, [&] { return all_have_come(); },
       [&] {
         // A rank that has come meanwhile is not missing, even if it has died since.
         if (const auto ranks = missing(); !ranks.empty()) {
-          watch.check(ranks, false, [&] { return describe(call_); });
+          liveness.check(ranks, false, [&] { return describe(call_); });
         }
       });
 }
@@ -165,14 +165,15 @@ void StepSync::leave(bool quietly) noexcept {
 }
 
 /// Why the rank cannot come; nothing: it still can.
-std::optional<std::string> Watch::fate_of(int rank) const {
+std::optional<std::string> LivenessCheck::fate_of(int rank) const {
   const Control& control = sync_.control(rank);
   if (control.presence.load() != Presence::failed) return sync_.loss_of(rank);
   const std::string reason(control.failure_text, strnlen(control.failure_text, sizeof(control.failure_text)));
   return fmt::format("{} gave up: {}", sync_.members().called(rank), reason);
 }
 
-void Watch::check(const std::vector<int>& missing, bool any, const std::function<std::string()>& what) {
+void LivenessCheck::check(const std::vector<int>& missing, bool any,
+                          const std::function<std::string()>& what) {
   std::string fates;
   bool hopeless = any;
   for (const int rank : missing) {
@@ -188,7 +189,8 @@ void Watch::check(const std::vector<int>& missing, bool any, const std::function
   throw PeerLost(fmt::format("{}: {} failed: {}", sync_.members().who, what(), fates));
 }
 
-void Watch::check_time(const std::vector<int>& missing, const std::function<std::string()>& what) const {
+void LivenessCheck::check_time(const std::vector<int>& missing,
+                               const std::function<std::string()>& what) const {
   if (net::Clock::now() - begun_ < sync_.timeout()) return;
   const GroupInfo& members = sync_.members();
   std::string text;

@@ -114,9 +114,9 @@ class StepSync {
 };
 
 /// Checks, during one wait, that the ranks that are waited for are still alive.
-class Watch {
+class LivenessCheck {
  public:
-  explicit Watch(const StepSync& sync) : sync_(sync), begun_(net::Clock::now()) {}
+  explicit LivenessCheck(const StepSync& sync) : sync_(sync), begun_(net::Clock::now()) {}
 
   /// Throws when one of `missing` left the group, gave up or died: PeerLost naming it; TimeoutError after the
   /// timeout. `any`: when all of them did, because each alone would do. `what` is what this rank does:

@@ -12,9 +12,9 @@
 #include <bit>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <exception>
 
 #include "core/runtime/stack_trace.hpp"
@@ -46,12 +46,6 @@ std::uint64_t checksum_of(const BeatWords& words) noexcept {
 
 /// How often a reader tries to see a whole beat while the writer writes on without a pause.
 constexpr int kMaxReads = 100;
-
-std::int64_t monotonic_now() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 }  // namespace
 
@@ -207,7 +201,8 @@ void Heartbeat::beat(Activity activity, std::string_view what, std::uint64_t num
     return;
   }
   const std::uint64_t count = sequence / 2 + 1;
-  Beat beat{count, monotonic_now(), number, static_cast<std::uint64_t>(activity), {}};
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  Beat beat{count, now.count(), number, static_cast<std::uint64_t>(activity), {}};
   std::memcpy(beat.what, what.data(), std::min(what.size(), sizeof beat.what));
   write_record(page.records[count % 2], beat);
   shared.store(sequence + 2, std::memory_order_release);

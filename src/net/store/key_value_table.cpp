@@ -1,5 +1,7 @@
 #include "net/store/key_value_table.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -85,7 +87,7 @@ bool KeyValueTable::erase(const std::string& key) {
 std::int64_t KeyValueTable::add(const std::string& key, std::int64_t amount) {
   const Value before = get(key);
   const std::int64_t total = sum(before ? number_in(before->bytes) : 0, amount);
-  put(key, stored(std::to_string(total), key.size()));
+  put(key, stored(fmt::to_string(total), key.size()));
   return total;
 }
 
