@@ -38,7 +38,7 @@ void check_result(const at::Tensor& result, const GradientBucket& bucket, const 
 /// that both halves of a hook run in the thread of backward, in the same order on every rank.
 class ReducerHook : public c10d::CommHookInterface {
  public:
-  explicit ReducerHook(std::shared_ptr<BucketPipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  explicit ReducerHook(std::shared_ptr<CommHookRunner> pipeline) : pipeline_(std::move(pipeline)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     const GradientBucket ours = bucket_of(bucket);
@@ -60,7 +60,7 @@ class ReducerHook : public c10d::CommHookInterface {
   }
 
  private:
-  std::shared_ptr<BucketPipeline> pipeline_;
+  std::shared_ptr<CommHookRunner> pipeline_;
   std::size_t last_ = 0;
 };
 
@@ -79,18 +79,18 @@ std::vector<at::Tensor> split(const at::Tensor& averaged, const GradientBucket& 
 
 }  // namespace
 
-BucketPipeline::BucketPipeline(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
+CommHookRunner::CommHookRunner(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
                                const std::vector<NamedTensor>& parameters)
     : group_(group), hook_(std::move(hook)), parameters_(parameters) {}
 
-void BucketPipeline::start(const GradientBucket& bucket) {
+void CommHookRunner::start(const GradientBucket& bucket) {
   const at::NoGradGuard no_grad;
   const comm::OperationLabel label("bucket " + std::to_string(bucket.index));
   if (check_ != nullptr) check_->look(bucket);
   pending_.insert_or_assign(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
 }
 
-at::Tensor BucketPipeline::finish(std::size_t index) {
+at::Tensor CommHookRunner::finish(std::size_t index) {
   const at::NoGradGuard no_grad;
   const auto pending = std::move(pending_.extract(index).mapped());
   at::Tensor result = pending.finish();
@@ -99,13 +99,13 @@ at::Tensor BucketPipeline::finish(std::size_t index) {
   return result;
 }
 
-void BucketPipeline::after_backward() {
+void CommHookRunner::after_backward() {
   const bool dropped = check_ != nullptr && check_->conclude();
   if (!dropped && !apply_) return;
   for (const auto& entry : parameters_) clear_gradient(entry.tensor);
 }
 
-std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<BucketPipeline> pipeline) {
+std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> pipeline) {
   return std::make_unique<ReducerHook>(std::move(pipeline));
 }
 

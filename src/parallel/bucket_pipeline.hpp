@@ -10,9 +10,9 @@
 namespace lockstep::parallel {
 
 /// What happens to the buckets of a backward between the reducer and the other ranks.
-class BucketPipeline {
+class CommHookRunner {
  public:
-  BucketPipeline(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
+  CommHookRunner(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
                  const std::vector<NamedTensor>& parameters);
 
   /// Between a backward and the next forward.
@@ -43,6 +43,6 @@ class BucketPipeline {
 };
 
 /// The pipeline as the reducer calls it.
-std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<BucketPipeline> pipeline);
+std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> pipeline);
 
 }  // namespace lockstep::parallel

@@ -22,10 +22,10 @@ double ms_since(Clock::time_point begin) {
 
 }  // namespace
 
-StepWatch::StepWatch(const ProcessGroup& group, const StragglerOptions& options)
+StragglerDetector::StragglerDetector(const ProcessGroup& group, const StragglerOptions& options)
     : group_(group), options_(options), slow_reports_(static_cast<std::size_t>(group.size())) {}
 
-void StepWatch::step(const std::optional<StepTimes>& last, bool compares) {
+void StragglerDetector::step(const std::optional<StepTimes>& last, bool compares) {
   if (last) {
     sums_.forward += last->forward;
     sums_.backward_compute += last->backward_compute;
@@ -41,7 +41,7 @@ void StepWatch::step(const std::optional<StepTimes>& last, bool compares) {
   if (due && compares) send_report();
 }
 
-void StepWatch::send_report() {
+void StragglerDetector::send_report() {
   const double compute = ms_since(begin_) - ms(waits_);
   compute_sum_ += compute;
   begin_ = Clock::now();
@@ -53,7 +53,7 @@ void StepWatch::send_report() {
 }
 
 /// A step later, when all ranks have long sent theirs: nobody waits for it.
-void StepWatch::take_report() {
+void StragglerDetector::take_report() {
   sent_->wait();
   sent_.reset();
   const at::Tensor here = all_.to(at::kCPU);
@@ -62,7 +62,7 @@ void StepWatch::take_report() {
   if (group_.rank() == 0 && !text.empty()) std::cerr << text << std::flush;
 }
 
-std::string StepWatch::complaints() {
+std::string StragglerDetector::complaints() {
   const auto fastest = std::min_element(computes_.begin(), computes_.end());
   std::ostringstream text;
   for (std::size_t rank = 0; rank < computes_.size(); ++rank) {
@@ -79,7 +79,7 @@ std::string StepWatch::complaints() {
   return text.str();
 }
 
-void StepWatch::add_to(DdpStatistics& statistics) const {
+void StragglerDetector::add_to(DdpStatistics& statistics) const {
   const auto steps = static_cast<double>(std::max<std::int64_t>(steps_ - 1, 1));
   statistics.steps = steps_;
   statistics.forward = ms(sums_.forward) / steps;

@@ -19,9 +19,9 @@ struct StepTimes {
 };
 
 /// Adds up the times of the steps, and compares the ranks now and then.
-class StepWatch {
+class StragglerDetector {
  public:
-  StepWatch(const ProcessGroup& group, const StragglerOptions& options);
+  StragglerDetector(const ProcessGroup& group, const StragglerOptions& options);
 
   /// At the begin of each synchronised step, also of one that is only shadowed; `last` is of the step before,
   /// where it is known. `compares` is off while the ranks may be in different steps. *Collective* every few

@@ -15,8 +15,8 @@ using lockstep::Accelerator;
 /// A folder of rank 0's that goes at the end.
 class SharedFolder {
  public:
-  explicit SharedFolder(const Accelerator& accelerator) : is_main_(accelerator.is_main_process()) {
-    path_ = accelerator.run_on_main([] {
+  explicit SharedFolder(Accelerator& accelerator) : is_main_(accelerator.is_main_process()) {
+    path_ = accelerator.on_main_process([] {
       std::string name = (fs::temp_directory_path() / "lockstep-test-XXXXXX").string();
       require(::mkdtemp(name.data()) != nullptr,
               "cannot make a folder in " + fs::temp_directory_path().string());
@@ -38,11 +38,11 @@ class SharedFolder {
 };
 
 struct Training {
-  explicit Training(const Accelerator& accelerator)
+  explicit Training(Accelerator& accelerator)
       : network(torch::nn::Linear(3, 2)), adam(network->parameters()) {
     accelerator.prepare(network, adam);
   }
-  void step(const Accelerator& accelerator) {
+  void step(Accelerator& accelerator) {
     for (auto& parameter : network->parameters())
       parameter.mutable_grad() =
           torch::arange(parameter.numel(), accelerator.device()).view(parameter.sizes()).to(torch::kFloat);
@@ -53,7 +53,7 @@ struct Training {
   torch::optim::Adam adam;
 };
 
-void save_and_go_on(const Accelerator& accelerator, bool asynchronous) {
+void save_and_go_on(Accelerator& accelerator, bool asynchronous) {
   const SharedFolder folder(accelerator);
   Training training(accelerator);
   training.step(accelerator);
@@ -67,10 +67,10 @@ void save_and_go_on(const Accelerator& accelerator, bool asynchronous) {
   accelerator.free_memory();
 }
 
-void resumes(const Accelerator& accelerator) { save_and_go_on(accelerator, false); }
-void resumes_from_asynchronous(const Accelerator& accelerator) { save_and_go_on(accelerator, true); }
+void resumes(Accelerator& accelerator) { save_and_go_on(accelerator, false); }
+void resumes_from_asynchronous(Accelerator& accelerator) { save_and_go_on(accelerator, true); }
 
-void models_come_back(const Accelerator& accelerator) {
+void models_come_back(Accelerator& accelerator) {
   const SharedFolder folder(accelerator);
   torch::nn::Linear network(8, 8);
   auto model = accelerator.prepare(network);

@@ -10,7 +10,7 @@ namespace acceptance {
 /// One thing that must hold on every rank. *Collective*. Throws lockstep::Error that says what does not.
 struct Check {
   const char* name;
-  void (*run)(const lockstep::Accelerator& accelerator);
+  void (*run)(lockstep::Accelerator& accelerator);
 };
 
 std::vector<Check> communication_checks();

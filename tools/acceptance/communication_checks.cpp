@@ -28,7 +28,7 @@ void require_close(const at::Tensor& found, const at::Tensor& wanted, double tol
 namespace {
 
 /// Rank 0 writes under a key prefix of its own before anybody else reads.
-void main_goes_first(const Accelerator& accelerator) {
+void main_goes_first(Accelerator& accelerator) {
   const auto store = accelerator.process_group().new_namespace();
   accelerator.main_process_first([&] {
     if (accelerator.is_main_process()) store.set("prepared", "yes");
@@ -36,13 +36,13 @@ void main_goes_first(const Accelerator& accelerator) {
   });
 }
 
-void results_reach_all(const Accelerator& accelerator) {
-  require(accelerator.run_on_main([] { return std::string("found"); }) == "found", "a text got lost");
+void results_reach_all(Accelerator& accelerator) {
+  require(accelerator.on_main_process([] { return std::string("found"); }) == "found", "a text got lost");
   const auto there = accelerator.on_last_process([&] { return accelerator.process_index(); });
   require(there.has_value() == accelerator.is_last_process(), "on_last_process ran on the wrong ranks");
 }
 
-void errors_reach_all(const Accelerator& accelerator) {
+void errors_reach_all(Accelerator& accelerator) {
   bool caught = false;
   try {
     accelerator.on_main_process([] { throw lockstep::Error("on purpose"); });
@@ -52,7 +52,7 @@ void errors_reach_all(const Accelerator& accelerator) {
   require(caught, "an exception of the main process did not reach this rank");
 }
 
-void triggers_are_agreed(const Accelerator& accelerator) {
+void triggers_are_agreed(Accelerator& accelerator) {
   require(!accelerator.check_trigger(), "a trigger that nobody has set");
   if (accelerator.is_last_process()) accelerator.set_trigger();
   require(accelerator.check_trigger(), "the last rank's trigger was not seen");
@@ -60,19 +60,19 @@ void triggers_are_agreed(const Accelerator& accelerator) {
 }
 
 /// 1 to W on rank 0, W + 1 to 2 W on rank 1, and so on.
-at::Tensor numbers_of(const Accelerator& accelerator) {
+at::Tensor numbers_of(Accelerator& accelerator) {
   const int size = accelerator.num_processes();
   return at::arange(1, size + 1, at::TensorOptions(at::kFloat).device(accelerator.device())) +
          size * accelerator.process_index();
 }
 
-void gathers_in_order(const Accelerator& accelerator) {
+void gathers_in_order(Accelerator& accelerator) {
   const int size = accelerator.num_processes();
   require_close(accelerator.gather(numbers_of(accelerator)), at::arange(1, size * size + 1, at::kFloat), 0,
                 "gathered tensors");
 }
 
-void gathers_uneven_rows(const Accelerator& accelerator) {
+void gathers_uneven_rows(Accelerator& accelerator) {
   const int rank = accelerator.process_index();
   const at::Tensor rows =
       at::full({rank + 1, 2}, rank, at::TensorOptions(at::kFloat).device(accelerator.device()));
@@ -82,14 +82,14 @@ void gathers_uneven_rows(const Accelerator& accelerator) {
   require(all[-1][0].item<double>() == static_cast<double>(size - 1), "rows are not in rank order");
 }
 
-void reduces(const Accelerator& accelerator) {
+void reduces(Accelerator& accelerator) {
   const int size = accelerator.num_processes();
   const at::Tensor wanted = (at::arange(1, size + 1, at::kFloat) + size * (size - 1) / 2.0) * size;
   require_close(accelerator.reduce(numbers_of(accelerator)), wanted, 0, "sums over all ranks");
 }
 
 /// An epoch has every sample, and each rank its share.
-void shards_the_data(const Accelerator& accelerator) {
+void shards_the_data(Accelerator& accelerator) {
   for (const std::int64_t samples : {24, 7, 97}) {
     const auto data =
         std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"number", at::arange(samples)}});

@@ -22,7 +22,7 @@ std::vector<acceptance::Check> all_checks() {
   return all;
 }
 
-void run_check(const Accelerator& accelerator, const acceptance::Check& check) {
+void run_check(Accelerator& accelerator, const acceptance::Check& check) {
   try {
     accelerator.fail_together([&] {
       check.run(accelerator);
@@ -43,7 +43,7 @@ int run(const lockstep::OptionTable<acceptance::Options>::Parsed& parsed) {
     return 0;
   }
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(parsed.options.timeout * 1000));
-  const Accelerator accelerator({.device = parsed.options.device, .timeout = timeout});
+  Accelerator accelerator({.device = parsed.options.device, .timeout = timeout});
   const auto checks = all_checks();
   for (const auto& check : checks) run_check(accelerator, check);
   accelerator.print("passed: ", checks.size(), " checks with ", accelerator.num_processes(), " rank(s) on ",

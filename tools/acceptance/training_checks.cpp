@@ -38,7 +38,7 @@ std::vector<at::Tensor> trained_alone() {
 
 /// Each global batch is divided between the ranks, and again into micro-batches. `own` gives the options of
 /// this kind of training.
-void train_divided(const Accelerator& accelerator, std::int64_t micro_batches, bool weighted) {
+void train_divided(Accelerator& accelerator, std::int64_t micro_batches, bool weighted) {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 0.05);
   auto [model, optimizer] = accelerator.prepare(network, sgd);
@@ -64,11 +64,11 @@ void train_divided(const Accelerator& accelerator, std::int64_t micro_batches, b
     require_close(found[i], wanted[i], 1e-4, "the weights and those of one process");
 }
 
-void trains_as_one(const Accelerator& accelerator) { train_divided(accelerator, 1, false); }
-void accumulates(const Accelerator& accelerator) { train_divided(accelerator, 3, false); }
-void weighs(const Accelerator& accelerator) { train_divided(accelerator, 2, true); }
+void trains_as_one(Accelerator& accelerator) { train_divided(accelerator, 1, false); }
+void accumulates(Accelerator& accelerator) { train_divided(accelerator, 3, false); }
+void weighs(Accelerator& accelerator) { train_divided(accelerator, 2, true); }
 
-void schedules_by_steps(const Accelerator& accelerator) {
+void schedules_by_steps(Accelerator& accelerator) {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 1.0);
   lockstep::optim::LrScheduler linear(sgd, {.name = "linear", .num_training_steps = 10});
@@ -84,7 +84,7 @@ void schedules_by_steps(const Accelerator& accelerator) {
           "the learning rate did not follow the optimizer's steps");
 }
 
-void computes_in_half_width(const Accelerator& accelerator) {
+void computes_in_half_width(Accelerator& accelerator) {
   const lockstep::Autocast cast(accelerator.device(), lockstep::MixedPrecision::bf16);
   const at::Tensor ones = torch::ones({4, 4}, accelerator.device());
   const at::Tensor product = torch::mm(ones, ones);

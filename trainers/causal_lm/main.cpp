@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "blocks.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/tokenize.hpp"
+#include "lockstep/datasets/prepare.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "text/program.hpp"
@@ -43,7 +43,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .train_dataset = blocks.train,
                    .eval_dataset = blocks.validation,
                    .compute_loss = token_loss(options),
-                   .metrics = token_accuracy()});
+                   .compute_metrics = token_accuracy()});
   accelerator.print("training on ", blocks.train->size(), " blocks of ", model.block_size, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();
