@@ -1,5 +1,4 @@
-// Hugging Face Accelerate's loop: accumulation, clipping, a schedule, exact metrics, and checkpoints to go on
-// from.
+// Hugging Face Accelerate's loop: accumulation, clipping, a schedule, exact metrics, and checkpoints to go on from.
 //     lockstep run --nproc-per-node 2 accelerate
 #include <lockstep/lockstep.hpp>
 
@@ -23,8 +22,7 @@ int run() {
   optim::AdamW adam(net->parameters(), {.lr = 3e-2});
   DataLoader train_loader(make_points(4096, 0), {.batch_size = 32, .shuffle = true});
   DataLoader test_loader(make_points(1000, 1), {.batch_size = 100});
-  optim::LrScheduler linear(adam,
-                            {.name = "linear", .num_warmup_steps = 10, .num_training_steps = kEpochs * 32});
+  optim::LrScheduler linear(adam, {.name = "linear", .num_warmup_steps = 10, .num_training_steps = kEpochs * 32});
   auto [model, optimizer, scheduler, batches, test_batches] =
       accelerator.prepare(net, adam, linear, train_loader, test_loader);
 
@@ -41,13 +39,11 @@ int run() {
     const torch::NoGradGuard no_grad;
     std::int64_t right = 0, all = 0;
     for (auto& batch : test_batches) {
-      auto [guess, label] =
-          accelerator.gather_for_metrics(std::tuple{model(batch["point"]).argmax(1), batch["label"]}, batch);
+      auto [guess, label] = accelerator.gather_for_metrics(std::tuple{model(batch["point"]).argmax(1), batch["label"]}, batch);
       right += (guess == label).sum().item<std::int64_t>();
       all += label.size(0);
     }
-    accelerator.print("epoch ", epoch + 1, ": ", right, " of ", all, " right, learning rate ",
-                      scheduler.last_lr()[0]);
+    accelerator.print("epoch ", epoch + 1, ": ", right, " of ", all, " right, learning rate ", scheduler.last_lr()[0]);
     accelerator.save_state("accelerate_run/checkpoint-" + std::to_string(epoch + 1), {.step = epoch + 1});
   }
   accelerator.save_model(model, "accelerate_run/model");

@@ -5,12 +5,11 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <vector>
 
-#include "bucket_pipeline.hpp"
+#include "comm_hook_runner.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "plain_mean.hpp"
 #include "reducer_setup.hpp"
-#include "step_watch.hpp"
+#include "straggler_detector.hpp"
 
 namespace lockstep {
 

@@ -17,7 +17,6 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "module_agreement.hpp"
-#include "output_node.hpp"
 
 namespace lockstep {
 

@@ -14,7 +14,7 @@
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
-#include "support/ranks.hpp"
+#include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -23,18 +23,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::message_of;
+using testing::run_accelerators;
 namespace fs = std::filesystem;
-
-/// Threads as ranks, all on one node.
-void run_accelerators(int size, const std::function<void(const Accelerator&)>& body,
-                      const AcceleratorOptions& options = {}) {
-  testing::run_group(size, [&](const ProcessGroup& group) {
-    World world;
-    world.rank = world.local_rank = group.rank();
-    world.world_size = world.local_world_size = group.size();
-    body(Accelerator(world, group, options));
-  });
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -374,7 +364,7 @@ TEST(Accelerator, TwoOnOneGroupKeepApart) {
     World world;
     world.rank = world.local_rank = group.rank();
     world.world_size = world.local_world_size = 2;
-    const Accelerator one(world, group), two(world, group);
+    Accelerator one(world, group), two(world, group);
     one.on_main_process([] {});
     std::atomic<bool> ran{false};
     two.on_main_process([&] { ran = true; });

@@ -105,8 +105,11 @@ World world_of(const ProcessGroup& group) {
   return world;
 }
 
-void run_ranks(int size, const std::function<void(const Accelerator&)>& body) {
-  testing::run_group(size, [&](const ProcessGroup& group) { body(Accelerator(world_of(group), group)); });
+void run_ranks(int size, const std::function<void(Accelerator&)>& body) {
+  testing::run_group(size, [&](const ProcessGroup& group) {
+    Accelerator accelerator(world_of(group), group);
+    body(accelerator);
+  });
 }
 
 void expect_equal(const Job& one, const Job& other) {
@@ -128,13 +131,13 @@ INSTANTIATE_TEST_SUITE_P(Steps, SavedAfter, ::testing::Values(1, 5, 12, 17));
 
 TEST_P(SavedAfter, GoesOnWithTheSameBits) {
   const TemporaryFolder folder;
-  const Accelerator first = alone();
+  Accelerator first = alone();
   Job straight(first);
   straight.train(GetParam());
   first.save_state(folder / "state", {.step = GetParam()});
   const Losses wanted = straight.train(20);
 
-  const Accelerator second = alone();
+  Accelerator second = alone();
   Job resumed(second, /*seed=*/77);
   resumed.train(3);  // Whatever it did before must not matter.
   const Checkpoint from = second.load_state(folder / "state");
@@ -169,7 +172,7 @@ TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
     job.train(3);
     accelerator.save_state(folder / "state");
   });
-  const Accelerator one = alone();
+  Accelerator one = alone();
   Job job(one, 2, false);
   EXPECT_EQ(one.load_state(folder / "state").info.world_size, 2);
   EXPECT_EQ(job.position(), 6);
@@ -218,11 +221,11 @@ TEST(LoadState, WhatDoesNotFitChangesNothing) {
 
 TEST(LoadState, SaysWhichObjectsAreMissing) {
   const TemporaryFolder folder;
-  const Accelerator few = alone();
+  Accelerator few = alone();
   torch::nn::Linear model(2, 2);
   few.prepare(model);
   few.save_state(folder / "few");
-  const Accelerator many = alone();
+  Accelerator many = alone();
   torch::nn::Linear one(2, 2);
   torch::nn::Linear two(2, 2);
   many.prepare(one, two);
@@ -383,7 +386,7 @@ TEST(Checkpoints, KeepGoingWhereTheyStopped) {
     job.train(10, [&] { EXPECT_FALSE(checkpoints.after_step()); });
     EXPECT_EQ(checkpoints.step(), 10);
   }
-  const Accelerator later = alone();
+  Accelerator later = alone();
   Job rest(later, 5);
   Checkpoints checkpoints(later, options);
   checkpoints.resume();

@@ -259,66 +259,6 @@ TEST_P(Evaluations, TakeAFunctionOfAllSamples) {
   EXPECT_EQ(calls, 1) << "on rank 0 alone";
 }
 
-/// Its forward takes a batch, so it needs no adapter.
-struct TwoClassesImpl : torch::nn::Module {
-  TwoClassesImpl() {
-    linear = register_module("linear", torch::nn::Linear(3, 2));
-    const torch::NoGradGuard no_grad;
-    for (auto& parameter : parameters())
-      parameter.copy_(at::linspace(-0.6, 0.7, parameter.numel()).reshape(parameter.sizes()));
-  }
-  Batch forward(const Batch& batch) {
-    const at::Tensor logits = linear(batch["x"]);
-    return {{"loss", torch::nn::functional::cross_entropy(logits, batch["labels"])}, {"logits", logits}};
-  }
-  torch::nn::Linear linear = nullptr;
-};
-TORCH_MODULE(TwoClasses);
-
-std::shared_ptr<const Dataset> labelled(std::int64_t count) {
-  const at::Tensor x = at::linspace(-1, 1, count * 3).reshape({count, 3}).sin();
-  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"labels", (x.sum(1) > 0.2).to(at::kLong)}});
-}
-
-/// A module that takes batches, a metric of the library's, and an optimizer and a scheduler of one's own.
-TEST_P(Evaluations, TakeModulesAndMetricsAsTheyStand) {
-  const TemporaryFolder folder;
-  TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
-  args.metric_for_best_model = "f1";
-  testing::run_accelerators(
-      GetParam(),
-      [&](const Accelerator& accelerator) {
-        TwoClasses net;
-        const auto sgd = std::make_shared<torch::optim::SGD>(net->parameters(), 0.5);
-        const auto rates = std::make_shared<optim::LrScheduler>(
-            *sgd, [](std::int64_t step) { return step < 3 ? 1.0 : 0.5; });
-        Trainer trainer(accelerator, args,
-                        {.model = net,
-                         .train_dataset = labelled(44),
-                         .eval_dataset = labelled(23),
-                         .compute_metrics = metrics::Classification(2),
-                         .optimizers = {sgd, rates}});
-        trainer.train();
-        EXPECT_EQ(trainer.optimizer(), sgd.get());
-        EXPECT_EQ(rates->last_lr(), std::vector<double>{0.25});
-        const LogEntry entry{trainer.evaluate()};
-        const Batch all =
-            labelled(23)->get_batch(std::vector<std::int64_t>{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
-                                                              12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22},
-                                    std::vector<SampleContext>(23));
-        metrics::Classification expected(2);
-        expected.update(net->forward(all)["logits"], all["labels"]);
-        EXPECT_EQ(entry.find("eval_accuracy"), expected.accuracy());
-        EXPECT_EQ(entry.find("eval_f1"), expected.f1({.average = metrics::Average::binary}));
-        EXPECT_GT(*entry.find("eval_f1"), 0.8);
-        EXPECT_EQ(trainer.metric_names("eval"),
-                  (std::vector<std::string>{"eval_loss", "eval_accuracy", "eval_f1", "eval_runtime",
-                                            "eval_samples_per_second", "eval_steps_per_second"}));
-      },
-      accelerator_options(args));
-}
-
 TEST_P(Evaluations, ShowMetricsBatchesOrAllSamplesAtOnce) {
   const LogEntry batches{medians(GetParam(), true)};
   EXPECT_EQ(batches.find("eval_calls"), GetParam() == 1 ? 8 : 4);
