@@ -16,7 +16,7 @@ std::shared_ptr<Dataset> make_points(std::int64_t count, std::uint64_t seed) {
 
 int run() {
   constexpr int kEpochs = 3;
-  Accelerator accelerator({.gradients = {.accumulation = {.steps = 2}}});
+  Accelerator accelerator({.gradient_accumulation_steps = 2});
   torch::manual_seed(42);
   torch::nn::Sequential net(torch::nn::Linear(2, 32), torch::nn::ReLU(), torch::nn::Linear(32, 2));
   optim::AdamW adam(net->parameters(), {.lr = 3e-2});

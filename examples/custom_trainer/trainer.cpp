@@ -45,7 +45,7 @@ int train(int argc, char** argv) {
   const auto forward = [](auto& model, const Batch& batch) {
     return Batch{{"logits", model(batch["point"])}};
   };
-  SpiralTrainer trainer(parsed.options, {.model = lockstep::adapt_model(net, forward),
+  SpiralTrainer trainer(parsed.options, {.model = lockstep::wrap_model(net, forward),
                                          .train_dataset = std::make_shared<Spirals>(),
                                          .callbacks = {std::make_shared<GoodEnough>()}});
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

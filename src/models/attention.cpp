@@ -1,7 +1,9 @@
-#include "attention.hpp"
-
 #include <ATen/ATen.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
+#include "attention.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::models {
@@ -30,6 +32,44 @@ at::Tensor activate(const std::string& name, const at::Tensor& values) {
   if (name == "silu" || name == "swish") return at::silu(values);
   if (name == "tanh") return at::tanh(values);
   throw UsageError("the activation '" + name + "' is not known");
+}
+
+}  // namespace lockstep::models
+
+namespace lockstep::models {
+
+std::int64_t KeyValueCache::length() const { return layers.empty() ? 0 : layers.front().key.size(2); }
+
+void KeyValueCache::append(std::size_t layer, at::Tensor& key, at::Tensor& value) {
+  if (layer == layers.size()) {
+    layers.push_back({key, value});
+    return;
+  }
+  auto& known = layers.at(layer);
+  known.key = key = at::cat({known.key, key}, 2);
+  known.value = value = at::cat({known.value, value}, 2);
+}
+
+void KeyValueCache::reorder(const at::Tensor& rows) {
+  for (auto& layer : layers) {
+    layer.key = layer.key.index_select(0, rows);
+    layer.value = layer.value.index_select(0, rows);
+  }
+}
+
+}  // namespace lockstep::models
+
+namespace lockstep::models {
+
+void initialize(torch::nn::Module& module, double spread) {
+  const at::NoGradGuard no_grad;
+  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
+    torch::nn::init::normal_(linear->weight, 0, spread);
+    linear->bias.zero_();
+  } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
+    torch::nn::init::normal_(embedding->weight, 0, spread);
+    if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();
+  }
 }
 
 }  // namespace lockstep::models

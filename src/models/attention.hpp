@@ -1,10 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
+#include <torch/nn/module.h>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace lockstep::models {
 
@@ -37,5 +38,33 @@ at::Tensor activate(const std::string& name, const at::Tensor& values);
 /// The names that activate() knows.
 inline constexpr std::initializer_list<const char*> kActivations = {
     "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"};
+
+}  // namespace lockstep::models
+
+namespace lockstep::models {
+
+/// Keys and values that attention has computed for earlier tokens, a pair a layer, [rows, heads, tokens,
+/// size].
+struct KeyValueCache {
+  struct Layer {
+    at::Tensor key, value;
+  };
+  std::vector<Layer> layers;
+
+  /// Tokens seen so far.
+  std::int64_t length() const;
+  /// Adds a layer's new keys and values behind the old ones, and puts all of them into `key` and `value`.
+  void append(std::size_t layer, at::Tensor& key, at::Tensor& value);
+  /// Row i becomes what row `rows[i]` was.
+  void reorder(const at::Tensor& rows);
+};
+
+}  // namespace lockstep::models
+
+namespace lockstep::models {
+
+/// Draws new weights of linear layers and embeddings from a normal distribution and clears biases and
+/// paddings, as transformers' models do; other modules keep theirs.
+void initialize(torch::nn::Module& module, double spread);
 
 }  // namespace lockstep::models

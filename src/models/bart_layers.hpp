@@ -11,7 +11,6 @@
 #include <string>
 
 #include "attention.hpp"
-#include "key_value_cache.hpp"
 #include "lockstep/models/bart.hpp"
 
 namespace lockstep::models {

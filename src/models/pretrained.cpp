@@ -109,7 +109,7 @@ class Match {
   std::map<const void*, at::Tensor> targets_;
   Values values_;
   std::set<std::string> used_;
-  Complaints complaints_;
+  MismatchReport complaints_;
   PretrainedReport report_;
 };
 

@@ -90,11 +90,11 @@ void GradScaler::update() {
 
 double GradScaler::get_scale() const { return scale_.item<float>(); }
 
-std::string GradScaler::state() const {
+std::string GradScaler::state_dict() const {
   return nlohmann::json{{"scale", get_scale()}, {"growth_tracker", growth_.item<int>()}}.dump();
 }
 
-void GradScaler::load_state(const std::string& text) {
+void GradScaler::load_state_dict(const std::string& text) {
   try {
     const auto document = nlohmann::json::parse(text);
     scale_.fill_(document.at("scale").get<double>());

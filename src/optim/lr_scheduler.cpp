@@ -58,9 +58,11 @@ void LrScheduler::step() {
   set_rates();
 }
 
-std::string LrScheduler::state() const { return json{{"steps", steps_}, {"full_rates", full_rates_}}.dump(); }
+std::string LrScheduler::state_dict() const {
+  return json{{"steps", steps_}, {"full_rates", full_rates_}}.dump();
+}
 
-void LrScheduler::load_state(const std::string& text) {
+void LrScheduler::load_state_dict(const std::string& text) {
   read_state(text, [this](const json& document) {
     const auto steps = document.at("steps").get<std::int64_t>();
     auto rates = document.at("full_rates").get<std::vector<double>>();
@@ -87,7 +89,7 @@ void ReduceLrOnPlateau::step(double metric) {
   }
 }
 
-std::string ReduceLrOnPlateau::state() const {
+std::string ReduceLrOnPlateau::state_dict() const {
   // JSON has no word for the infinity that the best metric is before the first one.
   return json{{"best", std::isfinite(rule_.best) ? json(rule_.best) : json()},
               {"bad_epochs", rule_.bad_epochs},
@@ -96,7 +98,7 @@ std::string ReduceLrOnPlateau::state() const {
       .dump();
 }
 
-void ReduceLrOnPlateau::load_state(const std::string& text) {
+void ReduceLrOnPlateau::load_state_dict(const std::string& text) {
   read_state(text, [this](const json& document) {
     const auto rates = document.at("rates").get<std::vector<double>>();
     if (rates.size() != groups())

@@ -1,6 +1,8 @@
-#include "lockstep/optim/parameter_groups.hpp"
-
 #include <cctype>
+
+#include "lockstep/optim/parameter_groups.hpp"
+#include "lockstep/optim/zero_grad.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -32,3 +34,13 @@ bool takes_weight_decay(std::string_view name) {
 }
 
 }  // namespace lockstep::optim
+
+namespace lockstep {
+
+void zero_grad(torch::optim::Optimizer& optimizer, bool set_to_none) {
+  for (auto& group : optimizer.param_groups()) {
+    for (auto& parameter : group.params()) clear_gradient(parameter, set_to_none);
+  }
+}
+
+}  // namespace lockstep

@@ -1,7 +1,214 @@
-#include "lockstep/parallel/data_parallel.hpp"
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/ops/cat.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
+#include "core/runtime/crash_handler.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/parallel/data_parallel.hpp"
+#include "lockstep/parallel/parallel_apply.hpp"
+#include "lockstep/parallel/scatter_gather.hpp"
+
+namespace lockstep::parallel {
+
+namespace {
+using Tensors = std::vector<at::Tensor>;
+}
+
+Tensors scatter(const at::Tensor& tensor, const std::vector<at::Device>& devices, std::int64_t dim) {
+  if (devices.empty()) throw UsageError("scatter: expected at least one device, but there is none");
+  if (dim >= tensor.dim() || dim < -tensor.dim()) {
+    throw UsageError("scatter: expected tensors with dimension " + std::to_string(dim) +
+                     " to cut along, but one has " + std::to_string(tensor.dim()) +
+                     " dimensions. Pass numbers as numbers, or give each sample its own.");
+  }
+  Tensors chunks = tensor.chunk(static_cast<std::int64_t>(devices.size()), dim);
+  for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i] = chunks[i].to(devices[i]);
+  return chunks;
+}
+
+at::Tensor gather(const Tensors& tensors, const at::Device& device, std::int64_t dim) {
+  if (tensors.empty()) throw UsageError("gather: expected at least one tensor, but there is none");
+  const auto is_scalar = [](const at::Tensor& tensor) { return tensor.dim() == 0; };
+  const auto scalars = std::count_if(tensors.begin(), tensors.end(), is_scalar);
+  if (scalars != 0 && scalars != static_cast<std::ptrdiff_t>(tensors.size()))
+    throw UsageError("gather: some of the replicas' tensors are scalars and others are not");
+  Tensors there;
+  for (const auto& tensor : tensors) there.push_back((scalars > 0 ? tensor.unsqueeze(0) : tensor).to(device));
+  return at::cat(there, scalars > 0 ? 0 : dim);
+}
+
+std::size_t common_parts(const std::vector<Tensors>& chunks, std::size_t otherwise) {
+  if (chunks.empty()) return otherwise;
+  for (const auto& list : chunks) {
+    if (list.size() == chunks.front().size()) continue;
+    throw UsageError("scatter: one tensor makes " + std::to_string(chunks.front().size()) +
+                     " chunks and another " + std::to_string(list.size()) +
+                     ": expected tensors with the same number of samples");
+  }
+  return chunks.front().size();
+}
+
+std::vector<at::Tensor> gather_each(const std::vector<Tensors>& tensors, const at::Device& device,
+                                    std::int64_t dim) {
+  if (tensors.empty()) throw UsageError("gather: expected what at least one replica returned");
+  for (std::size_t replica = 1; replica < tensors.size(); ++replica) {
+    if (tensors[replica].size() == tensors[0].size()) continue;
+    throw UsageError("gather: replica 0 returned " + std::to_string(tensors[0].size()) +
+                     " tensors and replica " + std::to_string(replica) + " returned " +
+                     std::to_string(tensors[replica].size()));
+  }
+  Tensors joined;
+  for (std::size_t place = 0; place < tensors[0].size(); ++place) {
+    Tensors of_place;
+    for (const auto& of_replica : tensors) of_place.push_back(of_replica[place]);
+    joined.push_back(gather(of_place, device, dim));
+  }
+  return joined;
+}
+
+namespace {
+
+/// What a task must find as on the thread that asked for it.
+struct Surroundings {
+  explicit Surroundings(const at::Device& device) : caller() {
+    if (device.is_cpu()) return;
+    stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  }
+
+  at::ThreadLocalState caller;
+  std::optional<c10::Stream> stream = {};
+};
+
+void run_in(const Surroundings& surroundings, const std::function<void()>& task) {
+  const at::ThreadLocalStateGuard modes(surroundings.caller);
+  const c10::OptionalStreamGuard stream(surroundings.stream);
+  task();
+}
+
+[[noreturn]] void rethrow(const std::exception_ptr& failure, std::size_t replica, const at::Device& device) {
+  const std::string who = "replica " + std::to_string(replica) + " on " + device.str() + ": ";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    std::throw_with_nested(Error(who + error.what()));
+  } catch (...) {
+    std::throw_with_nested(Error(who + "an exception of an unknown type"));
+  }
+}
+
+}  // namespace
+
+/// A thread that does one task after the other.
+class TaskThread {
+ public:
+  /// `loop_threads`: how many threads PyTorch's loops may use here; 0: as elsewhere.
+  explicit TaskThread(int loop_threads) : thread_([this, loop_threads] { work(loop_threads); }) { wait(); }
+  ~TaskThread() {
+    give(nullptr, /*ends=*/true);
+    thread_.join();
+  }
+  TaskThread(const TaskThread&) = delete;
+  TaskThread& operator=(const TaskThread&) = delete;
+
+  void give(const std::function<void()>* task, bool ends = false) {
+    const std::scoped_lock lock(mutex_);
+    task_ = task;
+    ends_ = ends;
+    busy_ = true;
+    changed_.notify_all();
+  }
+
+  /// What the task threw, if it did.
+  std::exception_ptr wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !busy_; });
+    return std::exchange(failure_, nullptr);
+  }
+
+ private:
+  void work(int loop_threads) {
+    use_crash_stack();
+    if (loop_threads > 0) at::set_num_threads(loop_threads);
+    for (bool goes_on = true; goes_on;) goes_on = step();
+  }
+
+  bool step() {
+    std::unique_lock lock(mutex_);
+    busy_ = false;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return busy_; });
+    if (ends_) return false;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      (*task_)();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* task_ = nullptr;
+  bool busy_ = true;
+  bool ends_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+struct ReplicaThreads::Impl {
+  std::vector<at::Device> devices;
+  std::vector<std::unique_ptr<TaskThread>> threads = {};
+};
+
+ReplicaThreads::ReplicaThreads(std::vector<at::Device> devices)
+    : impl_(std::make_unique<Impl>(Impl{std::move(devices)})) {
+  const auto& all = impl_->devices;
+  const auto is_cpu = [](const at::Device& device) { return device.is_cpu(); };
+  const int sharers = static_cast<int>(std::count_if(all.begin(), all.end(), is_cpu));
+  const int whole = at::get_num_threads();
+  for (const auto& device : all) {
+    const int share = device.is_cpu() ? std::max(1, whole / sharers) : 0;
+    impl_->threads.push_back(std::make_unique<TaskThread>(share));
+  }
+  // The number that a thread sets is also what threads made later begin with.
+  if (sharers > 0) at::set_num_threads(whole);
+}
+
+ReplicaThreads::~ReplicaThreads() = default;
+
+const std::vector<at::Device>& ReplicaThreads::devices() const noexcept { return impl_->devices; }
+
+void ReplicaThreads::run(const std::vector<std::function<void()>>& tasks) {
+  if (tasks.size() > impl_->threads.size()) {
+    throw UsageError("parallel_apply: " + std::to_string(tasks.size()) + " inputs for " +
+                     std::to_string(impl_->threads.size()) + " replicas");
+  }
+  std::vector<std::function<void()>> surrounded;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    surrounded.emplace_back(
+        [&task = tasks[i], around = Surroundings(impl_->devices[i])] { run_in(around, task); });
+  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) impl_->threads[i]->give(&surrounded[i]);
+  std::vector<std::exception_ptr> failures;
+  for (std::size_t i = 0; i < tasks.size(); ++i) failures.push_back(impl_->threads[i]->wait());
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (failures[i]) rethrow(failures[i], i, impl_->devices[i]);
+  }
+}
+
+}  // namespace lockstep::parallel
 
 namespace lockstep {
 

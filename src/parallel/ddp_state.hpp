@@ -5,12 +5,11 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <vector>
 
-#include "bucket_pipeline.hpp"
+#include "comm_hook_runner.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "plain_mean.hpp"
 #include "reducer_setup.hpp"
-#include "step_watch.hpp"
+#include "straggler_detector.hpp"
 
 namespace lockstep {
 
@@ -27,7 +26,7 @@ struct DdpState {
 
   void install_reducer(BucketLayout buckets);
   /// The pipeline, which from now on stands between the reducer and the other ranks.
-  parallel::BucketPipeline& need_pipeline();
+  parallel::CommHookRunner& need_pipeline();
   void rebuild_buckets();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
@@ -43,9 +42,9 @@ struct DdpState {
   std::shared_ptr<parallel::TimedReducer> reducer;  // Null in a group of one.
   // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
   std::shared_ptr<c10d::Logger> logger;
-  std::shared_ptr<parallel::BucketPipeline> pipeline;  // Null where the reducer averages by itself.
+  std::shared_ptr<parallel::CommHookRunner> pipeline;  // Null where the reducer averages by itself.
   std::shared_ptr<parallel::PlainMean> mean;           // What the pipeline does without a hook.
-  parallel::StepWatch watch;
+  parallel::StragglerDetector watch;
   std::optional<trace::Range> forward;  // While one runs.
   std::optional<JoinState> join;
   bool applies_in_backward = false;

@@ -17,7 +17,6 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "module_agreement.hpp"
-#include "output_node.hpp"
 
 namespace lockstep {
 
@@ -113,9 +112,9 @@ void DdpState::install_reducer(BucketLayout buckets) {
   reducer->register_comm_hook(parallel::as_reducer_hook(pipeline));
 }
 
-parallel::BucketPipeline& DdpState::need_pipeline() {
+parallel::CommHookRunner& DdpState::need_pipeline() {
   if (pipeline == nullptr) {
-    pipeline = std::make_shared<parallel::BucketPipeline>(group, mean, parameters);
+    pipeline = std::make_shared<parallel::CommHookRunner>(group, mean, parameters);
     reducer->register_comm_hook(parallel::as_reducer_hook(pipeline));
   }
   return *pipeline;

@@ -3,14 +3,34 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
-#include "labeled_process_group.hpp"
+#include "lockstep/comm/process_group.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "step_watch.hpp"
+#include "straggler_detector.hpp"
 
 namespace lockstep::parallel {
+
+/// What the reducer takes for its process group: the group's own backends, with each all_reduce of a bucket
+/// named, so that messages and traces say which bucket it was. The reducer starts them in the thread of
+/// backward, bucket after bucket.
+class LabeledProcessGroup final : public c10d::ProcessGroup {
+ public:
+  explicit LabeledProcessGroup(const lockstep::ProcessGroup& group);
+
+  /// The next all_reduce is that of the first bucket.
+  void backward_begins() { next_ = 0; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override;
+  const std::string getBackendName() const override { return inner_->getBackendName(); }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> inner_;
+  int next_ = 0;
+};
 
 /// A reducer that tells what it has measured. Its process group is a LabeledProcessGroup.
 class TimedReducer : public c10d::Reducer {

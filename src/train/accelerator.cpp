@@ -1,18 +1,23 @@
-#include "lockstep/train/accelerator.hpp"
-
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/core.h>
-
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
+#include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
 #include "broadcast_tensors.hpp"
-#include "gradients.hpp"
+#include "gradient_state.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/memory.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
+#include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
 
@@ -68,7 +73,17 @@ int device_number(const World& world, const std::string& device) {
 /// Before the first large tensors are made.
 const World& with_process_tuned(const World& world, const AcceleratorOptions& options) {
   if (options.tune_malloc) tune_malloc(process_environment());
+  if (options.deterministic && options.cudnn_benchmark) {
+    throw UsageError(
+        "cudnn_benchmark chooses among algorithms by time, deterministic by their bits: leave one of the two "
+        "out");
+  }
   if (options.deterministic) use_deterministic_operations();
+  if (options.cudnn_benchmark) at::globalContext().setBenchmarkCuDNN(true);
+  if (options.tf32) {
+    at::globalContext().setAllowTF32CuBLAS(*options.tf32);
+    at::globalContext().setAllowTF32CuDNN(*options.tf32);
+  }
   const at::Device device = choose_device(options.device, device_number(world, options.device));
   if (options.onednn_matmul && device.is_cpu()) use_onednn_matmul(process_environment());
   return world;
@@ -114,8 +129,8 @@ Accelerator::Accelerator(const World& world, const AcceleratorOptions& options)
                   options) {}
 
 Accelerator::Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options)
-    : ProcessControl(world, group, options.barrier_warning),
-      GradientControl(group, options.gradients),
+    : ProcessExecution(world, group, options.barrier_warning),
+      GradientAccumulation(group, options),
       Tracking(group.rank() == 0),
       state_(std::make_shared<State>(world, group, options)) {
   state_->training.set_loss_scaling(gradients()->scaling());
@@ -129,9 +144,7 @@ Accelerator::Accelerator(const World& world, const ProcessGroup& group, const Ac
 const World& Accelerator::world() const noexcept { return state_->world; }
 const ProcessGroup& Accelerator::process_group() const noexcept { return state_->group; }
 const at::Device& Accelerator::device() const noexcept { return state_->group.device(); }
-const DistributedDataParallelOptions& Accelerator::ddp_options() const noexcept {
-  return state_->options.ddp;
-}
+const AcceleratorOptions& Accelerator::options() const noexcept { return state_->options; }
 
 void Accelerator::wait_for_everyone() const { state_->group.barrier(); }
 
@@ -175,6 +188,16 @@ std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batc
   });
 }
 
+void Accelerator::lay_out(const std::vector<NamedTensor>& parameters) const {
+  constexpr std::int64_t kDimensions = 4;
+  if (!options().channels_last) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : parameters) {
+    if (entry.tensor.dim() == kDimensions)
+      entry.tensor.set_data(entry.tensor.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
 DataLoader Accelerator::shard(const DataLoader& loader) const {
   const auto& config = state_->options.dataloader_config;
   auto options = loader.options();
@@ -198,4 +221,130 @@ void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) c
   train::broadcast_values(process_group(), tensors);
 }
 
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+json to_json(const LatestCheckpoint& latest) {
+  json document{{"passed_over", json::array()}};
+  for (const auto& bad : latest.passed_over) {
+    document["passed_over"].push_back({{"path", bad.path.string()}, {"reason", bad.reason}});
+  }
+  if (!latest.checkpoint) return document;
+  document["path"] = latest.checkpoint->path.string();
+  document["info"] = manifest::info_to_json(latest.checkpoint->info);
+  return document;
+}
+
+LatestCheckpoint latest_from(const json& document) {
+  LatestCheckpoint latest;
+  for (const auto& bad : document.at("passed_over"))
+    latest.passed_over.push_back({bad["path"], bad["reason"]});
+  if (!document.contains("path")) return latest;
+  latest.checkpoint = Checkpoint{.path = document["path"].get<std::string>(),
+                                 .info = manifest::info_from_json(document["info"])};
+  return latest;
+}
+
+}  // namespace
+
+void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors,
+                            std::shared_ptr<DistributedDataParallelBase> ddp) const {
+  gradients()->add_model(ddp);
+  state_->training.add_model({std::move(tensors), std::move(ddp)});
+}
+
+void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) const {
+  gradients()->add_optimizer(optimizer);
+  state_->training.add_optimizer(optimizer);
+}
+
+void Accelerator::add_scheduler(optim::Scheduler& scheduler) const {
+  state_->training.add_scheduler(scheduler);
+}
+
+void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) {
+  state_->training.add_object(name, object);
+}
+
+StateHookHandle Accelerator::register_save_state_pre_hook(StateHook hook) {
+  return {state_->save_hooks, std::move(hook)};
+}
+
+StateHookHandle Accelerator::register_load_state_pre_hook(StateHook hook) {
+  return {state_->load_hooks, std::move(hook)};
+}
+
+void Accelerator::free_memory() {
+  gradients()->clear();
+  state_->training.clear();
+  if (device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
+}
+
+void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
+                             const SaveStateOptions& options) const {
+  process_heartbeat().working("saving a checkpoint");
+  for (const auto& hook : *state_->save_hooks) hook(path);
+  state_->training.save(*this, path, info, options, state_->writer);
+}
+
+void Accelerator::wait_for_save() const {
+  on_main_process([this] { state_->writer.wait(); });
+}
+
+Checkpoint Accelerator::load_state(const fs::path& path) const {
+  return *find_and_load([&] { return LatestCheckpoint{verify_checkpoint(path), {}}; }).checkpoint;
+}
+
+LatestCheckpoint Accelerator::load_latest_state(
+    const fs::path& folder, const std::function<bool(const CheckpointInfo&)>& fits) const {
+  return find_and_load([&] { return latest_checkpoint(folder, fits); });
+}
+
+LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) const {
+  json found;
+  on_main_process([&] {
+    state_->writer.wait();
+    found = to_json(find());
+  });
+  const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
+  if (latest.checkpoint) {
+    for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
+    state_->training.load(*this, *latest.checkpoint);
+    process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
+    trackers_resume_at(latest.checkpoint->info.step);
+  }
+  return latest;
+}
+
+void Accelerator::request_stop() { state_->stop_requested = true; }
+
+bool Accelerator::should_stop() const {
+  return state_->stop_agreement.ask(state_->stop_requested || StopSignals::received() != 0);
+}
+
 }  // namespace lockstep
+
+namespace lockstep::train {
+
+PreemptionSync::PreemptionSync(const ProcessGroup& group)
+    : group_(group), flag_(at::zeros({1}, at::TensorOptions(group.object_device()).dtype(at::kInt))) {}
+
+bool PreemptionSync::ask(bool wanted) {
+  if (group_.size() == 1) return agreed_ = agreed_ || wanted;
+  take_result();
+  if (agreed_) return true;
+  flag_.fill_(wanted ? 1 : 0);
+  exchange_ = group_.all_reduce_async(flag_, ReduceOp::max);
+  return false;
+}
+
+void PreemptionSync::take_result() {
+  if (!exchange_) return;
+  exchange_->wait();
+  exchange_.reset();
+  agreed_ = flag_.item<int>() != 0;
+}
+
+}  // namespace lockstep::train

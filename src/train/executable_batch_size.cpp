@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <string_view>
 
 #include "lockstep/core/error.hpp"
@@ -15,6 +16,8 @@ namespace {
 
 constexpr const char* kFitted = "fitted";
 constexpr const char* kTooLarge = "too large";
+/// Another rank went away in the middle of an exchange.
+constexpr const char* kAlone = "alone";
 
 /// LibTorch's allocator for CPUs has no exception of its own.
 bool is_out_of_memory(const c10::Error& error) {
@@ -32,6 +35,9 @@ std::string attempt(const std::function<void(std::int64_t)>& action, std::int64_
     return kFitted;
   } catch (const std::bad_alloc&) {
     return kTooLarge;
+  } catch (const CommunicationError&) {
+    other = std::current_exception();
+    return kAlone;
   } catch (const c10::Error& error) {
     if (is_out_of_memory(error)) return kTooLarge;
     other = std::current_exception();
@@ -43,16 +49,21 @@ std::string attempt(const std::function<void(std::int64_t)>& action, std::int64_
 }
 
 /// Whether it was too large for anybody. Throws when an attempt ended otherwise.
-bool was_too_large(const std::vector<std::string>& outcomes, const std::exception_ptr& own) {
-  if (own) std::rethrow_exception(own);
-  bool large = false;
+bool was_too_large(const std::vector<std::string>& outcomes, const std::string& outcome,
+                   const std::exception_ptr& own) {
+  if (own && outcome != kAlone) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    large = large || outcomes[rank] == kTooLarge;
-    if (outcomes[rank] == kFitted || outcomes[rank] == kTooLarge) continue;
+    if (outcomes[rank] == kFitted || outcomes[rank] == kTooLarge || outcomes[rank] == kAlone) continue;
     throw RemoteError(fmt::format("find_executable_batch_size: rank {} failed: {}", rank, outcomes[rank]),
                       static_cast<int>(rank));
   }
-  return large;
+  const auto has = [&](const char* wanted) {
+    return std::find(outcomes.begin(), outcomes.end(), wanted) != outcomes.end();
+  };
+  if (has(kTooLarge)) return true;
+  if (own) std::rethrow_exception(own);
+  if (has(kAlone)) throw CommunicationError("find_executable_batch_size: another rank lost its peers");
+  return false;
 }
 
 /// Blocks of the sizes that the failed attempt needed would leave the next one less than there is.
@@ -68,10 +79,21 @@ std::int64_t find_executable_batch_size(const Accelerator& accelerator, std::int
   for (std::int64_t size = start; size > 0; size = size * 9 / 10) {
     std::exception_ptr other;
     const std::string outcome = attempt(action, size, other);
-    if (!was_too_large(accelerator.process_group().all_gather_object(outcome), other)) return size;
+    if (!was_too_large(accelerator.process_group().all_gather_object(outcome), outcome, other)) return size;
     empty_cache(accelerator.device());
   }
   throw Error("find_executable_batch_size: not even one sample fits into memory on every rank.");
+}
+
+std::int64_t find_executable_batch_size(const Accelerator& accelerator, std::int64_t start,
+                                        const std::function<void(Accelerator&, std::int64_t)>& action) {
+  std::vector<int> ranks(static_cast<std::size_t>(accelerator.num_processes()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return find_executable_batch_size(accelerator, start, [&](std::int64_t size) {
+    Accelerator attempt(accelerator.world(), *accelerator.process_group().new_group(ranks),
+                        accelerator.options());
+    action(attempt, size);
+  });
 }
 
 }  // namespace lockstep

@@ -58,13 +58,13 @@ double LossScaling::get_scale() {
   return scaler_.get_scale();
 }
 
-std::string LossScaling::state() {
+std::string LossScaling::state_dict() {
   update();
-  return scaler_.state();
+  return scaler_.state_dict();
 }
 
-void LossScaling::load_state(const std::string& text) {
-  scaler_.load_state(text);
+void LossScaling::load_state_dict(const std::string& text) {
+  scaler_.load_state_dict(text);
   done_.clear();
   skipped_.clear();
 }

@@ -33,8 +33,8 @@ class LossScaling {
 
   /// The scale for the next loss, and as in GradScaler the text that a checkpoint keeps of it.
   double get_scale();
-  std::string state();
-  void load_state(const std::string& text);
+  std::string state_dict();
+  void load_state_dict(const std::string& text);
 
  private:
   void update();

@@ -18,7 +18,7 @@ SafeTensors load_model_file(const std::filesystem::path& file);
 std::string tensor_form(const at::Tensor& tensor);
 
 /// What does not fit, as one text that stays readable.
-class Complaints {
+class MismatchReport {
  public:
   void add(const std::string& text);
   /// Throws DataError, naming the file, when there is any.

@@ -1,21 +1,74 @@
-#include "training_state.hpp"
-
 #include <ATen/ATen.h>
 #include <torch/version.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "broadcast_tensors.hpp"
-#include "each_node.hpp"
-#include "file_jobs.hpp"
-#include "loader_json.hpp"
+#include "checkpoint_writer.hpp"
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
 #include "lockstep/core/version.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
+#include "training_state.hpp"
 
 namespace lockstep::train {
+
+using nlohmann::json;
+
+namespace {
+
+/// What was written before the position counted samples: batches of one rank, and what a batch was.
+DataLoaderState older_state_from(const json& document) {
+  const auto length = document.at("length").get<std::int64_t>();
+  // As a floating-point number, so that a damaged file cannot overflow it.
+  const double consumed = document.at("position").get<double>() * document.at("batch_size").get<double>() *
+                          document.at("num_replicas").get<double>();
+  const bool whole = consumed >= static_cast<double>(length);
+  return {.samples = whole ? length : static_cast<std::int64_t>(consumed),
+          .dataset = std::to_string(length) + " samples"};
+}
+
+}  // namespace
+
+json to_json(const DataLoaderState& state) {
+  return {{"seed", state.seed},
+          {"epoch", state.epoch},
+          {"samples", state.samples},
+          {"dataset", state.dataset},
+          {"order", state.order}};
+}
+
+DataLoaderState loader_state_from(const json& document) {
+  DataLoaderState state;
+  if (document.contains("position")) {
+    state = older_state_from(document);
+  } else {
+    state.samples = document.at("samples").get<std::int64_t>();
+    state.dataset = document.at("dataset").get<std::string>();
+    state.order = document.at("order").get<std::string>();
+  }
+  state.seed = document.at("seed").get<std::uint64_t>();
+  state.epoch = document.at("epoch").get<std::int64_t>();
+  return state;
+}
+
+FileDigest write_json(const std::filesystem::path& path, const json& document) {
+  return write_atomically(path, document.dump(2) + "\n");
+}
+
+json read_json(const std::filesystem::path& path) {
+  InputFile file(path);
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  try {
+    return json::parse(text);
+  } catch (const json::exception& error) {
+    throw DataError("'" + path.string() + "' is no JSON: " + error.what());
+  }
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -154,7 +207,7 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool wri
     auto& state = content.optimizers.emplace_back();
     if (const auto* zero = divided(optimizer)) state = consolidate_optimizer_state(*zero, names, writes);
   }
-  for (const auto& [name, object] : objects_) content.objects.push_back(object->checkpoint_state());
+  for (const auto& [name, object] : objects_) content.objects.push_back(object->state_dict());
   for (const auto& model : models_) content.buckets.push_back(model.ddp->bucket_layout());
   content.random = gather_random_states(group);
   return content;
@@ -166,9 +219,9 @@ void TrainingState::add_own(Content& content) const {
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     if (divided(optimizers_[i]) == nullptr) content.optimizers[i] = optimizer_state(*optimizers_[i], names);
   }
-  for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state());
+  for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state_dict());
   for (const auto& loader : loaders_) content.loaders.push_back(loader.state());
-  if (scaling_ != nullptr) content.scaler = scaling_->state();
+  if (scaling_ != nullptr) content.scaler = scaling_->state_dict();
 }
 
 void TrainingState::Content::copy_tensors() {
@@ -226,7 +279,7 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
 
 FileDigests TrainingState::Content::write(const fs::path& folder, const std::vector<std::string>& names,
                                           int threads) const {
-  FileJobs jobs;
+  ParallelFileWriter jobs;
   const auto add_json = [&](const std::string& name, const json& document) {
     jobs.add(name, [document](const fs::path& path) { return write_json(path, document); });
   };
@@ -345,11 +398,11 @@ void TrainingState::take_schedulers(const Accelerator& accelerator, const Conten
   const bool main = accelerator.is_main_process();
   for (std::size_t i = 0; i < schedulers_.size(); ++i) {
     const std::string state = main ? content.schedulers[i] : "";
-    schedulers_[i]->load_state(accelerator.process_group().broadcast_object(state));
+    schedulers_[i]->load_state_dict(accelerator.process_group().broadcast_object(state));
   }
   if (scaling_ == nullptr) return;
   const std::string state = accelerator.process_group().broadcast_object(content.scaler);
-  if (!state.empty()) scaling_->load_state(state);
+  if (!state.empty()) scaling_->load_state_dict(state);
 }
 
 void TrainingState::take_objects(const Accelerator& accelerator, const Content& content) const {
@@ -359,7 +412,7 @@ void TrainingState::take_objects(const Accelerator& accelerator, const Content& 
     state.metadata = accelerator.process_group().broadcast_object(json(state.metadata)).get<TensorMetadata>();
     state.tensors = broadcast_tensors(accelerator.process_group(), state.tensors);
     for (auto& [name, tensor] : state.tensors) tensor = tensor.cpu();
-    objects_[i].second->load_checkpoint_state(state);
+    objects_[i].second->load_state_dict(state);
   }
 }
 

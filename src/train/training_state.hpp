@@ -12,12 +12,21 @@
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "lockstep/train/checkpointable.hpp"
-#include "lockstep/train/save_state_options.hpp"
+#include "lockstep/train/checkpointing.hpp"
 #include "loss_scaling.hpp"
 #include "random_state.hpp"
 
 namespace lockstep::train {
+
+/// A loader's position as a checkpoint keeps it, and back. Throws what nlohmann::json throws for a document
+/// of another form.
+nlohmann::json to_json(const DataLoaderState& state);
+DataLoaderState loader_state_from(const nlohmann::json& document);
+
+/// A JSON document in a file of its own, written as a whole.
+FileDigest write_json(const std::filesystem::path& path, const nlohmann::json& document);
+/// Throws DataError for a file that cannot be read or is no JSON.
+nlohmann::json read_json(const std::filesystem::path& path);
 
 /// A model that was prepared.
 struct PreparedModel {

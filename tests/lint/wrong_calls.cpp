@@ -11,10 +11,10 @@ void wrong(const lockstep::Accelerator& accelerator, const lockstep::Batch& batc
   accelerator.gather_for_metrics(std::vector<int>{1, 2}, batch);  // expected tensors: a tensor, a Batch, or
   accelerator.gather_for_metrics(std::vector<at::Tensor>{});      // gather_for_metrics(tensors, batch) needs
   accelerator.split_between_processes(std::string("text"));       // split_between_processes() takes vectors
-  lockstep::adapt_model(net,
-                        [](torch::nn::Linear& model, const lockstep::Batch& one) {  // expected [](auto& model
-                          return lockstep::Batch{{"logits", model(one["x"])}};
-                        });
+  lockstep::wrap_model(net,
+                       [](torch::nn::Linear& model, const lockstep::Batch& one) {  // expected [](auto& model
+                         return lockstep::Batch{{"logits", model(one["x"])}};
+                       });
 }
 
 void wrong(const lockstep::ArrowDataset& data, std::int64_t limit) {

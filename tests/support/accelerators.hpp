@@ -8,13 +8,14 @@
 namespace lockstep::testing {
 
 /// Threads as ranks, all on one node.
-inline void run_accelerators(int size, const std::function<void(const Accelerator&)>& body,
+inline void run_accelerators(int size, const std::function<void(Accelerator&)>& body,
                              const AcceleratorOptions& options = {}) {
   run_group(size, [&](const ProcessGroup& group) {
     World world;
     world.rank = world.local_rank = group.rank();
     world.world_size = world.local_world_size = group.size();
-    body(Accelerator(world, group, options));
+    Accelerator accelerator(world, group, options);
+    body(accelerator);
   });
 }
 

@@ -64,7 +64,7 @@ std::vector<at::Tensor> trained_alone() {
 
 /// Each global batch is divided between the ranks, and again into micro-batches. `own` gives the options of
 /// this kind of training.
-void train_divided(const Accelerator& accelerator, std::int64_t micro_batches, bool weighted) {
+void train_divided(Accelerator& accelerator, std::int64_t micro_batches, bool weighted) {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 0.05);
   auto [model, optimizer] = accelerator.prepare(network, sgd);
@@ -90,11 +90,11 @@ void train_divided(const Accelerator& accelerator, std::int64_t micro_batches, b
     require_close(found[i], wanted[i], 1e-4, "the weights and those of one process");
 }
 
-void trains_as_one(const Accelerator& accelerator) { train_divided(accelerator, 1, false); }
-void accumulates(const Accelerator& accelerator) { train_divided(accelerator, 3, false); }
-void weighs(const Accelerator& accelerator) { train_divided(accelerator, 2, true); }
+void trains_as_one(Accelerator& accelerator) { train_divided(accelerator, 1, false); }
+void accumulates(Accelerator& accelerator) { train_divided(accelerator, 3, false); }
+void weighs(Accelerator& accelerator) { train_divided(accelerator, 2, true); }
 
-void schedules_by_steps(const Accelerator& accelerator) {
+void schedules_by_steps(Accelerator& accelerator) {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 1.0);
   optim::LrScheduler linear(sgd, {.name = "linear", .num_training_steps = 10});
@@ -110,7 +110,7 @@ void schedules_by_steps(const Accelerator& accelerator) {
           "the learning rate did not follow the optimizer's steps");
 }
 
-void computes_in_half_width(const Accelerator& accelerator) {
+void computes_in_half_width(Accelerator& accelerator) {
   const Autocast cast(accelerator.device(), MixedPrecision::bf16);
   const at::Tensor ones = torch::ones({4, 4}, accelerator.device());
   const at::Tensor product = torch::mm(ones, ones);
@@ -121,8 +121,8 @@ void computes_in_half_width(const Accelerator& accelerator) {
 /// A folder of rank 0's that goes at the end.
 class SharedFolder {
  public:
-  explicit SharedFolder(const Accelerator& accelerator) : is_main_(accelerator.is_main_process()) {
-    path_ = accelerator.run_on_main([] {
+  explicit SharedFolder(Accelerator& accelerator) : is_main_(accelerator.is_main_process()) {
+    path_ = accelerator.on_main_process([] {
       std::string name = (fs::temp_directory_path() / "lockstep-test-XXXXXX").string();
       require(::mkdtemp(name.data()) != nullptr,
               "cannot make a folder in " + fs::temp_directory_path().string());
@@ -144,11 +144,11 @@ class SharedFolder {
 };
 
 struct Training {
-  explicit Training(const Accelerator& accelerator)
+  explicit Training(Accelerator& accelerator)
       : network(torch::nn::Linear(3, 2)), adam(network->parameters()) {
     accelerator.prepare(network, adam);
   }
-  void step(const Accelerator& accelerator) {
+  void step(Accelerator& accelerator) {
     for (auto& parameter : network->parameters())
       parameter.mutable_grad() =
           torch::arange(parameter.numel(), accelerator.device()).view(parameter.sizes()).to(torch::kFloat);
@@ -159,7 +159,7 @@ struct Training {
   torch::optim::Adam adam;
 };
 
-void save_and_go_on(const Accelerator& accelerator, bool asynchronous) {
+void save_and_go_on(Accelerator& accelerator, bool asynchronous) {
   const SharedFolder folder(accelerator);
   Training training(accelerator);
   training.step(accelerator);
@@ -173,10 +173,10 @@ void save_and_go_on(const Accelerator& accelerator, bool asynchronous) {
   accelerator.free_memory();
 }
 
-void resumes(const Accelerator& accelerator) { save_and_go_on(accelerator, false); }
-void resumes_from_asynchronous(const Accelerator& accelerator) { save_and_go_on(accelerator, true); }
+void resumes(Accelerator& accelerator) { save_and_go_on(accelerator, false); }
+void resumes_from_asynchronous(Accelerator& accelerator) { save_and_go_on(accelerator, true); }
 
-void models_come_back(const Accelerator& accelerator) {
+void models_come_back(Accelerator& accelerator) {
   const SharedFolder folder(accelerator);
   torch::nn::Linear network(8, 8);
   auto model = accelerator.prepare(network);
@@ -192,7 +192,7 @@ void models_come_back(const Accelerator& accelerator) {
 }
 
 /// Rank 0 writes under a key prefix of its own before anybody else reads.
-void main_goes_first(const Accelerator& accelerator) {
+void main_goes_first(Accelerator& accelerator) {
   const auto store = accelerator.process_group().new_namespace();
   accelerator.main_process_first([&] {
     if (accelerator.is_main_process()) store.set("prepared", "yes");
@@ -200,13 +200,13 @@ void main_goes_first(const Accelerator& accelerator) {
   });
 }
 
-void results_reach_all(const Accelerator& accelerator) {
-  require(accelerator.run_on_main([] { return std::string("found"); }) == "found", "a text got lost");
+void results_reach_all(Accelerator& accelerator) {
+  require(accelerator.on_main_process([] { return std::string("found"); }) == "found", "a text got lost");
   const auto there = accelerator.on_last_process([&] { return accelerator.process_index(); });
   require(there.has_value() == accelerator.is_last_process(), "on_last_process ran on the wrong ranks");
 }
 
-void errors_reach_all(const Accelerator& accelerator) {
+void errors_reach_all(Accelerator& accelerator) {
   bool caught = false;
   try {
     accelerator.on_main_process([] { throw Error("on purpose"); });
@@ -216,7 +216,7 @@ void errors_reach_all(const Accelerator& accelerator) {
   require(caught, "an exception of the main process did not reach this rank");
 }
 
-void triggers_are_agreed(const Accelerator& accelerator) {
+void triggers_are_agreed(Accelerator& accelerator) {
   require(!accelerator.check_trigger(), "a trigger that nobody has set");
   if (accelerator.is_last_process()) accelerator.set_trigger();
   require(accelerator.check_trigger(), "the last rank's trigger was not seen");
@@ -224,19 +224,19 @@ void triggers_are_agreed(const Accelerator& accelerator) {
 }
 
 /// 1 to W on rank 0, W + 1 to 2 W on rank 1, and so on.
-at::Tensor numbers_of(const Accelerator& accelerator) {
+at::Tensor numbers_of(Accelerator& accelerator) {
   const int size = accelerator.num_processes();
   return at::arange(1, size + 1, at::TensorOptions(at::kFloat).device(accelerator.device())) +
          size * accelerator.process_index();
 }
 
-void gathers_in_order(const Accelerator& accelerator) {
+void gathers_in_order(Accelerator& accelerator) {
   const int size = accelerator.num_processes();
   require_close(accelerator.gather(numbers_of(accelerator)), at::arange(1, size * size + 1, at::kFloat), 0,
                 "gathered tensors");
 }
 
-void gathers_uneven_rows(const Accelerator& accelerator) {
+void gathers_uneven_rows(Accelerator& accelerator) {
   const int rank = accelerator.process_index();
   const at::Tensor rows =
       at::full({rank + 1, 2}, rank, at::TensorOptions(at::kFloat).device(accelerator.device()));
@@ -246,14 +246,14 @@ void gathers_uneven_rows(const Accelerator& accelerator) {
   require(all[-1][0].item<double>() == static_cast<double>(size - 1), "rows are not in rank order");
 }
 
-void reduces(const Accelerator& accelerator) {
+void reduces(Accelerator& accelerator) {
   const int size = accelerator.num_processes();
   const at::Tensor wanted = (at::arange(1, size + 1, at::kFloat) + size * (size - 1) / 2.0) * size;
   require_close(accelerator.reduce(numbers_of(accelerator)), wanted, 0, "sums over all ranks");
 }
 
 /// An epoch has every sample, and each rank its share.
-void shards_the_data(const Accelerator& accelerator) {
+void shards_the_data(Accelerator& accelerator) {
   for (const std::int64_t samples : {24, 7, 97}) {
     const auto data = std::make_shared<TensorDataset>(Batch{{"number", at::arange(samples)}});
     auto loader = accelerator.prepare(DataLoader(data, {.batch_size = 3, .shuffle = true}));
@@ -270,7 +270,7 @@ void shards_the_data(const Accelerator& accelerator) {
 /// One thing that must hold on every rank. *Collective*. Throws Error that says what does not.
 struct Check {
   const char* name;
-  void (*run)(const Accelerator& accelerator);
+  void (*run)(Accelerator& accelerator);
 };
 
 constexpr Check kChecks[] = {{"the main process goes first", main_goes_first},
@@ -290,7 +290,7 @@ constexpr Check kChecks[] = {{"the main process goes first", main_goes_first},
                              {"so does one that is written beside the training", resumes_from_asynchronous},
                              {"models are saved and loaded, in parts too", models_come_back}};
 
-void run_check(const Accelerator& accelerator, const Check& check) {
+void run_check(Accelerator& accelerator, const Check& check) {
   try {
     accelerator.fail_together([&] {
       check.run(accelerator);
@@ -311,7 +311,7 @@ int run(const OptionTable<acceptance::Options>::Parsed& parsed) {
     return 0;
   }
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(parsed.options.timeout * 1000));
-  const Accelerator accelerator({.device = parsed.options.device, .timeout = timeout});
+  Accelerator accelerator({.device = parsed.options.device, .timeout = timeout});
   for (const auto& check : kChecks) run_check(accelerator, check);
   accelerator.print("passed: ", std::size(kChecks), " checks with ", accelerator.num_processes(),
                     " rank(s) on ", accelerator.device().str());

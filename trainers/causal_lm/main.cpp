@@ -44,7 +44,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .train_dataset = blocks.train,
                    .eval_dataset = blocks.validation,
                    .compute_loss = token_loss(options),
-                   .metrics = token_accuracy()});
+                   .compute_metrics = token_accuracy()});
   accelerator.print("training on ", blocks.train->size(), " blocks of ", model.block_size, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

@@ -96,7 +96,7 @@ LanguageModel make_script(const Options& options) {
 LanguageModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
   if (texts::is_script(options.model)) return make_script(options);
   Gpt2LMHeadModel model = make_gpt2(options, tokenizer);
-  auto adapter = lockstep::adapt_model(model, [](auto& gpt2, const Batch& batch) {
+  auto adapter = lockstep::wrap_model(model, [](auto& gpt2, const Batch& batch) {
     return Batch{{"logits", gpt2(batch["input_ids"])}};
   });
   const auto save = [model, &options](const lockstep::Trainer& trainer) {
@@ -112,6 +112,4 @@ std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss(const Optio
   return texts::token_loss_of(predicted, options.label_smoothing_factor);
 }
 
-std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy() {
-  return texts::token_accuracy("accuracy", predicted);
-}
+lockstep::ComputeMetrics token_accuracy() { return texts::token_accuracy(predicted); }

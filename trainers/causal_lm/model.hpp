@@ -28,4 +28,4 @@ std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Bat
     const Options& options);
 
 /// The share of tokens that the model would have chosen itself.
-std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy();
+lockstep::ComputeMetrics token_accuracy();

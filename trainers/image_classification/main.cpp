@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "images.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "lockstep/datasets/prepare.hpp"
 #include "models.hpp"
 #include "options.hpp"
 #include "training.hpp"
@@ -21,10 +21,10 @@ int run(int argc, char** argv) {
   check_model(options);
   const auto precision =
       options.mixed_precision == "bf16" ? lockstep::MixedPrecision::bf16 : lockstep::MixedPrecision::no;
-  const lockstep::Accelerator accelerator({.device = options.device,
-                                           .backend = lockstep::comm_backend_from(options.backend),
-                                           .timeout = std::chrono::seconds(options.timeout),
-                                           .gradients = {.mixed_precision = precision}});
+  lockstep::Accelerator accelerator({.mixed_precision = precision,
+                                     .device = options.device,
+                                     .backend = lockstep::comm_backend_from(options.backend),
+                                     .timeout = std::chrono::seconds(options.timeout)});
   const Images images = accelerator.main_process_first([&] { return load_images(options); });
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;

@@ -34,11 +34,11 @@ Tally Tally::of_all_ranks() const {
 double Tally::loss() const { return (sums_[kLoss] / sums_[kSamples]).item<double>(); }
 double Tally::accuracy() const { return (sums_[kCorrect] / sums_[kSamples]).item<double>(); }
 
-lockstep::SafeTensors Tally::checkpoint_state() const {
+lockstep::SafeTensors Tally::state_dict() const {
   return {.tensors = {{kName, accelerator_.gather(sums_.unsqueeze(0))}}, .metadata = {}};
 }
 
-void Tally::load_checkpoint_state(const lockstep::SafeTensors& state) {
+void Tally::load_state_dict(const lockstep::SafeTensors& state) {
   const auto found = state.tensors.find(kName);
   if (found == state.tensors.end() || found->second.dim() != 2 || found->second.size(1) != kSums)
     throw lockstep::DataError("the checkpoint has no sums of the epoch, one row for each rank");

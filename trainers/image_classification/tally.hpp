@@ -19,8 +19,8 @@ class Tally final : public lockstep::Checkpointable {
   double loss() const;
   double accuracy() const;
 
-  lockstep::SafeTensors checkpoint_state() const override;
-  void load_checkpoint_state(const lockstep::SafeTensors& state) override;
+  lockstep::SafeTensors state_dict() const override;
+  void load_state_dict(const lockstep::SafeTensors& state) override;
 
  private:
   lockstep::Accelerator accelerator_;

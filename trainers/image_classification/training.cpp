@@ -9,8 +9,8 @@
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/progress_bar.hpp"
+#include "lockstep/core/runtime/program.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "models.hpp"
@@ -35,7 +35,7 @@ std::string to_text(double value) {
 }
 
 /// Shows how the epoch is going; throws when it is going nowhere.
-void show(ProgressBar& bar, const Tally& tally, const Accelerator& accelerator) {
+void show(ProgressBar& bar, const Tally& tally, Accelerator& accelerator) {
   const double loss = tally.loss();
   if (!std::isfinite(loss)) {
     throw lockstep::Error("rank " + std::to_string(accelerator.process_index()) + ": the loss is " +
@@ -46,7 +46,7 @@ void show(ProgressBar& bar, const Tally& tally, const Accelerator& accelerator) 
 }
 
 /// Who uses the model has to do the same to his images.
-void print_statistics(const Accelerator& accelerator, const ChannelStatistics& statistics) {
+void print_statistics(Accelerator& accelerator, const ChannelStatistics& statistics) {
   std::string text;
   for (std::size_t channel = 0; channel < statistics.mean.size(); ++channel) {
     text += (channel == 0 ? "" : ", ") + to_text(statistics.mean[channel]) + " / " +
@@ -63,7 +63,7 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, const Options& option
 /// What one epoch of training needs.
 template <class Model>
 struct Training {
-  const Accelerator& accelerator;
+  Accelerator& accelerator;
   const Options& options;
   Model& model;
   lockstep::AcceleratedOptimizer& optimizer;
@@ -107,21 +107,21 @@ bool train_epoch(const Training<Model>& training) {
 /// What is evaluated is what is saved: running means of batch normalization that ranks have of their own
 /// become rank 0's, as the next step of the training makes them too.
 template <class Model>
-void take_buffers_of_main(const Accelerator& accelerator, Model& model) {
+void take_buffers_of_main(Accelerator& accelerator, Model& model) {
   for (const auto& [name, tensor] : lockstep::parallel::named_buffers_of(model))
     tensor.copy_(accelerator.broadcast(tensor));
 }
 
 /// On this rank alone, in what numbers a prepared model would compute.
 template <class Model>
-at::Tensor scores_of(const Accelerator& accelerator, Model& model, const at::Tensor& images) {
+at::Tensor scores_of(Accelerator& accelerator, Model& model, const at::Tensor& images) {
   const auto cast = accelerator.autocast();
   return lockstep::parallel::call(model, images).to(torch::kFloat);
 }
 
 /// Every sample once, whatever the number of ranks: each rank its own share, without padding.
 template <class Model>
-Tally evaluate(const Accelerator& accelerator, Model& model,
+Tally evaluate(Accelerator& accelerator, Model& model,
                const std::shared_ptr<const lockstep::Dataset>& dataset, const Options& options) {
   const torch::NoGradGuard no_grad;
   DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
@@ -150,8 +150,7 @@ void check_output_folder(const std::filesystem::path& folder) {
 }
 
 template <class Model>
-int train_and_test(const Accelerator& accelerator, Model model, const Images& images,
-                   const Options& options) {
+int train_and_test(Accelerator& accelerator, Model model, const Images& images, const Options& options) {
   lockstep::optim::AdamW optimizer(lockstep::parallel::module_of(model).parameters(),
                                    {.lr = options.learning_rate, .weight_decay = options.weight_decay});
   DataLoader loader(images.train, {.batch_size = options.batch_size,
@@ -192,7 +191,7 @@ int train_and_test(const Accelerator& accelerator, Model model, const Images& im
 
 }  // namespace
 
-int train_and_test(const Accelerator& accelerator, const Images& images, const Options& options) {
+int train_and_test(Accelerator& accelerator, const Images& images, const Options& options) {
   accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
   torch::manual_seed(options.seed);
   return with_model(accelerator, images, options,

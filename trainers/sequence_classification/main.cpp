@@ -9,7 +9,6 @@
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 #include "lockstep/models/bert.hpp"
-#include "lockstep/train/metrics.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 #include "rows.hpp"
@@ -21,29 +20,7 @@ namespace {
 using lockstep::Accelerator;
 using lockstep::Batch;
 using lockstep::Trainer;
-using lockstep::metrics::Average;
 namespace models = lockstep::models;
-
-/// Accuracy, and F1: of class 1 where there are two, else the mean over the classes.
-class Scores final : public lockstep::EvaluationMetrics {
- public:
-  explicit Scores(std::int64_t classes) : classes_(classes), scores_(classes) {}
-
-  void reset() override { scores_ = lockstep::metrics::Classification(classes_); }
-  void update(const Batch& outputs, const Batch& batch) override {
-    scores_.update(outputs["logits"], batch["labels"]);
-  }
-  lockstep::LogValues compute(const lockstep::ProcessGroup& group) override {
-    const auto all = scores_.of_all_ranks(group);
-    const auto average = classes_ == 2 ? Average::binary : Average::macro;
-    return {{"accuracy", all.accuracy()}, {"f1", all.f1({.average = average})}};
-  }
-  std::vector<std::string> names() const override { return {"accuracy", "f1"}; }
-
- private:
-  std::int64_t classes_;
-  lockstep::metrics::Classification scores_;
-};
 
 void complete(Options& options) {
   texts::check_script_options(options.model, options.tokenizer);
@@ -88,7 +65,7 @@ Classifier load_classifier(const Accelerator& accelerator, const Options& option
             }};
   }
   auto model = load_model(accelerator, options, classes);
-  auto adapter = lockstep::adapt_model(model, [](auto& bert, const Batch& batch) {
+  auto adapter = lockstep::wrap_model(model, [](auto& bert, const Batch& batch) {
     return Batch{{"logits", bert(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])}};
   });
   return {adapter,
@@ -125,7 +102,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .compute_loss = [smoothing = options.label_smoothing_factor](
                                        const Batch& outputs,
                                        const Batch& batch) { return loss_of(outputs, batch, smoothing); },
-                   .metrics = std::make_shared<Scores>(rows.classes.count)});
+                   .compute_metrics = lockstep::metrics::Classification(rows.classes.count)});
   accelerator.print("training on ", rows.train->size(), " texts of ", rows.classes.count, " classes; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

@@ -39,7 +39,7 @@ ScriptModel load_script(const std::string& path, const std::vector<at::Tensor>& 
 }
 
 std::shared_ptr<lockstep::ModelAdapter> adapt_script(const ScriptModel& model, ScriptInputs inputs) {
-  return lockstep::adapt_model(model, [inputs = std::move(inputs)](auto& script, const Batch& batch) {
+  return lockstep::wrap_model(model, [inputs = std::move(inputs)](auto& script, const Batch& batch) {
     return Batch{{"logits", script(inputs(batch))}};
   });
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "lockstep/train/trainer.hpp"
@@ -27,8 +26,7 @@ lockstep::Loss token_loss(const Predicted& predicted, double smoothing);
 std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Batch& batch)> token_loss_of(
     PredictedOf predicted_of, double smoothing);
 
-/// The share of tokens that the model would have chosen itself, under `name`.
-std::shared_ptr<lockstep::EvaluationMetrics> token_accuracy(const std::string& name,
-                                                            PredictedOf predicted_of);
+/// The share of tokens that the model would have chosen itself, as `prefix` and "accuracy".
+lockstep::ComputeMetrics token_accuracy(PredictedOf predicted_of, const std::string& prefix = {});
 
 }  // namespace texts

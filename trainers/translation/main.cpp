@@ -92,7 +92,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .train_dataset = pairs.train,
                    .eval_dataset = pairs.validation,
                    .compute_loss = texts::token_loss_of(predicted, options.label_smoothing_factor),
-                   .metrics = texts::token_accuracy("token_accuracy", predicted)});
+                   .compute_metrics = texts::token_accuracy(predicted, "token_")});
   accelerator.print("training on ", pairs.train->size(), " pairs; ", accelerator.num_processes(),
                     " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

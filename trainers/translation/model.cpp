@@ -82,7 +82,7 @@ TranslationModel make_script(const Options& options, const Tokenizer& tokenizer)
 TranslationModel make_model(const Options& options, const Tokenizer& tokenizer) {
   if (texts::is_script(options.model)) return make_script(options, tokenizer);
   BartForConditionalGeneration model = make_bart(options, tokenizer);
-  auto adapter = lockstep::adapt_model(model, [config = model->config()](auto& bart, const Batch& batch) {
+  auto adapter = lockstep::wrap_model(model, [config = model->config()](auto& bart, const Batch& batch) {
     const auto inputs = inputs_of(batch, config);
     return Batch{{"logits", bart(inputs[0], inputs[1], inputs[2])}};
   });

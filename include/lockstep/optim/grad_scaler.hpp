@@ -49,8 +49,8 @@ class GradScaler {
   double get_scale() const;
 
   /// The scale and the steps since it changed, as JSON, and back. Throws DataError.
-  std::string state() const;
-  void load_state(const std::string& text);
+  std::string state_dict() const;
+  void load_state_dict(const std::string& text);
 
  private:
   /// What is known of an optimizer since the last update().

@@ -25,14 +25,15 @@ class Scheduler {
   /// The one whose rates it changes.
   const torch::optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
 
-  /// What Trainer calls once after each optimizer step that was made. By default it changes nothing.
-  virtual void after_step() {}
-  /// What Trainer calls after each evaluation in a training, with metric_for_best_model. Likewise.
-  virtual void after_evaluation(double /*metric*/) {}
+  /// After each optimizer step that was made. By default it changes nothing.
+  virtual void step() {}
+  /// After each evaluation, with a metric that is the same on every rank (in Trainer metric_for_best_model).
+  /// Likewise.
+  virtual void step(double /*metric*/) {}
 
   /// All that it remembers, as JSON, and back. Throws DataError for a text that does not fit.
-  virtual std::string state() const = 0;
-  virtual void load_state(const std::string& text) = 0;
+  virtual std::string state_dict() const = 0;
+  virtual void load_state_dict(const std::string& text) = 0;
 
  protected:
   explicit Scheduler(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
@@ -62,14 +63,13 @@ class LrScheduler final : public Scheduler {
   LrScheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
 
   /// To be called once after each optimizer step.
-  void step();
-  void after_step() override { step(); }
+  void step() override;
 
   /// Steps done.
   std::int64_t steps() const noexcept { return steps_; }
 
-  std::string state() const override;
-  void load_state(const std::string& text) override;
+  std::string state_dict() const override;
+  void load_state_dict(const std::string& text) override;
 
  private:
   void set_rates();
@@ -87,11 +87,10 @@ class ReduceLrOnPlateau final : public Scheduler {
   explicit ReduceLrOnPlateau(torch::optim::Optimizer& optimizer, const PlateauOptions& options = {});
 
   /// To be called after each evaluation.
-  void step(double metric);
-  void after_evaluation(double metric) override { step(metric); }
+  void step(double metric) override;
 
-  std::string state() const override;
-  void load_state(const std::string& text) override;
+  std::string state_dict() const override;
+  void load_state_dict(const std::string& text) override;
 
  private:
   PlateauRule rule_;

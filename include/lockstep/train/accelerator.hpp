@@ -20,61 +20,16 @@
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "lockstep/train/accelerated_model.hpp"
-#include "lockstep/train/accelerated_optimizer.hpp"
-#include "lockstep/train/accelerated_scheduler.hpp"
-#include "lockstep/train/checkpointable.hpp"
-#include "lockstep/train/data_loader_configuration.hpp"
-#include "lockstep/train/gradient_control.hpp"
-#include "lockstep/train/main_process_first.hpp"
+#include "lockstep/train/accelerated.hpp"
+#include "lockstep/train/accelerator_options.hpp"
+#include "lockstep/train/checkpointing.hpp"
+#include "lockstep/train/gradient_accumulation.hpp"
 #include "lockstep/train/model_files.hpp"
-#include "lockstep/train/process_control.hpp"
-#include "lockstep/train/save_state_options.hpp"
-#include "lockstep/train/split.hpp"
-#include "lockstep/train/state_hooks.hpp"
+#include "lockstep/train/process_execution.hpp"
 #include "lockstep/train/structures.hpp"
 #include "lockstep/train/tracking.hpp"
 
 namespace lockstep {
-
-struct AcceleratorOptions {
-  /// "auto": a CUDA device where this process can use one, else the CPU. "cuda" is the one numbered by the
-  /// local rank; "cpu" and "cuda:1" mean what they say.
-  std::string device = "auto";
-
-  /// What carries the tensors between the ranks.
-  CommBackend backend = CommBackend::automatic;
-
-  /// After this long a collective fails instead of waiting on.
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);
-
-  /// How long the processes may take to find each other at the start.
-  std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
-
-  /// Keep large blocks of memory for the next step: see tune_malloc().
-  bool tune_malloc = true;
-
-  /// Only operations that always give the same bits, at the price of speed: see
-  /// use_deterministic_operations(). Said here it holds from the first use of a GPU on.
-  bool deterministic = false;
-
-  /// On a CPU where oneDNN is the faster one, large products of matrices go there: see use_onednn_matmul().
-  bool onednn_matmul = true;
-
-  /// For the models that prepare() wraps. Gradients lie in the communication's buckets, which saves two
-  /// copies a step; prepared optimizers clear them rightly. (PyTorch's default is false, as its own
-  /// zero_grad(false) throws on such gradients.)
-  DistributedDataParallelOptions ddp = {.gradient_as_bucket_view = true};
-
-  /// Mixed precision, gradient accumulation, and how gradients travel.
-  GradientOptions gradients = {};
-
-  /// After this long, a rank that waits at a named barrier says who is missing.
-  std::chrono::milliseconds barrier_warning = std::chrono::seconds(30);
-
-  /// For the loaders that prepare() divides.
-  DataLoaderConfiguration dataloader_config = {};
-};
 
 /// The device that AcceleratorOptions::device means for a process of this local rank. *Local*.
 /// Throws UsageError for a name that is no device, and for a CUDA device that is not there.
@@ -97,9 +52,9 @@ at::Device choose_device(const std::string& name, int local_rank);
 /// In a single process everything works and nothing waits. *Collective* methods must be called by every
 /// process. One thread at a time. Copies are handles on the same state.
 ///
-/// Its base classes are its other chapters: who runs what and when (ProcessControl), accumulation, mixed
-/// precision and clipping (GradientControl), and where the numbers of the run go (Tracking).
-class Accelerator : public ProcessControl, public GradientControl, public Tracking {
+/// The rest of the API is inherited from ProcessExecution (who runs what and when), GradientAccumulation
+/// (accumulation, mixed precision, clipping) and Tracking (where the numbers of the run go).
+class Accelerator : public ProcessExecution, public GradientAccumulation, public Tracking {
  public:
   /// Joins the world that the environment describes (see World). *Collective*.
   explicit Accelerator(const AcceleratorOptions& options = {});
@@ -109,6 +64,8 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// *Local*.
   Accelerator(const World& world, const ProcessGroup& group, const AcceleratorOptions& options = {});
 
+  /// What it was made with.
+  const AcceleratorOptions& options() const noexcept;
   const World& world() const noexcept;
   const ProcessGroup& process_group() const noexcept;
   const at::Device& device() const noexcept;
@@ -141,15 +98,6 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   template <class Action>
   auto local_main_process_first(Action&& action) const {
     return in_order(local_main_process_first(), std::forward<Action>(action));
-  }
-
-  /// Runs `action` on rank 0 only; the others wait for it. An exception reaches every process with its text.
-  /// *Collective*.
-  template <class Action>
-  void on_main_process(Action&& action) const {
-    main_process_first([&] {
-      if (is_main_process()) action();
-    });
   }
 
   /// Writes the parts, one after the other, and a line end to standard output: once for the job. *Local*.
@@ -354,18 +302,18 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
   /// Adds an object of the program's own to what save_state() and load_state() keep. It must live for as long
   /// as these are called. `name` becomes part of a file's name. *Local*, but every rank must do the same.
   /// Throws UsageError for a name that is taken or has other signs than letters, digits, '_', '-' and '.'.
-  void register_for_checkpointing(const std::string& name, Checkpointable& object) const;
+  void register_for_checkpointing(const std::string& name, Checkpointable& object);
 
   /// Has `hook` called by every save_state() with the checkpoint's path, on every rank and before anything is
   /// taken or written; and by every load_state() and load_latest_state() that found a checkpoint, before
   /// anything is read. Hooks are called in the order of registration; what one throws ends the call. *Local*,
   /// but every rank must do the same where the hook is collective.
-  StateHookHandle register_save_state_pre_hook(StateHook hook) const;
-  StateHookHandle register_load_state_pre_hook(StateHook hook) const;
+  StateHookHandle register_save_state_pre_hook(StateHook hook);
+  StateHookHandle register_load_state_pre_hook(StateHook hook);
 
   /// Forgets everything that was prepared and registered, and gives a GPU's memory that LibTorch keeps for
   /// later back to the driver: for programs that train one model after another. *Local*.
-  void free_memory() const;
+  void free_memory();
 
   /// Writes a checkpoint: the values of all prepared models, the state of all prepared optimizers, the
   /// position of all prepared loaders, every rank's random state and the registered objects. `path` appears
@@ -399,7 +347,7 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
                                      const std::function<bool(const CheckpointInfo&)>& fits = {}) const;
 
   /// This rank wishes the job to stop. *Local*.
-  void request_stop() const;
+  void request_stop();
 
   /// Whether some rank wishes to stop: by request_stop(), or by a signal that a StopSignals object of the
   /// program listens to. All ranks get the same answer in the same call, one call after the wish; ask once a
@@ -446,7 +394,8 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
       return Type(object);
     } else {
       parallel::module_of(object).to(device());
-      AcceleratedModel<Type> model({object, process_group(), ddp_options()}, mixed_precision());
+      lay_out(parallel::named_parameters_of(object));
+      AcceleratedModel<Type> model({object, process_group(), options().ddp}, mixed_precision());
       add_hook(model);
       add_model([module = Type(object)]() mutable { return state_of(module); },
                 std::make_shared<DistributedDataParallel<Type>>(model));
@@ -459,7 +408,7 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     static_assert(TensorCollection<Collection>,
                   "expected tensors: a tensor, a Batch, or a vector, a map, a pair or a tuple of such");
     if constexpr (TensorCollection<Collection>) {
-      return map_tensors(tensors, function);
+      return tree_map(tensors, function);
     } else {
       return tensors;
     }
@@ -470,7 +419,8 @@ class Accelerator : public ProcessControl, public GradientControl, public Tracki
     return parallel::named_state_of(model);
   }
 
-  const DistributedDataParallelOptions& ddp_options() const noexcept;
+  /// AcceleratorOptions::channels_last.
+  void lay_out(const std::vector<NamedTensor>& parameters) const;
   DataLoader shard(const DataLoader& loader) const;
   /// Until the result goes away.
   std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches) const;

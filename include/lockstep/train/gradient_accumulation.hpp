@@ -1,40 +1,22 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
+
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/accelerator_options.hpp"
+#include "lockstep/train/mixed_precision.hpp"
 
 namespace lockstep {
 
-class DistributedDataParallelBase;
-
 namespace train {
 /// The library's own: what accumulation, scaling and stepping share.
-class Gradients;
+class GradientState;
 }  // namespace train
-
-/// Several micro-batches for one optimizer step. Names and meaning as in Accelerate's
-/// GradientAccumulationPlugin, but where noted.
-struct GradientAccumulationOptions {
-  /// Micro-batches of one rank for one optimizer step.
-  std::int64_t steps = 1;
-
-  /// Samples of all ranks for one optimizer step; then `steps` follows from the batch size of the first
-  /// loader that is prepared and the number of ranks, so that a job computes the same on another number of
-  /// ranks. UsageError where it does not divide. 0: `steps` counts.
-  std::int64_t global_batch_size = 0;
-
-  /// The last batch of a loader ends the window, which may be shorter then; its losses are divided by its
-  /// true length (Accelerate divides by `steps` and so gives the last step too small a gradient).
-  bool sync_with_dataloader = true;
-
-  /// A weighted sum is divided by the weights of all ranks. Off: by the rank's own, and the ranks are
-  /// averaged, so that a rank with few tokens counts as much as one with many.
-  bool weights_of_all_ranks = true;
-
-  /// Average the gradients of every micro-batch: slower, as it sends `steps` times as much.
-  bool sync_each_batch = false;
-};
 
 /// One micro-batch, from Accelerator::accumulate(). While it lives, `sync_gradients()` tells whether this
 /// micro-batch ends its window; in the others nothing is sent, and prepared optimizers and schedulers do
@@ -43,7 +25,7 @@ class [[nodiscard]] AccumulationStep {
  public:
   /// For Accelerator::accumulate. Keeps the models silent (see DistributedDataParallel::no_sync) unless the
   /// window ends here.
-  AccumulationStep(std::shared_ptr<train::Gradients> gradients,
+  AccumulationStep(std::shared_ptr<train::GradientState> gradients,
                    const std::vector<DistributedDataParallelBase*>& models);
   /// The micro-batch is over. What is outside of windows counts as a step of its own.
   ~AccumulationStep();
@@ -52,8 +34,127 @@ class [[nodiscard]] AccumulationStep {
 
  private:
   struct Silence;
-  std::shared_ptr<train::Gradients> gradients_;
+  std::shared_ptr<train::GradientState> gradients_;
   std::unique_ptr<Silence> silence_;
+};
+
+/// How much a sum of losses weighs, such as its number of tokens: a number of 0 or more, or a scalar tensor
+/// of one, which may still be on its way on the device. A value.
+class LossWeight {
+ public:
+  // Both convert, so that a Loss takes either.
+  LossWeight(double weight);                                     // NOLINT(google-explicit-constructor)
+  LossWeight(at::Tensor weight) : tensor_(std::move(weight)) {}  // NOLINT(google-explicit-constructor)
+  /// The scalar tensor.
+  const at::Tensor& tensor() const noexcept { return tensor_; }
+  /// The number; waits for the device.
+  double item() const;
+
+ private:
+  at::Tensor tensor_;
+};
+
+/// The part of Accelerator that has to do with gradients; a program uses it through an Accelerator.
+///
+///     for (auto& batch : batches) {
+///       const auto step = accelerator.accumulate();
+///       accelerator.backward(loss_of(ddp(batch["x"]), batch["y"]));
+///       if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(ddp, 1.0);
+///       opt.step();
+///       scheduler.step();
+///       opt.zero_grad();
+///     }
+class GradientAccumulation {
+ public:
+  /// Throws UsageError for options out of range, and for fp16 on a CPU. *Local*.
+  GradientAccumulation(const ProcessGroup& group, const AcceleratorOptions& options);
+
+  // ---- Accumulation
+
+  /// A micro-batch begins: to be called at the top of the loop, before forward; see AccumulationStep. Holds
+  /// for `models`, or for all prepared ones. The loader whose pass began last tells where its last batch is.
+  /// *Local*.
+  template <class... Models>
+  AccumulationStep accumulate(Models&... models) const {
+    return accumulate_for({static_cast<DistributedDataParallelBase*>(&models)...});
+  }
+
+  /// Whether this micro-batch ends its window, so that gradients are averaged and optimizers step. True
+  /// outside of accumulate(). *Local*.
+  bool sync_gradients() const noexcept;
+
+  /// Micro-batches of one rank for one optimizer step; a change counts from the next window on. *Local*.
+  std::int64_t gradient_accumulation_steps() const noexcept;
+  /// Throws UsageError below 1.
+  void set_gradient_accumulation_steps(std::int64_t steps);
+
+  /// `const auto guard = accelerator.no_sync(ddp);`: see DistributedDataParallel::no_sync. *Local*.
+  static DistributedDataParallelBase::NoSync no_sync(DistributedDataParallelBase& model) {
+    return model.no_sync();
+  }
+
+  // ---- Backward
+
+  /// Computes the gradients of `loss`, a scalar and the mean over this micro-batch; inside accumulate() it is
+  /// divided by the number of micro-batches that its window really has. *Collective* when the model is a
+  /// DistributedDataParallel that averages. Throws CommunicationError when a peer is lost meanwhile,
+  /// TimeoutError when one does not come.
+  void backward(const at::Tensor& loss) const;
+
+  /// Likewise for a sum of losses and how much it weighs, such as the losses of tokens and their number. At
+  /// the end of the window the gradients of all prepared models become those of the sum over all ranks and
+  /// micro-batches divided by the sum of all weights: the same whatever way the samples were divided (but see
+  /// GradientAccumulationOptions::weights_of_all_ranks). Where all weights are 0 the gradients are 0. Throws
+  /// UsageError for a weight below 0, and where the window has losses without a weight. Not with
+  /// optim::step_in_backward, which has stepped by then. A weight that is a tensor is not waited for, and not
+  /// checked: it must be 0 or more.
+  void backward(const at::Tensor& sum, const LossWeight& weight) const;
+
+  // ---- Precision
+
+  MixedPrecision mixed_precision() const noexcept;
+
+  /// `const auto cast = accelerator.autocast();`: what the loop computes itself runs under the mixed
+  /// precision too. Prepared models do so by themselves. *Local*.
+  Autocast autocast() const;
+
+  /// Whether some prepared optimizer left its last step out because a gradient was not finite (fp16); see
+  /// AcceleratedOptimizer::step_was_skipped for each of them. *Local*.
+  bool optimizer_step_was_skipped() const noexcept;
+
+  /// Divides the gradients of all prepared optimizers by the loss scale (fp16), once a step. The clipping
+  /// below does it by itself, for the optimizers of the parameters that it is given. The next scale is
+  /// computed once, after the last prepared optimizer has stepped; where not all of them step, before the
+  /// next backward. *Local*.
+  void unscale_gradients() const;
+
+  // ---- Clipping: at the end of a window, before the optimizers' steps
+
+  /// Scales the gradients down so that their common norm is at most `max_norm`, and returns what it was, a
+  /// scalar on the gradients' device: torch.nn.utils.clip_grad_norm_. Nothing waits for the device until
+  /// `.item()` asks. With infinity gradients stay as they are. Inside a window that goes on: an undefined
+  /// tensor. *Local*: averaged gradients are equal on all ranks. Throws UsageError unless max_norm is above
+  /// 0.
+  at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                             double norm_type = 2) const;
+  at::Tensor clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
+                             double norm_type = 2) const;
+
+  /// Cuts each gradient's elements to [-clip_value, clip_value]. *Local*.
+  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) const;
+  void clip_grad_value_(const DistributedDataParallelBase& model, double clip_value) const;
+
+ protected:
+  const std::shared_ptr<train::GradientState>& gradients() const noexcept { return gradients_; }
+  /// Gives a model the communication hook of the options. *Collective*.
+  void add_hook(DistributedDataParallelBase& model) const;
+
+ private:
+  AccumulationStep accumulate_for(std::vector<DistributedDataParallelBase*> models) const;
+
+  ProcessGroup group_;
+  AcceleratorOptions options_;
+  std::shared_ptr<train::GradientState> gradients_;
 };
 
 }  // namespace lockstep

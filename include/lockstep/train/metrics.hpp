@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,9 @@ class ProcessGroup;
 /// it, in the same order, on metrics that were made alike, and may have seen any number of samples, none as
 /// well. Readings throw UsageError when no sample has been seen.
 ///
+/// A Trainer takes any of them that takes tensors as it stands: see ComputeMetrics. names() and values() are
+/// what it shows of them.
+///
 /// Tensors may lie on any device. update() waits for them: it copies the sums of the batch to the host.
 namespace metrics {
 
@@ -50,6 +54,9 @@ class Accuracy {
   std::int64_t samples() const noexcept { return samples_; }
   /// From 0 to 1.
   double compute() const;
+  /// What a Trainer shows: the names, and the readings under them.
+  static std::vector<std::string> names() { return {"accuracy"}; }
+  std::vector<double> values() const { return {compute()}; }
 
  private:
   std::int64_t correct_ = 0;
@@ -105,6 +112,10 @@ class Classification {
   double f1(const ScoreOptions& options = {}) const;
   /// From -1 to 1, for any number of classes; 0 where labels or predictions are all of one class.
   double matthews() const;
+  /// What a Trainer shows: the names, and the readings under them; F1 is that of class 1 for two classes,
+  /// else the mean over the classes.
+  static std::vector<std::string> names() { return {"accuracy", "f1"}; }
+  std::vector<double> values() const;
 
  private:
   struct Shares;
@@ -134,6 +145,9 @@ class Perplexity {
   double loss() const;
   /// Its exponential; infinite where that is above the range of double.
   double compute() const;
+  /// What a Trainer shows: the names, and the readings under them.
+  static std::vector<std::string> names() { return {"perplexity"}; }
+  std::vector<double> values() const { return {compute()}; }
 
  private:
   double loss_sum_ = 0;
@@ -188,6 +202,9 @@ class Regression {
   /// 1 minus squared errors by the targets' spread around their mean. Where all targets are equal: 1 without
   /// errors, else 0. NaN for one sample.
   double r2() const;
+  /// What a Trainer shows: the names, and the readings under them.
+  static std::vector<std::string> names() { return {"mse", "rmse", "mae", "r2"}; }
+  std::vector<double> values() const { return {mse(), rmse(), mae(), r2()}; }
 
  private:
   /// The spread is kept around the mean of what was seen, not as a sum of squares: targets far from 0 keep

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -18,7 +20,7 @@
 namespace lockstep {
 
 /// What Trainer needs of a model. `torch::nn::Module` has no virtual forward, so a small object stands
-/// between them; adapt_model() makes one from a module and a function. One thread at a time.
+/// between them; wrap_model() makes one from a module and a function. One thread at a time.
 class ModelAdapter {
  public:
   virtual ~ModelAdapter() = default;
@@ -62,7 +64,7 @@ class ModelAdapter {
   virtual void load(const Accelerator& accelerator, const std::filesystem::path& path) = 0;
 };
 
-/// A module as the function of adapt_model() sees it in an evaluation: called like the wrapped one, in the
+/// A module as the function of wrap_model() sees it in an evaluation: called like the wrapped one, in the
 /// same numbers, without a wrapper. *Local*.
 template <class Module>
 class BareModel {
@@ -106,13 +108,12 @@ class BareModel {
   MixedPrecision precision_;
 };
 
-/// The adapter of a module and a function that says how it is called; see adapt_model().
+/// The adapter of a module and a function that says how it is called; see wrap_model().
 template <class Module, class Forward>
-class FunctionAdapter final : public ModelAdapter {
+class ModelWrapper final : public ModelAdapter {
  public:
   /// `module` is a holder: the adapter shares the module with the program. *Local*.
-  FunctionAdapter(Module module, Forward forward)
-      : module_(std::move(module)), forward_(std::move(forward)) {}
+  ModelWrapper(Module module, Forward forward) : module_(std::move(module)), forward_(std::move(forward)) {}
 
   // As ModelAdapter says, each by the Accelerator's or the module's own function.
 
@@ -155,7 +156,7 @@ class FunctionAdapter final : public ModelAdapter {
 /// called with the wrapped model in training and with a BareModel in evaluations, so its first
 /// parameter is `auto&`:
 ///
-///     auto model = lockstep::adapt_model(net, [](auto& model, const lockstep::Batch& batch) {
+///     auto model = lockstep::wrap_model(net, [](auto& model, const lockstep::Batch& batch) {
 ///       const at::Tensor logits = model(batch["image"]);
 ///       return lockstep::Batch{{"loss", F::cross_entropy(logits, batch["label"])}, {"logits", logits}};
 ///     });
@@ -163,21 +164,55 @@ class FunctionAdapter final : public ModelAdapter {
 /// Of the outputs, "loss" is what Trainer::compute_loss takes unless told otherwise; what has as many rows as
 /// the batch is what predict() collects and metrics see. *Local*.
 template <class Module, class Forward>
-std::shared_ptr<ModelAdapter> adapt_model(Module module, Forward forward) {
+std::shared_ptr<ModelAdapter> wrap_model(Module module, Forward forward) {
   constexpr bool is_module = parallel::ModuleLike<Module>;
-  static_assert(is_module, "adapt_model() takes a module (its holder) and a function");
+  static_assert(is_module, "wrap_model() takes a module (its holder) and a function");
   if constexpr (is_module) {
     constexpr bool takes_both =
         std::is_invocable_r_v<Batch, Forward&, AcceleratedModel<Module>&, const Batch&> &&
         std::is_invocable_r_v<Batch, Forward&, BareModel<Module>&, const Batch&>;
     static_assert(
         takes_both,
-        "adapt_model() calls its function with the wrapped model and with the bare one, and takes the "
+        "wrap_model() calls its function with the wrapped model and with the bare one, and takes the "
         "outputs by name: expected [](auto& model, const Batch& batch) -> Batch");
     if constexpr (takes_both)
-      return std::make_shared<FunctionAdapter<Module, Forward>>(std::move(module), std::move(forward));
+      return std::make_shared<ModelWrapper<Module, Forward>>(std::move(module), std::move(forward));
   }
   return nullptr;
 }
+
+/// The model of a Trainer: what wrap_model() made, or a module (its holder) whose forward takes a batch and
+/// returns outputs by name:
+///
+///     struct NetImpl : torch::nn::Module {
+///       lockstep::Batch forward(const lockstep::Batch& batch);
+///     };
+///     TORCH_MODULE(Net);
+///     lockstep::Trainer trainer(args, {.model = Net(), .train_dataset = train});
+///
+/// A handle.
+class TrainerModel {
+ public:
+  TrainerModel(std::nullptr_t) {}
+  template <std::derived_from<ModelAdapter> Own>
+  TrainerModel(std::shared_ptr<Own> model) : model_(std::move(model)) {}
+  template <parallel::ModuleLike Module>
+  TrainerModel(Module module) {
+    constexpr bool takes_batch = requires(const Batch& batch) {
+      { parallel::module_of(module).forward(batch) } -> std::same_as<Batch>;
+    };
+    static_assert(takes_batch,
+                  "a model of Trainer has `Batch forward(const Batch& batch)`; for any other: wrap_model()");
+    if constexpr (takes_batch)
+      model_ = wrap_model(std::move(module), [](auto& model, const Batch& batch) { return model(batch); });
+  }
+
+  explicit operator bool() const noexcept { return model_ != nullptr; }
+  ModelAdapter& operator*() const noexcept { return *model_; }
+  ModelAdapter* operator->() const noexcept { return model_.get(); }
+
+ private:
+  std::shared_ptr<ModelAdapter> model_;
+};
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
@@ -16,63 +17,71 @@ namespace lockstep {
 // Collections of tensors, as models return and metrics take them: a tensor, a Batch, a vector, a map with
 // names, a pair or a tuple of such, in any depth. Everything here is *Local*.
 //
-//     const auto on_host = map_tensors(outputs, [](const at::Tensor& tensor) { return tensor.cpu(); });
+//     const auto on_host = tree_map(outputs, [](const at::Tensor& tensor) { return tensor.cpu(); });
 //
-// A type of one's own takes part when it has a map_tensors() of its own beside it.
+// A type of one's own takes part when it has a tree_map() of its own beside it.
 
 /// The same collection with `function(tensor)` in place of each tensor. Tensors are visited in the
 /// collection's order, which is the same on every rank that built the collection in the same way: so the
 /// function may be collective. Of a Batch, `indices` and `valid` are copied.
 template <class Function>
-at::Tensor map_tensors(const at::Tensor& tensor, const Function& function) {
+at::Tensor tree_map(const at::Tensor& tensor, const Function& function) {
   return function(tensor);
 }
 template <class Function>
-Batch map_tensors(const Batch& batch, const Function& function) {
+Batch tree_map(const Batch& batch, const Function& function) {
   Batch result = batch;
   for (const auto& [name, tensor] : batch.items()) result.set(name, function(tensor));
   return result;
 }
 template <class Value, class Function>
-std::vector<Value> map_tensors(const std::vector<Value>& values, const Function& function);
+std::vector<Value> tree_map(const std::vector<Value>& values, const Function& function);
 template <class Value, class Function>
-std::map<std::string, Value> map_tensors(const std::map<std::string, Value>& values,
-                                         const Function& function);
+std::map<std::string, Value> tree_map(const std::map<std::string, Value>& values, const Function& function);
 template <class... Values, class Function>
-std::tuple<Values...> map_tensors(const std::tuple<Values...>& values, const Function& function);
+std::tuple<Values...> tree_map(const std::tuple<Values...>& values, const Function& function);
 template <class First, class Second, class Function>
-std::pair<First, Second> map_tensors(const std::pair<First, Second>& values, const Function& function) {
-  auto first = map_tensors(values.first, function);
-  return {std::move(first), map_tensors(values.second, function)};
+std::pair<First, Second> tree_map(const std::pair<First, Second>& values, const Function& function) {
+  auto first = tree_map(values.first, function);
+  return {std::move(first), tree_map(values.second, function)};
 }
 
 template <class Value, class Function>
-std::vector<Value> map_tensors(const std::vector<Value>& values, const Function& function) {
+std::vector<Value> tree_map(const std::vector<Value>& values, const Function& function) {
   std::vector<Value> result;
   result.reserve(values.size());
-  for (const auto& value : values) result.push_back(map_tensors(value, function));
+  for (const auto& value : values) result.push_back(tree_map(value, function));
   return result;
 }
 
 template <class Value, class Function>
-std::map<std::string, Value> map_tensors(const std::map<std::string, Value>& values,
-                                         const Function& function) {
+std::map<std::string, Value> tree_map(const std::map<std::string, Value>& values, const Function& function) {
   std::map<std::string, Value> result;
-  for (const auto& [name, value] : values) result.emplace(name, map_tensors(value, function));
+  for (const auto& [name, value] : values) result.emplace(name, tree_map(value, function));
   return result;
 }
 
 template <class... Values, class Function>
-std::tuple<Values...> map_tensors(const std::tuple<Values...>& values, const Function& function) {
+std::tuple<Values...> tree_map(const std::tuple<Values...>& values, const Function& function) {
   // Braces, unlike a call's parentheses, are evaluated from left to right.
-  return std::apply(
-      [&](const Values&... each) { return std::tuple<Values...>{map_tensors(each, function)...}; }, values);
+  return std::apply([&](const Values&... each) { return std::tuple<Values...>{tree_map(each, function)...}; },
+                    values);
+}
+
+/// A Batch that a module returns, as parallel::visit_tensors has it: `visit(at::Tensor&)` for each.
+template <class Visit>
+void visit_tensors_of(Batch& batch, const Visit& visit) {
+  for (auto [name, tensor] : std::vector<Batch::Item>(batch.items().begin(), batch.items().end())) {
+    if (!tensor.defined()) continue;
+    visit(tensor);
+    batch.set(name, tensor);
+  }
 }
 
 namespace train {
 template <class Type>
     struct IsCollection : std::bool_constant < requires(const Type& value) {
-  map_tensors(value, [](const at::Tensor& tensor) { return tensor; });
+  tree_map(value, [](const at::Tensor& tensor) { return tensor; });
 } > {};
 template <class Value>
 struct IsCollection<std::vector<Value>> : IsCollection<Value> {};
@@ -93,7 +102,7 @@ concept TensorCollection = train::IsCollection<Type>::value;
 template <class Collection>
 std::vector<at::Tensor> tensors_of(const Collection& collection) {
   std::vector<at::Tensor> tensors;
-  map_tensors(collection, [&](const at::Tensor& tensor) {
+  tree_map(collection, [&](const at::Tensor& tensor) {
     tensors.push_back(tensor);
     return tensor;
   });
@@ -117,7 +126,7 @@ std::int64_t find_batch_size(const Collection& collection) {
 /// the end. Of a Batch, `indices` and `valid` are copied whole.
 template <class Collection>
 Collection slice_tensors(const Collection& collection, std::int64_t begin, std::int64_t end) {
-  return map_tensors(collection, [&](const at::Tensor& tensor) { return tensor.slice(0, begin, end); });
+  return tree_map(collection, [&](const at::Tensor& tensor) { return tensor.slice(0, begin, end); });
 }
 
 /// The collections joined along dimension 0, tensor by tensor, in the form of the first one. Throws
@@ -128,7 +137,80 @@ Collection concatenate(const std::vector<Collection>& collections) {
   for (const auto& collection : collections) parts.push_back(tensors_of(collection));
   const auto joined = train::concatenated(parts);
   auto next = joined.begin();
-  return map_tensors(collections.front(), [&](const at::Tensor&) { return *next++; });
+  return tree_map(collections.front(), [&](const at::Tensor&) { return *next++; });
 }
+
+/// Which of `length` things are one process's: [begin, end), and `repeats` times the last of all behind them.
+///
+/// The blocks are contiguous and in rank order; of n things on W processes the first n mod W get one more.
+/// With padding every process gets ceil(n / W): the last thing of all is repeated where there are fewer.
+/// Nothing is repeated where there is nothing. As Hugging Face Accelerate's split_between_processes.
+struct SplitRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t repeats = 0;
+};
+
+/// *Local*. Throws UsageError for a rank out of range.
+SplitRange split_range(std::int64_t length, int num_processes, int rank, bool apply_padding);
+
+// split_length() and split_part() say how a kind of collection is counted and taken apart. A type of one's
+// own can be given to split_between_processes() when it has both beside it.
+
+/// How a kind of collection is taken apart. The length of a tensor or a Batch is its number of rows. All are
+/// *Local*, copy what they return and leave their argument as it is.
+template <class Value>
+std::int64_t split_length(const std::vector<Value>& values) {
+  return static_cast<std::int64_t>(values.size());
+}
+template <class Value>
+std::vector<Value> split_part(const std::vector<Value>& values, const SplitRange& range) {
+  std::vector<Value> part(values.begin() + range.begin, values.begin() + range.end);
+  if (range.repeats > 0) part.insert(part.end(), static_cast<std::size_t>(range.repeats), values.back());
+  return part;
+}
+
+/// Throws UsageError for a scalar.
+std::int64_t split_length(const at::Tensor& tensor);
+at::Tensor split_part(const at::Tensor& tensor, const SplitRange& range);
+
+/// `indices` and `valid` are taken apart with the rows; a repeated row is not valid. Throws UsageError where
+/// tensors have different numbers of rows.
+std::int64_t split_length(const Batch& batch);
+Batch split_part(const Batch& batch, const SplitRange& range);
+
+/// Throws UsageError, naming the lengths, unless all are equal; 0 without any.
+std::int64_t common_split_length(const std::vector<std::int64_t>& lengths);
+
+/// The values of a map, or the members of a tuple, are taken apart alike and need equal lengths.
+template <class Value>
+std::int64_t split_length(const std::map<std::string, Value>& values) {
+  std::vector<std::int64_t> lengths;
+  for (const auto& [name, value] : values) lengths.push_back(split_length(value));
+  return common_split_length(lengths);
+}
+template <class Value>
+std::map<std::string, Value> split_part(const std::map<std::string, Value>& values, const SplitRange& range) {
+  std::map<std::string, Value> part;
+  for (const auto& [name, value] : values) part.emplace(name, split_part(value, range));
+  return part;
+}
+template <class... Values>
+std::int64_t split_length(const std::tuple<Values...>& values) {
+  return std::apply([](const Values&... each) { return common_split_length({split_length(each)...}); },
+                    values);
+}
+template <class... Values>
+std::tuple<Values...> split_part(const std::tuple<Values...>& values, const SplitRange& range) {
+  return std::apply([&](const Values&... each) { return std::tuple<Values...>{split_part(each, range)...}; },
+                    values);
+}
+
+/// What split_between_processes() takes.
+template <class Inputs>
+concept Splittable = requires(const Inputs& inputs, const SplitRange& range) {
+  split_length(inputs);
+  split_part(inputs, range);
+};
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/evaluation_metrics.hpp"
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/model_adapter.hpp"
 #include "lockstep/train/trainer_callback.hpp"
@@ -28,10 +29,11 @@ struct Loss {
   /// A scalar: the mean over the micro-batch, or, with a weight, the sum. Undefined: there is none, as for
   /// samples without labels in an evaluation.
   at::Tensor value = {};
-  /// How much the sum weighs: the number of its tokens, for example. With it a step's gradient is that of all
+  /// How much the sum weighs: the number of its tokens, for example; a number, or a scalar tensor, which no
+  /// step waits for. With it a step's gradient is that of all
   /// sums over all weights, of all ranks and micro-batches (Hugging Face's num_items_in_batch; of this rank's
   /// alone without average_tokens_across_devices); without, of the mean of means.
-  std::optional<double> weight = {};
+  std::optional<LossWeight> weight = {};
 };
 
 /// What an evaluation computes of one batch.
@@ -49,24 +51,6 @@ class EvaluationInterrupted final : public Error {
   EvaluationInterrupted();
 };
 
-/// Numbers over an evaluation, from sums that are small whatever the number of samples. One object serves one
-/// evaluation after the other; one thread.
-class EvaluationMetrics {
- public:
-  virtual ~EvaluationMetrics() = default;
-  /// Another evaluation begins. *Local*.
-  virtual void reset() = 0;
-  /// A batch of this rank: no sample is there twice, on any rank. Without batch_eval_metrics rank 0 gets all
-  /// samples in one call, on the host, and the other ranks none. *Local*.
-  virtual void update(const Batch& outputs, const Batch& batch) = 0;
-  /// The numbers over all ranks, by name without prefix, the same on each. *Collective*; `group` is that of
-  /// the ranks.
-  virtual LogValues compute(const ProcessGroup& group) = 0;
-  /// The names that compute() will give, so that a misspelt metric_for_best_model is found before the first
-  /// step. Nothing: not known before the first evaluation, which is where it is found then. *Local*.
-  virtual std::vector<std::string> names() const { return {}; }
-};
-
 /// What predict() gives back.
 struct PredictionOutput {
   /// The outputs by name, a row for each sample in the order of the data set, on the host, on every rank.
@@ -76,21 +60,27 @@ struct PredictionOutput {
   LogValues metrics;
 };
 
-/// The parts of a training beside its arguments; all but the model may be missing.
-struct TrainerParts {
-  std::shared_ptr<ModelAdapter> model;
+/// What a training is made of beside its arguments, under Hugging Face's names; all but the model may be
+/// missing.
+struct TrainerComponents {
+  /// A module with `Batch forward(const Batch&)`, or what wrap_model() makes of any other.
+  TrainerModel model = nullptr;
   std::shared_ptr<const Dataset> train_dataset = nullptr;
   /// One, or several by name: then metrics are called eval_<name>_loss and so on.
   std::shared_ptr<const Dataset> eval_dataset = nullptr;
   std::map<std::string, std::shared_ptr<const Dataset>> eval_datasets = {};
   /// How samples become a batch: see DataLoaderOptions::collate.
-  CollateFunction collate = nullptr;
-  /// The loss of outputs for a batch, in place of the output "loss".
+  CollateFunction data_collator = nullptr;
+  /// The loss of outputs for a batch, in place of the output "loss". As Hugging Face's compute_loss_func,
+  /// but the number of items is a part of what it returns: `Loss{sum, number_of_tokens}`.
   std::function<Loss(const Batch& outputs, const Batch& batch)> compute_loss = nullptr;
   /// Makes smaller outputs of outputs before they are collected: classes of logits, for example.
-  std::function<Batch(const Batch& outputs, const Batch& batch)> preprocess_outputs = nullptr;
-  std::shared_ptr<EvaluationMetrics> metrics = nullptr;
+  std::function<Batch(const Batch& outputs, const Batch& batch)> preprocess_logits_for_metrics = nullptr;
+  ComputeMetrics compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  /// In place of create_optimizer() and create_scheduler(), on the model's own parameters; either may be
+  /// null.
+  std::pair<std::shared_ptr<torch::optim::Optimizer>, std::shared_ptr<optim::Scheduler>> optimizers = {};
 };
 
 /// The options of an Accelerator that computes as the arguments say. *Local*. Throws UsageError.
@@ -100,7 +90,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args);
 /// checkpoints and going on from them, on one rank or on many.
 ///
 ///     lockstep::Trainer trainer({.output_dir = "out", .learning_rate = 1e-3},
-///                               {.model = lockstep::adapt_model(net, forward),
+///                               {.model = lockstep::wrap_model(net, forward),
 ///                                .train_dataset = train, .eval_dataset = validation});
 ///     const auto output = trainer.train();
 ///     trainer.save_model();
@@ -113,10 +103,10 @@ class Trainer {
  public:
   /// Checks the arguments and makes an Accelerator. Throws UsageError for arguments that contradict each
   /// other, before anything starts. *Collective*.
-  Trainer(TrainingArguments args, TrainerParts parts);
+  Trainer(TrainingArguments args, TrainerComponents parts);
   /// On an Accelerator of the program's, made with accelerator_options(args) or options of its own, which
   /// then count for precision and for how data is divided. *Local*, but every rank does the same.
-  Trainer(const Accelerator& accelerator, TrainingArguments args, TrainerParts parts);
+  Trainer(const Accelerator& accelerator, TrainingArguments args, TrainerComponents parts);
   virtual ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -127,7 +117,7 @@ class Trainer {
   /// checkpoint that does not fit, and what callbacks, data and model throw.
   TrainOutput train();
 
-  /// Evaluates, logs the metrics and returns them: `<prefix>_loss`, those of TrainerParts::metrics,
+  /// Evaluates, logs the metrics and returns them: `<prefix>_loss`, those of TrainerComponents::metrics,
   /// `<prefix>_runtime`, `_samples_per_second` and `_steps_per_second`. The loss is the sum over all samples
   /// (or all weights) by their number, whatever the batch size and the number of ranks. Without a data set:
   /// of those that the trainer has. Inside of train(), between two steps, a signal to stop is noticed between
@@ -137,9 +127,9 @@ class Trainer {
 
   /// The names of all that evaluate() returns with this prefix, where they are known beforehand: train() ends
   /// with a UsageError before its first step when metric_for_best_model is none of them. The default knows
-  /// them when there are no TrainerParts::metrics, or when these know their names. Nothing: only the first
-  /// evaluation tells, and ends the training there. A program whose evaluate() returns more names that here.
-  /// *Local*.
+  /// them when there is no TrainerComponents::compute_metrics, or when it knows its names. Nothing: only the
+  /// first evaluation tells, and ends the training there. A program whose evaluate() returns more names that
+  /// here. *Local*.
   virtual std::vector<std::string> metric_names(const std::string& prefix) const;
 
   /// The model's outputs for all samples, and metrics as evaluate() has them; logs nothing.
@@ -168,6 +158,7 @@ class Trainer {
 
   /// All of these are *Local*.
   const Accelerator& accelerator() const noexcept;
+  Accelerator& accelerator() noexcept;
   const TrainingArguments& args() const noexcept;
   const TrainerState& state() const noexcept;
   TrainerControl& control() noexcept;
@@ -182,9 +173,9 @@ class Trainer {
 
   // ---- What a program overrides
 
-  /// The loss of the model's outputs for a batch. The default: TrainerParts::compute_loss; cross entropy of
-  /// "logits" and "labels" with label_smoothing_factor; the outputs "loss_sum" and "loss_weight"; the output
-  /// "loss"; or none. *Local*.
+  /// The loss of the model's outputs for a batch. The default: TrainerComponents::compute_loss; cross entropy
+  /// of "logits" and "labels" with label_smoothing_factor; the outputs "loss_sum" and "loss_weight"; the
+  /// output "loss"; or none. *Local*.
   virtual Loss compute_loss(const Batch& outputs, const Batch& batch);
 
   /// Forward and backward of one micro-batch, inside Accelerator::accumulate. Returns the loss, for the log.
@@ -205,8 +196,8 @@ class Trainer {
   /// on every rank at the same point, after the model has been wrapped, so that one's own may be a
   /// ZeroRedundancyOptimizer.
   virtual std::unique_ptr<torch::optim::Optimizer> create_optimizer();
-  /// The schedule of the arguments. Its after_step() is called after each optimizer step, its
-  /// after_evaluation() with each evaluation's metric_for_best_model; null: the rates stay. *Local*.
+  /// The schedule of the arguments. Its step() is called after each optimizer step,
+  /// step(metric) with each evaluation's metric_for_best_model; null: the rates stay. *Local*.
   virtual std::unique_ptr<optim::Scheduler> create_scheduler(torch::optim::Optimizer& optimizer,
                                                              std::int64_t training_steps,
                                                              std::int64_t warmup_steps);

@@ -75,13 +75,13 @@ class TrainerCallback {
   /// After each batch of this rank in an evaluation: *Local*, the only event that is.
   virtual void on_prediction_step(CallbackContext& /*event*/) {}
 
-  /// The name under which trainer_state.json keeps state(). Empty: nothing is kept.
+  /// The name under which trainer_state.json keeps state_dict(). Empty: nothing is kept.
   virtual std::string name() const { return {}; }
   /// What must survive a restart, as JSON; `{"args": {...}, "attributes": {...}}` in Hugging Face's
   /// callbacks.
-  virtual std::string state() const { return "null"; }
+  virtual std::string state_dict() const { return "null"; }
   /// Takes it back when a training goes on. May throw DataError for what does not fit.
-  virtual void load_state(const std::string& /*state*/) {}
+  virtual void load_state_dict(const std::string& /*state*/) {}
 };
 
 /// The library's own first callback: when the arguments say to log, to evaluate, to save and to stop. In a
@@ -115,9 +115,9 @@ class EarlyStoppingCallback final : public TrainerCallback {
   /// Hugging Face's name for it in trainer_state.json.
   std::string name() const override { return "EarlyStoppingCallback"; }
   /// Patience, threshold and the evaluations counted so far, as JSON. *Local*.
-  std::string state() const override;
+  std::string state_dict() const override;
   /// Takes the count back. *Local*. Throws DataError for what is no such state.
-  void load_state(const std::string& state) override;
+  void load_state_dict(const std::string& state) override;
 
  private:
   std::int64_t patience_;

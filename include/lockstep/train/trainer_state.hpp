@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/train/tracker.hpp"
+#include "lockstep/train/trackers.hpp"
 
 namespace lockstep {
 

@@ -65,14 +65,14 @@ void EarlyStoppingCallback::on_evaluate(CallbackContext& event) {
   if (counter_ >= patience_) event.control.should_training_stop = true;
 }
 
-std::string EarlyStoppingCallback::state() const {
+std::string EarlyStoppingCallback::state_dict() const {
   const nlohmann::ordered_json state{
       {"args", {{"early_stopping_patience", patience_}, {"early_stopping_threshold", threshold_}}},
       {"attributes", {{"early_stopping_patience_counter", counter_}}}};
   return state.dump();
 }
 
-void EarlyStoppingCallback::load_state(const std::string& state) {
+void EarlyStoppingCallback::load_state_dict(const std::string& state) {
   try {
     counter_ = nlohmann::json::parse(state).at("attributes").at("early_stopping_patience_counter");
   } catch (const nlohmann::json::exception& error) {

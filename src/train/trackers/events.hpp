@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/train/tracker.hpp"
+#include "lockstep/train/trackers.hpp"
 
 namespace lockstep::events {
 

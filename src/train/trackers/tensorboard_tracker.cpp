@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "core/host_name.hpp"
-#include "appended_file.hpp"
 #include "events.hpp"
 #include "line_file.hpp"
 #include "lockstep/train/trackers.hpp"

@@ -67,32 +67,34 @@ void add_speed(LogValues& values, const std::string& prefix, double seconds, dou
 }
 
 AcceleratorOptions accelerator_options(const TrainingArguments& args) {
-  return {.device = args.device,
+  return {.mixed_precision = precision_of(args),
+          .gradient_accumulation_steps = args.gradient_accumulation_steps,
+          .device = args.device,
           .backend = comm_backend_from(args.ddp_backend),
           .timeout = std::chrono::seconds(args.ddp_timeout),
           .deterministic = args.full_determinism,
+          .tf32 = args.tf32,
           .ddp = {.bucket_cap_mb = args.ddp_bucket_cap_mb,
                   .broadcast_buffers = args.ddp_broadcast_buffers,
                   .find_unused_parameters = args.ddp_find_unused_parameters,
                   .static_graph = args.ddp_static_graph,
                   .gradient_as_bucket_view = args.ddp_gradient_as_bucket_view},
-          .gradients = {.mixed_precision = precision_of(args),
-                        .accumulation = {.steps = args.gradient_accumulation_steps,
-                                         .global_batch_size = args.global_batch_size,
-                                         .weights_of_all_ranks = args.average_tokens_across_devices}},
+          .gradient_accumulation = {.global_batch_size = args.global_batch_size,
+                                    .weights_of_all_ranks = args.average_tokens_across_devices},
           .dataloader_config = {.split_batches = args.split_batches,
                                 .sharding = Sharding::by_batch,
                                 .data_seed = args.data_seed.value_or(args.seed),
                                 .non_blocking = args.non_blocking}};
 }
 
-Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_args, TrainerParts the_parts)
+Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_args,
+                    TrainerComponents the_parts)
     : accelerator(the_accelerator),
       args(std::move(the_args)),
       parts(std::move(the_parts)),
       logger(accelerator, "trainer",
              {.level = level_from(speaks(accelerator, args) ? args.log_level : args.log_level_replica)}) {
-  if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerParts::model");
+  if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerComponents::model");
   if (args.tf32) allow_tf32(*args.tf32);
   accelerator.set_seed(args.seed, /*device_specific=*/true, args.full_determinism);
   if (args.gradient_accumulation_steps > 1)
@@ -114,10 +116,10 @@ void Trainer::Impl::call(Trainer& trainer, Event event, const LogValues& values)
   for (const auto& callback : callbacks) ((*callback).*event)(context);
 }
 
-Trainer::Trainer(TrainingArguments args, TrainerParts parts)
+Trainer::Trainer(TrainingArguments args, TrainerComponents parts)
     : Trainer(Accelerator(accelerator_options(checked(args))), args, std::move(parts)) {}
 
-Trainer::Trainer(const Accelerator& accelerator, TrainingArguments args, TrainerParts parts)
+Trainer::Trainer(const Accelerator& accelerator, TrainingArguments args, TrainerComponents parts)
     : impl_(std::make_unique<Impl>(accelerator, checked(std::move(args)), std::move(parts))) {
   impl_->call(*this, &TrainerCallback::on_init_end);
 }
@@ -153,6 +155,7 @@ const TrainingArguments& Trainer::args() const noexcept { return impl_->args; }
 const TrainerState& Trainer::state() const noexcept { return impl_->state; }
 TrainerControl& Trainer::control() noexcept { return impl_->control; }
 ModelAdapter& Trainer::model() noexcept { return *impl_->parts.model; }
+Accelerator& Trainer::accelerator() noexcept { return impl_->accelerator; }
 torch::optim::Optimizer* Trainer::optimizer() noexcept { return impl_->optimizer.get(); }
 optim::Scheduler* Trainer::scheduler() noexcept { return impl_->scheduler.get(); }
 const Loss& Trainer::last_loss() const noexcept { return impl_->last_loss; }

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 struct Trainer::Impl {
-  Impl(const Accelerator& the_accelerator, TrainingArguments the_args, TrainerParts the_parts);
+  Impl(const Accelerator& the_accelerator, TrainingArguments the_args, TrainerComponents the_parts);
 
   using Event = void (TrainerCallback::*)(CallbackContext&);
   /// Calls the event of all callbacks.
@@ -30,13 +30,13 @@ struct Trainer::Impl {
 
   Accelerator accelerator;
   TrainingArguments args;
-  TrainerParts parts;
+  TrainerComponents parts;
   Logger logger;
   TrainerState state;
   TrainerControl control;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-  std::unique_ptr<optim::Scheduler> scheduler;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  std::shared_ptr<optim::Scheduler> scheduler;
   Loss last_loss;
   /// For floating_point_operations(), once it was asked.
   std::optional<std::int64_t> multiplied;

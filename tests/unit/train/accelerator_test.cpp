@@ -14,7 +14,7 @@
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
-#include "support/ranks.hpp"
+#include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -23,18 +23,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::message_of;
+using testing::run_accelerators;
 namespace fs = std::filesystem;
-
-/// Threads as ranks, all on one node.
-void run_accelerators(int size, const std::function<void(const Accelerator&)>& body,
-                      const AcceleratorOptions& options = {}) {
-  testing::run_group(size, [&](const ProcessGroup& group) {
-    World world;
-    world.rank = world.local_rank = group.rank();
-    world.world_size = world.local_world_size = group.size();
-    body(Accelerator(world, group, options));
-  });
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -44,7 +34,7 @@ class EveryWorld : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3));
 
 TEST_P(EveryWorld, KnowsWhoItIs) {
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     EXPECT_EQ(accelerator.num_processes(), GetParam());
     EXPECT_EQ(accelerator.process_index(), accelerator.process_group().rank());
     EXPECT_EQ(accelerator.is_main_process(), accelerator.process_index() == 0);
@@ -57,7 +47,7 @@ TEST_P(EveryWorld, KnowsWhoItIs) {
 TEST_P(EveryWorld, TheMainProcessGoesFirst) {
   std::mutex mutex;
   std::vector<int> order;
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     for (int round = 0; round < 3; ++round) {
       const auto guard = accelerator.main_process_first();
       if (accelerator.is_main_process()) std::this_thread::sleep_for(milliseconds(30));
@@ -71,7 +61,7 @@ TEST_P(EveryWorld, TheMainProcessGoesFirst) {
 
 TEST_P(EveryWorld, TheFormWithAFunctionReturnsItsValue) {
   std::atomic<bool> prepared{false};
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     const int value = accelerator.local_main_process_first([&] {
       if (accelerator.is_local_main_process()) prepared = true;
       EXPECT_TRUE(prepared.load());
@@ -90,7 +80,7 @@ TEST(Accelerator, LocalMainProcessesOfTwoNodesDoNotWaitForEachOther) {
     world.local_world_size = 2;
     world.group_rank = group.rank() / 2;
     world.group_world_size = 2;
-    const Accelerator accelerator(world, group);
+    Accelerator accelerator(world, group);
     // Node 0 stays inside until node 1 is through: it would hang if node 1 waited for node 0.
     const auto guard = accelerator.local_main_process_first();
     if (world.rank == 0) {
@@ -103,7 +93,7 @@ TEST(Accelerator, LocalMainProcessesOfTwoNodesDoNotWaitForEachOther) {
 
 TEST(Accelerator, AnExceptionOnTheMainProcessReachesEveryone) {
   std::atomic<int> heard{0};
-  run_accelerators(3, [&](const Accelerator& accelerator) {
+  run_accelerators(3, [&](Accelerator& accelerator) {
     const auto fails = [&] {
       accelerator.main_process_first([&] {
         if (accelerator.is_main_process()) throw DataError("the file is cut off");
@@ -124,7 +114,7 @@ TEST(Accelerator, AnExceptionOnTheMainProcessReachesEveryone) {
 
 TEST(Accelerator, AnExceptionUnderTheGuardReachesEveryone) {
   std::atomic<int> heard{0};
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     const auto fails = [&] {
       const auto guard = accelerator.main_process_first();
       if (accelerator.is_main_process()) throw DataError("unseen");
@@ -146,7 +136,7 @@ TEST(Accelerator, ASlowMainProcessTimesNobodyOut) {
         World world;
         world.rank = world.local_rank = group.rank();
         world.world_size = world.local_world_size = 2;
-        const Accelerator accelerator(world, group);
+        Accelerator accelerator(world, group);
         const auto guard = accelerator.main_process_first();
         if (accelerator.is_main_process()) std::this_thread::sleep_for(milliseconds(1500));
       },
@@ -154,7 +144,7 @@ TEST(Accelerator, ASlowMainProcessTimesNobodyOut) {
 }
 
 TEST_P(EveryWorld, GatherTakesUnequalRows) {
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     const int rank = accelerator.process_index();
     const at::Tensor gathered = accelerator.gather(at::full({rank, 2}, rank));
     std::vector<at::Tensor> expected;
@@ -167,7 +157,7 @@ TEST_P(EveryWorld, GatherTakesUnequalRows) {
 }
 
 TEST_P(EveryWorld, ReduceLeavesItsInputAlone) {
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     const at::Tensor mine = at::full({2}, accelerator.process_index() + 1.0);
     const double sum = GetParam() * (GetParam() + 1) / 2.0;
     EXPECT_TRUE(at::equal(accelerator.reduce(mine), at::full({2}, sum)));
@@ -177,7 +167,7 @@ TEST_P(EveryWorld, ReduceLeavesItsInputAlone) {
 }
 
 TEST(Accelerator, ShapesThatDoNotFitAreListedBeforeDataMoves) {
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     const auto rank = accelerator.process_index();
     const auto text = message_of<CommunicationError>([&] { accelerator.gather(at::ones({1, rank + 2})); });
     EXPECT_TRUE(contains(text, "rank 0 has Float [1,2]; rank 1 has Float [1,3]")) << text;
@@ -196,7 +186,7 @@ std::shared_ptr<Dataset> numbers(std::int64_t count) {
 
 TEST_P(EveryWorld, ThePreparedLoopTrainsAndTheRanksAgree) {
   run_accelerators(GetParam(),
-                   [&](const Accelerator& accelerator) {
+                   [&](Accelerator& accelerator) {
                      torch::nn::Linear model(1, 1);
                      torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05));
                      DataLoader loader(numbers(48), {.batch_size = 4, .shuffle = true});
@@ -223,7 +213,7 @@ TEST_P(EveryWorld, ThePreparedLoopTrainsAndTheRanksAgree) {
 
 /// Three samples for two ranks: one rank has a batch more, and only while the ranks are joined.
 TEST(JoinUnevenInputs, DividesUnevenlyInsideOnly) {
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     torch::nn::Linear model(1, 1);
     const auto data = std::make_shared<TensorDataset>(Batch{{"x", at::arange(3.0).reshape({3, 1})}});
     auto [ddp, batches] = accelerator.prepare(model, DataLoader(data, {.batch_size = 1}));
@@ -247,7 +237,7 @@ TEST(JoinUnevenInputs, DividesUnevenlyInsideOnly) {
 }
 
 TEST(Accelerator, ItsStateDictHasTheModulesOwnNames) {
-  run_accelerators(1, [&](const Accelerator& accelerator) {
+  run_accelerators(1, [&](Accelerator& accelerator) {
     torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3));
     auto ddp = accelerator.prepare(model);
     const auto state = accelerator.get_state_dict(ddp);
@@ -260,7 +250,7 @@ TEST(Accelerator, ItsStateDictHasTheModulesOwnNames) {
 
 TEST(Accelerator, HooksAreCalledBeforeStatesAreWrittenAndRead) {
   const testing::TemporaryFolder folder;
-  run_accelerators(1, [&](const Accelerator& accelerator) {
+  run_accelerators(1, [&](Accelerator& accelerator) {
     std::vector<std::string> calls;
     auto first = accelerator.register_save_state_pre_hook([&](const fs::path& path) {
       EXPECT_FALSE(fs::exists(path));
@@ -278,7 +268,7 @@ TEST(Accelerator, HooksAreCalledBeforeStatesAreWrittenAndRead) {
 }
 
 TEST(Accelerator, PrepareReturnsOneObjectPlainAndPreparedOnesAsTheyAre) {
-  run_accelerators(1, [&](const Accelerator& accelerator) {
+  run_accelerators(1, [&](Accelerator& accelerator) {
     torch::nn::Linear model(1, 1);
     torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05));
     auto ddp = accelerator.prepare(model);
@@ -293,7 +283,7 @@ TEST(Accelerator, PrepareReturnsOneObjectPlainAndPreparedOnesAsTheyAre) {
 
 TEST_P(EveryWorld, AModelIsSavedOnceAndLoadedEverywhere) {
   const testing::TemporaryFolder folder;
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     torch::manual_seed(5);
     torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3));
     auto ddp = accelerator.prepare(model);
@@ -313,7 +303,7 @@ TEST_P(EveryWorld, AModelIsSavedOnceAndLoadedEverywhere) {
 
 TEST(Accelerator, AModelThatDoesNotFitIsRefusedEverywhereAndUnchanged) {
   const testing::TemporaryFolder folder;
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     torch::nn::Linear model(2, 3);
     accelerator.save({{"weight", torch::ones({2, 2})}, {"extra", torch::ones({1})}},
                      folder.path() / "m.safetensors");
@@ -330,7 +320,7 @@ TEST(Accelerator, AModelThatDoesNotFitIsRefusedEverywhereAndUnchanged) {
 
 TEST(Accelerator, TiedWeightsAreWrittenOnce) {
   const testing::TemporaryFolder folder;
-  run_accelerators(1, [&](const Accelerator& accelerator) {
+  run_accelerators(1, [&](Accelerator& accelerator) {
     torch::nn::Linear shared(torch::nn::LinearOptions(2, 2).bias(false));
     torch::nn::Sequential model(shared, shared);
     accelerator.save_model(model, folder.path());
@@ -348,7 +338,7 @@ TEST(Accelerator, TiedWeightsAreWrittenOnce) {
 TEST(Accelerator, ASaveThatFailsFailsEverywhereAndLeavesNothing) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "not a folder";
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     torch::nn::Linear model(2, 3);
     const auto save = [&] { accelerator.save_model(model, folder.path() / "file" / "out"); };
     const auto text = accelerator.is_main_process() ? message_of<Error>(save) : message_of<RemoteError>(save);
@@ -374,7 +364,7 @@ TEST(Accelerator, TwoOnOneGroupKeepApart) {
     World world;
     world.rank = world.local_rank = group.rank();
     world.world_size = world.local_world_size = 2;
-    const Accelerator one(world, group), two(world, group);
+    Accelerator one(world, group), two(world, group);
     one.on_main_process([] {});
     std::atomic<bool> ran{false};
     two.on_main_process([&] { ran = true; });
@@ -385,7 +375,7 @@ TEST(Accelerator, TwoOnOneGroupKeepApart) {
 /// A part holds what fits; what an earlier model left in other parts goes.
 TEST(SaveModel, InPartsAndBack) {
   const testing::TemporaryFolder folder;
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
     auto ddp = accelerator.prepare(model);
     accelerator.save_model(ddp, folder / "m", 70);
@@ -403,7 +393,7 @@ TEST(SaveModel, InPartsAndBack) {
   EXPECT_EQ(names(),
             (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                                       "model.safetensors.index.json"}));
-  run_accelerators(1, [&](const Accelerator& accelerator) {
+  run_accelerators(1, [&](Accelerator& accelerator) {
     torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
     fs::remove(folder / "m/model-00002-of-00002.safetensors");
     const auto load = [&] { accelerator.load_model(model, folder / "m"); };
@@ -416,17 +406,17 @@ TEST(SaveModel, InPartsAndBack) {
 /// Rank 0 alone writes what all log, and goes on after the checkpoint's step.
 TEST(Tracking, FollowsTheCheckpoint) {
   const testing::TemporaryFolder folder;
-  const auto log = [&](const Accelerator& accelerator, int from, int to) {
+  const auto log = [&](Accelerator& accelerator, int from, int to) {
     accelerator.init_trackers({.log_with = {"jsonl"}, .folder = folder / "runs"});
     for (int step = from; step <= to; ++step) accelerator.log({{"loss", step}}, step);
     accelerator.log_histogram("w", torch::ones({3}), to);
   };
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     accelerator.save_state(folder / "state", {.step = 2});
     log(accelerator, 1, 4);
     accelerator.end_training();
   });
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     accelerator.load_state(folder / "state");
     log(accelerator, 3, 3);
   });
@@ -443,7 +433,7 @@ TEST(SaveState, OnEachNodeThatHasADiskOfItsOwn) {
     World world;
     world.rank = group.rank();
     world.world_size = group.size();
-    const Accelerator accelerator(world, group);
+    Accelerator accelerator(world, group);
     const fs::path own = folder / std::to_string(group.rank());
     accelerator.save_state(own / "state", {.step = 1}, {.save_on_each_node = true});
     EXPECT_EQ(verify_checkpoint(own / "state").info.step, 1);
@@ -457,7 +447,7 @@ TEST(SaveState, OnEachNodeThatHasADiskOfItsOwn) {
 
 TEST(SaveState, SaysWhichVersionsWroteIt) {
   const testing::TemporaryFolder folder;
-  const Accelerator accelerator(World::single(), {.device = "cpu"});
+  Accelerator accelerator(World::single(), {.device = "cpu"});
   accelerator.save_state(folder / "state", {.metric = 0.5});
   const CheckpointInfo info = accelerator.load_state(folder / "state").info;
   EXPECT_EQ(info.lockstep_version, version());

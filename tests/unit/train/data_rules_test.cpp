@@ -8,7 +8,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "support/ranks.hpp"
 #include "support/throws.hpp"
-#include "train/loader_json.hpp"
+#include "train/training_state.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,6 @@
 // What comes between backward and the optimizer's step, with threads as ranks: accumulation, weighted losses,
 // clipping, autocast, schedules.
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
@@ -13,9 +14,8 @@
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
+#include "lockstep/parallel/local_sgd.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "lockstep/train/executable_batch_size.hpp"
-#include "lockstep/train/local_sgd.hpp"
 #include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -27,9 +27,7 @@ namespace {
 using testing::run_accelerators;
 using testing::TemporaryFolder;
 
-AcceleratorOptions accumulating(std::int64_t steps) {
-  return {.gradients = {.accumulation = {.steps = steps}}};
-}
+AcceleratorOptions accumulating(std::int64_t steps) { return {.gradient_accumulation_steps = steps}; }
 
 torch::nn::Linear make_model() {
   const torch::NoGradGuard no_grad;
@@ -59,7 +57,7 @@ TEST_P(Worlds, WindowsEndWithTheLoader) {
   const int size = GetParam();
   run_accelerators(
       size,
-      [&](const Accelerator& accelerator) {
+      [&](Accelerator& accelerator) {
         auto model = make_model();
         torch::optim::SGD sgd(model->parameters(), 0.0);
         auto loader = make_loader(7 * size, 1);
@@ -88,7 +86,7 @@ TEST_P(Worlds, WindowsEndWithTheLoader) {
 TEST(Gradients, OutsideOfWindowsAreStepsOfTheirOwn) {
   run_accelerators(
       1,
-      [](const Accelerator& accelerator) {
+      [](Accelerator& accelerator) {
         auto model = make_model();
         auto ddp = accelerator.prepare(model);
         {
@@ -114,7 +112,7 @@ struct Split {
 at::Tensor gradient_of(const Split& split, bool weighted) {
   at::Tensor gradient;
   run_accelerators(split.ranks,
-                   [&](const Accelerator& accelerator) {
+                   [&](Accelerator& accelerator) {
                      auto model = make_model();
                      auto loader = make_loader(12, split.micro_batch);
                      auto [ddp, batches] = accelerator.prepare(model, loader);
@@ -130,7 +128,7 @@ at::Tensor gradient_of(const Split& split, bool weighted) {
                      }
                      if (accelerator.is_main_process()) gradient = model->weight.grad().clone();
                    },
-                   {.gradients = {.accumulation = {.global_batch_size = 12}}});
+                   {.gradient_accumulation = {.global_batch_size = 12}});
   return gradient;
 }
 
@@ -145,7 +143,7 @@ TEST(Gradients, DoNotDependOnHowABatchIsDivided) {
 }
 
 TEST(Gradients, OfNothingAreZero) {
-  run_accelerators(2, [](const Accelerator& accelerator) {
+  run_accelerators(2, [](Accelerator& accelerator) {
     auto model = make_model();
     auto ddp = accelerator.prepare(model);
     accelerator.backward(ddp(rows(2)).sum() * 0, 0);
@@ -158,7 +156,7 @@ TEST(Gradients, OfNothingAreZero) {
 
 /// As the embedding of an encoder-decoder, which has three names.
 TEST(Gradients, ClipASharedParameterOnce) {
-  run_accelerators(1, [](const Accelerator& accelerator) {
+  run_accelerators(1, [](Accelerator& accelerator) {
     const at::Tensor shared = torch::zeros({4}, torch::requires_grad());
     const auto with_gradient = [&] {
       shared.mutable_grad() = torch::full({4}, 3.0);
@@ -171,19 +169,20 @@ TEST(Gradients, ClipASharedParameterOnce) {
 
 TEST(Gradients, RefuseWhatDoesNotFit) {
   run_accelerators(2,
-                   [](const Accelerator& accelerator) {
+                   [](Accelerator& accelerator) {
                      auto loader = make_loader(12, 5);
                      EXPECT_THROWS(accelerator.prepare(loader), UsageError, "12 samples",
                                    "2 ranks with batches of 5");
                    },
-                   {.gradients = {.accumulation = {.global_batch_size = 12}}});
-  const auto made = [](const GradientOptions& options) {
-    run_accelerators(1, [](const Accelerator&) {}, {.gradients = options});
+                   {.gradient_accumulation = {.global_batch_size = 12}});
+  const auto made = [](const AcceleratorOptions& options) {
+    run_accelerators(
+        1, [](Accelerator&) {}, options);
   };
   EXPECT_THROWS(made({.mixed_precision = MixedPrecision::fp16}), UsageError, "CUDA", "bf16");
-  EXPECT_THROWS(made({.accumulation = {.steps = 0}}), UsageError, "at least 1");
-  EXPECT_THROWS(made({.accumulation = {.weights_of_all_ranks = false, .sync_each_batch = true}}), UsageError,
-                "weights_of_all_ranks");
+  EXPECT_THROWS(made({.gradient_accumulation_steps = 0}), UsageError, "at least 1");
+  EXPECT_THROWS(made({.gradient_accumulation = {.weights_of_all_ranks = false, .sync_each_batch = true}}),
+                UsageError, "weights_of_all_ranks");
   EXPECT_THROWS(made({.comm_hook = "fp8"}), UsageError, "'fp8'", "power_sgd");
   EXPECT_THROWS(made({.comm_hook = "fp16", .comm_wrapper = "bf16"}), UsageError, "PowerSGD");
 }
@@ -191,20 +190,20 @@ TEST(Gradients, RefuseWhatDoesNotFit) {
 TEST(Gradients, TravelByTheNamedHook) {
   for (const char* hook : {"fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
     run_accelerators(2,
-                     [](const Accelerator& accelerator) {
+                     [](Accelerator& accelerator) {
                        auto model = make_model();
                        auto ddp = accelerator.prepare(model);
                        accelerator.backward(ddp(rows(4)).sum());
                        EXPECT_TRUE(torch::allclose(model->weight.grad(), rows(4).sum(0, true), 1e-2));
                      },
-                     {.gradients = {.comm_hook = hook}});
+                     {.comm_hook = hook});
   }
 }
 
 TEST(Gradients, AreClippedAtTheEndOfAWindow) {
   run_accelerators(
       1,
-      [](const Accelerator& accelerator) {
+      [](Accelerator& accelerator) {
         auto model = make_model();
         auto ddp = accelerator.prepare(model);
         for (int i = 0; i < 2; ++i) {
@@ -230,7 +229,7 @@ TEST(Gradients, AreClippedAtTheEndOfAWindow) {
 
 TEST(MixedPrecisionTest, ComputesInBfloat16AndReturnsFloat) {
   run_accelerators(2,
-                   [](const Accelerator& accelerator) {
+                   [](Accelerator& accelerator) {
                      auto model = make_model();
                      auto ddp = accelerator.prepare(model);
                      const at::Tensor x = torch::full({1, 3}, 1.0 / 3);
@@ -245,7 +244,7 @@ TEST(MixedPrecisionTest, ComputesInBfloat16AndReturnsFloat) {
                      const Autocast exact(torch::kCPU, MixedPrecision::no);
                      EXPECT_EQ(torch::mm(x, x.t()).scalar_type(), torch::kFloat);
                    },
-                   {.gradients = {.mixed_precision = MixedPrecision::bf16}});
+                   {.mixed_precision = MixedPrecision::bf16});
 }
 
 /// Counted in optimizer steps: neither ranks nor micro-batches change it.
@@ -253,7 +252,7 @@ TEST_P(Worlds, SchedulesCountOptimizerSteps) {
   const TemporaryFolder folder;
   run_accelerators(
       GetParam(),
-      [&](const Accelerator& accelerator) {
+      [&](Accelerator& accelerator) {
         auto model = make_model();
         optim::AdamW adam(model->parameters(), {.lr = 0.5});
         optim::LrScheduler linear(adam, {.name = "linear", .num_training_steps = 8});
@@ -280,7 +279,7 @@ TEST_P(Worlds, SchedulesCountOptimizerSteps) {
 
 TEST(Schedulers, AreMissedInACheckpointWithoutThem) {
   const TemporaryFolder folder;
-  run_accelerators(1, [&](const Accelerator& accelerator) {
+  run_accelerators(1, [&](Accelerator& accelerator) {
     auto model = make_model();
     optim::AdamW adam(model->parameters());
     accelerator.prepare(model, adam);
@@ -313,8 +312,8 @@ TEST(ReduceLrOnPlateau, IsPyTorchs) {
     for (std::size_t step = 0; step < golden.rates.size(); ++step) {
       if (step == 20) {
         optim::ReduceLrOnPlateau resumed(sgd, options);
-        resumed.load_state(scheduler.state());
-        scheduler.load_state(resumed.state());
+        resumed.load_state_dict(scheduler.state_dict());
+        scheduler.load_state_dict(resumed.state_dict());
       }
       scheduler.step(metric(step));
       EXPECT_DOUBLE_EQ(scheduler.last_lr()[0], golden.rates[step]) << golden.text << " at step " << step;
@@ -394,33 +393,61 @@ TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
   });
 }
 
-/// One rank has less memory; all end with what fits there.
-TEST(FindExecutableBatchSize, IsAgreed) {
-  run_accelerators(3, [](const Accelerator& accelerator) {
-    std::vector<std::int64_t> tried;
-    const auto found = find_executable_batch_size(accelerator, 128, [&](std::int64_t size) {
-      tried.push_back(size);
-      if (accelerator.process_index() == 1 && size > 100) throw std::bad_alloc();
-      if (accelerator.process_index() == 2 && size > 110) TORCH_CHECK_WITH(OutOfMemoryError, false, "full");
-    });
-    EXPECT_EQ(found, 92);
-    EXPECT_EQ(tried, (std::vector<std::int64_t>{128, 115, 103, 92}));
-    const auto never = [&] {
-      find_executable_batch_size(accelerator, 3, [](std::int64_t) { throw std::bad_alloc(); });
-    };
-    EXPECT_THROWS(never(), Error, "not even one sample");
-    const auto wrong = [&] {
-      find_executable_batch_size(accelerator, 3, [&](std::int64_t) {
-        if (accelerator.is_main_process()) throw DataError("no file");
-      });
-    };
-    EXPECT_THROWS(wrong(), Error, "no file");
-  });
+/// How often an operation of LibTorch waited for a tensor's number, in this thread.
+class ItemCounter {
+ public:
+  ItemCounter()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                           -> std::unique_ptr<at::ObserverContext> {
+              if (std::string(function.name()) == "aten::item") ++count();
+              return nullptr;
+            }).scopes({at::RecordScope::FUNCTION}))) {
+    count() = 0;
+  }
+  ~ItemCounter() { at::removeCallback(handle_); }
+  static int& count() {
+    static thread_local int count = 0;
+    return count;
+  }
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+/// A number of tokens that was counted on a device stays there: nothing waits for forward.
+TEST(WeightedLosses, AreNotWaitedFor) {
+  const auto train = [](bool on_device, bool of_all) {
+    at::Tensor weights;
+    run_accelerators(
+        2,
+        [&](Accelerator& accelerator) {
+          auto model = make_model();
+          torch::optim::SGD sgd(model->parameters(), 0.1);
+          auto [ddp, opt] = accelerator.prepare(model, sgd);
+          const ItemCounter waits;
+          for (int i = 0; i < 4; ++i) {
+            const auto window = accelerator.accumulate(ddp);
+            const double tokens = 3 * i + accelerator.process_index();
+            const at::Tensor loss = ddp(rows(1)).sum() * tokens / 7;
+            if (on_device) accelerator.backward(loss, torch::full({}, tokens, torch::kLong));
+            if (!on_device) accelerator.backward(loss, tokens);
+            opt.step();
+            opt.zero_grad();
+          }
+          EXPECT_EQ(ItemCounter::count(), 0);
+          if (accelerator.is_main_process()) weights = model->bias.detach().clone();
+        },
+        {.gradient_accumulation_steps = 2, .gradient_accumulation = {.weights_of_all_ranks = of_all}});
+    return weights;
+  };
+  for (const bool of_all : {true, false})
+    EXPECT_TRUE(torch::equal(train(true, of_all), train(false, of_all))) << of_all;
 }
 
 /// Alone for two steps, then the mean; and once more at the end.
 TEST(LocalSgdTest, AveragesParametersNowAndThen) {
-  run_accelerators(2, [](const Accelerator& accelerator) {
+  run_accelerators(2, [](Accelerator& accelerator) {
     auto model = make_model();
     torch::optim::SGD sgd(model->parameters(), 1.0);
     auto [ddp, opt] = accelerator.prepare(model, sgd);

@@ -32,14 +32,14 @@ TEST(GradScaler, ScalesSkipsAndGrows) {
   EXPECT_EQ(scaler.get_scale(), 4);
   EXPECT_TRUE(torch::equal(weight, torch::full({2}, 0.75)));
   EXPECT_TRUE(step(0.25));
-  const std::string state = scaler.state();
+  const std::string state = scaler.state_dict();
   EXPECT_TRUE(step(0.25));
   EXPECT_EQ(scaler.get_scale(), 8);
   optim::GradScaler other;
-  other.load_state(state);
+  other.load_state_dict(state);
   EXPECT_EQ(other.get_scale(), 4);
-  EXPECT_EQ(other.state(), state);
-  EXPECT_THROWS(other.load_state("{}"), DataError, "GradScaler");
+  EXPECT_EQ(other.state_dict(), state);
+  EXPECT_THROWS(other.load_state_dict("{}"), DataError, "GradScaler");
 }
 
 TEST(GradScaler, UnscalesOnceForClipping) {

@@ -1,5 +1,5 @@
 // Who does what when, and who is missing; with threads as ranks.
-#include "lockstep/train/process_control.hpp"
+#include "lockstep/train/process_execution.hpp"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -25,14 +25,16 @@ class EveryWorld : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3));
 
 TEST_P(EveryWorld, WhatTheMainProcessFindsReachesAll) {
-  run_accelerators(GetParam(), [](const Accelerator& accelerator) {
-    EXPECT_EQ(accelerator.run_on_main([] { return std::string("found"); }), "found");
-    EXPECT_EQ(accelerator.run_on_main([] { return nlohmann::json{{"a", 1}}; })["a"], 1);
-    const at::Tensor tensor = accelerator.run_on_main([] { return torch::arange(3); });
+  run_accelerators(GetParam(), [](Accelerator& accelerator) {
+    EXPECT_EQ(accelerator.on_main_process([] { return std::string("found"); }), "found");
+    EXPECT_EQ(accelerator.on_main_process([] { return nlohmann::json{{"a", 1}}; })["a"], 1);
+    const at::Tensor tensor = accelerator.on_main_process([] { return torch::arange(3); });
     EXPECT_TRUE(torch::equal(tensor, torch::arange(3)));
-    const TensorMap tensors = accelerator.run_on_main([] { return TensorMap{{"x", torch::ones({2})}}; });
+    const TensorMap tensors = accelerator.on_main_process([] { return TensorMap{{"x", torch::ones({2})}}; });
     EXPECT_TRUE(torch::equal(tensors.at("x"), torch::ones({2})));
-    const auto fails = [&] { accelerator.run_on_main([]() -> std::string { throw Error("no such file"); }); };
+    const auto fails = [&] {
+      accelerator.on_main_process([]() -> std::string { throw Error("no such file"); });
+    };
     EXPECT_TRUE(contains_all(message_of<Error>(fails), {"no such file"}));
     const int last = accelerator.num_processes() - 1;
     const auto there = accelerator.on_process(last, [] { return 7; });
@@ -42,7 +44,7 @@ TEST_P(EveryWorld, WhatTheMainProcessFindsReachesAll) {
 }
 
 TEST_P(EveryWorld, ATriggerIsSeenByAllOnce) {
-  run_accelerators(GetParam(), [](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [](Accelerator& accelerator) {
     EXPECT_FALSE(accelerator.check_trigger());
     if (accelerator.is_last_process()) accelerator.set_trigger();
     EXPECT_TRUE(accelerator.check_trigger());
@@ -51,7 +53,7 @@ TEST_P(EveryWorld, ATriggerIsSeenByAllOnce) {
 }
 
 TEST(SetSeed, MayDifferBetweenRanks) {
-  run_accelerators(1, [](const Accelerator& accelerator) {
+  run_accelerators(1, [](Accelerator& accelerator) {
     accelerator.set_seed(5, /*device_specific=*/true);
     const at::Tensor first = torch::rand({3});
     torch::manual_seed(5);
@@ -61,7 +63,7 @@ TEST(SetSeed, MayDifferBetweenRanks) {
 
 TEST_P(EveryWorld, NamedBarriersLetAllThrough) {
   std::atomic<int> before{0};
-  run_accelerators(GetParam(), [&](const Accelerator& accelerator) {
+  run_accelerators(GetParam(), [&](Accelerator& accelerator) {
     for (int round = 1; round <= 3; ++round) {
       ++before;
       accelerator.wait_for_everyone_at("round");
@@ -73,7 +75,7 @@ TEST_P(EveryWorld, NamedBarriersLetAllThrough) {
 TEST(NamedBarrier, SaysWhoIsMissingAndWhere) {
   ::testing::internal::CaptureStderr();
   run_accelerators(3,
-                   [](const Accelerator& accelerator) {
+                   [](Accelerator& accelerator) {
                      accelerator.wait_for_everyone_at("start");
                      if (accelerator.process_index() == 1)
                        std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -86,7 +88,7 @@ TEST(NamedBarrier, SaysWhoIsMissingAndWhere) {
 }
 
 TEST(NamedBarrier, PassesOnAnotherRanksException) {
-  run_accelerators(3, [](const Accelerator& accelerator) {
+  run_accelerators(3, [](Accelerator& accelerator) {
     const auto work = [&] {
       accelerator.fail_together([&] {
         if (accelerator.process_index() == 2) throw DataError("shard 17 is empty");
@@ -104,7 +106,7 @@ TEST(NamedBarrier, PassesOnAnotherRanksException) {
 
 TEST(NamedBarrier, FindsRanksAtDifferentPlaces) {
   std::atomic<int> failures{0};
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     try {
       accelerator.wait_for_everyone_at(accelerator.is_main_process() ? "save" : "evaluate");
     } catch (const CommunicationError& error) {
@@ -117,7 +119,7 @@ TEST(NamedBarrier, FindsRanksAtDifferentPlaces) {
 
 TEST(LoggerTest, WritesByRankAndInOrder) {
   ::testing::internal::CaptureStderr();
-  run_accelerators(3, [](const Accelerator& accelerator) {
+  run_accelerators(3, [](Accelerator& accelerator) {
     const Logger logger(accelerator, "train");
     logger.info("begin ", 1);
     logger.debug("too fine");

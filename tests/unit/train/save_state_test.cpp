@@ -36,7 +36,7 @@ std::shared_ptr<const Dataset> samples() {
 /// A small training with everything that must be kept: dropout, batch norm, a shuffle, read-ahead, a sum.
 class Job : public Checkpointable {
  public:
-  explicit Job(const Accelerator& accelerator, std::uint64_t seed = 1, bool dropout = true)
+  explicit Job(Accelerator& accelerator, std::uint64_t seed = 1, bool dropout = true)
       : accelerator_(accelerator) {
     torch::manual_seed(seed);
     model_ = torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::BatchNorm1d(8),
@@ -78,10 +78,10 @@ class Job : public Checkpointable {
   std::int64_t epoch() const { return loader_->epoch(); }
   std::int64_t position() const { return loader_->position(); }
 
-  SafeTensors checkpoint_state() const override {
+  SafeTensors state_dict() const override {
     return {.tensors = {{"sum", at::scalar_tensor(sum_, at::kDouble)}}, .metadata = {{"unit", "loss"}}};
   }
-  void load_checkpoint_state(const SafeTensors& state) override {
+  void load_state_dict(const SafeTensors& state) override {
     EXPECT_EQ(state.metadata.at("unit"), "loss");
     sum_ = state.tensors.at("sum").item<double>();
   }
@@ -105,8 +105,11 @@ World world_of(const ProcessGroup& group) {
   return world;
 }
 
-void run_ranks(int size, const std::function<void(const Accelerator&)>& body) {
-  testing::run_group(size, [&](const ProcessGroup& group) { body(Accelerator(world_of(group), group)); });
+void run_ranks(int size, const std::function<void(Accelerator&)>& body) {
+  testing::run_group(size, [&](const ProcessGroup& group) {
+    Accelerator accelerator(world_of(group), group);
+    body(accelerator);
+  });
 }
 
 void expect_equal(const Job& one, const Job& other) {
@@ -128,13 +131,13 @@ INSTANTIATE_TEST_SUITE_P(Steps, SavedAfter, ::testing::Values(1, 5, 12, 17));
 
 TEST_P(SavedAfter, GoesOnWithTheSameBits) {
   const TemporaryFolder folder;
-  const Accelerator first = alone();
+  Accelerator first = alone();
   Job straight(first);
   straight.train(GetParam());
   first.save_state(folder / "state", {.step = GetParam()});
   const Losses wanted = straight.train(20);
 
-  const Accelerator second = alone();
+  Accelerator second = alone();
   Job resumed(second, /*seed=*/77);
   resumed.train(3);  // Whatever it did before must not matter.
   const Checkpoint from = second.load_state(folder / "state");
@@ -148,7 +151,7 @@ TEST_P(SavedAfter, GoesOnWithTheSameBits) {
 /// Without dropout: threads share one random generator, so only processes can tell what it does.
 TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job straight(accelerator, 1, false);
     straight.train(4);
     accelerator.save_state(folder / "state");
@@ -164,19 +167,19 @@ TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
 
 TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     job.train(3);
     accelerator.save_state(folder / "state");
   });
-  const Accelerator one = alone();
+  Accelerator one = alone();
   Job job(one, 2, false);
   EXPECT_EQ(one.load_state(folder / "state").info.world_size, 2);
   EXPECT_EQ(job.position(), 6);
   one.save_state(folder / "next");
   job.train(1);
   one.save_state(folder / "odd");
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job again(accelerator, 3, false);
     accelerator.load_state(folder / "next");
     EXPECT_EQ(again.position(), 3);
@@ -190,7 +193,7 @@ TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
 TEST(LoadState, WhatDoesNotFitChangesNothing) {
   const TemporaryFolder folder;
   {
-    const Accelerator accelerator = alone();
+    Accelerator accelerator = alone();
     torch::nn::Linear other(2, 2);
     accelerator.prepare(other);
     accelerator.save_state(folder / "other");
@@ -198,7 +201,7 @@ TEST(LoadState, WhatDoesNotFitChangesNothing) {
     accelerator.save_state(folder / "more");
   }
   std::atomic<int> heard{0};
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     std::vector<at::Tensor> before;
     for (const auto& tensor : job.tensors()) before.push_back(tensor.clone());
@@ -218,11 +221,11 @@ TEST(LoadState, WhatDoesNotFitChangesNothing) {
 
 TEST(LoadState, SaysWhichObjectsAreMissing) {
   const TemporaryFolder folder;
-  const Accelerator few = alone();
+  Accelerator few = alone();
   torch::nn::Linear model(2, 2);
   few.prepare(model);
   few.save_state(folder / "few");
-  const Accelerator many = alone();
+  Accelerator many = alone();
   torch::nn::Linear one(2, 2);
   torch::nn::Linear two(2, 2);
   many.prepare(one, two);
@@ -233,7 +236,7 @@ TEST(LoadState, SaysWhichObjectsAreMissing) {
 
 TEST(LoadLatestState, PassesOverWhatIsDamagedOnEveryRank) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     for (const int step : {1, 2}) {
       job.train(1);
@@ -255,7 +258,7 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
   rlimit unlimited{};
   ::getrlimit(RLIMIT_FSIZE, &unlimited);
   std::atomic<int> heard{0};
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     accelerator.save_state(folder / "state", {.step = 1});
     const rlimit limit{1000, unlimited.rlim_max};
@@ -277,7 +280,7 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
 /// What the training changes while the thread writes is not in the checkpoint.
 TEST(SaveState, WritesBesideTheTraining) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job straight(accelerator, 1, false);
     straight.train(4);
     std::atomic<bool> written{false};
@@ -297,7 +300,7 @@ TEST(SaveState, WritesBesideTheTraining) {
 TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "file", "");
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     accelerator.save_state(folder / "file" / "state", {}, {.asynchronous = true});
     const auto next = [&] { accelerator.save_state(folder / "state", {}, {.asynchronous = true}); };
@@ -312,7 +315,7 @@ TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
 
 TEST(Checkpoints, KeepTheBestAndWriteBesideTheTraining) {
   const TemporaryFolder folder;
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   Job job(accelerator);
   {
     Checkpoints checkpoints(
@@ -332,7 +335,7 @@ TEST(Checkpoints, KeepTheBestAndWriteBesideTheTraining) {
 }
 
 TEST(RegisterForCheckpointing, WantsNamesForFiles) {
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   Job job(accelerator);
   EXPECT_THROWS(accelerator.register_for_checkpointing("sum", job), UsageError, "'sum' is taken");
   for (const auto* name : {"", "a/b", "a b"}) {
@@ -345,7 +348,7 @@ TEST(ShouldStop, IsAgreedByAllRanks) {
   for (const int wisher : {0, 1, 2}) {
     std::mutex mutex;
     std::vector<int> calls;
-    run_ranks(3, [&](const Accelerator& accelerator) {
+    run_ranks(3, [&](Accelerator& accelerator) {
       int call = 1;
       for (; call < 100; ++call) {
         if (call == 5 && accelerator.process_index() == wisher) accelerator.request_stop();
@@ -360,7 +363,7 @@ TEST(ShouldStop, IsAgreedByAllRanks) {
 }
 
 TEST(ShouldStop, AnswersAtOnceAlone) {
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   EXPECT_FALSE(accelerator.should_stop());
   accelerator.request_stop();
   EXPECT_TRUE(accelerator.should_stop());
@@ -371,11 +374,11 @@ TEST(Checkpoints, KeepGoingWhereTheyStopped) {
   const CheckpointOptions options{.folder = (folder / "c").string(), .every = 3, .keep_last = 2};
   Losses wanted;
   {
-    const Accelerator accelerator = alone();
+    Accelerator accelerator = alone();
     Job job(accelerator);
     wanted = job.train(20);
   }
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   Job job(accelerator);
   {
     Checkpoints checkpoints(accelerator, options);
@@ -383,7 +386,7 @@ TEST(Checkpoints, KeepGoingWhereTheyStopped) {
     job.train(10, [&] { EXPECT_FALSE(checkpoints.after_step()); });
     EXPECT_EQ(checkpoints.step(), 10);
   }
-  const Accelerator later = alone();
+  Accelerator later = alone();
   Job rest(later, 5);
   Checkpoints checkpoints(later, options);
   checkpoints.resume();
@@ -395,7 +398,7 @@ TEST(Checkpoints, KeepGoingWhereTheyStopped) {
 
 TEST(Checkpoints, AStopLeavesACheckpointOfThatVeryStep) {
   const TemporaryFolder folder;
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   Job job(accelerator);
   Checkpoints checkpoints(accelerator, {.folder = folder.path().string()});
   std::vector<bool> answers;
@@ -411,7 +414,7 @@ TEST(Checkpoints, AStopLeavesACheckpointOfThatVeryStep) {
 TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
   const TemporaryFolder folder;
   const auto run = [&](const std::string& resume) {
-    const Accelerator accelerator = alone();
+    Accelerator accelerator = alone();
     Job job(accelerator);
     Checkpoints checkpoints(accelerator, {.folder = folder.path().string(), .every = 1, .resume = resume});
     checkpoints.resume();
@@ -431,7 +434,7 @@ TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
 TEST(Checkpoints, APathIsWhereTheFirstStartBeginsOnly) {
   const TemporaryFolder folder;
   const auto run = [&](const std::string& name, const std::string& resume, int steps) {
-    const Accelerator accelerator = alone();
+    Accelerator accelerator = alone();
     Job job(accelerator);
     Checkpoints checkpoints(
         accelerator, {.folder = (folder / name).string(), .every = 1, .keep_last = 0, .resume = resume});
@@ -453,14 +456,14 @@ TEST(Checkpoints, APathIsWhereTheFirstStartBeginsOnly) {
 
 TEST(Checkpoints, ASecondJobIsKeptOut) {
   const TemporaryFolder folder;
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   const Checkpoints first(accelerator, {.folder = folder.path().string()});
   EXPECT_THROWS(Checkpoints(accelerator, {.folder = folder.path().string()}), UsageError,
                 "in use by process ", "Two jobs must not write into one folder");
 }
 
 TEST(Checkpoints, WithoutAFolderNothingHappens) {
-  const Accelerator accelerator = alone();
+  Accelerator accelerator = alone();
   Job job(accelerator);
   Checkpoints checkpoints(accelerator, {});
   checkpoints.resume();
@@ -478,7 +481,7 @@ TEST(Checkpoints, MayGoOnAfterAFullDisk) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};
   ::getrlimit(RLIMIT_FSIZE, &unlimited);
-  run_ranks(2, [&](const Accelerator& accelerator) {
+  run_ranks(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     Checkpoints checkpoints(
         accelerator,

@@ -28,7 +28,7 @@ inline std::shared_ptr<ModelAdapter> small_model(bool dropout = false) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : net->parameters())
     parameter.copy_(at::linspace(-0.6, 0.7, parameter.numel()).reshape(parameter.sizes()));
-  return adapt_model(net, [](auto& model, const Batch& batch) {
+  return wrap_model(net, [](auto& model, const Batch& batch) {
     const at::Tensor prediction = model(batch["x"]);
     return Batch{{"loss", torch::mse_loss(prediction, batch["y"])}, {"prediction", prediction}};
   });
@@ -85,7 +85,7 @@ inline Outcome outcome_of(Trainer& trainer, const TrainOutput& output) {
 }
 
 inline Outcome train_on(int ranks, const TrainingArguments& args,
-                        const std::function<TrainerParts(const Accelerator&)>& parts) {
+                        const std::function<TrainerComponents(const Accelerator&)>& parts) {
   Outcome outcome;
   run_accelerators(
       ranks,
@@ -98,14 +98,14 @@ inline Outcome train_on(int ranks, const TrainingArguments& args,
   return outcome;
 }
 
-inline TrainerParts plain_parts() {
+inline TrainerComponents plain_parts() {
   return {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
 }
 
 /// Of plain_parts(); as if a signal came after step `stop_at`.
 inline Outcome train_plainly(int ranks, const TrainingArguments& args, std::int64_t stop_at = 0) {
   return train_on(ranks, args, [&](const Accelerator&) {
-    TrainerParts parts = plain_parts();
+    TrainerComponents parts = plain_parts();
     if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
     return parts;
   });

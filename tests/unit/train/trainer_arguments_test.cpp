@@ -49,7 +49,7 @@ class SameContext {
 
 /// A model that notes how it was wrapped.
 std::shared_ptr<ModelAdapter> noting_model(DistributedDataParallelOptions& ddp) {
-  return adapt_model(torch::nn::Linear(3, 1), [&ddp](auto& model, const Batch& batch) {
+  return wrap_model(torch::nn::Linear(3, 1), [&ddp](auto& model, const Batch& batch) {
     if constexpr (requires { model.options(); }) ddp = model.options();
     return Batch{{"loss", (model(batch["x"]) - batch["y"]).square().mean()}};
   });
@@ -214,7 +214,7 @@ TEST(TrainerArguments, LetNoLayerNormDecay) {
   TrainingArguments args = arguments(folder);
   args.weight_decay = 0.5;
   torch::nn::Sequential net(torch::nn::Linear(3, 2), torch::nn::LayerNorm(torch::nn::LayerNormOptions({2})));
-  Trainer trainer(args, {.model = adapt_model(net, [](auto&, const Batch&) { return Batch(); })});
+  Trainer trainer(args, {.model = wrap_model(net, [](auto&, const Batch&) { return Batch(); })});
   const auto optimizer = trainer.create_optimizer();
   ASSERT_EQ(optimizer->param_groups().size(), 2U);
   ASSERT_EQ(optimizer->param_groups()[0].params().size(), 1U);
@@ -235,7 +235,7 @@ TEST(TrainerArguments, SmoothLabels) {
       -0.7 * (log[0][2] + log[2][1]).item<double>() - 0.1 * (log[0].sum() + log[2].sum()).item<double>();
   const Loss loss = Trainer(args, {.model = small_model()}).compute_loss(outputs, batch);
   EXPECT_NEAR(loss.value.item<double>(), expected, 1e-12);
-  EXPECT_EQ(loss.weight, 2);
+  EXPECT_EQ(loss.weight->item(), 2);
   args.label_smoothing_factor = 0;
   EXPECT_EQ(Trainer(args, {.model = small_model()}).compute_loss(outputs, batch).value.item<double>(), 0);
 }

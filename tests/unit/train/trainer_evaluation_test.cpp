@@ -1,6 +1,8 @@
 // Evaluations of a training: data sets by name, metrics of all samples at once, and signals in the middle.
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -22,7 +24,7 @@ using testing::train_on;
 class Evaluations : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Evaluations, ::testing::Values(1, 2));
 
-TrainerParts named_parts() {
+TrainerComponents named_parts() {
   return {.model = small_model(),
           .train_dataset = samples(44),
           .eval_datasets = {{"long", samples(19)}, {"short", samples(2)}}};
@@ -35,7 +37,7 @@ TEST_P(Evaluations, HaveTheNamesOfTheirDataSets) {
   args.load_best_model_at_end = true;
   args.metric_for_best_model = "long_loss";
   const Outcome outcome = train_on(GetParam(), args, [&](const Accelerator&) {
-    TrainerParts parts = named_parts();
+    TrainerComponents parts = named_parts();
     parts.callbacks.push_back(std::make_shared<EarlyStoppingCallback>(2));
     return parts;
   });
@@ -49,7 +51,7 @@ TEST_P(Evaluations, HaveTheNamesOfTheirDataSets) {
 TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  const auto train = [&](TrainerParts parts) {
+  const auto train = [&](TrainerComponents parts) {
     Trainer trainer(args, std::move(parts));
     try {
       trainer.train();
@@ -65,7 +67,7 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
   EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "there are eval_long_loss",
                 "eval_short_loss");
   args.save_strategy = "no";
-  TrainerParts stopping = named_parts();
+  TrainerComponents stopping = named_parts();
   stopping.callbacks.push_back(std::make_shared<EarlyStoppingCallback>());
   EXPECT_THROWS(train(stopping), UsageError, "EarlyStoppingCallback", "metric_for_best_model");
 }
@@ -123,7 +125,7 @@ std::pair<std::int64_t, std::string> end_of_training(TrainingArguments args, con
   Trainer trainer(args, {.model = small_model(),
                          .train_dataset = samples(44),
                          .eval_dataset = samples(5),
-                         .metrics = std::make_shared<Pair>(says_names)});
+                         .compute_metrics = std::make_shared<Pair>(says_names)});
   std::string message;
   try {
     trainer.train();
@@ -174,7 +176,8 @@ TEST(EvaluationChecks, TakeWhatAnEvaluateOfOnesOwnAdds) {
   TrainingArguments args = arguments(folder);
   args.eval_strategy = "epoch";
   args.metric_for_best_model = "score";
-  const TrainerParts parts{.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
+  const TrainerComponents parts{
+      .model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
   WithScore trainer(args, parts);
   trainer.train();
   EXPECT_EQ(trainer.state().best_metric, 1);
@@ -209,7 +212,8 @@ LogValues medians(int ranks, bool of_batches) {
   testing::run_accelerators(
       ranks,
       [&](const Accelerator& accelerator) {
-        Trainer trainer(accelerator, args, {.model = small_model(), .metrics = std::make_shared<Median>()});
+        Trainer trainer(accelerator, args,
+                        {.model = small_model(), .compute_metrics = std::make_shared<Median>()});
         const LogValues own = trainer.evaluate(samples(23));
         const auto predicted = LogEntry{trainer.predict(samples(23)).metrics};
         EXPECT_EQ(predicted.find("test_median"), LogEntry{own}.find("eval_median"));
@@ -225,6 +229,34 @@ double median_of_all() {
   const Batch all = samples(23)->get_batch(rows, std::vector<SampleContext>(rows.size()));
   const auto model = small_model();
   return (model->evaluate(all)["prediction"] - all["y"]).abs().median().item<double>();
+}
+
+/// As Hugging Face's compute_metrics: a function of all samples, whatever the number of ranks and batches.
+TEST_P(Evaluations, TakeAFunctionOfAllSamples) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = arguments(folder);
+  std::atomic<int> calls = 0;
+  const auto median = [&](const EvaluationPrediction& all) -> Metrics {
+    ++calls;
+    EXPECT_EQ(all.inputs.size(), 23);
+    return {{"median", (all.predictions["prediction"] - all.inputs["y"]).abs().median().item<double>()},
+            {"nothing", std::nan("")}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args, {.model = small_model(), .compute_metrics = median});
+        const LogEntry entry{trainer.evaluate(samples(23))};
+        EXPECT_EQ(entry.find("eval_median"), median_of_all()) << "on every rank";
+        EXPECT_TRUE(std::isnan(*entry.find("eval_nothing")));
+        Trainer wrong(accelerator, args,
+                      {.model = small_model(), .compute_metrics = [](const EvaluationPrediction&) -> Metrics {
+                         throw DataError("no such label");
+                       }});
+        EXPECT_THROWS(wrong.evaluate(samples(23)), Error, "no such label");
+      },
+      accelerator_options(args));
+  EXPECT_EQ(calls, 1) << "on rank 0 alone";
 }
 
 TEST_P(Evaluations, ShowMetricsBatchesOrAllSamplesAtOnce) {
@@ -254,7 +286,7 @@ class SignalInEvaluation final : public TrainerCallback {
 /// 0: none.
 Outcome train_with_signal(int ranks, const TrainingArguments& args, std::int64_t batch) {
   return train_on(ranks, args, [&](const Accelerator&) {
-    TrainerParts parts = named_parts();
+    TrainerComponents parts = named_parts();
     const bool judges = args.save_strategy != "no" && args.metric_for_best_model == "long_loss";
     if (judges) parts.callbacks.push_back(std::make_shared<EarlyStoppingCallback>(5));
     if (batch > 0) parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(batch, ranks - 1));
@@ -325,7 +357,7 @@ TEST_P(Evaluations, EndTheTrainingAfterASignalWhereTheyWereToldTo) {
   const auto train = [&](const char* name, bool signal) {
     args.output_dir = folder / name;
     return train_on(GetParam(), args, [&](const Accelerator& accelerator) {
-      TrainerParts parts = named_parts();
+      TrainerComponents parts = named_parts();
       parts.eval_datasets = {{"long", samples(19)}, {"longer", samples(31)}};
       parts.callbacks.push_back(std::make_shared<EndsAfterTheFirst>());
       // Of the first data set rank 0 has 7 batches, or 4.
@@ -376,7 +408,7 @@ TEST_P(Evaluations, OfTheLastEpochAreMadeAfterASignalInItsLastStep) {
   args.output_dir = folder / "stopped";
   const auto run = [&](bool signal) {
     return train_on(GetParam(), args, [&](const Accelerator&) {
-      TrainerParts parts = named_parts();
+      TrainerComponents parts = named_parts();
       if (signal) parts.callbacks = {std::make_shared<testing::StopAt>(GetParam() == 1 ? 6 : 3)};
       return parts;
     });
@@ -399,7 +431,7 @@ TEST_P(Evaluations, LeaveThePredictionsOfACallback) {
   args.num_train_epochs = 1;
   const auto train = [&](bool signal) {
     return train_on(GetParam(), args, [&](const Accelerator&) {
-      TrainerParts parts{.model = small_model(), .train_dataset = samples(44)};
+      TrainerComponents parts{.model = small_model(), .train_dataset = samples(44)};
       parts.callbacks = {std::make_shared<PredictsAtEpochEnd>()};
       if (signal) parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(1, 0));
       return parts;

@@ -137,18 +137,18 @@ TrainingArguments arguments_of(const Json& golden, const Json& run, const fs::pa
   return training_argument_table().from_json(json, base);
 }
 
-TrainerParts parts_of(const Json& golden, const Json& run, const std::shared_ptr<Recorder>& recorder) {
+TrainerComponents parts_of(const Json& golden, const Json& run, const std::shared_ptr<Recorder>& recorder) {
   const Json& arguments = run["arguments"];
   const bool weighted = arguments.value("weighted", false);
   const auto samples = golden["samples"].get<std::int64_t>();
-  TrainerParts parts{
-      .model = adapt_model(initial_model(),
-                           [](auto& model, const Batch& batch) { return outputs_of(model, batch); }),
+  TrainerComponents parts{
+      .model = wrap_model(initial_model(),
+                          [](auto& model, const Batch& batch) { return outputs_of(model, batch); }),
       .train_dataset = std::make_shared<Samples>(0, samples, weighted),
       .eval_dataset =
           std::make_shared<Samples>(samples, golden["eval_samples"].get<std::int64_t>(), weighted)};
   if (weighted) parts.compute_loss = weighted_loss;
-  if (run["case"] == "epochs") parts.metrics = std::make_shared<Bias>();
+  if (run["case"] == "epochs") parts.compute_metrics = std::make_shared<Bias>();
   if (arguments.contains("early_stopping"))
     parts.callbacks.push_back(
         std::make_shared<EarlyStoppingCallback>(arguments["early_stopping"].get<std::int64_t>()));

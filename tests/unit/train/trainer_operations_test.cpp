@@ -10,7 +10,7 @@
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
-#include "lockstep/train/monitors.hpp"
+#include "lockstep/train/callbacks.hpp"
 #include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
@@ -29,7 +29,7 @@ template <class Module>
 double operations(Module module, const Batch& batch) {
   const TemporaryFolder folder;
   const auto nothing = [](auto& /*model*/, const Batch& /*batch*/) { return Batch(); };
-  return Trainer(arguments(folder), {.model = adapt_model(module, nothing)}).floating_point_operations(batch);
+  return Trainer(arguments(folder), {.model = wrap_model(module, nothing)}).floating_point_operations(batch);
 }
 
 Batch tokens() {
@@ -112,12 +112,12 @@ TEST_P(CountedRanks, AddUpInTheStateAndInTheThroughput) {
   const auto run = [&](std::int64_t stop_at) {
     return train_on(GetParam(), args, [&](const Accelerator&) {
       const ThroughputOptions peak{.peak_flops_per_device = 1e12};
-      TrainerParts parts{.model = adapt_model(TokenNet(),
-                                              [](auto& model, const Batch& batch) {
-                                                return Batch{{"loss", model(batch["input_ids"])}};
-                                              }),
-                         .train_dataset = data,
-                         .callbacks = {std::make_shared<ThroughputCallback>(peak)}};
+      TrainerComponents parts{.model = wrap_model(TokenNet(),
+                                                  [](auto& model, const Batch& batch) {
+                                                    return Batch{{"loss", model(batch["input_ids"])}};
+                                                  }),
+                              .train_dataset = data,
+                              .callbacks = {std::make_shared<ThroughputCallback>(peak)}};
       if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
       return parts;
     });

@@ -53,7 +53,7 @@ TEST(TrainerPrecision, RefusesFloat16OnACpu) {
   TrainingArguments args = arguments(folder);
   args.device = "cpu";
   args.fp16 = true;
-  const TrainerParts parts{.model = small_model(), .train_dataset = samples(8)};
+  const TrainerComponents parts{.model = small_model(), .train_dataset = samples(8)};
   EXPECT_THROWS(Trainer(args, parts), UsageError, "fp16 needs a CUDA device", "Use bf16");
 }
 
@@ -76,7 +76,7 @@ std::pair<Outcome, std::vector<std::vector<std::int64_t>>> train_by_length(int r
   args.global_batch_size = 8;
   const auto lengths = std::make_shared<Lengths>();
   Outcome outcome = train_on(ranks, args, [&](const Accelerator& accelerator) {
-    TrainerParts parts{.model = small_model(), .train_dataset = data};
+    TrainerComponents parts{.model = small_model(), .train_dataset = data};
     if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
     if (!accelerator.is_main_process()) return parts;
     parts.callbacks.push_back(lengths);
@@ -139,10 +139,10 @@ Outcome one_weighted_step(bool over_devices) {
     torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
     const torch::NoGradGuard no_grad;
     net->weight.fill_(1);
-    auto model = adapt_model(net, [](auto& linear, const Batch& batch) {
+    auto model = wrap_model(net, [](auto& linear, const Batch& batch) {
       return Batch{{"loss_sum", linear(batch["x"]).sum()}, {"loss_weight", batch["tokens"].sum()}};
     });
-    return TrainerParts{.model = model, .train_dataset = data};
+    return TrainerComponents{.model = model, .train_dataset = data};
   });
 }
 
@@ -172,10 +172,10 @@ TEST_P(Ranks, CountTheTimeOfAllRestarts) {
   args.eval_steps = args.save_steps = 1000;
   const auto train = [&](std::int64_t stop_at) {
     return train_on(GetParam(), args, [&](const Accelerator&) {
-      TrainerParts parts{.model = small_model(),
-                         .train_dataset = samples(44),
-                         .eval_dataset = samples(5),
-                         .callbacks = {std::make_shared<Slow>()}};
+      TrainerComponents parts{.model = small_model(),
+                              .train_dataset = samples(44),
+                              .eval_dataset = samples(5),
+                              .callbacks = {std::make_shared<Slow>()}};
       if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
       return parts;
     });
@@ -207,7 +207,7 @@ std::string warnings_of_two_nodes(bool on_each_node) {
     world.rank = world.group_rank = group.rank();
     world.world_size = world.group_world_size = group.size();
     const Accelerator accelerator(world, group, accelerator_options(args));
-    TrainerParts parts{.model = small_model(), .train_dataset = samples(44)};
+    TrainerComponents parts{.model = small_model(), .train_dataset = samples(44)};
     parts.compute_loss = [](const Batch& outputs, const Batch&) -> Loss { return {outputs["loss"] / 0}; };
     Trainer(accelerator, args, parts).train();
   });

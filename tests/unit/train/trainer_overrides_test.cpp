@@ -21,19 +21,19 @@ using testing::small_model;
 using testing::StopAt;
 using testing::TemporaryFolder;
 
-TrainerParts overridden_parts() {
+TrainerComponents overridden_parts() {
   return {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
 }
 
 /// Trains on so many ranks with a trainer of that class; rank 0's outcome. `look` sees every rank's trainer.
 template <class Own>
-Outcome train_as(int ranks, const TrainingArguments& args, const TrainerParts& more = {},
+Outcome train_as(int ranks, const TrainingArguments& args, const TrainerComponents& more = {},
                  const std::function<void(Own&)>& look = {}) {
   Outcome outcome;
   testing::run_accelerators(
       ranks,
       [&](const Accelerator& accelerator) {
-        TrainerParts parts = overridden_parts();
+        TrainerComponents parts = overridden_parts();
         parts.callbacks = more.callbacks;
         parts.compute_loss = more.compute_loss;
         Own trainer(accelerator, args, parts);
@@ -62,7 +62,7 @@ class TwiceTheLoss final : public Trainer {
 TEST_P(OverriddenRanks, StepAsTheySay) {
   const TemporaryFolder folder;
   const TrainingArguments args = arguments(folder);
-  TrainerParts doubled;
+  TrainerComponents doubled;
   doubled.compute_loss = [](const Batch& outputs, const Batch&) -> Loss { return {2 * outputs["loss"]}; };
   const Outcome expected = train_as<Trainer>(GetParam(), args, doubled);
   expect_same(train_as<TwiceTheLoss>(GetParam(), args), expected);
@@ -127,7 +127,7 @@ TEST_P(OverriddenRanks, DivideTheOptimizer) {
   }
   EXPECT_EQ(sum, plain.weights.size()) << "each parameter's state is on one rank";
   args.output_dir = folder / "parts";
-  const TrainerParts stop{.model = nullptr, .callbacks = {std::make_shared<StopAt>(5)}};
+  const TrainerComponents stop{.model = nullptr, .callbacks = {std::make_shared<StopAt>(5)}};
   EXPECT_TRUE(train_as<Divided>(GetParam(), args, stop).output.preempted);
   expect_same(train_as<Divided>(GetParam(), args), plain);
 }
@@ -136,13 +136,13 @@ TEST_P(OverriddenRanks, DivideTheOptimizer) {
 class Halving final : public optim::Scheduler {
  public:
   explicit Halving(torch::optim::Optimizer& optimizer) : Scheduler(optimizer) {}
-  void after_step() override {
+  void step() override {
     const auto rates = last_lr();
     for (std::size_t group = 0; group < groups(); ++group) set_lr(group, rates[group] / 2);
   }
-  void after_evaluation(double metric) override { metrics.push_back(metric); }
-  std::string state() const override { return nlohmann::json(last_lr()).dump(); }
-  void load_state(const std::string& text) override {
+  void step(double metric) override { metrics.push_back(metric); }
+  std::string state_dict() const override { return nlohmann::json(last_lr()).dump(); }
+  void load_state_dict(const std::string& text) override {
     const auto rates = nlohmann::json::parse(text).get<std::vector<double>>();
     for (std::size_t group = 0; group < groups(); ++group) set_lr(group, rates.at(group));
   }
@@ -171,7 +171,7 @@ TEST_P(OverriddenRanks, ScheduleAsTheySay) {
   args.eval_steps = args.logging_steps = 1;
   args.eval_strategy = "steps";
   args.metric_for_best_model = "loss";
-  const TrainerParts stop{.model = nullptr, .callbacks = {std::make_shared<StopAt>(3)}};
+  const TrainerComponents stop{.model = nullptr, .callbacks = {std::make_shared<StopAt>(3)}};
   EXPECT_TRUE(train_as<OwnSchedule>(GetParam(), args, stop).output.preempted);
   std::vector<double> metrics;
   const Outcome outcome = train_as<OwnSchedule>(GetParam(), args, {}, [&](OwnSchedule& trainer) {

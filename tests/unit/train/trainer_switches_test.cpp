@@ -127,8 +127,8 @@ class NotesLossOnly final : public Trainer {
 TEST(Switches, ComputeTheLossAloneInEvaluations) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  TrainerParts parts = plain_parts();
-  parts.metrics = std::make_shared<Counts>();
+  TrainerComponents parts = plain_parts();
+  parts.compute_metrics = std::make_shared<Counts>();
   for (const bool of_batches : {true, false}) {
     args.batch_eval_metrics = of_batches;
     args.prediction_loss_only = false;
@@ -160,7 +160,7 @@ class NotesSamples final : public Trainer {
 /// The micro-batches of a run, and its outcome.
 std::pair<std::vector<std::vector<std::int64_t>>, TrainOutput> noted(const TrainingArguments& args,
                                                                      std::int64_t stop_at = 0) {
-  TrainerParts parts = plain_parts();
+  TrainerComponents parts = plain_parts();
   if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
   NotesSamples trainer(args, parts);
   const auto output = trainer.train();
@@ -226,7 +226,7 @@ TEST(Switches, EvaluateBeforeTheFirstStepOnce) {
   args.eval_on_start = true;
   const auto train = [&](const std::shared_ptr<TrainerCallback>& stops) {
     return train_on(1, args, [&](const Accelerator&) {
-      TrainerParts parts = plain_parts();
+      TrainerComponents parts = plain_parts();
       parts.eval_datasets = {{"a", samples(4)}, {"b", samples(13)}};
       if (stops) parts.callbacks.push_back(stops);
       return parts;
@@ -255,7 +255,7 @@ std::string said(const TrainingArguments& args) {
   testing::run_accelerators(
       2,
       [&](const Accelerator& accelerator) {
-        TrainerParts parts = plain_parts();
+        TrainerComponents parts = plain_parts();
         parts.compute_loss = [](const Batch& outputs, const Batch&) -> Loss { return {outputs["loss"] / 0}; };
         Trainer trainer(accelerator, args, parts);
         trainer.logger().log(LogLevel::info, LogFrom::in_order, "by the way");
@@ -292,7 +292,7 @@ TEST(Switches, LeaveInfiniteLossesOutOfTheLog) {
     int calls = 0;
     return train_on(1, args,
                     [&](const Accelerator&) {
-                      TrainerParts parts = plain_parts();
+                      TrainerComponents parts = plain_parts();
                       parts.compute_loss = [&](const Batch& outputs, const Batch&) -> Loss {
                         return {outputs["loss"] * 0 + (calls++ == 0 ? INFINITY : 0.5)};
                       };
@@ -316,19 +316,25 @@ TEST(Switches, TellWhereTheLogsGo) {
 }
 
 /// What no file can hold; and how often a checkpoint was said to be done.
-class CannotBeWritten final : public TrainerCallback, public Checkpointable {
+class CannotBeWritten final : public TrainerCallback {
  public:
   void on_prepare(CallbackContext& event) override {
-    event.trainer.accelerator().register_for_checkpointing("mine", *this);
+    event.trainer.accelerator().register_for_checkpointing("mine", complex_);
   }
   void on_save(CallbackContext& /*event*/) override { ++saves; }
-  SafeTensors checkpoint_state() const override {
-    SafeTensors state;
-    state.tensors.emplace("z", at::zeros({1}, at::kComplexDouble));
-    return state;
-  }
-  void load_checkpoint_state(const SafeTensors& /*state*/) override {}
   int saves = 0;
+
+ private:
+  struct Complex final : Checkpointable {
+    SafeTensors state_dict() const override {
+      SafeTensors state;
+      state.tensors.emplace("z", at::zeros({1}, at::kComplexDouble));
+      return state;
+    }
+    void load_state_dict(const SafeTensors& /*state*/) override {}
+  };
+
+  Complex complex_;
 };
 
 TEST(Switches, WriteCheckpointsInAThread) {
@@ -339,7 +345,7 @@ TEST(Switches, WriteCheckpointsInAThread) {
     args.async_save = in_thread;
     args.output_dir = folder / (in_thread ? "thread" : "loop");
     const auto callback = std::make_shared<CannotBeWritten>();
-    TrainerParts parts = plain_parts();
+    TrainerComponents parts = plain_parts();
     parts.callbacks.push_back(callback);
     Trainer trainer(args, parts);
     EXPECT_THROWS(trainer.train(), Error, "no name for its dtype");
@@ -400,7 +406,7 @@ TEST(Switches, StopAtSigtermOrLeaveItAlone) {
   const auto step_of_end = [&](int signal, bool stops) {
     args.stop_at_sigterm = stops;
     args.output_dir = folder / (std::to_string(signal) + (stops ? "stops" : "stays"));
-    TrainerParts parts = plain_parts();
+    TrainerComponents parts = plain_parts();
     parts.callbacks.push_back(std::make_shared<Signals>(signal));
     return Trainer(args, parts).train().global_step;
   };

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/train/monitors.hpp"
+#include "lockstep/train/callbacks.hpp"
 #include "support/throws.hpp"
 #include "unit/train/small_trainings.hpp"
 
@@ -23,7 +23,7 @@ using testing::train_on;
 Outcome train_once(int ranks, const TrainingArguments& args, std::int64_t stop_at, std::int64_t count) {
   return train_on(ranks, args, [&](const Accelerator&) {
     const bool dropout = ranks == 1 && args.global_batch_size == 0;
-    TrainerParts parts{.model = small_model(dropout), .train_dataset = samples(count)};
+    TrainerComponents parts{.model = small_model(dropout), .train_dataset = samples(count)};
     if (stop_at > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop_at));
     return parts;
   });
@@ -127,7 +127,7 @@ TEST(Trainer, AveragesWeightsAndKeepsTheMeanInCheckpoints) {
     const auto ema = std::make_shared<EmaCallback>(0.9, /*apply_at_end=*/false);
     const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()),
                                   accelerator_options(args));
-    TrainerParts parts{.model = small_model(true), .train_dataset = samples(44), .callbacks = {ema}};
+    TrainerComponents parts{.model = small_model(true), .train_dataset = samples(44), .callbacks = {ema}};
     if (stop > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop));
     Trainer trainer(accelerator, args, parts);
     trainer.train();

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/train/monitors.hpp"
+#include "lockstep/train/callbacks.hpp"
 #include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
@@ -108,7 +108,8 @@ class DieAt final : public TrainerCallback {
 Outcome train(int ranks, const TrainingArguments& args,
               const std::shared_ptr<TrainerCallback>& callback = {}) {
   return train_on(ranks, args, [&](const Accelerator&) {
-    TrainerParts parts{.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
+    TrainerComponents parts{
+        .model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
     if (callback) parts.callbacks.push_back(callback);
     return parts;
   });
@@ -188,7 +189,7 @@ TEST_P(TrackersOfRanks, HaveWhatTheMonitorsSee) {
   args.report_to = {"jsonl"};
   const auto parts = [] {
     const ThroughputOptions told{.tokens_per_sample = 10, .peak_flops_per_device = 1e12};
-    return TrainerParts{
+    return TrainerComponents{
         .model = small_model(),
         .train_dataset = samples(44),
         .callbacks = {std::make_shared<ThroughputCallback>(told), std::make_shared<MemoryCallback>(),

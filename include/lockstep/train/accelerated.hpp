@@ -1,0 +1,121 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/mixed_precision.hpp"
+
+namespace lockstep {
+
+/// A model as Accelerator::prepare gives it back: a DistributedDataParallel whose forward runs under the
+/// Accelerator's mixed precision and returns float32 where it computed in half-wide numbers. Copies are
+/// handles on the same model.
+///
+/// Wherever a DistributedDataParallel is taken, it fits; taken there by value it loses the mixed precision.
+/// The graph keeps the widths that forward chose, so backward needs no autocast of its own. One thread at a
+/// time.
+template <class Module>
+class AcceleratedModel : public DistributedDataParallel<Module> {
+ public:
+  /// For Accelerator::prepare. *Local*.
+  AcceleratedModel(DistributedDataParallel<Module> ddp, MixedPrecision precision)
+      : DistributedDataParallel<Module>(std::move(ddp)), precision_(precision) {}
+
+  /// As DistributedDataParallel's, with its errors. Of what forward returns (see parallel::visit_tensors),
+  /// float16 and bfloat16 tensors become float32, so that losses are computed in full width. *Collective*.
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    if (precision_ == MixedPrecision::no)
+      return DistributedDataParallel<Module>::operator()(std::forward<Inputs>(inputs)...);
+    const Autocast cast(this->process_group().device(), precision_);
+    auto output = DistributedDataParallel<Module>::operator()(std::forward<Inputs>(inputs)...);
+    parallel::visit_tensors(output, [](at::Tensor& tensor) {
+      if (c10::isReducedFloatingType(tensor.scalar_type())) tensor = tensor.to(at::kFloat);
+    });
+    return output;
+  }
+  template <class... Inputs>
+  auto forward(Inputs&&... inputs) {
+    return (*this)(std::forward<Inputs>(inputs)...);
+  }
+
+ private:
+  MixedPrecision precision_;
+};
+
+namespace train {
+class GradientState;
+}
+
+/// An optimizer as Accelerator::prepare gives it back: a handle on the program's own, which must outlive it.
+/// Its steps and states are the program's optimizer's; what this adds is when to step. Copies are handles on
+/// the same optimizer, though each remembers its own last step only. One thread at a time.
+class AcceleratedOptimizer {
+ public:
+  /// Without `gradients` every step counts.
+  explicit AcceleratedOptimizer(torch::optim::Optimizer& optimizer,
+                                std::shared_ptr<train::GradientState> gradients = nullptr)
+      : optimizer_(&optimizer), gradients_(std::move(gradients)) {}
+
+  /// One step with the gradients as they are; nothing in the middle of an accumulation window, and with fp16
+  /// nothing where a gradient is not finite. *Local*.
+  void step();
+
+  /// Clears the gradients; works on bucket views (see lockstep::zero_grad). Nothing in the middle of an
+  /// accumulation window. *Local*.
+  void zero_grad(bool set_to_none = true);
+
+  /// Whether the last step was left out because a gradient was not finite. *Local*.
+  bool step_was_skipped() const noexcept { return step_was_skipped_; }
+
+  /// The optimizer itself.
+  torch::optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
+
+ private:
+  torch::optim::Optimizer* optimizer_;
+  std::shared_ptr<train::GradientState> gradients_;
+  bool step_was_skipped_ = false;
+};
+
+namespace train {
+class GradientState;
+/// Whether the optimizer has stepped: neither accumulation nor an overflow held it back.
+bool has_stepped(const GradientState& gradients, const torch::optim::Optimizer& optimizer);
+}  // namespace train
+
+/// A scheduler as Accelerator::prepare gives it back: a handle on the program's own, which must outlive it.
+/// One call is one optimizer step, on any number of ranks: inside an accumulation window that goes on, and
+/// after a step that its optimizer left out for gradients that are not finite, step() does nothing. Call it
+/// after the optimizer's. Checkpoints keep the scheduler's state. One thread at a time.
+template <class Scheduler>
+class AcceleratedScheduler {
+ public:
+  /// For Accelerator::prepare.
+  AcceleratedScheduler(Scheduler& scheduler, std::shared_ptr<train::GradientState> gradients)
+      : scheduler_(&scheduler), gradients_(std::move(gradients)) {}
+
+  /// The scheduler's step, where its optimizer has stepped. *Local*.
+  void step() requires requires(Scheduler& scheduler) { scheduler.step(); }
+  {
+    if (train::has_stepped(*gradients_, scheduler_->optimizer())) scheduler_->step();
+  }
+  /// With a metric: at any time. *Local*, with the same metric on every rank.
+  void step(double metric) requires requires(Scheduler& scheduler) { scheduler.step(1.0); }
+  { scheduler_->step(metric); }
+
+  /// The learning rate of each parameter group, as it is now. *Local*.
+  auto last_lr() const { return scheduler_->last_lr(); }
+
+  /// The scheduler itself.
+  Scheduler& scheduler() const noexcept { return *scheduler_; }
+
+ private:
+  Scheduler* scheduler_;
+  std::shared_ptr<train::GradientState> gradients_;
+};
+
+}  // namespace lockstep

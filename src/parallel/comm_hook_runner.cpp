@@ -1,0 +1,194 @@
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <torch/csrc/autograd/engine.h>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <sstream>
+
+#include "comm/diagnostics/op_meta.hpp"
+#include "comm_hook_runner.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::parallel {
+
+FinishBucket PlainMean::start(const GradientBucket& bucket, const ProcessGroup& group) {
+  if (in_place_) {
+    bucket.buffer.div_(divisor_);
+  } else {
+    // As a tensor, as the reducer has it: as a number it would be rounded to the gradients' width first.
+    bucket.buffer.mul_(at::native::wrapped_scalar_tensor(1.0 / divisor_));
+  }
+  return [buffer = bucket.buffer, work = group.all_reduce_async(bucket.buffer)]() mutable {
+    work.wait();
+    return buffer;
+  };
+}
+
+namespace {
+
+constexpr std::int64_t kRankUnit = std::int64_t{1} << 32;
+
+/// A finite sum proves all of them finite; another one may be an overflow, and is looked at again.
+bool all_finite(const at::Tensor& gradients) {
+  return std::isfinite(gradients.sum().item<double>()) || at::isfinite(gradients).all().item<bool>();
+}
+
+}  // namespace
+
+GradientCheck::GradientCheck(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
+                             NonFiniteGradients policy)
+    : group_(group), policy_(policy) {
+  for (const auto& entry : parameters) {
+    numbers_.emplace(entry.tensor.unsafeGetTensorImpl(), static_cast<std::int64_t>(names_.size()));
+    names_.push_back(entry.name);
+  }
+}
+
+/// The largest number wins: of the lowest rank, the parameter that was registered first. 0 means nothing.
+void GradientCheck::look(const GradientBucket& bucket) {
+  if (bucket.index == 0) finding_ = 0;
+  if (!all_finite(bucket.buffer)) {
+    for (std::size_t i = 0; i < bucket.gradients.size(); ++i) {
+      if (all_finite(bucket.gradients[i])) continue;
+      const auto number = numbers_.at(bucket.parameters[i].unsafeGetTensorImpl());
+      finding_ = std::max(finding_, (group_.size() - group_.rank()) * kRankUnit +
+                                        static_cast<std::int64_t>(names_.size()) - number);
+    }
+  }
+  if (!bucket.is_last) return;
+  ++backwards_;
+  findings_ = at::full({1}, finding_, at::TensorOptions(group_.object_device()).dtype(at::kLong));
+  sent_ = group_.all_reduce_async(findings_, ReduceOp::max);
+}
+
+std::string GradientCheck::describe(std::int64_t finding) const {
+  const std::int64_t rank = group_.size() - finding / kRankUnit;
+  const auto number =
+      static_cast<std::size_t>(static_cast<std::int64_t>(names_.size()) - finding % kRankUnit);
+  return "the gradient of '" + names_.at(number) + "' on rank " + std::to_string(rank) +
+         " is not finite (NaN or infinity) in backward " + std::to_string(backwards_);
+}
+
+bool GradientCheck::conclude() {
+  if (!sent_) return false;
+  sent_->wait();
+  sent_.reset();
+  const std::int64_t finding = findings_.item<std::int64_t>();
+  if (finding == 0) return false;
+  const std::string text = describe(finding);
+  if (policy_ == NonFiniteGradients::error) {
+    throw Error("rank " + std::to_string(group_.rank()) + " of " + std::to_string(group_.size()) + ": " +
+                text + ". Lower the learning rate, look at that rank's batch, or let such steps be skipped");
+  }
+  const bool skips = policy_ == NonFiniteGradients::skip;
+  if (group_.rank() == 0) {
+    std::cerr << "lockstep: warning: " + text + (skips ? ": this step is skipped on all ranks\n" : "\n")
+              << std::flush;
+  }
+  return skips;
+}
+
+namespace {
+
+GradientBucket bucket_of(c10d::GradBucket& bucket) {
+  return {.index = bucket.getIndex(),
+          .is_last = bucket.isLast(),
+          .buffer = bucket.getBuffer(),
+          .gradients = bucket.getGradients(),
+          .parameters = bucket.getParameters()};
+}
+
+void check_result(const at::Tensor& result, const GradientBucket& bucket, const CommHook& hook) {
+  if (result.defined() && result.numel() == bucket.buffer.numel() &&
+      result.device() == bucket.buffer.device()) {
+    return;
+  }
+  std::ostringstream text;
+  text << "communication hook '" << hook.name() << "': expected " << bucket.buffer.numel()
+       << " gradients back for bucket " << bucket.index << ", but got ";
+  if (result.defined()) {
+    text << result.numel() << " on " << result.device();
+  } else {
+    text << "an undefined tensor";
+  }
+  throw UsageError(text.str());
+}
+
+/// The reducer gets a future that is complete at once and asks for the gradients when backward has ended: so
+/// that both halves of a hook run in the thread of backward, in the same order on every rank.
+class ReducerHook : public c10d::CommHookInterface {
+ public:
+  explicit ReducerHook(std::shared_ptr<CommHookRunner> pipeline) : pipeline_(std::move(pipeline)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const GradientBucket ours = bucket_of(bucket);
+    pipeline_->start(ours);
+    if (ours.is_last) last_ = ours.index;
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    future->markCompleted(static_cast<std::int64_t>(ours.index));
+    return future;
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    const auto index = static_cast<std::size_t>(result.toInt());
+    at::Tensor gradients = pipeline_->finish(index);
+    if (index == last_) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [pipeline = pipeline_] { pipeline->after_backward(); });
+    }
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<CommHookRunner> pipeline_;
+  std::size_t last_ = 0;
+};
+
+/// The gradients in `averaged`, laid out in memory as the reducer does it: as their parameters.
+std::vector<at::Tensor> split(const at::Tensor& averaged, const GradientBucket& bucket) {
+  std::vector<at::Tensor> parts;
+  std::int64_t offset = averaged.storage_offset();
+  for (const auto& parameter : bucket.parameters) {
+    const bool dense = parameter.is_non_overlapping_and_dense();
+    parts.push_back(averaged.as_strided(
+        parameter.sizes(), dense ? parameter.strides() : parameter.contiguous().strides(), offset));
+    offset += parameter.numel();
+  }
+  return parts;
+}
+
+}  // namespace
+
+CommHookRunner::CommHookRunner(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
+                               const std::vector<NamedTensor>& parameters)
+    : group_(group), hook_(std::move(hook)), parameters_(parameters) {}
+
+void CommHookRunner::start(const GradientBucket& bucket) {
+  const at::NoGradGuard no_grad;
+  const comm::OperationLabel label("bucket " + std::to_string(bucket.index));
+  if (check_ != nullptr) check_->look(bucket);
+  pending_.insert_or_assign(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
+}
+
+at::Tensor CommHookRunner::finish(std::size_t index) {
+  const at::NoGradGuard no_grad;
+  const auto pending = std::move(pending_.extract(index).mapped());
+  at::Tensor result = pending.finish();
+  check_result(result, pending.bucket, *hook_);
+  if (apply_) apply_(pending.bucket.parameters, split(result.view(-1), pending.bucket));
+  return result;
+}
+
+void CommHookRunner::after_backward() {
+  const bool dropped = check_ != nullptr && check_->conclude();
+  if (!dropped && !apply_) return;
+  for (const auto& entry : parameters_) clear_gradient(entry.tensor);
+}
+
+std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> pipeline) {
+  return std::make_unique<ReducerHook>(std::move(pipeline));
+}
+
+}  // namespace lockstep::parallel

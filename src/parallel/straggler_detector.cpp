@@ -1,0 +1,117 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+#include "lockstep/parallel/ddp_statistics.hpp"
+#include "straggler_detector.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kNanosecondsInMs = 1e6;
+
+double ms(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / kNanosecondsInMs; }
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+StragglerDetector::StragglerDetector(const ProcessGroup& group, const StragglerOptions& options)
+    : group_(group), options_(options), slow_reports_(static_cast<std::size_t>(group.size())) {}
+
+void StragglerDetector::step(const std::optional<StepTimes>& last, bool compares) {
+  if (last) {
+    sums_.forward += last->forward;
+    sums_.backward_compute += last->backward_compute;
+    sums_.communication += last->communication;
+    sums_.hidden += last->hidden;
+    waits_ += last->communication - last->hidden;
+  }
+  // The first step holds what happens once, and is not counted.
+  if (steps_++ == 0) begin_ = Clock::now();
+  if (sent_) take_report();
+  // Decided by what is the same on all ranks.
+  const bool due = options_.every != 0 && steps_ > 1 && (steps_ - 1) % options_.every == 0;
+  if (due && compares) send_report();
+}
+
+void StragglerDetector::send_report() {
+  const double compute = ms_since(begin_) - ms(waits_);
+  compute_sum_ += compute;
+  begin_ = Clock::now();
+  waits_ = 0;
+  const auto numbers = at::TensorOptions(group_.object_device()).dtype(at::kDouble);
+  mine_ = at::full({1}, compute / static_cast<double>(options_.every), numbers);
+  all_ = at::empty({group_.size()}, numbers);
+  sent_ = group_.all_gather_into_tensor_async(all_, mine_);
+}
+
+/// A step later, when all ranks have long sent theirs: nobody waits for it.
+void StragglerDetector::take_report() {
+  sent_->wait();
+  sent_.reset();
+  const at::Tensor here = all_.to(at::kCPU);
+  computes_.assign(here.const_data_ptr<double>(), here.const_data_ptr<double>() + here.numel());
+  const std::string text = complaints();
+  if (group_.rank() == 0 && !text.empty()) std::cerr << text << std::flush;
+}
+
+std::string StragglerDetector::complaints() {
+  const auto fastest = std::min_element(computes_.begin(), computes_.end());
+  std::ostringstream text;
+  for (std::size_t rank = 0; rank < computes_.size(); ++rank) {
+    const double score = *fastest / computes_[rank];
+    int& reports = slow_reports_[rank];
+    reports = score < options_.threshold ? reports + 1 : 0;
+    // Said once, and again from time to time for as long as it lasts.
+    if (reports != options_.reports && (reports == 0 || reports % (10 * options_.reports) != 0)) continue;
+    text << std::fixed << std::setprecision(2) << "lockstep: warning: rank " << rank
+         << " is slow: it computed for " << computes_[rank] << " ms a step in the last " << options_.every
+         << " steps, the fastest, rank " << fastest - computes_.begin() << ", for " << *fastest
+         << " (relative score " << score << ", " << reports << " reports in a row)\n";
+  }
+  return text.str();
+}
+
+void StragglerDetector::add_to(DdpStatistics& statistics) const {
+  const auto steps = static_cast<double>(std::max<std::int64_t>(steps_ - 1, 1));
+  statistics.steps = steps_;
+  statistics.forward = ms(sums_.forward) / steps;
+  statistics.backward_compute = ms(sums_.backward_compute) / steps;
+  statistics.communication = ms(sums_.communication) / steps;
+  statistics.hidden = ms(sums_.hidden) / steps;
+  if (steps_ > 1) statistics.compute = (compute_sum_ + ms_since(begin_) - ms(waits_)) / steps;
+  if (computes_.empty()) return;
+  const double fastest = *std::min_element(computes_.begin(), computes_.end());
+  for (const double compute : computes_) statistics.relative_scores.push_back(fastest / compute);
+}
+
+}  // namespace lockstep::parallel
+
+namespace lockstep {
+
+std::string DdpStatistics::to_text() const {
+  constexpr double kMiB = 1024.0 * 1024.0;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(2) << steps << " steps, " << parameters << " parameters, "
+       << static_cast<double>(gradient_bytes) / kMiB << " MiB of gradients in " << bucket_bytes.size()
+       << (bucket_bytes.size() == 1 ? " bucket" : " buckets")
+       << (buckets_rebuilt ? ", in order of arrival" : "") << "\nof a step: forward " << forward
+       << " ms, backward " << backward_compute << " ms, communication " << communication
+       << " ms, of which hidden " << hidden << " ms (" << std::setprecision(0) << 100 * hidden_share()
+       << " %)\n"
+       << std::setprecision(2) << "computing " << compute << " ms a step\n";
+  for (std::size_t rank = 0; rank < relative_scores.size(); ++rank) {
+    text << (rank == 0 ? "relative scores of the ranks: " : ", ") << relative_scores[rank];
+  }
+  if (!relative_scores.empty()) text << '\n';
+  return text.str();
+}
+
+}  // namespace lockstep

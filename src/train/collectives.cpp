@@ -1,0 +1,307 @@
+#include <ATen/ATen.h>
+#include <ATen/ops/cat.h>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "broadcast_tensors.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/structures.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+json wire_form(const at::Tensor& tensor) {
+  return {{"dtype", c10::toString(tensor.scalar_type())},
+          {"device", c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true)},
+          {"sizes", tensor.sizes().vec()}};
+}
+
+std::string to_text(const json& form) {
+  const std::string device = form.at("device");
+  return form.at("dtype").get<std::string>() + " " + form.at("sizes").dump() +
+         (device == "cpu" ? "" : " on " + device);
+}
+
+/// Throws, with each rank's form, unless all forms are equal after `relevant` took out what may differ.
+template <class Relevant>
+void check_forms(const char* operation, int rank, const std::vector<json>& forms, const Relevant& relevant) {
+  const auto same = [&](const json& form) { return relevant(form) == relevant(forms.front()); };
+  if (std::all_of(forms.begin(), forms.end(), same)) return;
+  std::string text;
+  for (std::size_t r = 0; r < forms.size(); ++r) {
+    text += (r == 0 ? "" : "; ") + ("rank " + std::to_string(r)) + " has " + to_text(forms[r]);
+  }
+  throw CommunicationError("rank " + std::to_string(rank) + ": " + operation +
+                           " of tensors that do not fit: " + text);
+}
+
+at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
+  if (tensor.size(0) == rows) return tensor.contiguous();
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = rows;
+  at::Tensor result = at::zeros(sizes, tensor.options());
+  result.narrow(0, 0, tensor.size(0)).copy_(tensor);
+  return result;
+}
+
+/// Which rows of a tensor belong to valid samples of `batch`, each sample having `rows` / samples of them.
+at::Tensor valid_rows(const at::Tensor& tensor, const Batch& batch) {
+  const auto samples = batch.indices.empty() ? batch.size() : static_cast<std::int64_t>(batch.indices.size());
+  if (tensor.dim() == 0 || (samples == 0 ? tensor.size(0) != 0 : tensor.size(0) % samples != 0)) {
+    throw UsageError("gather_for_metrics: the batch has " + std::to_string(samples) +
+                     " samples, but a tensor of it has " +
+                     (tensor.dim() == 0 ? "no rows: it is a scalar"
+                                        : std::to_string(tensor.size(0)) + " rows, which is no multiple") +
+                     ". Give it values for each sample.");
+  }
+  if (std::find(batch.valid.begin(), batch.valid.end(), false) == batch.valid.end()) return tensor;
+  at::Tensor mask = at::ones({samples}, at::kBool);
+  std::copy(batch.valid.begin(), batch.valid.end(), mask.mutable_data_ptr<bool>());
+  mask = mask.repeat_interleave(tensor.size(0) / samples);
+  return tensor.index({mask.to(tensor.device())});
+}
+
+/// The numbers of all ranks, in rank order.
+template <class Value>
+std::vector<Value> gathered_numbers(const ProcessGroup& group, const std::vector<Value>& mine) {
+  std::vector<Value> all;
+  for (const json& part : group.all_gather_object(json(mine))) {
+    for (const auto& value : part) all.push_back(value.get<Value>());
+  }
+  return all;
+}
+
+}  // namespace
+
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
+  const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  if (num_processes() == 1) return rows.detach().clone();
+  const auto forms = process_group().all_gather_object(wire_form(rows));
+  check_forms("gather", process_group().rank(), forms, [](json form) {
+    form["sizes"].erase(0);
+    return form;
+  });
+  std::int64_t most = 0;
+  for (const auto& form : forms) most = std::max(most, form.at("sizes").at(0).get<std::int64_t>());
+  if (most == 0) return rows.detach().clone();
+  auto parts = process_group().all_gather(with_rows(rows.detach(), most));
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    parts[r] = parts[r].narrow(0, 0, forms[r].at("sizes").at(0).get<std::int64_t>());
+  }
+  return at::cat(parts);
+}
+
+at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
+  if (num_processes() == 1) return tensor.detach().clone();
+  const auto forms = process_group().all_gather_object(wire_form(tensor));
+  check_forms("reduce", process_group().rank(), forms, [](const json& form) { return form; });
+  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  process_group().all_reduce(result, op);
+  return result;
+}
+
+Batch Accelerator::gather(const Batch& batch) const {
+  Batch all = tree_map(batch, [this](const at::Tensor& tensor) { return gather(tensor); });
+  all.indices = gathered_numbers(process_group(), batch.indices);
+  all.valid = gathered_numbers(process_group(), batch.valid);
+  return all;
+}
+
+at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor, const Batch& batch) const {
+  return gather(valid_rows(tensor, batch));
+}
+
+Batch Accelerator::gather_for_metrics(const Batch& batch) const {
+  Batch valid = tree_map(batch, [&](const at::Tensor& tensor) { return valid_rows(tensor, batch); });
+  valid.indices.clear();
+  for (std::size_t row = 0; row < batch.indices.size(); ++row) {
+    if (batch.valid.empty() || batch.valid[row]) valid.indices.push_back(batch.indices[row]);
+  }
+  valid.valid.assign(valid.indices.size(), true);
+  return gather(valid);
+}
+
+std::vector<json> Accelerator::gather_object(const std::vector<json>& objects) const {
+  return gathered_numbers(process_group(), objects);
+}
+
+std::vector<std::string> Accelerator::gather_object(const std::vector<std::string>& objects) const {
+  std::vector<std::string> all;
+  // One by one, because JSON holds no strings of any bytes.
+  const auto counts = gathered_numbers(process_group(), std::vector<std::size_t>{objects.size()});
+  std::vector<std::vector<std::string>> rows(counts.size());
+  for (std::size_t i = 0; i < *std::max_element(counts.begin(), counts.end()); ++i) {
+    const auto each = process_group().all_gather_object(i < objects.size() ? objects[i] : std::string());
+    for (std::size_t rank = 0; rank < each.size(); ++rank) {
+      if (i < counts[rank]) rows[rank].push_back(each[rank]);
+    }
+  }
+  for (auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
+at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
+                                             bool pad_first) const {
+  if (dim >= tensor.dim() || dim < -tensor.dim() || num_processes() == 1) return tensor;
+  const auto place = static_cast<std::size_t>(dim < 0 ? dim + tensor.dim() : dim);
+  const auto forms = process_group().all_gather_object(wire_form(tensor));
+  check_forms("pad_across_processes", process_group().rank(), forms, [](json form) {
+    form["sizes"] = form["sizes"].size();
+    return form;
+  });
+  auto sizes = tensor.sizes().vec();
+  for (const auto& form : forms)
+    sizes[place] = std::max(sizes[place], form["sizes"][place].get<std::int64_t>());
+  const auto axis = static_cast<std::int64_t>(place);
+  const auto missing = sizes[place] - tensor.size(axis);
+  at::Tensor result = at::full(sizes, pad_index, tensor.options().requires_grad(false));
+  result.narrow(axis, pad_first ? missing : 0, tensor.size(axis)).copy_(tensor.detach());
+  return result;
+}
+
+at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from) const {
+  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  if (num_processes() == 1) return result;
+  const auto forms = process_group().all_gather_object(wire_form(tensor));
+  check_forms("broadcast", process_group().rank(), forms, [](const json& form) { return form; });
+  process_group().broadcast(result, from);
+  return result;
+}
+
+}  // namespace lockstep
+
+namespace lockstep::train {
+
+std::int64_t first_size_of(const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
+  }
+  throw UsageError("find_batch_size: none of the " + std::to_string(tensors.size()) +
+                   " tensors has a dimension.");
+}
+
+std::vector<at::Tensor> concatenated(const std::vector<std::vector<at::Tensor>>& parts) {
+  if (parts.empty()) throw UsageError("concatenate: there is nothing to join.");
+  std::vector<at::Tensor> joined;
+  for (std::size_t place = 0; place < parts.front().size(); ++place) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& part : parts) {
+      if (part.size() != parts.front().size()) {
+        throw UsageError("concatenate: one collection has " + std::to_string(parts.front().size()) +
+                         " tensors and another " + std::to_string(part.size()) + ".");
+      }
+      pieces.push_back(part[place]);
+    }
+    joined.push_back(at::cat(pieces));
+  }
+  return joined;
+}
+
+}  // namespace lockstep::train
+
+namespace lockstep {
+
+SplitRange split_range(std::int64_t length, int num_processes, int rank, bool apply_padding) {
+  if (num_processes < 1 || rank < 0 || rank >= num_processes) {
+    throw UsageError("split_between_processes: rank " + std::to_string(rank) + " of " +
+                     std::to_string(num_processes) + " processes does not exist.");
+  }
+  const auto each = length / num_processes;
+  const auto extras = length % num_processes;
+  SplitRange range;
+  range.begin = rank * each + std::min<std::int64_t>(rank, extras);
+  range.end = range.begin + each + (rank < extras ? 1 : 0);
+  if (apply_padding && extras > 0 && rank >= extras) range.repeats = 1;
+  return range;
+}
+
+std::int64_t split_length(const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
+  throw UsageError("split_between_processes: a scalar, or an undefined tensor, has no rows to split.");
+}
+
+at::Tensor split_part(const at::Tensor& tensor, const SplitRange& range) {
+  const at::Tensor part = tensor.narrow(0, range.begin, range.end - range.begin);
+  if (range.repeats == 0) return part.clone();
+  std::vector<at::Tensor> rows(static_cast<std::size_t>(range.repeats),
+                               tensor.narrow(0, tensor.size(0) - 1, 1));
+  rows.insert(rows.begin(), part);
+  return at::cat(rows);
+}
+
+std::int64_t split_length(const Batch& batch) {
+  std::vector<std::int64_t> lengths;
+  for (const auto& [name, tensor] : batch.items()) lengths.push_back(split_length(tensor));
+  return common_split_length(lengths);
+}
+
+Batch split_part(const Batch& batch, const SplitRange& range) {
+  Batch part;
+  for (const auto& [name, tensor] : batch.items()) part.insert(name, split_part(tensor, range));
+  if (!batch.indices.empty()) part.indices = split_part(batch.indices, range);
+  auto valid = batch.valid;
+  valid.resize(static_cast<std::size_t>(batch.size()), true);
+  part.valid = split_part(valid, {range.begin, range.end, 0});
+  part.valid.insert(part.valid.end(), static_cast<std::size_t>(range.repeats), false);
+  return part;
+}
+
+std::int64_t common_split_length(const std::vector<std::int64_t>& lengths) {
+  std::string text;
+  for (const auto length : lengths) text += (text.empty() ? "" : ", ") + std::to_string(length);
+  for (const auto length : lengths) {
+    if (length == lengths.front()) continue;
+    throw UsageError("split_between_processes: the parts have different lengths (" + text +
+                     "); they must be equal, so that what belongs together stays together.");
+  }
+  return lengths.empty() ? 0 : lengths.front();
+}
+
+}  // namespace lockstep
+
+namespace lockstep::train {
+namespace {
+
+using nlohmann::json;
+
+json forms_of(const TensorMap& tensors) {
+  json forms = json::array();
+  for (const auto& [name, tensor] : tensors) {
+    forms.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
+  }
+  return forms;
+}
+
+at::Tensor empty_of(const json& form, const at::Device& device) {
+  return at::empty(form[2].get<std::vector<std::int64_t>>(),
+                   at::TensorOptions(device).dtype(static_cast<at::ScalarType>(form[1].get<int>())));
+}
+
+}  // namespace
+
+void broadcast_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  if (group.size() == 1) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : tensors) group.broadcast(entry.tensor.detach());
+}
+
+TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root,
+                            const std::function<bool(const std::string& name)>& keep) {
+  if (group.size() == 1) return tensors;
+  const at::NoGradGuard no_grad;
+  const bool sends = group.rank() == root;
+  TensorMap result;
+  for (const auto& form : group.broadcast_object(sends ? forms_of(tensors) : json::array(), root)) {
+    const auto name = form[0].get<std::string>();
+    const at::Tensor tensor =
+        sends ? tensors.at(name).detach().to(group.device()).contiguous() : empty_of(form, group.device());
+    group.broadcast(tensor, root);
+    if (!keep || keep(name)) result.emplace(name, tensor);
+  }
+  return result;
+}
+
+}  // namespace lockstep::train

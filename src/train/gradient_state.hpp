@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/comm/process_group.hpp"
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/gradient_accumulation.hpp"
+#include "loss_scaling.hpp"
+
+namespace lockstep::train {
+
+/// Where a job is between two optimizer steps: the window of micro-batches, the weights of its losses, and
+/// the scale of float16.
+class GradientState {
+ public:
+  /// Throws UsageError for options out of range, and for fp16 on a CPU.
+  GradientState(const ProcessGroup& group, const AcceleratorOptions& options);
+
+  void add_model(std::shared_ptr<DistributedDataParallelBase> model) { models_.push_back(std::move(model)); }
+  void add_optimizer(torch::optim::Optimizer& optimizer) {
+    if (scaling_) scaling_->add_optimizer(optimizer);
+  }
+  /// The first one settles the steps that a global batch size means. Throws UsageError where it does not
+  /// divide.
+  void add_loader(DataLoader::Position loader, std::int64_t batch_size);
+  void clear();
+  std::vector<DistributedDataParallelBase*> models() const;
+
+  std::int64_t steps() const noexcept { return steps_; }
+  void set_steps(std::int64_t steps);
+
+  /// A micro-batch begins, and ends.
+  void begin_step();
+  void end() noexcept;
+  bool syncs() const noexcept { return syncs_; }
+  bool sends_each_batch() const noexcept { return options_.sync_each_batch; }
+
+  /// Computes gradients; with a weight, they become the weighted mean at the window's end.
+  void backward(const at::Tensor& loss);
+  void backward(const at::Tensor& sum, const at::Tensor& weight);
+
+  void unscale_all();
+  /// Likewise for the optimizers of these parameters.
+  void unscale(const std::vector<at::Tensor>& parameters);
+  /// True when the step was made.
+  bool step(torch::optim::Optimizer& optimizer);
+  /// Whether some optimizer, or this one, left its last step out.
+  bool skipped() const noexcept { return scaling_ && scaling_->any_skipped(); }
+  bool skipped(const torch::optim::Optimizer& optimizer) const {
+    return scaling_ && scaling_->skipped(optimizer);
+  }
+  /// Null without float16.
+  LossScaling* scaling() noexcept { return scaling_ ? &*scaling_ : nullptr; }
+
+ private:
+  void derive_steps(std::int64_t batch_size);
+  std::optional<DataLoaderProgress> progress() const;
+  void begin(const std::optional<DataLoaderProgress>& progress);
+  void demand_kind(bool weighted);
+  void backward_by_own(const at::Tensor& sum, const at::Tensor& weight);
+  at::Tensor scaled(const at::Tensor& loss);
+
+  ProcessGroup group_;
+  std::vector<std::shared_ptr<DistributedDataParallelBase>> models_;
+  std::vector<DataLoader::Position> loaders_;
+  GradientAccumulationOptions options_;
+  std::int64_t steps_ = 1;
+  std::optional<LossScaling> scaling_;
+  std::int64_t length_ = 1;
+  std::int64_t done_ = 0;
+  std::uint64_t pass_ = 0;
+  bool inside_ = false;
+  bool syncs_ = true;
+  std::optional<bool> weighted_;
+  /// Of the window so far: one number on a device; undefined before the first.
+  at::Tensor weight_;
+};
+
+}  // namespace lockstep::train

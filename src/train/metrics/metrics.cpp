@@ -1,0 +1,249 @@
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/metrics.hpp"
+#include "train/metrics/checks.hpp"
+
+namespace lockstep::metrics {
+
+void Accuracy::update(std::int64_t correct, std::int64_t samples) {
+  if (correct < 0 || correct > samples) {
+    throw UsageError("Accuracy: " + std::to_string(correct) + " right answers of " + std::to_string(samples) +
+                     " samples cannot be.");
+  }
+  correct_ += correct;
+  samples_ += samples;
+}
+
+double Accuracy::compute() const {
+  check_seen("Accuracy", samples_);
+  return static_cast<double>(correct_) / static_cast<double>(samples_);
+}
+
+void Perplexity::update(double loss_sum, std::int64_t tokens) {
+  if (tokens < 0) throw UsageError("Perplexity: " + std::to_string(tokens) + " tokens cannot be.");
+  loss_sum_ += loss_sum;
+  tokens_ += tokens;
+}
+
+double Perplexity::loss() const {
+  check_seen("Perplexity", tokens_);
+  return loss_sum_ / static_cast<double>(tokens_);
+}
+
+double Perplexity::compute() const { return std::exp(loss()); }
+
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+
+double total(const Counts& counts) {
+  return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+}
+
+double dot(const Counts& one, const Counts& other) {
+  double sum = 0;
+  for (std::size_t i = 0; i < one.size(); ++i)
+    sum += static_cast<double>(one[i]) * static_cast<double>(other[i]);
+  return sum;
+}
+
+void check_class(const char* what, std::int64_t number, std::size_t place, std::size_t classes) {
+  if (number >= 0 && static_cast<std::size_t>(number) < classes) return;
+  throw DataError("Classification: " + std::string(what) + " " + std::to_string(number) + " of sample " +
+                  std::to_string(place) + " is no class: expected 0 to " + std::to_string(classes - 1) + ".");
+}
+
+/// Sums up to a mean in which NaN does not take part.
+class Mean {
+ public:
+  void add(double value, double weight) {
+    if (std::isnan(value)) return;
+    sum_ += value * weight;
+    weights_ += weight;
+  }
+  double value() const { return sum_ / weights_; }
+
+ private:
+  double sum_ = 0;
+  double weights_ = 0;
+};
+
+}  // namespace
+
+struct Classification::Shares {
+  double precision, recall, f1;
+};
+
+Classification::Classification(std::int64_t num_classes) {
+  if (num_classes < 2) {
+    throw UsageError("Classification: expected two classes or more, but got " + std::to_string(num_classes) +
+                     ".");
+  }
+  for (auto* counts : {&hits_, &predicted_, &actual_}) counts->resize(static_cast<std::size_t>(num_classes));
+}
+
+void Classification::update(std::span<const std::int64_t> predictions, std::span<const std::int64_t> labels) {
+  if (predictions.size() != labels.size()) {
+    throw UsageError("Classification: " + std::to_string(predictions.size()) + " predictions for " +
+                     std::to_string(labels.size()) + " labels.");
+  }
+  // All of them are looked at before the first one counts: a refused batch leaves nothing behind.
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == kIgnoredLabel) continue;
+    check_class("label", labels[i], i, hits_.size());
+    check_class("prediction", predictions[i], i, hits_.size());
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == kIgnoredLabel) continue;
+    const auto label = static_cast<std::size_t>(labels[i]);
+    const auto prediction = static_cast<std::size_t>(predictions[i]);
+    ++actual_[label];
+    ++predicted_[prediction];
+    if (label == prediction) ++hits_[label];
+  }
+}
+
+std::int64_t Classification::samples() const { return static_cast<std::int64_t>(total(actual_)); }
+
+double Classification::accuracy() const {
+  check_seen("Classification", samples());
+  return total(hits_) / total(actual_);
+}
+
+Classification::Shares Classification::shares_of(std::int64_t hits, std::int64_t predicted,
+                                                 std::int64_t actual, double zero_division) const {
+  const auto share = [&](std::int64_t part, std::int64_t whole) {
+    return whole == 0 ? zero_division : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  return {share(hits, predicted), share(hits, actual), share(2 * hits, predicted + actual)};
+}
+
+double Classification::mean_over_classes(const ScoreOptions& options, double Shares::*which) const {
+  Mean mean;
+  for (std::size_t i = 0; i < hits_.size(); ++i) {
+    if (predicted_[i] + actual_[i] == 0) continue;
+    const double weight = options.average == Average::weighted ? static_cast<double>(actual_[i]) : 1;
+    mean.add(shares_of(hits_[i], predicted_[i], actual_[i], options.zero_division).*which, weight);
+  }
+  return mean.value();
+}
+
+double Classification::score(const ScoreOptions& options, double Shares::*which) const {
+  check_seen("Classification", samples());
+  if (options.average == Average::micro) {
+    const std::int64_t all = samples();
+    return shares_of(static_cast<std::int64_t>(total(hits_)), all, all, options.zero_division).*which;
+  }
+  if (options.average != Average::binary) return mean_over_classes(options, which);
+  if (hits_.size() != 2) {
+    throw UsageError("Classification: Average::binary is for two classes, but there are " +
+                     std::to_string(hits_.size()) + ": choose micro, macro or weighted.");
+  }
+  return shares_of(hits_[1], predicted_[1], actual_[1], options.zero_division).*which;
+}
+
+double Classification::precision(const ScoreOptions& options) const {
+  return score(options, &Shares::precision);
+}
+double Classification::recall(const ScoreOptions& options) const { return score(options, &Shares::recall); }
+double Classification::f1(const ScoreOptions& options) const { return score(options, &Shares::f1); }
+
+/// The correlation of K classes (Gorodkin, 2004) needs no more than the three counts.
+std::vector<double> Classification::values() const {
+  return {accuracy(), f1({.average = hits_.size() == 2 ? Average::binary : Average::macro})};
+}
+
+double Classification::matthews() const {
+  check_seen("Classification", samples());
+  const double all = total(actual_);
+  const double both = total(hits_) * all - dot(actual_, predicted_);
+  const double spread = (all * all - dot(predicted_, predicted_)) * (all * all - dot(actual_, actual_));
+  return spread == 0 ? 0 : both / std::sqrt(spread);
+}
+
+namespace {
+
+/// The plain mean of what each output has.
+template <class Outputs, class Reading>
+double mean_of(const Outputs& outputs, const Reading& reading) {
+  double sum = 0;
+  for (const auto& output : outputs) sum += reading(output);
+  return sum / static_cast<double>(outputs.size());
+}
+
+}  // namespace
+
+Regression::Regression(std::int64_t outputs) {
+  if (outputs < 1)
+    throw UsageError("Regression: expected one output or more, but got " + std::to_string(outputs) + ".");
+  outputs_.resize(static_cast<std::size_t>(outputs));
+}
+
+void Regression::update(std::span<const double> predictions, std::span<const double> targets) {
+  if (predictions.size() != targets.size() || targets.size() % outputs_.size() != 0) {
+    throw UsageError("Regression: " + std::to_string(predictions.size()) + " predictions for " +
+                     std::to_string(targets.size()) + " targets of " + std::to_string(outputs_.size()) +
+                     " output(s) each.");
+  }
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    Output& output = outputs_[i % outputs_.size()];
+    if (i % outputs_.size() == 0) ++samples_;
+    const double error = targets[i] - predictions[i];
+    output.squared += error * error;
+    output.absolute += std::abs(error);
+    // Welford's update of a mean and the squares around it.
+    const double before = targets[i] - output.mean;
+    output.mean += before / samples_;
+    output.spread += before * (targets[i] - output.mean);
+  }
+}
+
+/// Chan's rule for the mean and the spread of two sets: exact where the means are equal.
+void Regression::merge(std::span<const double> state) {
+  const double more = state[0];
+  if (more == 0) return;
+  const double all = samples_ + more;
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    Output& output = outputs_[i];
+    const auto other = state.subspan(1 + 4 * i, 4);
+    const double apart = other[2] - output.mean;
+    output.squared += other[0];
+    output.absolute += other[1];
+    output.mean += samples_ == 0 ? apart : apart * more / all;
+    output.spread += other[3] + (samples_ == 0 ? 0 : apart * apart * samples_ * more / all);
+  }
+  samples_ = all;
+}
+
+void Regression::check() const { check_seen("Regression", samples()); }
+
+double Regression::mse() const {
+  check();
+  return mean_of(outputs_, [this](const Output& output) { return output.squared / samples_; });
+}
+
+double Regression::rmse() const {
+  check();
+  return mean_of(outputs_, [this](const Output& output) { return std::sqrt(output.squared / samples_); });
+}
+
+double Regression::mae() const {
+  check();
+  return mean_of(outputs_, [this](const Output& output) { return output.absolute / samples_; });
+}
+
+double Regression::r2() const {
+  check();
+  if (samples_ < 2) return std::numeric_limits<double>::quiet_NaN();
+  return mean_of(outputs_, [](const Output& output) {
+    if (output.spread == 0) return output.squared == 0 ? 1.0 : 0.0;
+    return 1 - output.squared / output.spread;
+  });
+}
+
+}  // namespace lockstep::metrics

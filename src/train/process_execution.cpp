@@ -1,0 +1,314 @@
+#include <ATen/ATen.h>
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "broadcast_tensors.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
+#include "lockstep/train/determinism.hpp"
+#include "lockstep/train/process_execution.hpp"
+#include "named_barrier.hpp"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSlice = std::chrono::seconds(1);
+constexpr int kSlicesBetweenMessages = 30;
+/// A main process that failed ends soon, but the others must hear of it first.
+constexpr milliseconds kFarewell = std::chrono::seconds(5);
+constexpr char kDone[] = "done";
+
+void say(int rank, const std::string& text) {
+  std::cerr << "lockstep [rank " + std::to_string(rank) + "]: " + text + "\n" << std::flush;
+}
+
+}  // namespace
+
+MainProcessFirst::MainProcessFirst(const Store& store, MainProcessFirstPlace place)
+    : store_(store), place_(std::move(place)), exceptions_before_(std::uncaught_exceptions()) {
+  if (!is_main()) wait_for_main();
+}
+
+MainProcessFirst::~MainProcessFirst() {
+  if (!is_main() || released_) return;
+  try {
+    if (std::uncaught_exceptions() > exceptions_before_) {
+      fail("it left by an exception; see its own output");
+    } else {
+      release(kDone);
+      wait_for_others(place_.timeout);
+    }
+  } catch (const std::exception& error) {
+    // The others find the store gone as well, and say so themselves.
+    say(place_.rank, "the processes waiting in " + place_.name + " could not be released: " + error.what());
+  }
+}
+
+void MainProcessFirst::fail(const std::string& text) {
+  try {
+    release(text);
+    wait_for_others(kFarewell);
+  } catch (const CommunicationError& error) {
+    // What this process fails of is what its user must see, and not that the others could not be told.
+    say(place_.rank, "the processes waiting in " + place_.name + " could not be told: " + error.what());
+  }
+}
+
+void MainProcessFirst::release(const std::string& outcome) {
+  released_ = true;
+  if (place_.members > 1) store_.set(place_.name, outcome);
+}
+
+void MainProcessFirst::wait_for_main() const {
+  const Heartbeat::Waiting beat(process_heartbeat(), place_.name, 0);
+  for (int slices = 1; !store_.wait(place_.name, kSlice); ++slices) {
+    if (slices % kSlicesBetweenMessages != 0) continue;
+    say(place_.rank, "waiting in " + place_.name + " for rank " + std::to_string(place_.main_rank) +
+                         " since " + std::to_string(slices) + " s");
+  }
+  const std::string outcome = store_.get(place_.name, kSlice);
+  if (store_.add(place_.name + "/passed", 1) == place_.members - 1)
+    store_.set(place_.name + "/all_passed", "1");
+  if (outcome == kDone) return;
+  throw RemoteError("rank " + std::to_string(place_.rank) + " ends because rank " +
+                        std::to_string(place_.main_rank) + " failed in " + place_.name + ": " + outcome,
+                    place_.main_rank);
+}
+
+void MainProcessFirst::wait_for_others(milliseconds limit) const {
+  if (place_.members == 1) return;
+  for (std::int64_t slice = 1; !store_.wait(place_.name + "/all_passed", kSlice); ++slice) {
+    // A process that was told to stop may be the last one left.
+    const auto patience = StopSignals::received() == 0 ? limit : std::min(limit, kFarewell);
+    const auto slices = std::max<std::int64_t>(patience / kSlice, 1);
+    const std::string passed = std::to_string(store_.add(place_.name + "/passed", 0)) + " of " +
+                               std::to_string(place_.members - 1) + " other processes have come";
+    if (slice >= slices) return say(place_.rank, "leaving " + place_.name + " although only " + passed);
+    if (slice % kSlicesBetweenMessages == 0) {
+      say(place_.rank,
+          "waiting at the end of " + place_.name + " since " + std::to_string(slice) + " s: " + passed);
+    }
+  }
+}
+
+}  // namespace lockstep
+
+namespace lockstep::train {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kLongestSlice = std::chrono::seconds(1);
+/// How long a rank that fails waits for others to hear of it: it may host the store.
+constexpr milliseconds kTimeToHear = std::chrono::seconds(2);
+constexpr const char* kFailure = "failure";
+
+std::string place_key(int rank) { return "place/" + std::to_string(rank); }
+
+std::string rank_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+/// A number and what follows it after a line end.
+std::pair<int, std::string> split_at_line(const std::string& text) {
+  const auto end = text.find('\n');
+  return {std::stoi(text.substr(0, end)), text.substr(end + 1)};
+}
+
+std::string seconds_text(milliseconds time) {
+  std::ostringstream text;
+  text << static_cast<double>(time.count()) / 1000 << " s";
+  return text.str();
+}
+
+}  // namespace
+
+void NamedBarrier::wait(const std::string& name) {
+  const std::string meeting = "meeting/" + std::to_string(++number_);
+  throw_if_failed(name);
+  if (place_.size == 1) return;
+  const Heartbeat::Waiting beat(process_heartbeat(), name, static_cast<std::uint64_t>(number_));
+  arrive(meeting, name);
+  wait_for_all(meeting, name);
+  store_.set(place_key(place_.rank), "on its way after '" + name + "'");
+  leave(meeting);
+}
+
+/// Every rank's n-th barrier must have the same name: otherwise they are at different places of the program.
+void NamedBarrier::arrive(const std::string& meeting, const std::string& name) const {
+  store_.set(place_key(place_.rank), "waiting at '" + name + "'");
+  const std::string own = std::to_string(place_.rank) + "\n" + name;
+  const auto [first, wanted] = split_at_line(store_.set_if_absent(meeting + "/name", own));
+  if (wanted != name) {
+    const std::string text = "rank " + std::to_string(place_.rank) + " came to the barrier '" + name +
+                             "', but rank " + std::to_string(first) + " came to '" + wanted +
+                             "': all ranks must pass the same barriers in the same order";
+    report_failure(text);
+    throw CommunicationError(text);
+  }
+  store_.append(meeting + "/here", " " + std::to_string(place_.rank));
+  if (store_.add(meeting + "/arrived", 1) == place_.size) store_.set(meeting + "/all", "1");
+}
+
+void NamedBarrier::wait_for_all(const std::string& meeting, const std::string& name) const {
+  const auto start = Clock::now();
+  const auto slice = std::min(kLongestSlice, place_.warn_after);
+  auto next_report = place_.warn_after;
+  while (!store_.wait(meeting + "/all", slice)) {
+    throw_if_failed(name);
+    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+    if (waited >= place_.timeout)
+      throw TimeoutError(report(meeting, name, waited) + ". Gave up.", missing(meeting));
+    if (waited < next_report) continue;
+    next_report += place_.warn_after;
+    std::cerr << "lockstep: " + report(meeting, name, waited) + "\n" << std::flush;
+  }
+}
+
+void NamedBarrier::throw_if_failed(const std::string& name) const {
+  if (place_.size == 1 || !store_.contains(kFailure)) return;
+  const auto [rank, text] = split_at_line(store_.get(kFailure, kLongestSlice));
+  if (rank == place_.rank) return;
+  store_.add("heard", 1);
+  throw RemoteError("rank " + std::to_string(place_.rank) + " ends at '" + name + "' because rank " +
+                        std::to_string(rank) + " failed: " + text,
+                    rank);
+}
+
+std::vector<int> NamedBarrier::missing(const std::string& meeting) const {
+  std::vector<bool> here(static_cast<std::size_t>(place_.size), false);
+  std::istringstream ranks(store_.get(meeting + "/here", kLongestSlice));
+  for (std::size_t rank = 0; ranks >> rank;) here.at(rank) = true;
+  std::vector<int> result;
+  for (int rank = 0; rank < place_.size; ++rank) {
+    if (!here[static_cast<std::size_t>(rank)]) result.push_back(rank);
+  }
+  return result;
+}
+
+std::string NamedBarrier::report(const std::string& meeting, const std::string& name,
+                                 milliseconds waited) const {
+  const auto absent = missing(meeting);
+  std::string text = "rank " + std::to_string(place_.rank) + " waits at '" + name + "' since " +
+                     seconds_text(waited) + " for " + rank_text(absent);
+  for (const int rank : absent) {
+    const bool known = store_.contains(place_key(rank));
+    text += "; rank " + std::to_string(rank) + " is " +
+            (known ? store_.get(place_key(rank), kLongestSlice) : "not known to have met anybody yet");
+  }
+  return text;
+}
+
+/// The last one puts the keys away.
+void NamedBarrier::leave(const std::string& meeting) const {
+  if (store_.add(meeting + "/left", 1) != place_.size) return;
+  for (const char* part : {"/name", "/here", "/arrived", "/all", "/left"}) store_.erase(meeting + part);
+}
+
+void NamedBarrier::report_failure(const std::string& text) const {
+  if (place_.size == 1) return;
+  try {
+    store_.set_if_absent(kFailure, std::to_string(place_.rank) + "\n" + text);
+    const auto start = Clock::now();
+    constexpr milliseconds kPause{50};
+    while (Clock::now() - start < kTimeToHear && store_.add("heard", 0) < place_.size - 1)
+      store_.wait("nobody sets this", kPause);
+  } catch (const CommunicationError& error) {
+    std::cerr << std::string("lockstep: the other ranks could not be told of a failure: ") + error.what() +
+                     "\n"
+              << std::flush;
+  }
+}
+
+}  // namespace lockstep::train
+
+namespace lockstep {
+
+struct ProcessExecution::State {
+  State(const World& the_world, const ProcessGroup& the_group, std::chrono::milliseconds barrier_warning)
+      : world(the_world),
+        group(the_group),
+        store(the_group.new_namespace()),
+        meetings(store.with_prefix("meetings"), {.rank = the_group.rank(),
+                                                 .size = the_group.size(),
+                                                 .warn_after = barrier_warning,
+                                                 .timeout = the_group.timeout()}) {}
+
+  World world;
+  ProcessGroup group;
+  Store store;
+  train::NamedBarrier meetings;
+  std::int64_t runs = 0;
+  bool trigger = false;
+};
+
+ProcessExecution::ProcessExecution(const World& world, const ProcessGroup& group,
+                                   std::chrono::milliseconds barrier_warning)
+    : state_(std::make_shared<State>(world, group, barrier_warning)) {}
+
+int ProcessExecution::rank_of_this() const noexcept { return state_->world.rank; }
+int ProcessExecution::local_rank_of_this() const noexcept { return state_->world.local_rank; }
+int ProcessExecution::size_of_world() const noexcept { return state_->world.world_size; }
+
+MainProcessFirst ProcessExecution::first_of_run() const {
+  return {state_->store,
+          {.name = "on_main_process #" + std::to_string(++state_->runs),
+           .rank = state_->world.rank,
+           .main_rank = 0,
+           .members = state_->world.world_size,
+           .timeout = state_->group.timeout()}};
+}
+
+std::string ProcessExecution::shared(const std::string* value) const {
+  return state_->group.broadcast_object(value == nullptr ? std::string() : *value);
+}
+
+nlohmann::json ProcessExecution::shared(const nlohmann::json* value) const {
+  return state_->group.broadcast_object(value == nullptr ? nlohmann::json() : *value);
+}
+
+at::Tensor ProcessExecution::shared(const at::Tensor* value) const {
+  TensorMap tensors;
+  if (value != nullptr) tensors.emplace("value", *value);
+  return train::broadcast_tensors(state_->group, tensors).at("value");
+}
+
+TensorMap ProcessExecution::shared(const TensorMap* value) const {
+  return train::broadcast_tensors(state_->group, value == nullptr ? TensorMap{} : *value);
+}
+
+void ProcessExecution::write_out(const std::string& line) { std::cout << line << std::flush; }
+
+void ProcessExecution::set_trigger() { state_->trigger = true; }
+
+bool ProcessExecution::check_trigger() const {
+  const bool mine = std::exchange(state_->trigger, false);
+  if (state_->group.size() == 1) return mine;
+  const auto options = at::TensorOptions(state_->group.object_device()).dtype(at::kInt);
+  const at::Tensor flag = at::full({1}, mine ? 1 : 0, options);
+  state_->group.all_reduce(flag, ReduceOp::max);
+  return flag.item<int>() != 0;
+}
+
+void ProcessExecution::set_seed(std::uint64_t seed, bool device_specific, bool deterministic) {
+  at::manual_seed(seed + (device_specific ? static_cast<std::uint64_t>(rank_of_this()) : 0));
+  if (deterministic) use_deterministic_operations();
+}
+
+void ProcessExecution::wait_for_everyone_at(const std::string& name) const { state_->meetings.wait(name); }
+
+void ProcessExecution::report_failure(const std::string& text) const {
+  state_->meetings.report_failure(text);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,234 @@
+#include <ATen/ATen.h>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "../../checkpoint/checkpoint_name.hpp"
+#include "../checkpoint_writer.hpp"
+#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "lockstep/core/atomic_directory.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/model_files.hpp"
+#include "training_loop.hpp"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Which folders of weights stay.
+struct WeightsRotation {
+  /// As RotationOptions: no more than so many, but the newest and this one always.
+  std::int64_t total_limit = 0;
+  std::string protect = {};
+};
+
+/// The step in the name of a folder of weights; nothing for everything else.
+std::optional<std::int64_t> step_of(const fs::path& path) {
+  const auto step = step_in_name(path.filename());
+  return step && !fs::exists(path / kManifestFileName) ? step : std::nullopt;
+}
+
+/// Newest first.
+std::vector<fs::path> folders_of_weights(const fs::path& folder) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (const auto step = step_of(entry.path())) found.emplace_back(*step, entry.path());
+  }
+  std::sort(found.begin(), found.end(), std::greater<>());
+  std::vector<fs::path> folders;
+  for (auto& [step, path] : found) folders.push_back(std::move(path));
+  return folders;
+}
+
+void rotate_weights(const fs::path& folder, const WeightsRotation& rotation) {
+  if (rotation.total_limit <= 0) return;
+  auto left = folders_of_weights(folder);
+  for (std::size_t i = left.size();
+       i-- > 1 && left.size() > static_cast<std::size_t>(rotation.total_limit);) {
+    if (left[i].filename() == rotation.protect) continue;
+    remove_folder(left[i]);
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+/// Writes `folder`/checkpoint-<step> with the weights and what `add` puts there, whole or not at all, and
+/// removes the oldest of its kind. It has no manifest, so that nothing resumes from it by itself.
+void save_weights_only(const fs::path& folder, std::int64_t step, const std::vector<NamedTensor>& tensors,
+                       const std::function<void(const fs::path&)>& add, const WeightsRotation& rotation) {
+  const fs::path path = folder / checkpoint_name(step);
+  AtomicDirectory written(path);
+  write_model(written.path(), tensors);
+  add(written.path());
+  written.commit();
+  rotate_weights(folder, rotation);
+}
+
+/// Removes what that has written for the step, if it has.
+void remove_weights(const fs::path& folder, std::int64_t step) {
+  const fs::path path = folder / checkpoint_name(step);
+  if (fs::exists(path) && step_of(path)) remove_folder(path);
+}
+
+}  // namespace
+}  // namespace lockstep::train
+
+namespace lockstep {
+namespace {
+
+double sum_over_ranks(const Accelerator& accelerator, double value) {
+  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kDouble);
+  return accelerator.reduce(at::full({1}, value, options)).item<double>();
+}
+
+/// Rank 0's view of the file system counts.
+bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
+  bool found = false;
+  accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
+  return accelerator.process_group().broadcast_object(nlohmann::json(found)).get<bool>();
+}
+
+}  // namespace
+
+void TrainingRun::log_evaluate_save() {
+  if (impl_.control.should_log) log_step();
+  if (impl_.control.should_evaluate) evaluate();
+  if (impl_.control.should_save) save();
+}
+
+void TrainingRun::fold_losses() {
+  TrainerState& state = impl_.state;
+  const auto fold = meter_->fold();
+  state.total_flos += sum_over_ranks(impl_.accelerator, std::exchange(flops_, 0));
+  state.total_loss += fold.whole_sum;
+  loss_of_run_ += fold.whole_sum;
+  const bool filter = impl_.args.logging_nan_inf_filter;
+  state.unlogged_loss += filter ? fold.sum : fold.whole_sum;
+  state.unlogged_steps += filter ? fold.finite_steps : fold.steps;
+  if (!filter || fold.finite_steps == fold.steps) return;
+  impl_.warn(fold.steps - fold.finite_steps, " of the ", fold.steps, " steps up to step ", state.global_step,
+             " had a loss that is not finite: they are left out of the logged mean");
+}
+
+void TrainingRun::log_step() {
+  TrainerState& state = impl_.state;
+  if (state.global_step <= last_logged_step_) return;
+  fold_losses();
+  const auto steps = static_cast<double>(state.unlogged_steps);
+  LogValues values{{"loss", steps > 0 ? state.unlogged_loss / steps : std::nan("")}};
+  if (grad_norm_.defined()) values.emplace_back("grad_norm", grad_norm_.item<double>());
+  values.emplace_back("learning_rate", learning_rate_);
+  state.unlogged_loss = 0;
+  state.unlogged_steps = 0;
+  last_logged_step_ = state.global_step;
+  trainer_.log(values);
+}
+
+void TrainingRun::evaluate() {
+  try {
+    judge(trainer_.evaluate());
+  } catch (const EvaluationInterrupted&) {
+    // The first of several data sets has put it down.
+    impl_.control.should_evaluate = true;
+    throw;
+  }
+}
+
+/// The one by which checkpoints are judged; nothing where none is.
+std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) const {
+  const auto name = best_metric_name(impl_.args);
+  if (!name) return std::nullopt;
+  if (const auto value = LogEntry{metrics}.find(*name)) return value;
+  std::string names;
+  for (const auto& entry : metrics) names += (names.empty() ? "" : ", ") + entry.first;
+  throw UsageError("metric_for_best_model is '" + *name +
+                   "', which the evaluation does not have: there are " + names);
+}
+
+/// Whether this is the best evaluation so far: strictly better only.
+void TrainingRun::judge(const LogValues& metrics) {
+  const auto value = best_metric_of(metrics);
+  if (!value) return;
+  if (impl_.scheduler) impl_.scheduler->step(*value);
+  metric_of_step_ = *value;
+  TrainerState& state = impl_.state;
+  const bool better =
+      !state.best_metric ||
+      (greater_metric_is_better(impl_.args) ? *value > *state.best_metric : *value < *state.best_metric);
+  if (better) state.best_metric = *value;
+  if (better && impl_.args.save_strategy != "no") state.best_global_step = state.global_step;
+  if (impl_.args.save_strategy == "best") impl_.control.should_save = better;
+}
+
+void TrainingRun::save() {
+  TrainerState& state = impl_.state;
+  fold_losses();
+  state.train_seconds = train_seconds();
+  if (state.best_global_step) {
+    const std::string best = checkpoint_name(*state.best_global_step);
+    const auto folder = std::filesystem::path(impl_.args.output_dir) / best;
+    if (*state.best_global_step == state.global_step || is_there(impl_.accelerator, folder)) {
+      state.best_model_checkpoint = folder.string();
+      checkpoints_->protect(best);
+    }
+  }
+  for (const auto& callback : impl_.callbacks) {
+    if (!callback->name().empty()) state.stateful_callbacks[callback->name()] = callback->state_dict();
+  }
+  write_checkpoint();
+  impl_.control.should_save = false;
+  call(&TrainerCallback::on_save);
+}
+
+/// A training that is told to stop leaves a whole one in any case.
+void TrainingRun::write_checkpoint() {
+  const bool is_outdated = std::exchange(is_outdated_, false);
+  if (impl_.args.save_only_model) {
+    if (!preempted_) return write_weights();
+    on_writers([&] { train::remove_weights(impl_.args.output_dir, impl_.state.global_step); });
+  }
+  if (metric_of_step_) {
+    checkpoints_->save(*metric_of_step_);
+  } else if (is_outdated) {
+    checkpoints_->save_again();
+  } else {
+    checkpoints_->save();
+  }
+}
+
+/// Where the output_dir is on local disks, one rank of each node.
+void TrainingRun::on_writers(const std::function<void()>& write) {
+  const auto& accelerator = impl_.accelerator;
+  if (!impl_.args.save_on_each_node) return accelerator.on_main_process(write);
+  train::run_on_writers(accelerator, train::writes_for_its_node(accelerator, impl_.args.output_dir), write);
+}
+
+void TrainingRun::write_weights() {
+  const TrainerState& state = impl_.state;
+  auto tensors = trainer_.model().parameters();
+  for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
+  const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";
+  on_writers([&] {
+    train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
+                             {.total_limit = impl_.args.save_total_limit, .protect = best});
+  });
+}
+
+void TrainingRun::preempt() {
+  preempted_ = true;
+  save();
+  checkpoints_->wait();
+  impl_.accelerator.print("preempted: saved ", impl_.args.output_dir, "/",
+                          checkpoint_name(impl_.state.global_step), " at step ", impl_.state.global_step,
+                          "; the same command goes on from there");
+  impl_.control.should_training_stop = true;
+}
+
+void TrainingRun::load_best() {
+  if (!impl_.args.load_best_model_at_end || !impl_.state.best_model_checkpoint) return;
+  trainer_.model().load(impl_.accelerator, *impl_.state.best_model_checkpoint);
+}
+
+}  // namespace lockstep

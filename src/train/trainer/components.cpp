@@ -1,0 +1,187 @@
+#include <torch/optim/adagrad.h>
+#include <torch/optim/rmsprop.h>
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "../rules/schedule_kwargs.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "trainer_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The first `count` samples; all of them for 0.
+std::shared_ptr<const Dataset> first_of(std::shared_ptr<const Dataset> dataset, std::int64_t count) {
+  if (count <= 0 || count >= dataset->size()) return dataset;
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+  std::iota(indices.begin(), indices.end(), 0);
+  return std::make_shared<Subset>(std::move(dataset), std::move(indices));
+}
+
+DataLoaderOptions options_of(const TrainingArguments& args, std::int64_t batch_size,
+                             const CollateFunction& collate) {
+  return {.batch_size = batch_size,
+          .num_workers = args.dataloader_num_workers,
+          .prefetch_factor = args.dataloader_prefetch_factor,
+          .seed = args.data_seed.value_or(args.seed),
+          .collate = collate,
+          .pin_memory = args.dataloader_pin_memory,
+          .non_blocking = args.non_blocking,
+          .persistent_workers = args.dataloader_persistent_workers};
+}
+
+void check_has(const Example& example, const std::string& column) {
+  if (example.contains(column)) return;
+  std::string names;
+  for (const auto& [name, tensor] : example.items()) names += (names.empty() ? "" : ", ") + name;
+  throw UsageError("train_sampling_strategy group_by_length: length_column_name is '" + column +
+                   "', which the samples do not have: there are " + names);
+}
+
+/// How long each sample is in that tensor's first dimension: reads the data set once.
+std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& column) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t index = 0; index < dataset.size(); ++index) {
+    const Example example = dataset.get_named(index, {});
+    check_has(example, column);
+    const at::Tensor& tensor = example[column];
+    lengths.push_back(tensor.dim() == 0 ? tensor.item<std::int64_t>() : tensor.size(0));
+  }
+  return lengths;
+}
+
+}  // namespace
+
+DataLoader Trainer::get_train_dataloader() {
+  const auto [accelerator, args, parts] = std::tie(impl_->accelerator, impl_->args, impl_->parts);
+  if (!parts.train_dataset)
+    throw UsageError("Trainer: there is no training data set: set TrainerComponents::train_dataset");
+  const std::int64_t ranks = args.split_batches ? 1 : accelerator.num_processes();
+  const std::int64_t at_once = args.per_device_train_batch_size * ranks;
+  auto options = options_of(args, args.per_device_train_batch_size, parts.data_collator);
+  options.shuffle = args.train_sampling_strategy == "random";
+  options.drop_last = args.dataloader_drop_last;
+  // A global batch settles the accumulation steps only when the loader has been prepared.
+  const std::int64_t of_a_step = args.global_batch_size > 0
+                                     ? args.global_batch_size
+                                     : at_once * accelerator.gradient_accumulation_steps();
+  const auto dataset = first_of(parts.train_dataset, args.limit_train_batches * at_once);
+  if (args.train_sampling_strategy == "group_by_length") {
+    options.sampler = std::make_shared<LengthGroupedSampler>(
+        lengths_of(*dataset, args.length_column_name),
+        LengthGroupedOptions{.batch_size = of_a_step, .seed = options.seed});
+  }
+  return DataLoader(dataset, options);
+}
+
+DataLoader Trainer::get_eval_dataloader(std::shared_ptr<const Dataset> dataset) {
+  const TrainingArguments& args = impl_->args;
+  const std::int64_t batches = args.fast_dev_run > 0 ? args.fast_dev_run : args.limit_eval_batches;
+  const std::int64_t at_once = args.per_device_eval_batch_size * impl_->accelerator.num_processes();
+  return DataLoader(first_of(std::move(dataset), batches * at_once),
+                    options_of(args, args.per_device_eval_batch_size, impl_->parts.data_collator));
+}
+
+DataLoader Trainer::get_test_dataloader(std::shared_ptr<const Dataset> dataset) {
+  return get_eval_dataloader(std::move(dataset));
+}
+
+namespace {
+
+/// The parameters that are trained, with and without weight decay, each once.
+struct TrainedParameters {
+  std::vector<at::Tensor> with_decay;
+  std::vector<at::Tensor> without_decay;
+};
+
+TrainedParameters parameters_of(Trainer& trainer) {
+  TrainedParameters result;
+  std::set<const void*> seen;
+  for (const auto& entry : trainer.model().parameters()) {
+    if (!entry.tensor.requires_grad() || !seen.insert(entry.tensor.unsafeGetTensorImpl()).second) continue;
+    (trainer.takes_weight_decay(entry.name) ? result.with_decay : result.without_decay)
+        .push_back(entry.tensor);
+  }
+  if (result.with_decay.empty() && result.without_decay.empty())
+    throw UsageError("Trainer: the model has no parameter that is trained");
+  return result;
+}
+
+/// As torch.optim counts them: the group with decay comes first, and an empty one is left out.
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> make_ours(const TrainedParameters& parameters,
+                                                   const Options& options) {
+  std::vector<optim::ParameterGroup<Options>> groups;
+  if (!parameters.with_decay.empty()) groups.push_back({parameters.with_decay, options});
+  Options plain = options;
+  plain.weight_decay = 0;
+  if (!parameters.without_decay.empty()) groups.push_back({parameters.without_decay, plain});
+  return std::make_unique<Optimizer>(std::move(groups));
+}
+
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> make_torchs(const TrainedParameters& parameters,
+                                                     const Options& options) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  if (!parameters.with_decay.empty())
+    groups.emplace_back(parameters.with_decay, std::make_unique<Options>(options));
+  Options plain = options;
+  plain.weight_decay(0);
+  if (!parameters.without_decay.empty())
+    groups.emplace_back(parameters.without_decay, std::make_unique<Options>(plain));
+  return std::make_unique<Optimizer>(std::move(groups), options);
+}
+
+}  // namespace
+
+bool Trainer::takes_weight_decay(const std::string& name) {
+  const auto norms = impl_->parts.model->layer_norms();
+  const bool in_norm =
+      std::any_of(norms.begin(), norms.end(), [&](const auto& norm) { return name.starts_with(norm); });
+  return optim::takes_weight_decay(name) && !in_norm;
+}
+
+std::unique_ptr<torch::optim::Optimizer> Trainer::create_optimizer() {
+  const TrainingArguments& a = impl_->args;
+  const auto parameters = parameters_of(*this);
+  const std::tuple betas{a.adam_beta1, a.adam_beta2};
+  if (a.optim == "sgd") {
+    return make_ours<optim::SGD>(
+        parameters,
+        optim::SgdOptions{.lr = a.learning_rate, .momentum = a.sgd_momentum, .weight_decay = a.weight_decay});
+  }
+  if (a.optim == "adam") {
+    return make_ours<optim::Adam>(
+        parameters,
+        optim::AdamOptions{
+            .lr = a.learning_rate, .betas = betas, .eps = a.adam_epsilon, .weight_decay = a.weight_decay});
+  }
+  if (a.optim == "adagrad") {
+    return make_torchs<torch::optim::Adagrad>(
+        parameters, torch::optim::AdagradOptions(a.learning_rate).weight_decay(a.weight_decay));
+  }
+  if (a.optim == "rmsprop") {
+    return make_torchs<torch::optim::RMSprop>(
+        parameters, torch::optim::RMSpropOptions(a.learning_rate).weight_decay(a.weight_decay));
+  }
+  return make_ours<optim::AdamW>(
+      parameters,
+      optim::AdamWOptions{
+          .lr = a.learning_rate, .betas = betas, .eps = a.adam_epsilon, .weight_decay = a.weight_decay});
+}
+
+std::unique_ptr<optim::Scheduler> Trainer::create_scheduler(torch::optim::Optimizer& optimizer,
+                                                            std::int64_t training_steps,
+                                                            std::int64_t warmup_steps) {
+  if (impl_->args.lr_scheduler_type == "reduce_lr_on_plateau")
+    return std::make_unique<optim::ReduceLrOnPlateau>(optimizer, plateau_options(impl_->args));
+  auto options = schedule_options(impl_->args);
+  options.num_training_steps = training_steps;
+  options.num_warmup_steps = warmup_steps;
+  return std::make_unique<optim::LrScheduler>(optimizer, options);
+}
+
+}  // namespace lockstep

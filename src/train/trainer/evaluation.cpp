@@ -1,0 +1,374 @@
+#include <ATen/ATen.h>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "evaluation.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::train {
+namespace {
+
+/// What transformers fills up predictions with.
+constexpr double kFill = -100;
+
+/// Tensors that may differ in dimension 1, one below the other.
+at::Tensor joined(const std::vector<at::Tensor>& tensors) {
+  std::int64_t widest = 0;
+  for (const auto& tensor : tensors) widest = std::max(widest, tensor.dim() > 1 ? tensor.size(1) : 0);
+  std::vector<at::Tensor> filled;
+  for (const auto& tensor : tensors) {
+    if (tensor.dim() < 2 || tensor.size(1) == widest) {
+      filled.push_back(tensor);
+      continue;
+    }
+    auto shape = tensor.sizes().vec();
+    shape[1] = widest - shape[1];
+    filled.push_back(at::cat({tensor, at::full(shape, kFill, tensor.options())}, 1));
+  }
+  return at::cat(filled);
+}
+
+}  // namespace
+
+void PredictionGatherer::add(const Batch& tensors, std::int64_t rows) {
+  for (const auto& [name, tensor] : tensors.items()) {
+    if (tensor.dim() > 0 && tensor.size(0) == rows) kept_[name].push_back(tensor.detach());
+  }
+}
+
+/// The newest are on the device, if any are.
+void PredictionGatherer::move_to_host() {
+  for (auto& [name, tensors] : kept_) {
+    for (auto tensor = tensors.rbegin(); tensor != tensors.rend() && !tensor->is_cpu(); ++tensor)
+      *tensor = tensor->cpu();
+  }
+}
+
+/// The names that some rank has: one may have read nothing.
+std::vector<std::string> PredictionGatherer::names_of_all() const {
+  std::vector<std::string> names;
+  for (const auto& entry : kept_) names.push_back(entry.first);
+  const auto all = accelerator_.gather_object(names);
+  const std::set<std::string> different(all.begin(), all.end());
+  return {different.begin(), different.end()};
+}
+
+at::Tensor PredictionGatherer::gathered(const std::string& name) {
+  const auto& own = kept_[name];
+  at::Tensor tensor = own.empty() ? at::Tensor() : joined(own).cpu();
+  nlohmann::json form;
+  if (tensor.defined())
+    form = {{"type", static_cast<int>(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}};
+  const auto forms = accelerator_.gather_object(std::vector<nlohmann::json>{form});
+  const auto known =
+      std::find_if(forms.begin(), forms.end(), [](const auto& one) { return one.is_object(); });
+  if (!tensor.defined()) {
+    auto shape = (*known)["shape"].get<std::vector<std::int64_t>>();
+    shape[0] = 0;
+    tensor = at::empty(shape, static_cast<at::ScalarType>((*known)["type"].get<int>()));
+  }
+  tensor = tensor.to(accelerator_.device());
+  if (tensor.dim() > 1) tensor = accelerator_.pad_across_processes(tensor, 1, kFill);
+  return accelerator_.gather(tensor).cpu();
+}
+
+Batch PredictionGatherer::gathered(const at::Tensor& order) {
+  move_to_host();
+  Batch result;
+  for (const auto& name : names_of_all()) result.set(name, gathered(name).index_select(0, order));
+  return result;
+}
+
+}  // namespace lockstep::train
+
+namespace lockstep {
+namespace {
+
+/// The type that evaluations compute in, where it is to be another than the model's. Not in the middle of a
+/// training: the wrapped model's gradients belong to the parameters as they are.
+std::optional<at::ScalarType> evaluation_type(const Trainer& trainer, bool in_training) {
+  const TrainingArguments& args = trainer.args();
+  if (in_training || !(args.bf16_full_eval || args.fp16_full_eval)) return std::nullopt;
+  return args.bf16_full_eval ? at::kBFloat16 : at::kHalf;
+}
+
+/// The model has that type while this lives; afterwards its own values again.
+class HalfWidth {
+ public:
+  HalfWidth(ModelAdapter& model, std::optional<at::ScalarType> type) {
+    if (!type) return;
+    for (const auto& list : {model.parameters(), model.buffers()}) {
+      for (const auto& entry : list) before_.emplace_back(entry.tensor, entry.tensor.detach());
+    }
+    model.to(*type);
+  }
+  ~HalfWidth() {
+    const at::NoGradGuard no_grad;
+    for (auto& [tensor, value] : before_) tensor.set_data(value);
+  }
+  HalfWidth(const HalfWidth&) = delete;
+  HalfWidth& operator=(const HalfWidth&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;
+};
+
+/// A function of all samples: it has them on rank 0, in one call.
+class FunctionMetrics final : public EvaluationMetrics {
+ public:
+  explicit FunctionMetrics(std::function<Metrics(const EvaluationPrediction&)> function)
+      : function_(std::move(function)) {}
+
+  void reset() override {
+    values_.clear();
+    error_ = nullptr;
+  }
+  void update(const Batch& outputs, const Batch& batch) override {
+    try {
+      values_ = function_({outputs, batch});
+    } catch (...) {
+      error_ = std::current_exception();  // The other ranks have to hear of it.
+    }
+  }
+  Metrics compute(const ProcessGroup& group) override {
+    const nlohmann::json all = group.broadcast_object(document());
+    if (error_) std::rethrow_exception(error_);
+    if (all.contains("error"))
+      throw RemoteError("rank 0 failed in compute_metrics: " + all["error"].get<std::string>(), 0);
+    Metrics values;
+    for (const auto& [name, bits] : all["values"].get<std::vector<std::pair<std::string, std::uint64_t>>>())
+      values.emplace_back(name, std::bit_cast<double>(bits));
+    return values;
+  }
+  bool needs_all_samples() const override { return true; }
+
+ private:
+  /// JSON has no NaN, but the numbers' bits.
+  nlohmann::json document() const {
+    if (error_) {
+      try {
+        std::rethrow_exception(error_);
+      } catch (const std::exception& error) {
+        return {{"error", error.what()}};
+      } catch (...) {
+        return {{"error", "an exception that says nothing about itself"}};
+      }
+    }
+    std::vector<std::pair<std::string, std::uint64_t>> bits;
+    for (const auto& [name, value] : values_) bits.emplace_back(name, std::bit_cast<std::uint64_t>(value));
+    return {{"values", bits}};
+  }
+
+  std::function<Metrics(const EvaluationPrediction&)> function_;
+  Metrics values_;
+  std::exception_ptr error_;
+};
+
+/// Evaluation mode while it lives.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(ModelAdapter& model) : model_(model) { model_.train(false); }
+  ~EvaluationMode() { model_.train(true); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  ModelAdapter& model_;
+};
+
+Batch with_type(const Batch& batch, at::ScalarType type) {
+  return tree_map(
+      batch, [&](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(type) : tensor; });
+}
+
+}  // namespace
+
+std::shared_ptr<EvaluationMetrics> ComputeMetrics::of_function(
+    std::function<Metrics(const EvaluationPrediction&)> function) {
+  return std::make_shared<FunctionMetrics>(std::move(function));
+}
+
+void EvaluationRun::run(const DataLoader& whole, bool keep) {
+  const auto& accelerator = impl_.accelerator;
+  impl_.parts.model->place(accelerator);
+  const EvaluationMode mode(*impl_.parts.model);
+  type_ = evaluation_type(trainer_, impl_.in_training);
+  const HalfWidth width(*impl_.parts.model, type_);
+  const at::NoGradGuard no_grad;
+  sums_ = at::zeros({3}, at::TensorOptions(accelerator.device()).dtype(at::kDouble));
+  if (impl_.parts.compute_metrics) impl_.parts.compute_metrics->reset();
+  DataLoader batches =
+      whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
+                  {.sharding = Sharding::by_batch, .even_batches = false});
+  const std::int64_t rounds = impl_.between_steps ? most_of_all_ranks(batches.size()) : 0;
+  for (auto& batch : batches) {
+    take_batch(type_ ? with_type(batch, *type_) : batch, keep);
+    if (impl_.between_steps) stop_when_asked();
+  }
+  // Ranks with fewer batches ask as often as the others.
+  for (std::int64_t round = batches_; round < rounds; ++round) stop_when_asked();
+}
+
+std::int64_t EvaluationRun::most_of_all_ranks(std::int64_t count) const {
+  const auto& accelerator = impl_.accelerator;
+  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kLong);
+  return accelerator.gather(at::full({1}, count, options)).max().item<std::int64_t>();
+}
+
+void EvaluationRun::stop_when_asked() const {
+  if (impl_.accelerator.should_stop()) throw EvaluationInterrupted();
+}
+
+bool EvaluationRun::measures_batches() const {
+  return impl_.args.batch_eval_metrics && !impl_.parts.compute_metrics->needs_all_samples();
+}
+
+void EvaluationRun::take_batch(const Batch& batch, bool keep) {
+  const bool loss_only = impl_.args.prediction_loss_only && !keep;
+  const EvaluationStep step = trainer_.prediction_step(batch, loss_only);
+  if (step.loss.value.defined()) add_loss(step.loss, batch.size());
+  samples_ += batch.size();
+  ++batches_;
+  const bool measured = !loss_only && impl_.parts.compute_metrics;
+  const bool for_metrics = measured && !measures_batches();
+  if (measured && !for_metrics) impl_.parts.compute_metrics->update(step.outputs, batch);
+  if (for_metrics) inputs_.add(batch, batch.size());
+  if (keep || for_metrics) keep_rows(step.outputs, batch);
+  impl_.call(trainer_, &TrainerCallback::on_prediction_step);
+}
+
+/// A mean stands for its rows.
+void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
+  const at::Tensor weight = loss.weight.value_or(static_cast<double>(rows)).tensor().to(at::kDouble);
+  const at::Tensor sum = loss.value.to(at::kDouble);
+  sums_[0] += loss.weight ? sum : sum * static_cast<double>(rows);
+  sums_[1] += weight;
+  sums_[2] += 1;
+}
+
+void EvaluationRun::keep_rows(const Batch& outputs, const Batch& batch) {
+  outputs_.add(outputs, batch.size());
+  indices_.insert(indices_.end(), batch.indices.begin(), batch.indices.end());
+  const std::int64_t every = std::max<std::int64_t>(impl_.args.eval_accumulation_steps, 1);
+  if (batches_ % every != 0) return;
+  outputs_.move_to_host();
+  inputs_.move_to_host();
+}
+
+LogValues EvaluationRun::metrics() {
+  const auto& accelerator = impl_.accelerator;
+  const at::Tensor counts =
+      at::tensor({static_cast<double>(samples_), static_cast<double>(batches_)}, sums_.options());
+  const at::Tensor all = accelerator.reduce(at::cat({sums_, counts})).cpu();
+  const auto number = [&](int index) { return all[index].item<double>(); };
+  LogValues values;
+  if (number(2) > 0) values.emplace_back(prefix_ + "_loss", number(1) > 0 ? number(0) / number(1) : 0.0);
+  if (impl_.parts.compute_metrics && !impl_.args.prediction_loss_only) {
+    if (!measures_batches()) measure_all_at_once();
+    for (const auto& [name, value] : impl_.parts.compute_metrics->compute(accelerator.process_group()))
+      values.emplace_back(prefix_ + "_" + name, value);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  add_speed(values, prefix_, seconds, number(3), std::ceil(number(4) / accelerator.num_processes()));
+  return values;
+}
+
+/// The metrics' own exchange adds up the ranks: so one of them has everything, and the others nothing.
+void EvaluationRun::measure_all_at_once() {
+  const Batch& outputs = predictions();
+  Batch inputs = inputs_.gathered(order_);
+  inputs.indices = outputs.indices;
+  inputs.valid = outputs.valid;
+  if (impl_.accelerator.is_main_process()) impl_.parts.compute_metrics->update(outputs, inputs);
+}
+
+const Batch& EvaluationRun::predictions() {
+  if (predictions_) return *predictions_;
+  const auto& accelerator = impl_.accelerator;
+  const at::Tensor own = at::tensor(indices_, at::kLong).to(accelerator.device());
+  const auto [indices, order] = at::sort(accelerator.gather(own).cpu());
+  order_ = order;
+  predictions_ = outputs_.gathered(order_);
+  const auto* first = indices.const_data_ptr<std::int64_t>();
+  predictions_->indices.assign(first, first + indices.numel());
+  predictions_->valid.assign(predictions_->indices.size(), true);
+  return *predictions_;
+}
+
+EvaluationInterrupted::EvaluationInterrupted()
+    : Error("the evaluation was interrupted: the job was told to stop") {}
+
+std::shared_ptr<const Dataset> Trainer::Impl::eval_dataset(
+    const std::shared_ptr<const Dataset>& given) const {
+  if (given) return given;
+  if (parts.eval_dataset) return parts.eval_dataset;
+  throw UsageError("Trainer: there is nothing to evaluate on: set TrainerComponents::eval_dataset");
+}
+
+/// What a run that was interrupted in this evaluation had found out already.
+std::optional<LogValues> Trainer::Impl::metrics_before_interruption(const std::string& prefix) const {
+  if (!resumes_evaluation) return std::nullopt;
+  for (const auto& entry : state.log_history) {
+    if (entry.step != state.global_step || !entry.find(prefix + "_runtime")) continue;
+    LogValues values = entry.values;
+    values.pop_back();  // The epoch.
+    return values;
+  }
+  return std::nullopt;
+}
+
+LogValues Trainer::Impl::evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
+                                  const std::string& prefix) {
+  if (const auto known = metrics_before_interruption(prefix)) return *known;
+  EvaluationRun run(trainer, *this, prefix);
+  run.run(trainer.get_eval_dataloader(dataset), /*keep=*/false);
+  LogValues metrics = run.metrics();
+  trainer.log(metrics);
+  control.should_evaluate = false;
+  call(trainer, &TrainerCallback::on_evaluate, metrics);
+  return metrics;
+}
+
+LogValues Trainer::evaluate(std::shared_ptr<const Dataset> dataset, const std::string& prefix) {
+  if (dataset || impl_->parts.eval_datasets.empty())
+    return impl_->evaluate(*this, impl_->eval_dataset(dataset), prefix);
+  LogValues all;
+  for (const auto& [name, one] : impl_->parts.eval_datasets) {
+    const LogValues metrics = impl_->evaluate(*this, one, prefix + "_" + name);
+    all.insert(all.end(), metrics.begin(), metrics.end());
+  }
+  return all;
+}
+
+std::vector<std::string> Trainer::metric_names(const std::string& prefix) const {
+  std::vector<std::string> names{"loss", "runtime", "samples_per_second", "steps_per_second"};
+  if (impl_->parts.compute_metrics && !impl_->args.prediction_loss_only) {
+    const auto own = impl_->parts.compute_metrics->names();
+    if (own.empty()) return {};
+    names.insert(names.begin() + 1, own.begin(), own.end());
+  }
+  for (auto& name : names) name = prefix + "_" + name;
+  return names;
+}
+
+PredictionOutput Trainer::predict(std::shared_ptr<const Dataset> dataset, const std::string& prefix) {
+  EvaluationRun run(*this, *impl_, prefix);
+  run.run(get_test_dataloader(impl_->eval_dataset(dataset)), /*keep=*/true);
+  PredictionOutput output{.predictions = run.predictions(), .metrics = run.metrics()};
+  impl_->call(*this, &TrainerCallback::on_predict, output.metrics);
+  return output;
+}
+
+EvaluationStep Trainer::prediction_step(const Batch& batch, bool /*loss_only*/) {
+  EvaluationStep step;
+  step.outputs = impl_->parts.model->evaluate(batch);
+  step.loss = compute_loss(step.outputs, batch);
+  if (impl_->parts.preprocess_logits_for_metrics)
+    step.outputs = impl_->parts.preprocess_logits_for_metrics(step.outputs, batch);
+  return step;
+}
+
+}  // namespace lockstep

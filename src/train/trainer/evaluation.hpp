@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/batch.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "trainer_impl.hpp"
+
+namespace lockstep::train {
+
+/// Tensors of an evaluation's batches, row for row, to be gathered from all ranks at its end.
+class PredictionGatherer {
+ public:
+  explicit PredictionGatherer(Accelerator accelerator) : accelerator_(std::move(accelerator)) {}
+
+  /// Keeps those that have `rows` rows. *Local*.
+  void add(const Batch& tensors, std::int64_t rows);
+  /// What was added since the last time is copied to the host. *Local*.
+  void move_to_host();
+  /// All ranks' rows in that order, on the host. Rows that differ in dimension 1 are filled up with -100.
+  /// *Collective*.
+  Batch gathered(const at::Tensor& order);
+
+ private:
+  std::vector<std::string> names_of_all() const;
+  at::Tensor gathered(const std::string& name);
+
+  Accelerator accelerator_;
+  std::map<std::string, std::vector<at::Tensor>> kept_;
+};
+
+}  // namespace lockstep::train
+
+namespace lockstep {
+
+/// One evaluation of one data set. Ranks read different samples, each once, in batches of which they may have
+/// different numbers; what they found is summed at the end. *Collective*.
+class EvaluationRun {
+ public:
+  EvaluationRun(Trainer& trainer, Trainer::Impl& impl, std::string prefix)
+      : trainer_(trainer),
+        impl_(impl),
+        prefix_(std::move(prefix)),
+        outputs_(impl.accelerator),
+        inputs_(impl.accelerator) {}
+
+  /// `whole`: of all ranks. `keep`: the outputs are wanted. Throws EvaluationInterrupted.
+  void run(const DataLoader& whole, bool keep);
+  LogValues metrics();
+  /// All ranks' outputs in the order of the data set.
+  const Batch& predictions();
+
+ private:
+  void take_batch(const Batch& batch, bool keep);
+  void add_loss(const Loss& loss, std::int64_t rows);
+  void keep_rows(const Batch& outputs, const Batch& batch);
+  std::int64_t most_of_all_ranks(std::int64_t count) const;
+  void stop_when_asked() const;
+  /// The metrics take one batch after the other.
+  bool measures_batches() const;
+  void measure_all_at_once();
+
+  Trainer& trainer_;
+  Trainer::Impl& impl_;
+  std::string prefix_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  /// Sum of losses, sum of weights, whether there is a loss.
+  at::Tensor sums_;
+  std::optional<at::ScalarType> type_;
+  std::int64_t samples_ = 0;
+  std::int64_t batches_ = 0;
+  train::PredictionGatherer outputs_;
+  /// Where metrics see all samples at once, what else the metrics see.
+  train::PredictionGatherer inputs_;
+  std::vector<std::int64_t> indices_;
+  /// Of all ranks' rows, once they were gathered.
+  at::Tensor order_;
+  std::optional<Batch> predictions_;
+};
+
+}  // namespace lockstep

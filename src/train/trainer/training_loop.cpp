@@ -1,0 +1,331 @@
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "../rules/python_json.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "training_loop.hpp"
+
+namespace lockstep {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// True while it lives.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Raised() { flag_ = false; }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+
+ private:
+  bool& flag_;
+};
+
+}  // namespace
+
+TrainOutput TrainingRun::run() {
+  prepare();
+  begin_state({});
+  call(&TrainerCallback::on_prepare);
+  resume();
+  impl_.control.should_training_stop = false;
+  call(&TrainerCallback::on_train_begin);
+  begin_ = std::chrono::steady_clock::now();
+  say_if_finished();
+  between_steps([this] { finish_unfinished(); });
+  evaluate_on_start();
+  run_epochs();
+  return finish();
+}
+
+/// A run that is started once more has nothing left to do where a limit is reached, or where a callback such
+/// as early stopping has ended it.
+void TrainingRun::say_if_finished() {
+  const TrainerState& state = impl_.state;
+  const bool at_limit = time_is_up() || state.global_step >= state.max_steps;
+  const bool is_ended =
+      std::exchange(impl_.control.should_training_stop, impl_.control.should_training_stop || at_limit);
+  const TrainerControl& left = state.unfinished;
+  const bool has_work = left.should_log || left.should_evaluate || left.should_save;
+  if (checkpoints_->resumed_from().empty() || has_work || !(at_limit || is_ended)) return;
+  impl_.accelerator.print(fmt::format(
+      "already finished: step {} of {}. To train on, {}; to begin anew, set resume_from_checkpoint to "
+      "never or output_dir to another folder",
+      state.global_step, state.max_steps,
+      at_limit ? "raise max_steps, num_train_epochs or max_duration"
+               : "raise the patience of the callback that ended the training"));
+}
+
+/// Before the first step of all; what a signal interrupted of it is done when the training goes on.
+void TrainingRun::evaluate_on_start() {
+  const bool begins = impl_.state.global_step == 0 && !impl_.control.should_training_stop;
+  if (!impl_.args.eval_on_start || !begins) return;
+  between_steps([this] {
+    const Raised raised(impl_.resumes_evaluation);
+    best_metric_of(trainer_.evaluate());
+  });
+}
+
+/// The loader first: a global batch settles the accumulation steps by it.
+void TrainingRun::prepare() {
+  auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
+  if (impl_.has_trained) accelerator.free_memory();
+  check_evaluations();
+  impl_.has_trained = impl_.in_training = true;
+  batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
+  parts.model->prepare(accelerator);
+  parts.model->train(true);
+  const std::int64_t accumulation = accelerator.gradient_accumulation_steps();
+  plan_ = train::make_training_plan(args, {.batches_per_epoch = batches_->size(),
+                                           .accumulation_steps = accumulation,
+                                           .samples_per_step = batches_->total_batch_size() * accumulation});
+  impl_.optimizer = parts.optimizers.first;
+  if (!impl_.optimizer) impl_.optimizer = trainer_.create_optimizer();
+  impl_.scheduler = parts.optimizers.second;
+  if (!impl_.scheduler)
+    impl_.scheduler = trainer_.create_scheduler(*impl_.optimizer, plan_.max_steps, plan_.warmup_steps);
+  optimizer_.emplace(accelerator.prepare(*impl_.optimizer));
+  if (impl_.scheduler) accelerator.prepare(*impl_.scheduler);
+  meter_.emplace(accelerator, args.average_tokens_across_devices);
+  checkpoints_.emplace(accelerator, CheckpointOptions{.folder = args.output_dir,
+                                                      .keep_last = 0,
+                                                      .total_limit = args.save_total_limit,
+                                                      .add_files = [this] { return files_to_add(); },
+                                                      .asynchronous = args.async_save,
+                                                      .save_on_each_node = args.save_on_each_node,
+                                                      .resume = args.resume_from_checkpoint,
+                                                      .stop_at_sigterm = args.stop_at_sigterm});
+}
+
+/// What would only come out at the first evaluation.
+void TrainingRun::check_evaluations() const {
+  const TrainerComponents& parts = impl_.parts;
+  if (impl_.args.eval_strategy == "no") return;
+  if (!parts.eval_dataset && parts.eval_datasets.empty()) {
+    throw UsageError("eval_strategy is " + impl_.args.eval_strategy +
+                     ", but there is no data set to evaluate on: set TrainerComponents::eval_dataset, or "
+                     "eval_strategy to no");
+  }
+  if (const auto metric = best_metric_name(impl_.args)) check_is_known(*metric);
+}
+
+/// What metrics do not tell beforehand, the first evaluation does: see best_metric_of().
+void TrainingRun::check_is_known(const std::string& metric) const {
+  std::vector<std::string> prefixes;
+  for (const auto& entry : impl_.parts.eval_datasets) prefixes.push_back("eval_" + entry.first);
+  if (prefixes.empty()) prefixes.emplace_back("eval");
+  std::string known;
+  for (const auto& prefix : prefixes) {
+    auto names = trainer_.metric_names(prefix);
+    if (names.empty() && metric.starts_with(prefix + "_")) return;
+    if (names.empty()) names.push_back(prefix + "_...");
+    if (std::find(names.begin(), names.end(), metric) != names.end()) return;
+    for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
+  }
+  throw UsageError("metric_for_best_model is '" + metric + "', which evaluations do not have: there are " +
+                   known + ". A program whose evaluate() returns more says so in metric_names()");
+}
+
+/// What was done is `done`'s; what is to be done, the arguments'.
+void TrainingRun::begin_state(TrainerState done) {
+  TrainerState& state = impl_.state;
+  const TrainerState before = std::exchange(state, std::move(done));
+  state.is_world_process_zero = before.is_world_process_zero;
+  state.is_local_process_zero = before.is_local_process_zero;
+  state.max_steps = plan_.max_steps;
+  state.num_train_epochs = plan_.num_train_epochs;
+  state.logging_steps = plan_.logging_steps;
+  state.eval_steps = plan_.eval_steps;
+  state.save_steps = plan_.save_steps;
+  state.train_batch_size = batches_->batch_size();
+  state.total_batch_size = batches_->total_batch_size() * impl_.accelerator.gradient_accumulation_steps();
+}
+
+void TrainingRun::run_epochs() {
+  const auto goes_on = [this] {
+    return !impl_.control.should_training_stop && impl_.state.global_step < impl_.state.max_steps;
+  };
+  while (goes_on()) run_epoch();
+}
+
+void TrainingRun::run_epoch() {
+  const std::int64_t epoch = batches_->epoch();
+  impl_.control.should_epoch_stop = false;
+  call(&TrainerCallback::on_epoch_begin);
+  for (auto& batch : *batches_) {
+    run_micro_batch(batch);
+    if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) break;
+  }
+  if (preempted_) return;
+  if (impl_.control.should_epoch_stop) batches_->set_epoch(epoch + 1);
+  between_steps([this] {
+    call(&TrainerCallback::on_epoch_end);
+    log_evaluate_save();
+  });
+}
+
+/// False: a signal interrupted an evaluation in it.
+bool TrainingRun::completes(const std::function<void()>& work) {
+  const Raised raised(impl_.between_steps);
+  try {
+    work();
+    return true;
+  } catch (const EvaluationInterrupted&) {
+    return false;
+  }
+}
+
+/// An evaluation in it may be interrupted: then the training ends here, and `work` when it goes on.
+void TrainingRun::between_steps(const std::function<void()>& work) {
+  if (completes(work)) return;
+  if (impl_.control.should_log) log_step();
+  impl_.control.should_log = false;
+  impl_.state.unfinished = impl_.control;
+  is_outdated_ = true;
+  preempt();
+}
+
+/// What a signal interrupted after the last step of the run before.
+void TrainingRun::finish_unfinished() {
+  const TrainerControl left = std::exchange(impl_.state.unfinished, {});
+  const Raised raised(impl_.resumes_evaluation);
+  impl_.control.should_log = left.should_log;
+  impl_.control.should_evaluate = left.should_evaluate;
+  impl_.control.should_save = left.should_save;
+  impl_.control.should_training_stop = impl_.control.should_training_stop || left.should_training_stop;
+  if (!left.should_log && !left.should_evaluate && !left.should_save) return;
+  is_outdated_ = true;
+  log_evaluate_save();
+  if (is_outdated_) write_checkpoint();
+}
+
+bool TrainingRun::time_is_up() const {
+  if (!plan_.max_seconds) return false;
+  // Ranks have clocks of their own.
+  return impl_.accelerator.process_group().broadcast_object(nlohmann::json(train_seconds())) >=
+         *plan_.max_seconds;
+}
+
+double TrainingRun::train_seconds() const { return seconds_before_ + seconds_since(begin_); }
+
+TrainOutput TrainingRun::finish() {
+  TrainerState& state = impl_.state;
+  fold_losses();
+  state.train_seconds = train_seconds();
+  checkpoints_->wait();
+  const std::int64_t steps = state.global_step - first_step_;
+  TrainOutput output{.global_step = state.global_step,
+                     .training_loss = steps > 0 ? loss_of_run_ / static_cast<double>(steps) : 0,
+                     .metrics = {},
+                     .preempted = preempted_};
+  add_speed(output.metrics, "train", seconds_since(begin_),
+            static_cast<double>(steps * state.total_batch_size), static_cast<double>(steps));
+  output.metrics.emplace_back("total_flos", state.total_flos);
+  if (steps > 0) output.metrics.emplace_back("train_loss", output.training_loss);
+  if (first_step_ > 0 && steps > 0) {
+    impl_.accelerator.print(fmt::format("train_loss is the mean of the steps {} to {}, which this run made",
+                                        first_step_ + 1, state.global_step));
+  }
+  if (!preempted_) {
+    trainer_.log(output.metrics);
+    load_best();
+  }
+  output.metrics.emplace_back("epoch", state.epoch);
+  call(&TrainerCallback::on_train_end);
+  impl_.in_training = false;
+  return output;
+}
+
+TrainOutput Trainer::train() { return TrainingRun(*this, *impl_).run(); }
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError("'" + path.string() + "' cannot be read: is the checkpoint one of a Trainer?");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+nlohmann::ordered_json read_results(const fs::path& path) {
+  if (!fs::exists(path)) return nlohmann::ordered_json::object();
+  try {
+    return parse_python_json(read_text(path));
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("'" + path.string() + "' is not JSON: " + error.what());
+  }
+}
+
+}  // namespace
+
+void Trainer::save_state() {
+  const fs::path folder = impl_->args.output_dir;
+  impl_->accelerator.on_main_process([&] {
+    fs::create_directories(folder);
+    write_atomically(folder / kTrainerStateFileName, trainer_state_text(impl_->state));
+  });
+}
+
+void Trainer::save_metrics(const std::string& split, const LogValues& metrics) {
+  const fs::path folder = impl_->args.output_dir;
+  impl_->accelerator.on_main_process([&] {
+    fs::create_directories(folder);
+    auto own = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : metrics) own[name] = value;
+    write_atomically(folder / (split + "_results.json"), python_json_text(own));
+    auto all = read_results(folder / "all_results.json");
+    all.update(own);
+    write_atomically(folder / "all_results.json", python_json_text(all));
+  });
+}
+
+std::function<void(const fs::path&)> TrainingRun::files_to_add() {
+  const std::string state = trainer_state_text(impl_.state);
+  const std::string args = training_argument_table().to_json_text(impl_.args);
+  return [state, args](const fs::path& folder) {
+    write_atomically(folder / kTrainerStateFileName, state);
+    write_atomically(folder / "training_args.json", args);
+  };
+}
+
+void TrainingRun::resume() {
+  checkpoints_->resume();
+  const fs::path& from = checkpoints_->resumed_from();
+  if (from.empty()) return;
+  std::string text;
+  impl_.accelerator.on_main_process([&] { text = read_text(from / kTrainerStateFileName); });
+  text = impl_.accelerator.process_group().broadcast_object(text);
+  take_state(trainer_state_from(text, (from / kTrainerStateFileName).string()));
+  if (impl_.args.ignore_data_skip) batches_->rewind();
+}
+
+void TrainingRun::take_state(const TrainerState& saved) {
+  const TrainerState& state = impl_.state;
+  if (saved.total_batch_size != 0 && saved.total_batch_size != state.total_batch_size) {
+    impl_.warn("a step has ", state.total_batch_size, " samples now, and had ", saved.total_batch_size,
+               " when the checkpoint was written: the training is another one from here on. Set "
+               "global_batch_size to keep it on any number of ranks");
+  }
+  begin_state(saved);
+  first_step_ = saved.global_step;
+  seconds_before_ = saved.train_seconds;
+  last_logged_step_ = saved.global_step - saved.unlogged_steps;
+  if (state.best_global_step) checkpoints_->protect(checkpoint_name(*state.best_global_step));
+  for (const auto& callback : impl_.callbacks) {
+    const auto found = state.stateful_callbacks.find(callback->name());
+    if (found != state.stateful_callbacks.end()) callback->load_state_dict(found->second);
+  }
+}
+
+}  // namespace lockstep

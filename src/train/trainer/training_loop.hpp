@@ -1,0 +1,130 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../rules/training_plan.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/checkpoints.hpp"
+#include "lockstep/train/trainer.hpp"
+#include "trainer_impl.hpp"
+
+namespace lockstep::train {
+
+/// The mean loss over steps and ranks, for the log. The loss of a step is that whose gradient was taken: the
+/// sum of all ranks' losses by the sum of their weights, or the mean of the ranks' own means. Values stay on
+/// the device until fold().
+class LossMeter {
+ public:
+  /// As GradientAccumulationOptions::weights_of_all_ranks.
+  LossMeter(Accelerator accelerator, bool weights_of_all_ranks)
+      : accelerator_(std::move(accelerator)), weights_of_all_ranks_(weights_of_all_ranks) {}
+
+  /// A micro-batch, and the end of its step.
+  void add(const Loss& loss);
+  void end_step();
+  /// So many steps wait that fold() should be called: the same on every rank. *Local*.
+  bool is_full() const noexcept;
+
+  /// What fold() found.
+  struct Fold {
+    /// Over steps whose loss is finite, and how many these are.
+    double sum = 0;
+    std::int64_t finite_steps = 0;
+    /// Over all.
+    double whole_sum = 0;
+    std::int64_t steps = 0;
+  };
+  /// Exchanges and forgets the steps that ended since the last time. *Collective*.
+  Fold fold();
+
+ private:
+  Accelerator accelerator_;
+  bool weights_of_all_ranks_;
+  at::Tensor sum_;
+  std::int64_t micro_batches_ = 0;
+  at::Tensor weight_;
+  bool weighted_ = false;
+  std::vector<at::Tensor> sums_;
+  std::vector<at::Tensor> weights_;
+};
+
+}  // namespace lockstep::train
+
+namespace lockstep {
+
+/// One call of Trainer::train(), from the first step to the last. *Collective*.
+class TrainingRun {
+ public:
+  TrainingRun(Trainer& trainer, Trainer::Impl& impl) : trainer_(trainer), impl_(impl) {}
+
+  TrainOutput run();
+
+ private:
+  void prepare();
+  void check_evaluations() const;
+  void check_is_known(const std::string& metric) const;
+  void begin_state(TrainerState done);
+  void say_if_finished();
+  void evaluate_on_start();
+  void resume();
+  void take_state(const TrainerState& saved);
+  void run_epochs();
+  void run_epoch();
+  void run_micro_batch(const Batch& batch);
+  void finish_step();
+  void clip();
+  void step_schedule();
+  void log_evaluate_save();
+  void log_step();
+  void evaluate();
+  std::optional<double> best_metric_of(const LogValues& metrics) const;
+  void judge(const LogValues& metrics);
+  void save();
+  void write_checkpoint();
+  void write_weights();
+  void on_writers(const std::function<void()>& write);
+  void fold_losses();
+  bool completes(const std::function<void()>& work);
+  void between_steps(const std::function<void()>& work);
+  void finish_unfinished();
+  void preempt();
+  bool time_is_up() const;
+  double train_seconds() const;
+  void load_best();
+  TrainOutput finish();
+  std::function<void(const std::filesystem::path&)> files_to_add();
+  void call(Trainer::Impl::Event event) { impl_.call(trainer_, event); }
+
+  Trainer& trainer_;
+  Trainer::Impl& impl_;
+  std::optional<DataLoader> batches_;
+  std::optional<AcceleratedOptimizer> optimizer_;
+  std::optional<Checkpoints> checkpoints_;
+  std::optional<train::LossMeter> meter_;
+  train::TrainingPlan plan_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  /// What runs before this one used of the training's time.
+  double seconds_before_ = 0;
+  std::int64_t first_step_ = 0;
+  std::int64_t micro_batches_in_step_ = 0;
+  /// Since the last log, and since this run began, over all ranks.
+  std::int64_t last_logged_step_ = 0;
+  double loss_of_run_ = 0;
+  /// Of this rank, since they were last added up.
+  double flops_ = 0;
+  double learning_rate_ = 0;
+  /// Of the last step, on the device: it is asked for where it is logged.
+  at::Tensor grad_norm_;
+  std::optional<double> metric_of_step_;
+  bool preempted_ = false;
+  /// A checkpoint of this step would not say what is left to do after it.
+  bool is_outdated_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,170 @@
+// A step of a training: the loss of each micro-batch, its gradient, and what the optimizer makes of them.
+
+#include <ATen/ATen.h>
+#include <torch/nn/functional/loss.h>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include "lockstep/core/error.hpp"
+
+#include "training_loop.hpp"
+
+namespace lockstep {
+namespace {
+
+Loss smoothed(const Batch& outputs, const Batch& batch, double smoothing) {
+  const at::Tensor& logits = outputs["logits"];
+  const at::Tensor labels = batch["labels"].reshape({-1});
+  const auto options =
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
+  const at::Tensor sum =
+      torch::nn::functional::cross_entropy(logits.reshape({labels.size(0), -1}), labels, options);
+  return {sum, (labels != -100).sum()};
+}
+
+}  // namespace
+
+void TrainingRun::run_micro_batch(const Batch& batch) {
+  if (micro_batches_in_step_++ == 0) {
+    auto& control = impl_.control;
+    control.should_log = control.should_evaluate = control.should_save = false;
+    metric_of_step_.reset();
+    call(&TrainerCallback::on_step_begin);
+  }
+  const auto window = impl_.accelerator.accumulate();
+  impl_.last_loss = trainer_.training_step(batch);
+  impl_.last_loss.value = impl_.last_loss.value.detach();
+  meter_->add(impl_.last_loss);
+  flops_ += trainer_.floating_point_operations(batch);
+  if (impl_.accelerator.sync_gradients()) return finish_step();
+  call(&TrainerCallback::on_substep_end);
+}
+
+void TrainingRun::finish_step() {
+  micro_batches_in_step_ = 0;
+  meter_->end_step();
+  clip();
+  call(&TrainerCallback::on_pre_optimizer_step);
+  optimizer_->step();
+  call(&TrainerCallback::on_optimizer_step);
+  step_schedule();
+  optimizer_->zero_grad();
+  TrainerState& state = impl_.state;
+  ++state.global_step;
+  checkpoints_->count_step();
+  state.epoch = static_cast<double>(batches_->epoch()) +
+                static_cast<double>(batches_->position()) / static_cast<double>(batches_->size());
+  // So it is the last step, with all that belongs to one.
+  if (time_is_up()) state.max_steps = state.global_step;
+  between_steps([this] {
+    call(&TrainerCallback::on_step_end);
+    if (meter_->is_full()) fold_losses();
+    log_evaluate_save();
+  });
+  if (preempted_) return;
+  // A training that ends here does so with all that belongs to its end.
+  const bool asked = impl_.accelerator.should_stop();
+  if (asked && !impl_.control.should_training_stop) preempt();
+}
+
+Loss Trainer::training_step(const Batch& batch) {
+  const Batch outputs = impl_->parts.model->forward(batch);
+  const Loss loss = compute_loss(outputs, batch);
+  if (!loss.value.defined()) {
+    throw UsageError(
+        "Trainer: there is no loss: the model's outputs have no \"loss\", and no "
+        "TrainerComponents::compute_loss "
+        "is set");
+  }
+  if (loss.weight) {
+    impl_->accelerator.backward(loss.value, *loss.weight);
+  } else {
+    impl_->accelerator.backward(loss.value);
+  }
+  return loss;
+}
+
+Loss Trainer::compute_loss(const Batch& outputs, const Batch& batch) {
+  if (impl_->parts.compute_loss) return impl_->parts.compute_loss(outputs, batch);
+  const double smoothing = impl_->args.label_smoothing_factor;
+  if (smoothing > 0 && outputs.contains("logits") && batch.contains("labels"))
+    return smoothed(outputs, batch, smoothing);
+  if (outputs.contains("loss_sum")) return {outputs["loss_sum"], outputs["loss_weight"]};
+  return {outputs.contains("loss") ? outputs["loss"] : at::Tensor()};
+}
+
+/// A limit of infinity leaves gradients as they are, and still tells their norm.
+void TrainingRun::clip() {
+  const double limit = impl_.args.max_grad_norm;
+  std::vector<at::Tensor> parameters;
+  for (const auto& entry : trainer_.model().parameters()) {
+    if (entry.tensor.grad().defined()) parameters.push_back(entry.tensor);
+  }
+  grad_norm_ = impl_.accelerator.clip_grad_norm_(parameters,
+                                                 limit > 0 ? limit : std::numeric_limits<double>::infinity());
+}
+
+/// The rate that is logged is the one that this step used.
+void TrainingRun::step_schedule() {
+  learning_rate_ = impl_.optimizer->param_groups().front().options().get_lr();
+  if (impl_.scheduler && !impl_.accelerator.optimizer_step_was_skipped()) impl_.scheduler->step();
+}
+
+}  // namespace lockstep
+
+namespace lockstep::train {
+namespace {
+
+/// More than this many scalars on a device are exchanged before anybody asks.
+constexpr std::size_t kMostSteps = 256;
+
+/// Where there is nothing to weigh, the sum is 0 too.
+constexpr double kSmallestWeight = std::numeric_limits<double>::min();
+
+}  // namespace
+
+void LossMeter::add(const Loss& loss) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor value = loss.value.detach().to(at::kDouble);
+  sum_ = sum_.defined() ? sum_ + value : value;
+  weighted_ = loss.weight.has_value();
+  if (weighted_) {
+    const at::Tensor weight = loss.weight->tensor().detach().to(at::kDouble).reshape({});
+    weight_ = weight_.defined() ? weight_ + weight : weight;
+  }
+  ++micro_batches_;
+}
+
+void LossMeter::end_step() {
+  // Without weights a step's loss is the mean of its micro-batches, and then of the ranks.
+  const bool shared = weighted_ && weights_of_all_ranks_;
+  if (weighted_ && !shared) sum_ = sum_ / weight_.clamp_min(kSmallestWeight).to(sum_.device());
+  if (!weighted_) sum_ = sum_ / static_cast<double>(micro_batches_);
+  sums_.push_back(sum_.reshape({1}));
+  weights_.push_back(shared ? weight_.to(sum_.device()).reshape({1}) : at::ones({1}, sum_.options()));
+  sum_ = weight_ = at::Tensor();
+  micro_batches_ = 0;
+}
+
+bool LossMeter::is_full() const noexcept { return sums_.size() >= kMostSteps; }
+
+LossMeter::Fold LossMeter::fold() {
+  Fold result;
+  if (sums_.empty()) return result;
+  const at::NoGradGuard no_grad;
+  at::Tensor both = accelerator_.reduce(at::stack({at::cat(sums_), at::cat(weights_)})).cpu();
+  for (std::int64_t step = 0; step < both.size(1); ++step) {
+    const double weight = both[1][step].item<double>();
+    const double loss = weight > 0 ? both[0][step].item<double>() / weight : 0;
+    result.whole_sum += loss;
+    ++result.steps;
+    if (!std::isfinite(loss)) continue;
+    result.sum += loss;
+    ++result.finite_steps;
+  }
+  sums_.clear();
+  weights_.clear();
+  return result;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,81 @@
+// What a Trainer is made of beside its arguments, given as it stands.
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <numeric>
+
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "unit/train/small_trainings.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::arguments;
+using testing::TemporaryFolder;
+
+/// Its forward takes a batch, so it needs no adapter.
+struct TwoClassesImpl : torch::nn::Module {
+  TwoClassesImpl() {
+    linear = register_module("linear", torch::nn::Linear(3, 2));
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters())
+      parameter.copy_(at::linspace(-0.6, 0.7, parameter.numel()).reshape(parameter.sizes()));
+  }
+  Batch forward(const Batch& batch) {
+    const at::Tensor logits = linear(batch["x"]);
+    return {{"loss", torch::nn::functional::cross_entropy(logits, batch["labels"])}, {"logits", logits}};
+  }
+  torch::nn::Linear linear = nullptr;
+};
+TORCH_MODULE(TwoClasses);
+
+std::shared_ptr<const Dataset> labelled(std::int64_t count) {
+  const at::Tensor x = at::linspace(-1, 1, count * 3).reshape({count, 3}).sin();
+  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"labels", (x.sum(1) > 0.2).to(at::kLong)}});
+}
+
+/// A module that takes batches, a metric of the library's, and an optimizer and a scheduler of one's own.
+class Components : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Components, ::testing::Values(1, 2));
+
+TEST_P(Components, AreTakenAsTheyStand) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = "epoch";
+  args.metric_for_best_model = "f1";
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        TwoClasses net;
+        const auto sgd = std::make_shared<torch::optim::SGD>(net->parameters(), 0.5);
+        const auto rates = std::make_shared<optim::LrScheduler>(
+            *sgd, [](std::int64_t step) { return step < 3 ? 1.0 : 0.5; });
+        Trainer trainer(accelerator, args,
+                        {.model = net,
+                         .train_dataset = labelled(44),
+                         .eval_dataset = labelled(23),
+                         .compute_metrics = metrics::Classification(2),
+                         .optimizers = {sgd, rates}});
+        trainer.train();
+        EXPECT_EQ(trainer.optimizer(), sgd.get());
+        EXPECT_EQ(rates->last_lr(), std::vector<double>{0.25});
+        const LogEntry entry{trainer.evaluate()};
+        std::vector<std::int64_t> rows(23);
+        std::iota(rows.begin(), rows.end(), 0);
+        const Batch all = labelled(23)->get_batch(rows, std::vector<SampleContext>(rows.size()));
+        metrics::Classification expected(2);
+        expected.update(net->forward(all)["logits"], all["labels"]);
+        EXPECT_EQ(entry.find("eval_accuracy"), expected.accuracy());
+        EXPECT_EQ(entry.find("eval_f1"), expected.f1({.average = metrics::Average::binary}));
+        EXPECT_GT(*entry.find("eval_f1"), 0.8);
+        EXPECT_EQ(trainer.metric_names("eval"),
+                  (std::vector<std::string>{"eval_loss", "eval_accuracy", "eval_f1", "eval_runtime",
+                                            "eval_samples_per_second", "eval_steps_per_second"}));
+      },
+      accelerator_options(args));
+}
+
+}  // namespace
+}  // namespace lockstep
