@@ -1,6 +1,8 @@
 #include "script.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "files.hpp"
@@ -16,7 +18,15 @@ namespace fs = std::filesystem;
 bool is_script(const std::string& model) { return fs::is_regular_file(model); }
 
 void check_script_options(const std::string& model, const std::string& tokenizer) {
-  if (!is_script(model) || !tokenizer.empty()) return;
+  if (!is_script(model)) return;
+  char begin[2] = {};
+  std::ifstream(model, std::ios::binary).read(begin, sizeof(begin));
+  // TorchScript's files are zip archives.
+  if (std::string_view(begin, sizeof(begin)) != "PK") {
+    throw UsageError("--model " + model +
+                     " is no TorchScript file (torch.jit.script(net).save), and no folder with config.json.");
+  }
+  if (!tokenizer.empty()) return;
   throw UsageError("--tokenizer is missing: the program " + model + " has none of its own.");
 }
 

@@ -14,7 +14,8 @@ namespace texts {
 /// Whether --model names a program from Python, which is a file, and not a folder as Hugging Face's.
 bool is_script(const std::string& model);
 
-/// Throws UsageError where a program comes without --tokenizer: it has none of its own.
+/// Throws UsageError for a file that is no program from Python, and where one comes without --tokenizer: it
+/// has none of its own.
 void check_script_options(const std::string& model, const std::string& tokenizer);
 
 /// The first of these tokens that the tokenizer knows. Throws DataError where it knows none.

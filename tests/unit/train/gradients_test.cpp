@@ -436,6 +436,8 @@ TEST(WeightedLosses, AreNotWaitedFor) {
             opt.zero_grad();
           }
           EXPECT_EQ(ItemCounter::count(), 0);
+          EXPECT_EQ(torch::ones({}).item<double>(), 1);
+          EXPECT_EQ(ItemCounter::count(), 1) << "the counter counts";
           if (accelerator.is_main_process()) weights = model->bias.detach().clone();
         },
         {.gradient_accumulation_steps = 2, .gradient_accumulation = {.weights_of_all_ranks = of_all}});

@@ -12,7 +12,7 @@
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
-#include "support/ranks.hpp"
+#include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::contains_all;
 using testing::message_of;
+using testing::run_accelerators;
 using testing::TemporaryFolder;
 using Losses = std::vector<double>;
 
@@ -98,20 +99,6 @@ class Job : public Checkpointable {
 
 Accelerator alone() { return Accelerator(World::single(), {.device = "cpu"}); }
 
-World world_of(const ProcessGroup& group) {
-  World world;
-  world.rank = world.local_rank = group.rank();
-  world.world_size = world.local_world_size = group.size();
-  return world;
-}
-
-void run_ranks(int size, const std::function<void(Accelerator&)>& body) {
-  testing::run_group(size, [&](const ProcessGroup& group) {
-    Accelerator accelerator(world_of(group), group);
-    body(accelerator);
-  });
-}
-
 void expect_equal(const Job& one, const Job& other) {
   const auto left = one.tensors();
   const auto right = other.tensors();
@@ -151,7 +138,7 @@ TEST_P(SavedAfter, GoesOnWithTheSameBits) {
 /// Without dropout: threads share one random generator, so only processes can tell what it does.
 TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job straight(accelerator, 1, false);
     straight.train(4);
     accelerator.save_state(folder / "state");
@@ -167,7 +154,7 @@ TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
 
 TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     job.train(3);
     accelerator.save_state(folder / "state");
@@ -179,7 +166,7 @@ TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
   one.save_state(folder / "next");
   job.train(1);
   one.save_state(folder / "odd");
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job again(accelerator, 3, false);
     accelerator.load_state(folder / "next");
     EXPECT_EQ(again.position(), 3);
@@ -201,7 +188,7 @@ TEST(LoadState, WhatDoesNotFitChangesNothing) {
     accelerator.save_state(folder / "more");
   }
   std::atomic<int> heard{0};
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     std::vector<at::Tensor> before;
     for (const auto& tensor : job.tensors()) before.push_back(tensor.clone());
@@ -236,7 +223,7 @@ TEST(LoadState, SaysWhichObjectsAreMissing) {
 
 TEST(LoadLatestState, PassesOverWhatIsDamagedOnEveryRank) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     for (const int step : {1, 2}) {
       job.train(1);
@@ -258,7 +245,7 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
   rlimit unlimited{};
   ::getrlimit(RLIMIT_FSIZE, &unlimited);
   std::atomic<int> heard{0};
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     accelerator.save_state(folder / "state", {.step = 1});
     const rlimit limit{1000, unlimited.rlim_max};
@@ -280,7 +267,7 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
 /// What the training changes while the thread writes is not in the checkpoint.
 TEST(SaveState, WritesBesideTheTraining) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job straight(accelerator, 1, false);
     straight.train(4);
     std::atomic<bool> written{false};
@@ -300,7 +287,7 @@ TEST(SaveState, WritesBesideTheTraining) {
 TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "file", "");
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     accelerator.save_state(folder / "file" / "state", {}, {.asynchronous = true});
     const auto next = [&] { accelerator.save_state(folder / "state", {}, {.asynchronous = true}); };
@@ -348,7 +335,7 @@ TEST(ShouldStop, IsAgreedByAllRanks) {
   for (const int wisher : {0, 1, 2}) {
     std::mutex mutex;
     std::vector<int> calls;
-    run_ranks(3, [&](Accelerator& accelerator) {
+    run_accelerators(3, [&](Accelerator& accelerator) {
       int call = 1;
       for (; call < 100; ++call) {
         if (call == 5 && accelerator.process_index() == wisher) accelerator.request_stop();
@@ -481,7 +468,7 @@ TEST(Checkpoints, MayGoOnAfterAFullDisk) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};
   ::getrlimit(RLIMIT_FSIZE, &unlimited);
-  run_ranks(2, [&](Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
     Checkpoints checkpoints(
         accelerator,
