@@ -8,16 +8,19 @@
 
 namespace lockstep {
 
-/// How far the ranks compare what they are about to do before data moves. All ranks must choose the same.
+/// How far the ranks verify that they call the same collectives before data moves, as c10d's levels of
+/// TORCH_DISTRIBUTED_DEBUG. All ranks must choose the same.
 enum class CollectiveCheckLevel {
-  /// Not at all: a mistake ends in wrong numbers, an aborted process or a timeout.
+  /// As `info` where ranks share memory, and not at all on Gloo: a mistake there ends in wrong numbers, an
+  /// aborted process or a timeout.
   off,
-  /// Every collective of CPU tensors, by operation, number, dtype, elements, reduction and root: a
-  /// difference is a CommunicationError on all ranks. Costs nothing where ranks share memory, and elsewhere
-  /// one or more small messages, which pass while the operation before is still under way.
-  every_call,
-  /// Also shapes, labels, the split sizes of an all_to_all, messages, and where the program calls. Slow: a
-  /// message to the store and back for each, and each waits for all ranks.
+  /// By operation, number, dtype, elements, reduction and root: every collective of CPU tensors where ranks
+  /// share memory, alone or within hosts, because it costs nothing there; on Gloo alone the buckets of
+  /// DistributedDataParallel. A difference is a CommunicationError on all ranks.
+  info,
+  /// Every collective of CPU tensors on every transport, also by shapes, labels, the split sizes of an
+  /// all_to_all, messages, and where the program calls. Slow: a message to the store and back for each, and
+  /// each waits for all ranks.
   detail,
 };
 
@@ -34,7 +37,7 @@ struct DiagnosticsOptions {
   /// needed. Empty: nowhere.
   std::string trace_dir = {};
 
-  CollectiveCheckLevel check = CollectiveCheckLevel::every_call;
+  CollectiveCheckLevel check = CollectiveCheckLevel::info;
 
   /// The defaults, changed by LOCKSTEP_WARN_AFTER (seconds), LOCKSTEP_TRACE_DIR, LOCKSTEP_TRACE_ENTRIES or
   /// PyTorch's TORCH_FR_BUFFER_SIZE, and LOCKSTEP_DEBUG (off, info, detail) or PyTorch's

@@ -50,7 +50,7 @@ CollectiveCheckLevel check_of(const Setting& setting) {
   if (is("detail")) return CollectiveCheckLevel::detail;
   // PyTorch's OFF is its default: it does not ask for less than ours.
   if (is("off") && setting.name == "LOCKSTEP_DEBUG") return CollectiveCheckLevel::off;
-  if (is("off") || is("info")) return CollectiveCheckLevel::every_call;
+  if (is("off") || is("info")) return CollectiveCheckLevel::info;
   setting.refuse("off, info or detail");
 }
 
@@ -113,8 +113,11 @@ OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Sco
     : diagnostics_(std::move(diagnostics)),
       scope_(std::move(scope)),
       group_(diagnostics_->recorder->add_group({scope_.group_name, scope_.members.names, backend})) {
-  const bool detail = diagnostics_->options.check == CollectiveCheckLevel::detail;
-  if (!detail || scope_.members.size() == 1) return;
+  if (scope_.members.size() == 1) return;
+  if (diagnostics_->options.check != CollectiveCheckLevel::detail) {
+    if (backend == "gloo") advice_ = ". LOCKSTEP_DEBUG=detail verifies that the ranks call the same";
+    return;
+  }
   check_ = std::make_unique<CollectiveCheck>(store.with_prefix("check/" + backend), scope_.members,
                                              scope_.timeout);
 }
@@ -173,7 +176,7 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const auto waiting =
       waiting_for(record, recorder.group(group_), recorder.rank(), diagnostics_->monitor->ask(kAnswerTime));
-  throw TimeoutError(what + ": " + waiting.text, waiting.missing);
+  throw TimeoutError(fmt::format("{}: {}{}", what, waiting.text, advice_), waiting.missing);
 }
 
 /// At once: nobody needs to be asked.
@@ -196,7 +199,8 @@ void OperationTracker::connection_is_lost(const OperationRecord& record, const s
   const GroupFacts group = recorder.group(group_);
   std::string gone = departed_text(monitor->departed(), group, recorder.rank());
   if (gone.empty()) gone = silent_text(monitor->ask(kAnswerTime), group, recorder.rank());
-  const std::string all = gone.empty() ? text : fmt::format("{}; {}", text, gone);
+  std::string all = gone.empty() ? text : fmt::format("{}; {}", text, gone);
+  if (!named) all += advice_;
   // For those who find this rank gone, and with it what it has found.
   monitor->announce_departure("gave up: " + all);
   throw CommunicationError(all);

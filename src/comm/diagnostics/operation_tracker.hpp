@@ -81,6 +81,7 @@ class OperationTracker {
   Scope scope_;
   int group_;
   std::unique_ptr<CollectiveCheck> check_;
+  std::string advice_;  // Behind errors that a mistake in the calls may have caused, where none are verified.
 };
 
 }  // namespace lockstep::comm

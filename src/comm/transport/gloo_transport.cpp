@@ -2,12 +2,16 @@
 
 #include <ATen/ops/from_blob.h>
 #include <gloo/common/error.h>
+#include <gloo/common/logging.h>
 #include <gloo/context.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <iostream>
 #include <mutex>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -87,6 +91,32 @@ void make_broken_connections_errors() {
   action.sa_handler = [](int) {};
   action.sa_flags = SA_RESTART;
   sigaction(SIGPIPE, &action, nullptr);
+}
+
+/// What std::terminate did before explain_gloo_abort().
+std::terminate_handler next_terminate = nullptr;
+
+/// Gloo's own thread throws where more bytes arrive than this rank expects, which ends the process before any
+/// operation fails.
+[[noreturn]] void explain_gloo_abort() {
+  try {
+    if (const auto failure = std::current_exception()) std::rethrow_exception(failure);
+  } catch (const ::gloo::EnforceNotMet&) {
+    std::cerr << "lockstep: Gloo ends this process: the ranks do not call the same. LOCKSTEP_DEBUG=detail "
+                 "says which calls differ\n"
+              << std::flush;
+  } catch (...) {
+  }
+  if (next_terminate != nullptr) next_terminate();
+  std::abort();
+}
+
+void explain_aborts() {
+  static const bool installed = [] {
+    next_terminate = std::set_terminate(explain_gloo_abort);
+    return true;
+  }();
+  static_cast<void>(installed);
 }
 
 /// Gloo has one type for all of its failures.
@@ -237,6 +267,7 @@ GlooTransport::GlooTransport(const Store& store, int rank, int size, const Proce
     : timeout_(options.timeout) {
   refuse_false_encryption();
   if (size > 1) make_broken_connections_errors();
+  if (size > 1) explain_aborts();
   auto settings = c10d::ProcessGroupGloo::Options::create(options.timeout);
   settings->devices = make_devices(chosen_interfaces(options, size), store.local_address());
   with_typed_timeout(timeout_, [&] {
@@ -246,7 +277,7 @@ GlooTransport::GlooTransport(const Store& store, int rank, int size, const Proce
 
 void GlooTransport::begin(const CollectiveCall& call) {
   begun_call = {this, call.timeout};
-  if (!fingerprints_) return;
+  if (!fingerprints_ || call.label.view().empty()) return;
   fingerprints_->announce(call.text(), call.timeout);
   fingerprints_->agree(call.timeout);
 }

@@ -24,7 +24,8 @@ class GlooTransport final : public Transport {
   /// Connects `size` ranks, of which `store` gives the address that this one offers. *Collective*.
   GlooTransport(const Store& store, int rank, int size, const ProcessGroupOptions& options);
 
-  /// From now on each call is verified before its data moves.
+  /// From now on each call that has a label is verified before its data moves: the buckets of
+  /// DistributedDataParallel, which all ranks label alike. Others cost too much for what they are.
   void verify_by(std::unique_ptr<FingerprintExchange> fingerprints) {
     fingerprints_ = std::move(fingerprints);
   }

@@ -62,8 +62,9 @@ class Transport {
   /// What shares memory with this rank; null: nothing does.
   virtual shm::Group* memory() const { return nullptr; }
 
-  /// Begins a collective. Transports that do not verify calls as a part of each operation do it here: returns
-  /// when all ranks have called the same, throws CommunicationError on all of them when they have not.
+  /// Begins a collective. Transports that do not verify calls as a part of each operation may do it here:
+  /// returns when all ranks have called the same, throws CommunicationError on all of them when they have
+  /// not.
   virtual void begin(const CollectiveCall& call) { static_cast<void>(call); }
 
   /// In place; the same bits on every rank.
@@ -102,7 +103,8 @@ struct TransportOptions {
   /// The group's communication thread may get a CPU of its own, which is for the group of all ranks: parts of
   /// it do not know which CPUs the others have.
   bool binds = false;
-  /// Ranks that do not share memory verify their calls. Those that do always do.
+  /// Hosts verify every call with each other, and Gloo alone verifies calls with a label. Ranks that share
+  /// memory always verify theirs.
   bool verifies = true;
 };
 

@@ -1,11 +1,14 @@
-// Ranks on Gloo alone compare what they call, each time and before data moves.
+// Ranks on Gloo alone verify calls that have a label, as the buckets of DistributedDataParallel have, before
+// data moves.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "comm/diagnostics/op_meta.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
@@ -14,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+using comm::OperationLabel;
 using testing::contains_all;
 using testing::message_of;
 
@@ -28,24 +32,28 @@ void run_on_gloo(int size, CollectiveCheckLevel check, const std::function<void(
   });
 }
 
-void run_on_gloo(int size, const std::function<void(const ProcessGroup&)>& body) {
-  run_on_gloo(size, CollectiveCheckLevel::every_call, body);
+/// With a label on every call.
+void run_verified(int size, const std::function<void(const ProcessGroup&)>& body) {
+  run_on_gloo(size, CollectiveCheckLevel::info, [&](const ProcessGroup& group) {
+    const OperationLabel label("bucket");
+    body(group);
+  });
 }
 
 /// However many there are, whoever it is: all ranks name the same two.
 TEST(CallsOnGloo, AreComparedByAllRanks) {
   for (const int size : {2, 3, 4, 5, 7}) {
     for (int odd = 0; odd < size; ++odd) {
-      run_on_gloo(size, [&](const ProcessGroup& group) {
+      run_verified(size, [&](const ProcessGroup& group) {
         for (const std::int64_t count : {3, 4}) group.all_reduce(at::ones({count}));
         const bool is_odd = group.rank() == odd;
         const at::Tensor tensor = at::ones({is_odd ? 4 : 3});
         const auto text = message_of<CommunicationError>([&] { group.all_reduce(tensor); });
         EXPECT_TRUE(contains_all(
-            text,
-            {"rank 0 calls all_reduce #3 (float32, " + std::string(odd == 0 ? "4" : "3") + " elements, sum)",
-             "rank " + std::to_string(odd == 0 ? 1 : odd) + " calls all_reduce #3 (float32, " +
-                 std::string(odd == 0 ? "3" : "4") + " elements, sum)"}));
+            text, {"rank 0 calls all_reduce #3 (float32, " + std::string(odd == 0 ? "4" : "3") +
+                       " elements, sum, bucket)",
+                   "rank " + std::to_string(odd == 0 ? 1 : odd) + " calls all_reduce #3 (float32, " +
+                       std::string(odd == 0 ? "3" : "4") + " elements, sum, bucket)"}));
         EXPECT_TRUE((tensor == 1).all().item<bool>());
       });
     }
@@ -53,7 +61,7 @@ TEST(CallsOnGloo, AreComparedByAllRanks) {
 }
 
 TEST(CallsOnGloo, FailAgainAfterADisagreement) {
-  run_on_gloo(2, [](const ProcessGroup& group) {
+  run_verified(2, [](const ProcessGroup& group) {
     const auto call = [&](at::ScalarType dtype) { group.broadcast(at::ones({2}, dtype)); };
     const auto first =
         message_of<CommunicationError>([&] { call(group.rank() == 0 ? at::kInt : at::kFloat); });
@@ -65,7 +73,7 @@ TEST(CallsOnGloo, FailAgainAfterADisagreement) {
 /// Rank 1 comes when rank 0 has started all: what went before the disagreement has its result.
 TEST(CallsOnGloo, AreStartedWithoutWaiting) {
   std::atomic<bool> started{false};
-  run_on_gloo(2, [&](const ProcessGroup& group) {
+  run_verified(2, [&](const ProcessGroup& group) {
     if (group.rank() == 1) started.wait(false);
     const at::Tensor good = at::ones({1000});
     Work first = group.all_reduce_async(good);
@@ -84,7 +92,7 @@ TEST(CallsOnGloo, AreStartedWithoutWaiting) {
 }
 
 TEST(CallsOnGloo, TellTheirFutures) {
-  run_on_gloo(2, [](const ProcessGroup& group) {
+  run_verified(2, [](const ProcessGroup& group) {
     std::vector<at::Tensor> tensors{at::ones({4})};
     c10d::BroadcastOptions options;
     options.rootRank = group.rank();
@@ -95,17 +103,41 @@ TEST(CallsOnGloo, TellTheirFutures) {
   });
 }
 
-TEST(CallsOnGloo, AreNotComparedWhereThatIsOff) {
+/// No rank hears of the other's reduction: nothing is exchanged but the data.
+TEST(CallsOnGloo, AreNotVerifiedWithoutALabel) {
+  run_on_gloo(2, CollectiveCheckLevel::info, [](const ProcessGroup& group) {
+    const at::Tensor tensor = at::ones({4});
+    group.all_reduce(tensor, group.rank() == 0 ? ReduceOp::max : ReduceOp::min);
+    EXPECT_TRUE((tensor == 1).all().item<bool>());
+    const OperationLabel label("bucket 0");
+    const auto reduction = group.rank() == 0 ? ReduceOp::max : ReduceOp::min;
+    EXPECT_THROW(group.all_reduce(tensor, reduction), CommunicationError);
+  });
+}
+
+TEST(CallsOnGloo, AreNotVerifiedWhereThatIsOff) {
   run_on_gloo(2, CollectiveCheckLevel::off, [](const ProcessGroup& group) {
+    const OperationLabel label("bucket 0");
     const at::Tensor tensor = at::ones({4});
     group.all_reduce(tensor, group.rank() == 0 ? ReduceOp::max : ReduceOp::min);
     EXPECT_TRUE((tensor == 1).all().item<bool>());
   });
 }
 
+TEST(CallsOnGloo, ThatFailUnverifiedNameTheVariable) {
+  const Store store = Store::in_memory();
+  testing::run_ranks(2, [&](int rank) {
+    const ProcessGroup group(rank, 2, store,
+                             {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(2)});
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+    EXPECT_TRUE(contains_all(message_of<CommunicationError>([&] { group.all_reduce(at::ones({4})); }),
+                             {"all_reduce #1", "LOCKSTEP_DEBUG=detail"}));
+  });
+}
+
 /// A start that fails by its arguments is this rank's own matter, though it has been counted.
 TEST(CallsOnGloo, GoOnAfterAStartThatFailed) {
-  run_on_gloo(2, [](const ProcessGroup& group) {
+  run_verified(2, [](const ProcessGroup& group) {
     if (group.rank() == 0) {
       std::vector<at::Tensor> inputs{at::ones({2})};
       std::vector<std::vector<at::Tensor>> outputs{{at::ones({2})}};
@@ -120,7 +152,7 @@ TEST(CallsOnGloo, GoOnAfterAStartThatFailed) {
 /// Rank 1 comes when rank 0 has given up, long before the group's timeout.
 TEST(CallsOnGloo, KeepToTheTimeoutOfAnOperation) {
   std::atomic<bool> given_up{false};
-  run_on_gloo(2, [&](const ProcessGroup& group) {
+  run_verified(2, [&](const ProcessGroup& group) {
     if (group.rank() == 1) return given_up.wait(false);
     std::vector<at::Tensor> tensors{at::ones({4})};
     c10d::AllreduceOptions options;
@@ -134,7 +166,7 @@ TEST(CallsOnGloo, KeepToTheTimeoutOfAnOperation) {
 }
 
 TEST(CallsOnGloo, LeaveTheirTagsToNobody) {
-  run_on_gloo(2, [](const ProcessGroup& group) {
+  run_verified(2, [](const ProcessGroup& group) {
     constexpr int kTag = 2147483392;
     at::Tensor tensor = at::ones({2});
     EXPECT_THROW(group.send(tensor, 1 - group.rank(), kTag), UsageError);

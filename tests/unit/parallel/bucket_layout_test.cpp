@@ -4,6 +4,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "support/ranks.hpp"
+#include "support/throws.hpp"
 
 namespace lockstep {
 namespace {
@@ -63,6 +64,21 @@ TEST(BucketLayout, LeavesAFrozenParameterAnError) {
       train_once(ddp);
       EXPECT_THROW(train_once(ddp), Error);
     }
+  });
+}
+
+/// Gloo alone verifies them without being asked.
+TEST(BucketLayout, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
+  const Store store = Store::in_memory();
+  testing::run_ranks(2, [&](int rank) {
+    const ProcessGroup gloo(rank, 2, store,
+                            {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(30)});
+    torch::nn::Linear net(4, 4);
+    DistributedDataParallel ddp(net, gloo, {.find_unused_parameters = true});
+    ddp.set_bucket_layout(rank == 0 ? BucketLayout{{1, 0}} : BucketLayout{{1}, {0}});
+    const auto text = testing::message_of<CommunicationError>([&] { train_once(ddp); });
+    EXPECT_TRUE(
+        testing::contains_all(text, {"rank 0 calls all_reduce", "rank 1 calls all_reduce", "bucket 0"}));
   });
 }
 

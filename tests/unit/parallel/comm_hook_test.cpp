@@ -51,6 +51,32 @@ TEST(CommHook, OnesOwnSeesEveryBucketInOrder) {
   });
 }
 
+/// One name on all ranks, and something else on each.
+struct OddHook : CommHook {
+  std::string name() const override { return "odd"; }
+  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override {
+    const auto op = group.rank() == 0 ? ReduceOp::max : ReduceOp::min;
+    return [buffer = bucket.buffer, work = group.all_reduce_async(bucket.buffer, op)]() mutable {
+      work.wait();
+      return buffer;
+    };
+  }
+};
+
+/// Gloo alone verifies buckets without being asked: else each rank would have gradients of its own.
+TEST(CommHook, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
+  const Store store = Store::in_memory();
+  testing::run_ranks(2, [&](int rank) {
+    const ProcessGroup gloo(rank, 2, store,
+                            {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(30)});
+    torch::nn::Linear net(6, 1);
+    DistributedDataParallel ddp(net, gloo);
+    ddp.register_comm_hook(std::make_shared<OddHook>());
+    const auto text = message_of<CommunicationError>([&] { ddp(rows(rank)).sum().backward(); });
+    EXPECT_TRUE(testing::contains_all(text, {"max, bucket 0", "min, bucket 0"}));
+  });
+}
+
 TEST(CommHook, AnotherOneReplacesIt) {
   run_group(2, [&](const ProcessGroup& group) {
     torch::nn::Linear net(6, 1);
