@@ -47,6 +47,16 @@ constexpr int kMostEntries = 65'536;
 
 }  // namespace
 
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (auto comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {
+    parts.push_back(text.substr(0, comma));
+    text.remove_prefix(comma + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
 std::optional<int> whole_number(std::string_view text, int lowest, int highest) {
   const auto number = parse_number<int>(text);
   return number && *number >= lowest && *number <= highest ? number : std::nullopt;
@@ -84,9 +94,7 @@ void contradicts(const Environment& environment, std::string_view name, const st
 std::vector<int> run_lengths(std::string_view name, std::string_view text) {
   std::vector<int> result;
   const auto refuse = [&] { malformed(name, text, "numbers as in 2,1(x3)"); };
-  for (std::size_t comma = 0; comma != std::string_view::npos;) {
-    comma = text.find(',');
-    const std::string_view entry = text.substr(0, comma);
+  for (const std::string_view entry : split_list(text)) {
     const auto open = std::min(entry.find("(x"), entry.size());
     const bool repeated = open < entry.size();
     if (repeated && entry.back() != ')') refuse();
@@ -94,7 +102,6 @@ std::vector<int> run_lengths(std::string_view name, std::string_view text) {
     const auto times = repeated ? whole_number(entry.substr(open + 2, entry.size() - open - 3), 1) : 1;
     if (!value || !times || *times > kMostEntries - static_cast<int>(result.size())) refuse();
     result.insert(result.end(), static_cast<std::size_t>(*times), *value);
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
   }
   return result;
 }

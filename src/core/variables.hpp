@@ -23,6 +23,9 @@ std::optional<Number> parse_number(std::string_view text) {
   return failure == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
+/// What stands between commas: of an empty text one part, which is empty.
+std::vector<std::string_view> split_list(std::string_view text);
+
 /// The text as a whole number within the bounds, or nothing.
 std::optional<int> whole_number(std::string_view text, int lowest = 0, int highest = kLargest);
 

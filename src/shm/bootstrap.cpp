@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <initializer_list>
 #include <sstream>
 
 #include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/process_identity.hpp"
 #include "net/sha256.hpp"
 #include "shm/segment.hpp"
 
@@ -76,11 +76,9 @@ msghdr message_of(iovec& payload, Ancillary& ancillary) {
 }  // namespace
 
 std::string host_identity() {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   struct stat network {};
   stat("/proc/self/ns/net", &network);
-  return fmt::format("{}/{}/{}", boot_id, network.st_ino, geteuid());
+  return fmt::format("{}/{}/{}", this_process().boot, network.st_ino, geteuid());
 }
 
 PeerAddress PeerAddress::make(const std::string& host, int threads) {

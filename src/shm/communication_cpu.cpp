@@ -59,10 +59,8 @@ std::optional<std::vector<int>> communication_affinity(const Environment& enviro
   if (value.empty() || value == "auto") return std::nullopt;
   std::vector<int> cpus;
   if (value == "off") return cpus;
-  for (std::size_t begin = 0; begin <= value.size();) {
-    const std::size_t end = std::min(value.find(',', begin), value.size());
-    const auto cpu =
-        variables::whole_number(std::string_view(value).substr(begin, end - begin), 0, kMaxCpus - 1);
+  for (const std::string_view part : variables::split_list(value)) {
+    const auto cpu = variables::whole_number(part, 0, kMaxCpus - 1);
     if (!cpu) {
       throw UsageError(
           fmt::format("environment variable {}='{}': expected auto, off, or CPU numbers with "
@@ -70,7 +68,6 @@ std::optional<std::vector<int>> communication_affinity(const Environment& enviro
                       kVariable, value));
     }
     cpus.push_back(*cpu);
-    begin = end + 1;
   }
   return cpus;
 }

@@ -85,11 +85,7 @@ class Parser {
 
   std::vector<Range> ranges(std::string_view text) const {
     std::vector<Range> result;
-    for (std::size_t comma = 0; comma != std::string_view::npos;) {
-      comma = text.find(',');
-      result.push_back(range(text.substr(0, comma)));
-      text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-    }
+    for (const std::string_view part : variables::split_list(text)) result.push_back(range(part));
     return result;
   }
 

@@ -18,12 +18,11 @@ constexpr std::uint64_t kPorts = 16'384;
 std::vector<int> ranks_here(const Environment& environment) {
   std::vector<int> result;
   const std::string text = find_variable(environment, "SLURM_GTIDS").value_or("");
-  for (std::size_t start = 0; start < text.size();) {
-    const auto comma = std::min(text.find(',', start), text.size());
-    const auto rank = whole_number(std::string_view(text).substr(start, comma - start));
+  if (text.empty()) return result;
+  for (const std::string_view part : split_list(text)) {
+    const auto rank = whole_number(part);
     if (!rank) contradicts(environment, "SLURM_GTIDS", "ranks as in 0,2,3");
     result.push_back(*rank);
-    start = comma + 1;
   }
   return result;
 }
