@@ -1,5 +1,5 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,13 +25,11 @@ std::string to_string(const at::Tensor& tensor, std::int64_t size) {
   return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(size)};
 }
 
-at::Tensor number(std::int64_t value, const at::Device& device) {
-  return at::empty({1}, at::TensorOptions().dtype(at::kLong)).fill_(value).to(device);
+at::Tensor number(std::size_t value, const at::Device& device) {
+  return at::full({1}, static_cast<std::int64_t>(value), at::TensorOptions(device).dtype(at::kLong));
 }
 
-std::int64_t to_number(const at::Tensor& tensor) { return *tensor.cpu().const_data_ptr<std::int64_t>(); }
-
-json parse(const std::string& text) { return json::parse(text); }
+std::int64_t to_number(const at::Tensor& tensor) { return tensor.item<std::int64_t>(); }
 
 /// Never throws for the text that is in it: one rank must not miss a collective because of a byte that is no
 /// UTF-8.
@@ -47,7 +45,7 @@ at::Device ProcessGroup::object_device() const { return impl_->object_device(); 
 
 std::string ProcessGroup::broadcast_object(const std::string& object, int root) const {
   const at::Device device = impl_->object_device();
-  const at::Tensor size_tensor = number(static_cast<std::int64_t>(object.size()), device);
+  const at::Tensor size_tensor = number(object.size(), device);
   broadcast(size_tensor, root);
   const std::int64_t bytes = to_number(size_tensor);
   if (bytes == 0) return "";
@@ -60,7 +58,7 @@ std::string ProcessGroup::broadcast_object(const std::string& object, int root) 
 std::vector<std::string> ProcessGroup::all_gather_object(const std::string& object) const {
   const at::Device device = impl_->object_device();
   std::vector<std::int64_t> sizes;
-  for (const auto& tensor : all_gather(number(static_cast<std::int64_t>(object.size()), device))) {
+  for (const auto& tensor : all_gather(number(object.size(), device))) {
     sizes.push_back(to_number(tensor));
   }
   const std::int64_t longest = *std::max_element(sizes.begin(), sizes.end());
@@ -79,15 +77,15 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
                     objects.size()));
   }
   const at::Device device = impl_->object_device();
-  std::int64_t longest = 0;
+  std::size_t most = 0;
   std::vector<at::Tensor> sizes;
   for (const auto& object : is_root ? objects : std::vector<std::string>{}) {
-    sizes.push_back(number(static_cast<std::int64_t>(object.size()), device));
-    longest = std::max(longest, static_cast<std::int64_t>(object.size()));
+    sizes.push_back(number(object.size(), device));
+    most = std::max(most, object.size());
   }
-  const at::Tensor padded = number(longest, device);
+  const at::Tensor padded = number(most, device);
   broadcast(padded, root);
-  longest = to_number(padded);
+  const std::int64_t longest = to_number(padded);
   const at::Tensor own_size = number(0, device);
   scatter(own_size, sizes, root);
   if (longest == 0) return "";
@@ -105,19 +103,19 @@ std::string ProcessGroup::broadcast_object(const char* object, int root) const {
 }
 
 json ProcessGroup::broadcast_object(const json& object, int root) const {
-  return parse(broadcast_object(rank() == root ? dump(object) : std::string(), root));
+  return json::parse(broadcast_object(rank() == root ? dump(object) : std::string(), root));
 }
 
 std::vector<json> ProcessGroup::all_gather_object(const json& object) const {
   std::vector<json> result;
-  for (const auto& text : all_gather_object(dump(object))) result.push_back(parse(text));
+  for (const auto& text : all_gather_object(dump(object))) result.push_back(json::parse(text));
   return result;
 }
 
 json ProcessGroup::scatter_object(const std::vector<json>& objects, int root) const {
   std::vector<std::string> texts;
   for (const auto& object : objects) texts.push_back(dump(object));
-  return parse(scatter_object(texts, root));
+  return json::parse(scatter_object(texts, root));
 }
 
 }  // namespace lockstep

@@ -42,8 +42,6 @@ class Work::Impl {
  public:
   /// `finish` runs once, in the thread of the first wait(), when the operation has succeeded.
   Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish);
-  /// A further step behind another Work.
-  Impl(const Work& inner, std::function<void()> finish);
 
   void wait();
   bool is_completed() const { return work_->isCompleted(); }

@@ -76,7 +76,7 @@ std::string own_identity() {
 
 /// Whoever comes first says how large the group is.
 void check_size(const Store& store, const GroupInfo& members) {
-  const std::string size = std::to_string(members.size());
+  const std::string size = fmt::to_string(members.size());
   const std::string first = store.set_if_absent("world_size", fmt::format("{} {}", size, members.rank));
   const auto gap = first.find(' ');
   if (first.substr(0, gap) == size) return;

@@ -23,14 +23,6 @@ std::string Operation::describe() const {
 Work::Impl::Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish)
     : work_(std::move(work)), operation_(std::move(operation)), finish_(std::move(finish)) {}
 
-Work::Impl::Impl(const Work& inner, std::function<void()> finish)
-    : work_(inner.impl_->work_),
-      operation_(inner.impl_->operation_),
-      finish_([first = inner.impl_->finish_, then = std::move(finish)] {
-        if (first) first();
-        then();
-      }) {}
-
 void Work::Impl::wait() {
   const std::lock_guard lock(mutex_);
   if (waited_) return;

@@ -1,6 +1,6 @@
 #include "comm/diagnostics/collective_check.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -96,13 +96,13 @@ void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const Ro
 }
 
 bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
-  const std::string key = std::to_string(number);
+  const std::string key = fmt::to_string(number);
   store_.append(key, json(call).dump() + "\n");
   const bool last = store_.add(key + "/count", 1) == members_.size();
   if (last) {
     store_.set(key + "/all", "1");
     // All have come here, and so are past the one before.
-    const std::string before = std::to_string(last_number_);
+    const std::string before = fmt::to_string(last_number_);
     for (const auto* part : {"", "/count", "/all"}) store_.erase(before + part);
   }
   last_number_ = number;
@@ -111,7 +111,7 @@ bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
 
 std::vector<PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
   std::vector<PostedCall> calls;
-  std::istringstream lines(store_.get(std::to_string(number), kReadTime));
+  std::istringstream lines(store_.get(fmt::to_string(number), kReadTime));
   for (std::string line; std::getline(lines, line);) calls.push_back(json::parse(line).get<PostedCall>());
   std::sort(calls.begin(), calls.end(),
             [](const PostedCall& a, const PostedCall& b) { return a.place < b.place; });
@@ -127,9 +127,9 @@ void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<Poste
     for (const auto& to : calls) {
       const auto gives = count(from.rows.gives, to.place), takes = count(to.rows.takes, from.place);
       if (gives == takes) continue;
-      throw CommunicationError(
-          fmt::format("{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}",
-                      members_.who, from.is, number, name_of(from.place), gives, name_of(to.place), takes));
+      throw CommunicationError(fmt::format(
+          "{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}", members_.who,
+          from.is, number, members_.called(from.place), gives, members_.called(to.place), takes));
     }
   }
 }
@@ -149,21 +149,19 @@ void CollectiveCheck::before_message(const OpMeta& meta) {
   store_.erase(key);
   if (first.ends_with(" " + size)) return;
   throw CommunicationError(fmt::format("{}: message {} with tag {} from {} to {}: this rank {}, but {} {}",
-                                       members_.who, number, meta.tag, name_of(from), name_of(to), own,
-                                       name_of(meta.peer), first));
+                                       members_.who, number, meta.tag, members_.called(from),
+                                       members_.called(to), own, members_.called(meta.peer), first));
 }
-
-std::string CollectiveCheck::name_of(int place) const { return fmt::format("rank {}", members_.name(place)); }
 
 void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const {
   const auto called = [](const PostedCall& call) {
     return call.site.empty() ? std::string() : fmt::format(" (called by {})", call.site);
   };
-  throw CommunicationError(
-      fmt::format("{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
-                  "ranks must call the same "
-                  "operations in the same order, with tensors of the same size and dtype",
-                  members_.who, number, own.is, called(own), name_of(other.place), other.is, called(other)));
+  throw CommunicationError(fmt::format(
+      "{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
+      "ranks must call the same "
+      "operations in the same order, with tensors of the same size and dtype",
+      members_.who, number, own.is, called(own), members_.called(other.place), other.is, called(other)));
 }
 
 }  // namespace lockstep::comm

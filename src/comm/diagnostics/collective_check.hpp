@@ -51,7 +51,6 @@ class CollectiveCheck {
   std::vector<PostedCall> posted(std::uint64_t number) const;
   void compare_rows(std::uint64_t number, const std::vector<PostedCall>& calls) const;
   [[noreturn]] void refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const;
-  std::string name_of(int place) const;
 
   Store store_;
   GroupInfo members_;

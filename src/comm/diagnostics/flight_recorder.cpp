@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -49,7 +48,7 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
   const bool message = meta.is_message;
   json entry{{"record_id", record.id.serial},
              {"pg_id", record.id.group},
-             {"process_group", {std::to_string(record.id.group), group.name}},
+             {"process_group", {fmt::to_string(record.id.group), group.name}},
              {"collective_seq_id", message ? 0 : record.id.sequence},
              {"p2p_seq_id", message ? record.id.sequence : 0},
              {"op_id", record.id.serial},
@@ -74,12 +73,6 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
 }
 
 }  // namespace
-
-std::int64_t monotonic_now() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 void SpanLog::add(SpanRecord span) {
   const std::lock_guard lock(mutex_);
@@ -216,9 +209,9 @@ json FlightRecorder::dump(const std::string& reason) const {
       {"pid", getpid()},       {"reason", reason}, {"wall_offset_ns", offset},  {"entries", json::array()},
       {"spans", json::array()}};
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    result["pg_config"][std::to_string(i)] = {
-        {"name", std::to_string(i)}, {"desc", groups_[i].name}, {"ranks", json(groups_[i].ranks).dump()}};
-    result["pg_status"][std::to_string(i)] = {{"last_enqueued_collective", progress_[i].collectives},
+    result["pg_config"][fmt::to_string(i)] = {
+        {"name", fmt::to_string(i)}, {"desc", groups_[i].name}, {"ranks", json(groups_[i].ranks).dump()}};
+    result["pg_status"][fmt::to_string(i)] = {{"last_enqueued_collective", progress_[i].collectives},
                                               {"finished_operations", progress_[i].finished}};
   }
   const std::uint64_t first = next_ > ring_.size() ? next_ - ring_.size() : 1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -13,7 +14,9 @@
 namespace lockstep::comm {
 
 /// CLOCK_MONOTONIC of this host, in nanoseconds.
-std::int64_t monotonic_now() noexcept;
+inline std::int64_t monotonic_now() noexcept {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// A stretch of the program's own: trace::Range.
 struct SpanRecord {
