@@ -257,7 +257,6 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
 }
 
 // ---- The forms that wait
-// ------------------------------------------------------------------------------------------
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   comm::CpuBackend* const carrier = impl_->inline_carrier_of(tensor);

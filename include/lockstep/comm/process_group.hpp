@@ -105,7 +105,6 @@ class ProcessGroup {
   at::Device object_device() const;
 
   // ---- Tensors
-  // ----------------------------------------------------------------------------------------------------
 
   /// Combines `tensor` over all ranks, in place: afterwards every rank has the same bits. *Collective*.
   void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
@@ -179,8 +178,7 @@ class ProcessGroup {
   /// Receives from whoever sends first and returns its rank. CPU tensors only.
   int recv_any_source(const at::Tensor& tensor, int tag = 0) const;
 
-  // ---- Meeting
-  // ----------------------------------------------------------------------------------------------------
+  // ---- Barrier
 
   /// Returns when every rank has called it. Throws TimeoutError naming the ranks that did not come within
   /// `timeout` (the group's by default); CommunicationError within seconds when one of them cannot: it ended,
@@ -189,9 +187,9 @@ class ProcessGroup {
   void barrier(std::chrono::milliseconds timeout) const;
 
   // ---- Objects
-  // ---------------------------------------------------------------------------------------------------- Any
-  // bytes, of any length, different on each rank; in JSON, what is no UTF-8 is replaced. They travel as CPU
-  // tensors, or through the group's device where the group carries nothing else.
+
+  // Any bytes, of any length, different on each rank; in JSON, what is no UTF-8 is replaced. They travel as
+  // CPU tensors, or through the group's device where the group carries nothing else.
 
   /// The object of rank `root`, at every rank. *Collective*.
   std::string broadcast_object(const std::string& object, int root = 0) const;
@@ -207,8 +205,7 @@ class ProcessGroup {
   std::string scatter_object(const std::vector<std::string>& objects, int root = 0) const;
   nlohmann::json scatter_object(const std::vector<nlohmann::json>& objects, int root = 0) const;
 
-  // ---- Parts
-  // ------------------------------------------------------------------------------------------------------
+  // ---- Groups made of this one
 
   /// A group of some of this group's ranks; in it they are numbered in the order given. Called by *every*
   /// rank of this group with the same list, members or not; those outside get nothing. *Collective*. Throws
