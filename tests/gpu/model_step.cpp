@@ -76,8 +76,8 @@ MixedPrecision mixed_precision_by_name(const std::string& name) {
 
 template <class Model>
 void train(Model model, const Example& example, const Options& options) {
-  Accelerator accelerator({.device = options.device,
-                           .mixed_precision = mixed_precision_by_name(options.precision)});
+  Accelerator accelerator(
+      {.mixed_precision = mixed_precision_by_name(options.precision), .device = options.device});
   if (!options.weights.empty() && accelerator.is_main_process()) save_start(options.weights, *model, example);
   const at::Tensor input = example.first.to(accelerator.device());
   const at::Tensor target = example.second.to(accelerator.device());
