@@ -93,11 +93,22 @@ struct Silence final : c10::WarningHandler {
 void replace_kernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, "onednn_matmul.cpp", __LINE__);
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, "onednn_matmul.cpp",
+                                __LINE__);
   library.impl("mm", TORCH_FN(mm));
   library.impl("bmm", TORCH_FN(bmm));
   library.impl("addmm", TORCH_FN(addmm));
   library.impl("baddbmm", TORCH_FN(baddbmm));
+}
+
+/// What LibTorch demands of a CPU before it calls oneDNN for a product: elsewhere mkldnn_matmul throws.
+bool has_instructions() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq");
+#else
+  return false;
+#endif
 }
 
 bool is_faster_here(const Environment& environment) {
@@ -105,7 +116,7 @@ bool is_faster_here(const Environment& environment) {
     if (find_variable(environment, name)) return false;
   }
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && !__builtin_cpu_is("intel");
+  return !__builtin_cpu_is("intel");
 #else
   return false;
 #endif
@@ -122,8 +133,8 @@ bool is_wanted(const Environment& environment) {
 }  // namespace
 
 bool use_onednn_matmul(const Environment& environment) {
-  if (!is_wanted(environment) || !at::globalContext().hasMKLDNN() || &at::native::mkldnn_matmul == nullptr)
-    return false;
+  if (!is_wanted(environment) || !has_instructions()) return false;
+  if (!at::globalContext().hasMKLDNN() || &at::native::mkldnn_matmul == nullptr) return false;
   static const bool done = (replace_kernels(), true);
   return done;
 }

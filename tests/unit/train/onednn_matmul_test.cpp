@@ -22,7 +22,8 @@ class OnednnMatmul : public ::testing::Test {
  protected:
   void SetUp() override {
     torch::manual_seed(3);
-    if (!use_onednn_matmul({{"LOCKSTEP_ONEDNN_MATMUL", "1"}})) GTEST_SKIP() << "this LibTorch has no oneDNN";
+    if (!use_onednn_matmul({{"LOCKSTEP_ONEDNN_MATMUL", "1"}}))
+      GTEST_SKIP() << "this LibTorch has no oneDNN, or this CPU no AVX-512 for it";
   }
 };
 
@@ -83,6 +84,13 @@ TEST_F(OnednnMatmul, HasTheGradientsOfLibTorch) {
   expect_close(weight.grad(), f.t().mm(x).to(at::kFloat), "weight");
   expect_close(input.grad(), f.mm(w).to(at::kFloat), "input");
   expect_close(bias.grad(), f.sum(0).to(at::kFloat), "bias");
+}
+
+/// Whether products go there or not, on any CPU.
+TEST(OnednnMatmulVariable, LeavesLargeProductsRight) {
+  use_onednn_matmul({{"LOCKSTEP_ONEDNN_MATMUL", "1"}});
+  const at::Tensor a = at::randn({300, 400}), b = at::randn({400, 200});
+  expect_close(at::mm(a, b), a.to(at::kDouble).mm(b.to(at::kDouble)).to(at::kFloat), "mm");
 }
 
 TEST(OnednnMatmulVariable, TurnsItOff) {
