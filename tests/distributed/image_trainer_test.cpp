@@ -218,6 +218,39 @@ TEST_F(Mnist, HasItsOwnTestImages) {
   EXPECT_GT(number_after(job.out, "test accuracy "), 0.9) << job.out;
 }
 
+/// What the library's Trainer can do, this program can.
+TEST_F(Mnist, EndsEarlyAndReportsWhatItLogs) {
+  write_idx("a", 40, 8, 4);
+  // Nothing is learnt, so the second evaluation is no better than the first.
+  const Finished job =
+      start_alone(words("--epochs 5 --learning-rate 1e-30 --early-stopping-patience 1 --report-to csv") +
+                  Words{"--output-dir", file("out")})
+          ->wait();
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(lines_with(job.out, "epoch ").size(), 2U) << job.out;
+  EXPECT_TRUE(fs::exists(file("out/model.safetensors")));
+  std::string reported;
+  for (const auto& entry : fs::recursive_directory_iterator(file("out/runs")))
+    if (entry.is_regular_file()) reported += read_file(entry.path());
+  EXPECT_TRUE(contains_all(reported, {"train/loss", "eval/accuracy", "test/accuracy"}));
+}
+
+TEST_F(Mnist, AccumulatesGradientsAndAveragesWeights) {
+  write_idx("a", 40, 8, 4);
+  const auto train = [&](const std::string& name, const std::string& flags) {
+    const Finished job = start_alone(words("--epochs 1 --batch-size 4 " + flags) +
+                                     Words{"--output-dir", file(name), "--checkpoint-dir", file(name)})
+                             ->wait();
+    EXPECT_EQ(job.status, 0) << job.err;
+    return read_file(file(name + "/model.safetensors"));
+  };
+  const std::string last = train("last", "--gradient-accumulation-steps 2");
+  // 28 images are 7 batches, and they are 4 steps.
+  EXPECT_TRUE(fs::exists(file("last/checkpoint-4")));
+  EXPECT_EQ(last == train("mean", "--gradient-accumulation-steps 2 --ema-decay 0.9"), false);
+  EXPECT_EQ(last == train("global", "--global-batch-size 8"), true);
+}
+
 TEST_F(Mnist, RefusesFilesThatDoNotFit) {
   write("train-images-idx3-ubyte.gz", "");
   expect_refusal("", 2, {"train-images-idx3-ubyte.gz is compressed: gunzip it first"});

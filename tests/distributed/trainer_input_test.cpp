@@ -149,10 +149,29 @@ TEST(Help, NamesEveryOption) {
   const Finished help = run_alone({"--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.err, "");
-  for (const auto* flag : {"--help", "--data", "--validation-fraction", "--test-fraction", "--num-workers",
-                           "--epochs", "--batch-size", "--learning-rate", "--weight-decay", "--seed",
-                           "--device", "--backend", "--timeout", "--output-dir", "--[no-]progress"}) {
-    EXPECT_EQ(count_lines_with(help.out, std::string(flag) + " "), 1) << flag << " in:\n" << help.out;
+  for (const auto* flag : {"-h, --help",
+                           "--data",
+                           "--validation-fraction",
+                           "--test-fraction",
+                           "--num-workers",
+                           "--epochs",
+                           "--batch-size",
+                           "--learning-rate",
+                           "--weight-decay",
+                           "--seed",
+                           "--device",
+                           "--backend",
+                           "--timeout",
+                           "--output-dir",
+                           "--[no-]progress",
+                           "--gradient-accumulation-steps",
+                           "--early-stopping-patience",
+                           "--ema-decay",
+                           "--report-to",
+                           "--lr-scheduler-type",
+                           "--[no-]bf16"}) {
+    // Texts of other options may mention it; its own line begins with it.
+    EXPECT_EQ(count_lines_with(help.out, "  " + std::string(flag) + " "), 1) << flag << " in:\n" << help.out;
   }
 }
 

@@ -95,9 +95,3 @@ Images load_images(const Options& options) {
           .classes = files.classes,
           .statistics = statistics};
 }
-
-std::shared_ptr<const Dataset> share_of(const std::shared_ptr<const Dataset>& dataset, int rank, int size) {
-  std::vector<std::int64_t> indices;
-  for (std::int64_t index = rank; index < dataset->size(); index += size) indices.push_back(index);
-  return std::make_shared<Subset>(dataset, std::move(indices));
-}

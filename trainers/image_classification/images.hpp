@@ -26,7 +26,3 @@ struct Images {
 /// Pixels are from 0 to 1 before they are normalized; only the images to train on are augmented. Throws
 /// UsageError when there is no such folder or a part would be empty, DataError for files that do not fit.
 Images load_images(const Options& options);
-
-/// Every `size`-th sample from `rank` on: together, the ranks see each sample exactly once.
-std::shared_ptr<const lockstep::Dataset> share_of(const std::shared_ptr<const lockstep::Dataset>& dataset,
-                                                  int rank, int size);

@@ -5,6 +5,7 @@
 #include "images.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/prepare.hpp"
+#include "lockstep/train/trainer.hpp"
 #include "models.hpp"
 #include "options.hpp"
 #include "training.hpp"
@@ -17,14 +18,11 @@ int run(int argc, char** argv) {
     std::cout << option_table().help();
     return 0;
   }
-  const Options& options = parsed.options;
+  const Options options = complete(parsed);
   check_model(options);
-  const auto precision =
-      options.mixed_precision == "bf16" ? lockstep::MixedPrecision::bf16 : lockstep::MixedPrecision::no;
-  lockstep::Accelerator accelerator({.mixed_precision = precision,
-                                     .device = options.device,
-                                     .backend = lockstep::comm_backend_from(options.backend),
-                                     .timeout = std::chrono::seconds(options.timeout)});
+  auto how = lockstep::accelerator_options(options);
+  how.dataloader_config.sharding = lockstep::Sharding::by_sample;
+  lockstep::Accelerator accelerator(how);
   const Images images = accelerator.main_process_first([&] { return load_images(options); });
   // Under 'lockstep prepare' the data were all that was asked for.
   if (lockstep::preparing(lockstep::process_environment())) return 0;

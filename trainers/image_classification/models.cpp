@@ -40,12 +40,13 @@ void check_batches(const Accelerator& accelerator, const Images& images, const O
   if (std::max(images.height, images.width) > kOnePixelInTheEnd) return;
   // With several ranks all batches are filled up.
   const bool last_is_single =
-      accelerator.num_processes() == 1 && images.train->size() % options.batch_size == 1;
-  if (options.batch_size > 1 && !last_is_single) return;
-  throw UsageError("--batch-size " + std::to_string(options.batch_size) + " leaves a batch of one out of " +
-                   std::to_string(images.train->size()) + " images, from which --model " + options.model +
-                   " cannot learn at " + std::to_string(images.height) + " x " +
-                   std::to_string(images.width) + " pixels: choose another");
+      accelerator.num_processes() == 1 && images.train->size() % options.per_device_train_batch_size == 1;
+  if (options.per_device_train_batch_size > 1 && !last_is_single) return;
+  throw UsageError("--batch-size " + std::to_string(options.per_device_train_batch_size) +
+                   " leaves a batch of one out of " + std::to_string(images.train->size()) +
+                   " images, from which --model " + options.model + " cannot learn at " +
+                   std::to_string(images.height) + " x " + std::to_string(images.width) +
+                   " pixels: choose another");
 }
 
 }  // namespace

@@ -6,6 +6,32 @@ using lockstep::more_than;
 using lockstep::not_empty;
 using lockstep::one_of;
 
+namespace {
+
+/// The field of the arguments as one of the program's options: a second name for its flag.
+template <class Field>
+Field Options::*same(Field lockstep::TrainingArguments::*field) {
+  return field;
+}
+
+/// A length that no training reaches: only its end has a checkpoint.
+constexpr std::int64_t kNever = std::int64_t{1} << 40;
+
+}  // namespace
+
+Options::Options() {
+  output_dir = "out/digits";
+  num_train_epochs = 15;
+  per_device_train_batch_size = 16;
+  learning_rate = 3e-3;
+  weight_decay = 1e-2;
+  max_grad_norm = 0;
+  logging_strategy = "epoch";
+  eval_strategy = "epoch";
+  save_total_limit = 2;
+  dataloader_num_workers = 1;
+}
+
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>(
@@ -13,6 +39,7 @@ const lockstep::OptionTable<Options>& option_table() {
           "Trains a small convolutional network or a ResNet on images (MNIST's format, CIFAR-10's, the "
           "digits that come along) and saves it. Runs alone, or on many ranks under 'lockstep run' or "
           "torchrun.")
+          .grammar({.environment_prefix = "", .config_option = "config"})
           .section("data")
           .add("data", &Options::data,
                "Folder with one file *-images-idx3-ubyte and one *-labels-idx1-ubyte; with two such pairs, "
@@ -26,8 +53,8 @@ const lockstep::OptionTable<Options>& option_table() {
                "Share of the images to test on at the end (default: 0.2). Not for data that have images of "
                "their own for it.",
                more_than(0.0), less_than(1.0))
-          .add("num-workers", &Options::num_workers, "Threads that read ahead; 0 reads between the steps.",
-               at_least(0))
+          .add("num-workers", same(&Options::dataloader_num_workers),
+               "Threads that read ahead; 0 reads between the steps.", at_least(0))
           .section("images")
           .add("resize", &Options::resize,
                "Makes them so many pixels high and wide; 0: they stay as they are.", at_least(0))
@@ -52,36 +79,65 @@ const lockstep::OptionTable<Options>& option_table() {
                "it. A last layer of another number of classes is replaced by a new one. torchvision's own "
                "weights are for images of more than 64 pixels: see --resize. Not for TorchScript.")
           .add("mixed-precision", &Options::mixed_precision,
-               "bf16: matrix products and convolutions in half-wide numbers, for devices that are fast at "
+               "bf16, or fp16 on CUDA devices: matrix products and convolutions in half-wide numbers, for "
+               "devices that are fast at "
                "it; many CPUs are not.",
-               one_of({"no", "bf16"}))
+               one_of({"no", "bf16", "fp16"}))
           .section("training")
-          .add("epochs", &Options::epochs, "Passes over the training images.", at_least(1))
-          .add("batch-size", &Options::batch_size, "Images in a step of each rank.", at_least(1))
-          .add("learning-rate", &Options::learning_rate,
-               "Step size of AdamW at the start; it falls linearly to 0.", more_than(0.0))
-          .add("weight-decay", &Options::weight_decay, "Weight decay of AdamW.", at_least(0.0))
-          .add("seed", &Options::seed, "Decides the split, the first weights and the order of the images.")
-          .section("machine")
-          .add("device", &Options::device, "auto, cpu, cuda, or one device as in cuda:0.")
-          .add("backend", &Options::backend, "What carries gradients between ranks.",
-               one_of({"auto", "shm", "gloo", "nccl"}))
-          .add("timeout", &Options::timeout, "Seconds after which a rank that waits for another gives up.",
+          .add("epochs", same(&Options::num_train_epochs), "Passes over the training images.", at_least(1))
+          .add("batch-size", same(&Options::per_device_train_batch_size), "Images in a step of each rank.",
                at_least(1))
-          .section("output")
-          .add("output-dir", &Options::output_dir, "Folder for model.safetensors; made where needed.")
+          .add("early-stopping-patience", &Options::early_stopping_patience,
+               "Ends the training after so many evaluations in a row that were no better than the best; "
+               "0: never. --metric-for-best-model says by what; without it, the validation loss.",
+               at_least(0))
+          .add("ema-decay", &Options::ema_decay,
+               "The model gets the moving mean of its weights at the end, with this decay; 0: the last "
+               "weights.",
+               at_least(0.0), less_than(1.0))
+          .section("machine")
+          .add("backend", same(&Options::ddp_backend), "What carries gradients between ranks.",
+               one_of({"auto", "shm", "gloo", "nccl"}))
+          .add("timeout", same(&Options::ddp_timeout),
+               "Seconds after which a rank that waits for another gives up.", at_least(1))
           .section("checkpoints")
           .add("checkpoint-dir", &Options::checkpoint_dir,
-               "Folder for checkpoints. With it, SIGUSR1 and SIGTERM stop the training with a checkpoint and "
-               "exit code 85, and the same command line goes on from there.")
+               "Folder for checkpoints, where it is not the model's. With it, SIGUSR1 and SIGTERM stop the "
+               "training with a checkpoint and exit code 85, and the same command line goes on from there.")
           .add("checkpoint-every", &Options::checkpoint_every,
                "Steps between checkpoints; 0: only when the training is stopped, and at its end.",
                at_least(0))
-          .add("keep-last", &Options::keep_last, "How many checkpoints are kept; 0: all.", at_least(0))
-          .add("resume", &Options::resume,
-               "auto: from the newest whole checkpoint in --checkpoint-dir, if there is one; never: from the "
-               "beginning; or the path of a checkpoint to begin with.",
+          .add("keep-last", same(&Options::save_total_limit), "How many checkpoints are kept; 0: all.",
+               at_least(0))
+          .add("resume", same(&Options::resume_from_checkpoint),
+               "auto: from the newest whole checkpoint, if there is one; never: from the beginning; or the "
+               "path of a checkpoint to begin with.",
                not_empty())
-          .add("progress", &Options::progress, "Show a progress bar.");
+          .add("progress", &Options::progress, "Show a progress bar.")
+          .include(lockstep::training_argument_table());
   return table;
+}
+
+Options complete(const lockstep::OptionTable<Options>::Parsed& parsed) {
+  Options options = parsed.options;
+  options.model_dir = options.output_dir;
+  if (options.mixed_precision == "bf16") options.bf16 = true;
+  if (options.mixed_precision == "fp16") options.fp16 = true;
+  if (!parsed.was_given("per-device-eval-batch-size"))
+    options.per_device_eval_batch_size = options.per_device_train_batch_size;
+  if (options.early_stopping_patience > 0 && !options.metric_for_best_model)
+    options.metric_for_best_model = "loss";
+  if (options.logging_dir.empty()) options.logging_dir = options.model_dir + "/runs";
+  options.disable_tqdm = options.disable_tqdm || !options.progress;
+  const bool has_strategy = parsed.was_given("save-strategy") || parsed.was_given("save-steps");
+  if (!options.checkpoint_dir.empty()) {
+    options.output_dir = options.checkpoint_dir;
+  } else if (!has_strategy) {
+    // Nobody asked for checkpoints: SIGTERM ends the program.
+    options.save_strategy = "no";
+    options.stop_at_sigterm = false;
+  }
+  if (!has_strategy) options.save_steps = options.checkpoint_every > 0 ? options.checkpoint_every : kNever;
+  lockstep::check_training_arguments(options);
+  return options;
 }

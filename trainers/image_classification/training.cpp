@@ -1,141 +1,33 @@
 #include "training.hpp"
 
+#include <fmt/core.h>
 #include <torch/nn/functional/loss.h>
 
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "epoch_report.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/optim/adam.hpp"
-#include "lockstep/train/checkpoints.hpp"
+#include "lockstep/train/callbacks.hpp"
+#include "lockstep/train/trainer.hpp"
 #include "models.hpp"
-#include "tally.hpp"
 
 namespace {
 
 using lockstep::Accelerator;
 using lockstep::Batch;
-using lockstep::Checkpoints;
-using lockstep::DataLoader;
-using lockstep::ProgressBar;
-namespace F = torch::nn::functional;
-
-/// How often the sums are read for the bar: reading waits for the device.
-constexpr int kStepsBetweenReadings = 10;
-
-std::string to_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4f", value);
-  return text;
-}
-
-/// Shows how the epoch is going; throws when it is going nowhere.
-void show(ProgressBar& bar, const Tally& tally, Accelerator& accelerator) {
-  const double loss = tally.loss();
-  if (!std::isfinite(loss)) {
-    throw lockstep::Error("rank " + std::to_string(accelerator.process_index()) + ": the loss is " +
-                          to_text(loss) + ": the training has diverged; try a smaller --learning-rate");
-  }
-  bar.set_metric("loss", loss);
-  bar.set_metric("accuracy", tally.accuracy());
-}
 
 /// Who uses the model has to do the same to his images.
 void print_statistics(Accelerator& accelerator, const ChannelStatistics& statistics) {
   std::string text;
   for (std::size_t channel = 0; channel < statistics.mean.size(); ++channel) {
-    text += (channel == 0 ? "" : ", ") + to_text(statistics.mean[channel]) + " / " +
-            to_text(statistics.std[channel]);
+    text += fmt::format("{}{:.4f} / {:.4f}", channel == 0 ? "" : ", ", statistics.mean[channel],
+                        statistics.std[channel]);
   }
   if (!text.empty()) accelerator.print("normalized by mean / standard deviation: ", text);
-}
-
-/// The learning rate falls linearly to 0 over the whole training.
-void set_learning_rate(torch::optim::Optimizer& optimizer, const Options& options, double done) {
-  for (auto& group : optimizer.param_groups()) group.options().set_lr(options.learning_rate * (1.0 - done));
-}
-
-/// What one epoch of training needs.
-template <class Model>
-struct Training {
-  Accelerator& accelerator;
-  const Options& options;
-  Model& model;
-  lockstep::AcceleratedOptimizer& optimizer;
-  DataLoader& batches;
-  Checkpoints& checkpoints;
-  Tally& tally;
-};
-
-template <class Model>
-void train_step(const Training<Model>& training, const Batch& batch) {
-  const std::int64_t steps = training.options.epochs * training.batches.size();
-  const double done = static_cast<double>(training.checkpoints.step()) / static_cast<double>(steps);
-  set_learning_rate(training.optimizer.optimizer(), training.options, done);
-  const at::Tensor logits = training.model(batch["image"]);
-  const at::Tensor loss = F::cross_entropy(logits, batch["label"]);
-  training.optimizer.zero_grad();
-  training.accelerator.backward(loss);
-  training.optimizer.step();
-  training.tally.add(logits, batch["label"], loss);
-}
-
-/// Trains what is left of the loader's epoch; true when the job is to stop now.
-template <class Model>
-bool train_epoch(const Training<Model>& training) {
-  const auto& [accelerator, options, model, optimizer, batches, checkpoints, tally] = training;
-  if (batches.position() == 0) tally.clear();
-  ProgressBar bar(accelerator.world(), {.description = "epoch " + std::to_string(batches.epoch() + 1),
-                                        .total = static_cast<std::uint64_t>(batches.size()),
-                                        .initial = static_cast<std::uint64_t>(batches.position()),
-                                        .enabled = options.progress});
-  for (auto& batch : batches) {
-    train_step(training, batch);
-    const std::int64_t step = batches.position();
-    if (step % kStepsBetweenReadings == 0 || step == batches.size()) show(bar, tally, accelerator);
-    bar.advance();
-    if (checkpoints.after_step()) return true;
-  }
-  return false;
-}
-
-/// What is evaluated is what is saved: running means of batch normalization that ranks have of their own
-/// become rank 0's, as the next step of the training makes them too.
-template <class Model>
-void take_buffers_of_main(Accelerator& accelerator, Model& model) {
-  for (const auto& [name, tensor] : lockstep::parallel::named_buffers_of(model))
-    tensor.copy_(accelerator.broadcast(tensor));
-}
-
-/// On this rank alone, in what numbers a prepared model would compute.
-template <class Model>
-at::Tensor scores_of(Accelerator& accelerator, Model& model, const at::Tensor& images) {
-  const auto cast = accelerator.autocast();
-  return lockstep::parallel::call(model, images).to(torch::kFloat);
-}
-
-/// Every sample once, whatever the number of ranks: each rank its own share, without padding.
-template <class Model>
-Tally evaluate(Accelerator& accelerator, Model& model,
-               const std::shared_ptr<const lockstep::Dataset>& dataset, const Options& options) {
-  const torch::NoGradGuard no_grad;
-  DataLoader batches(share_of(dataset, accelerator.process_index(), accelerator.num_processes()),
-                     {.batch_size = options.batch_size, .num_workers = options.num_workers});
-  take_buffers_of_main(accelerator, model);
-  lockstep::parallel::module_of(model).eval();
-  Tally tally(accelerator);
-  for (auto& batch : batches) {
-    const Batch here = batch.to(accelerator.device());
-    const at::Tensor logits = scores_of(accelerator, model, here["image"]);
-    tally.add(logits, here["label"], F::cross_entropy(logits, here["label"]));
-  }
-  lockstep::parallel::module_of(model).train();
-  return tally.of_all_ranks();
 }
 
 /// Makes the folder and opens a file in it: better refused now than after the training.
@@ -149,42 +41,79 @@ void check_output_folder(const std::filesystem::path& folder) {
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
 
+class ImageTrainer final : public lockstep::Trainer {
+ public:
+  ImageTrainer(const Accelerator& accelerator, const Options& options, lockstep::TrainerComponents parts,
+               std::shared_ptr<EpochReport> report)
+      : Trainer(accelerator, options, std::move(parts)), report_(std::move(report)) {
+    // The report has a bar and lines of its own.
+    remove_callback(*callbacks().back());
+  }
+
+  lockstep::Loss compute_loss(const Batch& outputs, const Batch& batch) override {
+    namespace F = torch::nn::functional;
+    const auto smoothing = F::CrossEntropyFuncOptions().label_smoothing(args().label_smoothing_factor);
+    const at::Tensor loss = F::cross_entropy(outputs["logits"], batch["label"], smoothing);
+    if (at::GradMode::is_enabled()) report_->tally().add(outputs["logits"], batch["label"], loss);
+    return {loss};
+  }
+
+  /// What is evaluated is what is saved: running means of batch normalization that ranks have of their own
+  /// become rank 0's, as the next step of the training makes them too.
+  lockstep::LogValues evaluate(std::shared_ptr<const lockstep::Dataset> dataset,
+                               const std::string& prefix) override {
+    const at::NoGradGuard no_grad;
+    for (const auto& buffer : model().buffers())
+      buffer.tensor.copy_(accelerator().broadcast(buffer.tensor.to(accelerator().device())));
+    return Trainer::evaluate(std::move(dataset), prefix);
+  }
+
+  /// For all of them.
+  bool takes_weight_decay(const std::string& /*name*/) override { return true; }
+
+ private:
+  std::shared_ptr<EpochReport> report_;
+};
+
 template <class Model>
-int train_and_test(Accelerator& accelerator, Model model, const Images& images, const Options& options) {
-  lockstep::optim::AdamW optimizer(lockstep::parallel::module_of(model).parameters(),
-                                   {.lr = options.learning_rate, .weight_decay = options.weight_decay});
-  DataLoader loader(images.train, {.batch_size = options.batch_size,
-                                   .shuffle = true,
-                                   .num_workers = options.num_workers,
-                                   .seed = options.seed});
-  auto [ddp, opt, batches] = accelerator.prepare(model, optimizer, loader);
-  Tally tally(accelerator);
-  accelerator.register_for_checkpointing("tally", tally);
+lockstep::TrainerComponents components(const Model& model, const Images& images, const Options& options,
+                                       const std::shared_ptr<EpochReport>& report) {
+  lockstep::TrainerComponents parts{
+      .model = lockstep::wrap_model(model,
+                                    [](auto& network, const Batch& batch) {
+                                      return Batch{{"logits", network(batch["image"])}};
+                                    }),
+      .train_dataset = images.train,
+      .eval_dataset = images.validation,
+      .compute_metrics = {lockstep::metrics::Accuracy(),
+                          [](const Batch& outputs, const Batch& batch) {
+                            return std::pair(outputs["logits"], batch["label"]);
+                          }},
+      .callbacks = {report}};
+  if (options.early_stopping_patience > 0) {
+    parts.callbacks.push_back(
+        std::make_shared<lockstep::EarlyStoppingCallback>(options.early_stopping_patience));
+  }
+  if (options.ema_decay > 0)
+    parts.callbacks.push_back(std::make_shared<lockstep::EmaCallback>(options.ema_decay));
+  return parts;
+}
+
+template <class Model>
+int train_and_test(Accelerator& accelerator, const Model& model, const Images& images,
+                   const Options& options) {
+  const auto report = std::make_shared<EpochReport>(accelerator, images.train->size());
+  ImageTrainer trainer(accelerator, options, components(model, images, options, report), report);
   print_statistics(accelerator, images.statistics);
   accelerator.print("training on ", images.train->size(), " images, validating on ",
                     images.validation->size(), ", testing on ", images.test->size(), "; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
-
-  Checkpoints checkpoints(accelerator, {.folder = options.checkpoint_dir,
-                                        .every = options.checkpoint_every,
-                                        .keep_last = options.keep_last,
-                                        .resume = options.resume});
-  checkpoints.resume();
-  const Training training{accelerator, options, ddp, opt, batches, checkpoints, tally};
-  while (batches.epoch() < options.epochs) {
-    const std::int64_t epoch = batches.epoch() + 1;
-    if (train_epoch(training)) return lockstep::kPreemptedExitCode;
-    const Tally train = tally.of_all_ranks();
-    const Tally validation = evaluate(accelerator, model, images.validation, options);
-    accelerator.print("epoch ", epoch, ": loss ", to_text(train.loss()), ", accuracy ",
-                      to_text(train.accuracy()), ", validation loss ", to_text(validation.loss()),
-                      ", validation accuracy ", to_text(validation.accuracy()));
-  }
-  checkpoints.save();
-  const Tally test = evaluate(accelerator, model, images.test, options);
-  accelerator.print("test accuracy ", to_text(test.accuracy()), ", test loss ", to_text(test.loss()));
-  accelerator.save_model(ddp, options.output_dir);
-  accelerator.print("saved ", options.output_dir, "/", lockstep::kModelFileName);
+  if (trainer.train().preempted) return lockstep::kPreemptedExitCode;
+  const lockstep::LogEntry test{trainer.evaluate(images.test, "test")};
+  accelerator.print(fmt::format("test accuracy {:.4f}, test loss {:.4f}", *test.find("test_accuracy"),
+                                *test.find("test_loss")));
+  trainer.save_model(options.model_dir);
+  accelerator.print("saved ", options.model_dir, "/", lockstep::kModelFileName);
   accelerator.wait_for_everyone();
   return 0;
 }
@@ -192,8 +121,15 @@ int train_and_test(Accelerator& accelerator, Model model, const Images& images, 
 }  // namespace
 
 int train_and_test(Accelerator& accelerator, const Images& images, const Options& options) {
-  accelerator.on_main_process([&] { check_output_folder(options.output_dir); });
+  accelerator.on_main_process([&] { check_output_folder(options.model_dir); });
   torch::manual_seed(options.seed);
-  return with_model(accelerator, images, options,
-                    [&](const auto& model) { return train_and_test(accelerator, model, images, options); });
+  const int code = with_model(accelerator, images, options, [&](const auto& model) {
+    return train_and_test(accelerator, model, images, options);
+  });
+  // Where nobody asked for checkpoints, the folder has the model and not the lock for them.
+  if (options.save_strategy == "no") {
+    accelerator.on_main_process(
+        [&] { std::filesystem::remove(std::filesystem::path(options.output_dir) / ".lockstep.lock"); });
+  }
+  return code;
 }
