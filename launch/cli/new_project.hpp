@@ -5,8 +5,8 @@
 
 namespace lockstep::launch {
 
-/// A file under examples/ that a project of 'lockstep new' takes over; where "custom_trainer" stands in it, the
-/// project's name is to stand.
+/// A file under examples/ that a project of 'lockstep new' takes over; where "custom_trainer" stands in it,
+/// the project's name is to stand.
 struct ProjectFile {
   std::string name;
   std::string text;

@@ -49,8 +49,7 @@ class TcpStoreAdapter final : public c10d::Store {
     try {
       return (client_.*method)(arguments..., deadline);
     } catch (const TimeoutError& error) {
-      fail<c10::DistStoreError>(
-          fmt::format("store timeout after {} ms: {}", timeout.count(), error.what()));
+      fail<c10::DistStoreError>(fmt::format("store timeout after {} ms: {}", timeout.count(), error.what()));
     } catch (const CommunicationError& error) {
       fail<c10::DistNetworkError>(error.what());
     }

@@ -1,11 +1,12 @@
-// The compiled half of fmt, from fmt's own headers: Debian's package has it as a shared library only, which an installed
-// Lockstep should not ask for. Header-only fmt would cost every file 3 s and 100 kB.
+// The compiled half of fmt, from fmt's own headers: Debian's package has it as a shared library only, which
+// an installed Lockstep should not ask for. Header-only fmt would cost every file 3 s and 100 kB.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
 namespace detail {
 
-template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
+template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>,
+                                 locale_ref);
 template FMT_API auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);

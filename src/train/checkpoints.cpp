@@ -10,8 +10,8 @@
 
 #include "core/host_name.hpp"
 #include "lockstep/core/atomic_directory.hpp"
-#include "lockstep/core/lease.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/lease.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
-#include <filesystem>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "job.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/core/lease.hpp"
+#include "lockstep/datasets/cache_entry.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/variables.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace {
 

@@ -73,8 +73,8 @@ TEST_F(TrainingInterop, AFailingRankFailsTorchrunWithItsMessage) {
   const ScratchFolder folder, scratch;
   const Words words = joined({"-B", "-m", "torch.distributed.run", "--no-python"},
                              joined(standalone_flags(), training(folder, "0")));
-  const auto result =
-      launch::LauncherProcess(words, {{"TMPDIR", scratch.path()}}, {}, LOCKSTEP_TEST_PYTHON).wait(launch::kPythonLimit);
+  const auto result = launch::LauncherProcess(words, {{"TMPDIR", scratch.path()}}, {}, LOCKSTEP_TEST_PYTHON)
+                          .wait(launch::kPythonLimit);
   EXPECT_EQ(result.status, 1);
   // The kind of the error is in the file for torchrun only, not in what the rank itself prints.
   EXPECT_NE(result.err.find("UsageError: --epochs '0'"), std::string::npos) << result.err;

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <string>
 
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace {
 

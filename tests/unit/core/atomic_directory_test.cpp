@@ -9,8 +9,8 @@
 #include <csignal>
 #include <thread>
 
-#include "lockstep/core/lease.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/lease.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 

@@ -49,7 +49,8 @@ TEST(Env, AsksTheLibrary) {
 
 TEST(Env, RefusesOtherWords) {
   std::ostringstream out;
-  EXPECT_THROWS(env_command({"--jason"}, out, out), UsageError, "unknown flag --jason", "did you mean '--json'?");
+  EXPECT_THROWS(env_command({"--jason"}, out, out), UsageError, "unknown flag --jason",
+                "did you mean '--json'?");
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ int run(const std::string& how) {
   if (how == "segv") write_to_nowhere();
   if (how == "segv_in_thread") std::thread(write_to_nowhere).join();
   if (how == "overflow") return recurse_without_end(0);
-  if (how == "overflow_in_library_thread") lockstep::net::signal_free_thread([] { recurse_without_end(0); }).join();
+  if (how == "overflow_in_library_thread")
+    lockstep::net::signal_free_thread([] { recurse_without_end(0); }).join();
   if (how == "segv_in_library_thread") lockstep::net::signal_free_thread(write_to_nowhere).join();
   if (how == "abort") std::abort();
   if (how == "terminate") std::thread(throw_in_a_thread).join();
