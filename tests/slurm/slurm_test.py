@@ -189,7 +189,7 @@ class SlurmTest(jobs.JobTest):
     def test_prepare_stage_train_of_a_language_model(self):
         """Tokenized by one process before the training, found by each node's ranks in its own copy."""
         text = os.path.join(self.source, "README.md")
-        tokenizer = os.path.join(self.source, "tests", "unit", "data", "tokenizer", "roberta.json")
+        tokenizer = os.path.join(self.source, "tests", "unit", "tokenizers", "roberta.json")
         cache = os.path.join(self.cluster.folder, "cache", "tokens")
         model = ["--n-positions", "16", "--n-embd", "16", "--n-layer", "1", "--n-head", "2"]
         output = self.completed(self.cluster.submit(
