@@ -1,8 +1,8 @@
 // The commands that run a program of Lockstep's own, found beside the launcher, as every rank of a job.
 #include <algorithm>
-#include <filesystem>
 
 #include "cli/commands.hpp"
+#include "config/launch_config.hpp"
 #include "tools/acceptance/acceptance_options.hpp"
 #include "tools/bench/bench_options.hpp"
 
@@ -52,7 +52,7 @@ int run_tool(const OptionTable<Options>& table, const std::string& program, Word
     return 0;
   }
   run.insert(run.end(), divided.run.begin(), divided.run.end());
-  run.push_back(std::filesystem::read_symlink("/proc/self/exe").replace_filename(program));
+  run.push_back(program_of_lockstep(program));
   run.insert(run.end(), divided.own.begin(), divided.own.end());
   return run_command(run, out, err);
 }

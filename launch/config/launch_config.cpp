@@ -155,7 +155,7 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
       throw UsageError("--check runs a program of its own: drop '" + options.program.front() +
                        "', or --check.");
     config.program = "lockstep-check";
-    config.command = {std::filesystem::read_symlink("/proc/self/exe").replace_filename(config.program)};
+    config.command = {program_of_lockstep(config.program)};
     return;
   }
   if (options.program.empty())
@@ -213,6 +213,16 @@ void warn_of_lonely_launcher(const Environment& environment, LaunchConfig& confi
 }
 
 }  // namespace
+
+std::string program_of_lockstep(const std::string& name) {
+  const auto path = std::filesystem::read_symlink("/proc/self/exe").replace_filename(name);
+  if (std::filesystem::exists(path)) return path;
+  throw formatted<UsageError>(
+      "{} is not beside this launcher, in {}. In a checkout 'cmake --build build' builds it ('make demo' "
+      "leaves "
+      "it out), and the packages of 'make package' have it.",
+      name, path.parent_path().string());
+}
 
 std::int64_t parse_size(const std::string& text) {
   constexpr std::uint64_t kSmallest = 4096;

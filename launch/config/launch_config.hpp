@@ -152,6 +152,10 @@ net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port
 /// "N" or "MIN:MAX".
 std::pair<int, int> parse_nodes(const std::string& text);
 
+/// The path of a program that belongs to Lockstep, "lockstep-test", beside this launcher. Throws UsageError
+/// that says how to get it where it is not there.
+std::string program_of_lockstep(const std::string& name);
+
 /// "100M" in bytes, 4K at least; K, M and G count by 1024.
 std::int64_t parse_size(const std::string& text);
 

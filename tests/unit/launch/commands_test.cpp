@@ -1,7 +1,10 @@
 // What all commands of the launcher have in common.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "cli/commands.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 #include "unit/launch/launcher_process.hpp"
 
@@ -71,6 +74,17 @@ TEST(Commands, OfToolsRefuseTheToolsOptionsBeforeARankStarts) {
             "lockstep bench: --iterations '0': expected a whole number of at most 32 bits, at least 1.\n");
   EXPECT_EQ(launch({"test", "--timeout", "soon"}).err,
             "lockstep test: --timeout 'soon': expected a number.\n");
+}
+
+TEST(Commands, SayHowToGetTheirProgramsWhereTheseAreNot) {
+  const testing::TemporaryFolder folder;
+  const std::string alone = folder / "lockstep";
+  std::filesystem::copy_file(LOCKSTEP_LAUNCHER, alone);
+  for (const Words& words : {Words{"bench", "comm"}, Words{"test"}, Words{"check"}}) {
+    const Finished outcome = LauncherProcess(words, {}, {}, alone).wait();
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_TRUE(contains_all(outcome.err, {"is not beside this launcher", "cmake --build build"}));
+  }
 }
 
 }  // namespace
