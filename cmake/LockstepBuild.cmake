@@ -15,7 +15,15 @@ if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${LOCKSTEP_CCACHE}")
 endif()
 
+# lockstep_hide_path(folder): error messages name files below it from there on. Compiled files hold no path of this machine.
+# Of several folders that match, the one named last counts.
+function(lockstep_hide_path folder)
+  target_compile_options(lockstep_flags INTERFACE "-fmacro-prefix-map=${folder}/=")
+endfunction()
+
 add_library(lockstep_flags INTERFACE)
+lockstep_hide_path("${PROJECT_BINARY_DIR}")
+lockstep_hide_path("${PROJECT_SOURCE_DIR}")
 target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
   -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)

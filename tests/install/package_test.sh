@@ -16,8 +16,8 @@ quiet() { "$@" >"$work/log" 2>&1 || fail "$* failed:"$'\n'"$(tail -n 40 "$work/l
 # ones and CUDA's own.
 check_no_leaks() {
   local leaks binary folder
-  leaks="$(grep -rlaF -e "$build" -e "$source/" "$1" || true)"
-  [[ -z $leaks ]] || fail "these files name the build or source tree: $leaks"
+  leaks="$(grep -rlaF -e "$build" -e "$source/" -e "$(dirname "$torch")/" "$1" || true)"
+  [[ -z $leaks ]] || fail "these files name the build, the source tree or its LibTorch: $leaks"
   for binary in "$1"/bin/* "$1"/lib/liblockstep*.so*; do
     while read -r folder; do
       [[ $folder == "\$ORIGIN"* || $folder == /usr/local/cuda* ]] || fail "$binary looks for libraries in $folder"
