@@ -27,17 +27,7 @@ constexpr std::chrono::seconds kAnswerTimeout{10};
 constexpr std::chrono::seconds kDebuggerShutdownTimeout{1};
 constexpr std::chrono::milliseconds kLookInterval{10};
 /// More than this is no stack.
-constexpr std::size_t kLongest = 1 << 20;
-
-/// The path of a program in the folders of `search_path`; empty where it is in none.
-std::string find_program(const std::string& name, const std::string& search_path) {
-  std::istringstream folders(search_path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = folder + "/" + name;
-    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
-  }
-  return "";
-}
+constexpr std::size_t kLongestStack = 1 << 20;
 
 bool runs_python(pid_t process) {
   const std::string program = program_of(process);
@@ -101,7 +91,7 @@ class StackDump::Request {
 
   /// What is there by now, as the launcher prints it.
   std::string text() const {
-    std::string stacks = read_end(file_, kLongest).value_or("");
+    std::string stacks = read_end(file_, kLongestStack).value_or("");
     if (stacks.ends_with(kEndOfStacks)) {
       stacks.resize(stacks.size() - std::string_view(kEndOfStacks).size());
     } else if (rank_pid_ != 0 && has_ended()) {

@@ -115,14 +115,54 @@ bool is_secret(const std::string& name) {
 
 constexpr const char* kLibrary = LOCKSTEP_LIBRARY_FILE;
 
-/// The file to load: an installation's, a build folder's, or the bare name for the system to find.
-std::string library_file() {
+/// An installation's or a build folder's; empty where neither is beside the launcher.
+fs::path library_folder() {
   const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
   for (const char* folder : {LOCKSTEP_LIBRARY_FOLDER, "lib"}) {
-    const fs::path file = prefix / folder / kLibrary;
-    if (fs::exists(file)) return file;
+    if (fs::exists(prefix / folder / kLibrary)) return prefix / folder;
   }
-  return kLibrary;
+  return {};
+}
+
+bool has_nvidia_driver() { return fs::exists("/dev/nvidiactl") || fs::exists("/dev/dxg"); }
+
+std::string cuda_feature(const Facts& library, const fs::path& folder, bool has_driver) {
+  if (!has_driver)
+    return "no: NVIDIA's driver is not loaded. Training runs on the CPU. For a GPU, install its driver; "
+           "nvidia-smi then lists it";
+  if (!fs::exists(folder / "liblockstep_cuda.so"))
+    return "no: Lockstep was built without CUDA. Build it with a LibTorch that has CUDA (PyPI's torch has) "
+           "and "
+           "-DLOCKSTEP_CUDA=ON; CMake says what it lacks";
+  for (const auto& [name, value] : library) {
+    if (name == "CUDA") return "no: " + value;
+  }
+  return "yes";
+}
+
+std::string nccl_feature(const Facts& library, const std::string& cuda) {
+  for (const auto& [name, value] : library) {
+    if (name == "NCCL") return "yes: " + value;
+  }
+  return "no: NCCL comes with CUDA" + std::string(cuda == "yes" ? ", and no device is visible" : "");
+}
+
+std::string slurm_feature(const std::string& search_path) {
+  for (const char* program : {"sbatch", "srun", "scontrol"}) {
+    if (find_program(program, search_path).empty())
+      return fmt::format(
+          "no: {} is not on PATH. Install Slurm's client commands (Debian: slurm-client) or load "
+          "the site's module; lockstep slurm script works without them",
+          program);
+  }
+  return "yes";
+}
+
+std::string datasets_feature(const fs::path& folder) {
+  if (fs::exists(folder / "liblockstep_datasets.so")) return "yes";
+  return "no: liblockstep_datasets.so is not there. Build it with Apache Arrow (scripts/setup build fetches "
+         "it, "
+         "then cmake --build build)";
 }
 
 struct EnvOptions {
@@ -132,8 +172,10 @@ struct EnvOptions {
 OptionTable<EnvOptions> env_options() {
   return OptionTable<EnvOptions>(
              "lockstep env",
-             "Prints the versions, the host with its devices and limits, and the environment variables that "
-             "decide how jobs run; nothing secret. For reports of problems.")
+             "Prints the versions, the host with its devices and limits, whether CUDA, NCCL, Slurm and data "
+             "sets "
+             "can be used and how to get them, and the environment variables that decide how jobs run; "
+             "nothing secret. For reports of problems.")
       .add("json", &EnvOptions::json, "As one JSON object.");
 }
 
@@ -162,7 +204,7 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 }  // namespace
 
 Facts library_facts() {
-  void* library = ::dlopen(library_file().c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* library = ::dlopen((library_folder() / kLibrary).c_str(), RTLD_LAZY | RTLD_LOCAL);
   using Entry = const char* (*)();
   const auto entry =
       library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
@@ -190,6 +232,15 @@ Facts host_facts() {
   return facts;
 }
 
+Facts feature_facts(const Facts& library, const fs::path& folder, bool has_driver,
+                    const std::string& search_path) {
+  const std::string cuda = cuda_feature(library, folder, has_driver);
+  return {{"CUDA", cuda},
+          {"NCCL", nccl_feature(library, cuda)},
+          {"Slurm", slurm_feature(search_path)},
+          {"data sets", datasets_feature(folder)}};
+}
+
 Facts variable_facts(const Environment& environment) {
   Facts facts;
   for (const auto& [name, value] : environment) {
@@ -201,10 +252,16 @@ Facts variable_facts(const Environment& environment) {
 int env_command(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(env_options(), words, out);
   if (!parsed) return 0;
+  const Environment environment = process_environment();
+  const Facts library = library_facts();
   Facts versions = {{"lockstep", version()}};
-  for (auto& fact : library_facts()) versions.push_back(std::move(fact));
+  versions.insert(versions.end(), library.begin(), library.end());
   const std::vector<Section> sections = {
-      {"versions", versions}, {"host", host_facts()}, {"variables", variable_facts(process_environment())}};
+      {"versions", versions},
+      {"host", host_facts()},
+      {"features", feature_facts(library, library_folder(), has_nvidia_driver(),
+                                 find_variable(environment, "PATH").value_or(""))},
+      {"variables", variable_facts(environment)}};
   parsed->options.json ? print_json(sections, out) : print(sections, out);
   return 0;
 }

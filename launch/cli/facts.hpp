@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,11 @@ Facts host_facts();
 /// this, from beside the launcher (`../lib`) or wherever the system finds it; where it cannot be, the one
 /// fact is why not. *Local*.
 Facts library_facts();
+
+/// For CUDA, NCCL, Slurm and data sets: whether they can be used here, and if not, why and how to get them.
+/// `library` is what library_facts() gave, `library_folder` where Lockstep's libraries lie. *Local*.
+Facts feature_facts(const Facts& library, const std::filesystem::path& library_folder, bool has_driver,
+                    const std::string& search_path);
 
 /// The variables that decide how jobs run: the contract between launcher and ranks, and those of Lockstep,
 /// LibTorch, NCCL, Gloo, OpenMP, CUDA and the scheduler. Values of those whose name speaks of a secret are

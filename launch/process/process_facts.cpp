@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "core/cpu_set.hpp"
 #include "core/runtime/process_handle.hpp"
@@ -85,6 +86,15 @@ std::map<int, fs::path> numbered_entries(const fs::path& folder, std::string_vie
     if (number) result[*number] = path;
   }
   return result;
+}
+
+std::string find_program(const std::string& name, const std::string& search_path) {
+  std::istringstream folders(search_path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = folder + "/" + name;
+    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
 }
 
 std::vector<pid_t> all_processes() {

@@ -25,6 +25,8 @@ std::vector<std::filesystem::path> entries_in(const std::filesystem::path& folde
 /// The numbers n of the entries `<prefix>n` of a folder, with their paths, in the order of n.
 std::map<int, std::filesystem::path> numbered_entries(const std::filesystem::path& folder,
                                                       std::string_view prefix = "");
+/// The path of a program in the folders of `search_path`, as in PATH; empty where it is in none.
+std::string find_program(const std::string& name, const std::string& search_path);
 
 /// The processes of the host, as far as they are seen from here.
 std::vector<pid_t> all_processes();
