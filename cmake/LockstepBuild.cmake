@@ -42,8 +42,8 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
-# lockstep_unity(target size): compiles the sources of one folder `size` at a time, because most of a file's time goes
-# into the headers that all of them include. Call it after the last source is added.
+# lockstep_unity(target size [BY_FOLDER]): compiles up to `size` sources at a time, those of one folder or all of the target's,
+# because most of a file's time goes into the headers that all of them include. Call it after the last source is added.
 function(lockstep_unity target size)
   if(size EQUAL 1)
     return()
@@ -53,10 +53,13 @@ function(lockstep_unity target size)
   list(FILTER sources EXCLUDE REGEX "^\\$<")
   foreach(source IN LISTS sources)
     get_filename_component(folder "${source}" DIRECTORY)
-    string(MAKE_C_IDENTIFIER "${target}_${folder}" group)
-    math(EXPR part "0${count_${group}} / ${size}")
-    math(EXPR count_${group} "0${count_${group}} + 1")
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}_${part}")
+    string(REGEX REPLACE "/.*" "" folder "${folder}")
+    if(NOT BY_FOLDER IN_LIST ARGN)
+      set(folder ${target})
+    endif()
+    math(EXPR part "0${count_${folder}} / ${size}")
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}_${part}")
   endforeach()
 endfunction()
 
@@ -81,7 +84,7 @@ function(lockstep_component name)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_USES} lockstep_flags)
   target_include_directories(lockstep_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src")
   if(NOT arg_UNITY)
-    set(arg_UNITY 8)
+    set(arg_UNITY 16)
   endif()
   lockstep_unity(lockstep_${name} ${arg_UNITY})
 endfunction()
@@ -89,7 +92,7 @@ endfunction()
 # lockstep_uses_libtorch(target): its sources include LibTorch, and share one precompiled header.
 function(lockstep_uses_libtorch target)
   target_precompile_headers(${target} REUSE_FROM lockstep_pch)
-  lockstep_unity(${target} 12)
+  lockstep_unity(${target} 16 BY_FOLDER)
 endfunction()
 
 # lockstep_program(name SOURCES pattern ... [LIBRARIES x ...]): a program in build/bin, installed if it was built, that uses

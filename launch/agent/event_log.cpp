@@ -12,7 +12,7 @@
 namespace lockstep::launch {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Python's way to write how a process ended: minus the number of a signal.
 int python_code(int wait_status) {
@@ -23,53 +23,56 @@ double duration_ms(EventLog::Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dumped(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
 std::string error_text(const std::string& path, int wait_status) {
   const auto content = error_content(path);
-  if (!content.is_null()) return text_of(Json(content));
-  Json nothing = {{"message", "<NONE>"}};
+  if (!content.is_null()) return dumped(OrderedJson(content));
+  OrderedJson nothing = {{"message", "<NONE>"}};
   if (!WIFSIGNALED(wait_status))
     nothing["errorTraits"] = {{"category", "system_terminated_error"}, {"retryability", "False"}};
-  return text_of(nothing);
+  return dumped(nothing);
 }
 
 }  // namespace
 
-void EventLog::write(const std::string& state, const RankEvent* rank, const Json& details) const {
+void EventLog::write(const std::string& state, const RankEvent* rank, const OrderedJson& details) const {
   const Assignment& place = spec_.place;
-  Json more = {{"group_world_size", place.group_world_size},
-               {"entry_point", std::filesystem::path(config_.command.front()).filename().string()}};
+  OrderedJson more = {{"group_world_size", place.group_world_size},
+                      {"entry_point", std::filesystem::path(config_.command.front()).filename().string()}};
   if (rank != nullptr) {
     const bool failed = rank->status != 0;
-    more["local_rank"] = Json::array({rank->local_rank});
-    more["role_rank"] = Json::array({place.first_role_rank + rank->local_rank});
-    more["role_world_size"] = Json::array({place.role_world_size});
-    more["exit_code"] = Json::array({failed ? Json(python_code(rank->status)) : Json()});
-    more["worker_pid"] = Json::array({failed ? Json(rank->pid) : Json()});
+    more["local_rank"] = OrderedJson::array({rank->local_rank});
+    more["role_rank"] = OrderedJson::array({place.first_role_rank + rank->local_rank});
+    more["role_world_size"] = OrderedJson::array({place.role_world_size});
+    more["exit_code"] = OrderedJson::array({failed ? OrderedJson(python_code(rank->status)) : OrderedJson()});
+    more["worker_pid"] = OrderedJson::array({failed ? OrderedJson(rank->pid) : OrderedJson()});
   }
   // torchrun's: JSON as a text within the JSON.
-  const Json event = {{"name", "torchelastic.worker.status." + state},
-                      {"source", rank == nullptr ? "AGENT" : "WORKER"},
-                      {"timestamp", 0},
-                      {"metadata",
-                       {{"run_id", config_.run_id},
-                        {"global_rank", rank == nullptr ? Json() : Json(place.first_rank + rank->local_rank)},
-                        {"group_rank", place.group_rank},
-                        {"worker_id", rank == nullptr ? Json() : Json(fmt::to_string(rank->pid))},
-                        {"role", config_.options.role},
-                        {"hostname", spec_.host},
-                        {"state", state},
-                        {"total_run_time", details.value("run_time", 0)},
-                        {"rdzv_backend", config_.backend_name},
-                        {"raw_error", details.value("error", Json())},
-                        {"metadata", text_of(more)},
-                        {"agent_restarts", place.restart_count},
-                        {"duration_ms", details.value("duration", Json())}}}};
-  console_.print(text_of(event) + "\n");
+  const OrderedJson event = {
+      {"name", "torchelastic.worker.status." + state},
+      {"source", rank == nullptr ? "AGENT" : "WORKER"},
+      {"timestamp", 0},
+      {"metadata",
+       {{"run_id", config_.run_id},
+        {"global_rank", rank == nullptr ? OrderedJson() : OrderedJson(place.first_rank + rank->local_rank)},
+        {"group_rank", place.group_rank},
+        {"worker_id", rank == nullptr ? OrderedJson() : OrderedJson(fmt::to_string(rank->pid))},
+        {"role", config_.options.role},
+        {"hostname", spec_.host},
+        {"state", state},
+        {"total_run_time", details.value("run_time", 0)},
+        {"rdzv_backend", config_.backend_name},
+        {"raw_error", details.value("error", OrderedJson())},
+        {"metadata", dumped(more)},
+        {"agent_restarts", place.restart_count},
+        {"duration_ms", details.value("duration", OrderedJson())}}}};
+  console_.print(dumped(event) + "\n");
 }
 
-Json EventLog::run_time() const {
+OrderedJson EventLog::run_time() const {
   return std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin_).count();
 }
 
@@ -80,7 +83,7 @@ void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& worker
   write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(Clock::now() - met_)}});
   for (const auto& worker : workers) {
     const RankEvent rank{worker.local_rank, worker.pid};
-    write("START", &rank, Json::object());
+    write("START", &rank, OrderedJson::object());
   }
 }
 
@@ -104,7 +107,8 @@ void EventLog::finished(int signal_number) {
   for (const auto& rank : ends_) {
     const bool failed = rank.status != 0;
     const char* state = failed ? "FAILED" : all_succeeded ? "SUCCEEDED" : "TERMINATED";
-    write(state, &rank, {{"run_time", run_time()}, {"error", failed ? Json(rank.error) : Json()}});
+    write(state, &rank,
+          {{"run_time", run_time()}, {"error", failed ? OrderedJson(rank.error) : OrderedJson()}});
   }
   write("SUCCEEDED", nullptr, {{"run_time", run_time()}});
 }

@@ -25,12 +25,12 @@ struct CacheOptions {
   std::vector<std::string> names;
 };
 
-using Table = OptionTable<CacheOptions>;
+using CacheTable = OptionTable<CacheOptions>;
 using Entries = std::vector<CacheEntry>;
 
 /// What all actions take.
-Table table_of(const std::string& action, const std::string& description) {
-  return Table("lockstep cache " + action, description)
+CacheTable table_of(const std::string& action, const std::string& description) {
+  return CacheTable("lockstep cache " + action, description)
       .add("dir", &CacheOptions::dir,
            "The cache's folder. Without it: $LOCKSTEP_CACHE, else $XDG_CACHE_HOME/lockstep, else "
            "~/.cache/lockstep.");

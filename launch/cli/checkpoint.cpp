@@ -20,7 +20,7 @@ struct Paths {
   std::string second;
 };
 
-using Table = OptionTable<Paths>;
+using PathsTable = OptionTable<Paths>;
 
 std::uintmax_t bytes_in(const fs::path& folder) {
   std::uintmax_t bytes = 0;
@@ -47,11 +47,11 @@ void demand_folder(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw formatted<UsageError>("'{}' is no folder.", folder.string());
 }
 
-int list(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed =
-      parse_or_help(Table("lockstep checkpoint ls", "Lists the checkpoints in a folder, the newest first.")
-                        .argument("FOLDER", &Paths::first, "The folder that a trainer saves into."),
-                    words, out);
+int list_folder(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(
+      PathsTable("lockstep checkpoint ls", "Lists the checkpoints in a folder, the newest first.")
+          .argument("FOLDER", &Paths::first, "The folder that a trainer saves into."),
+      words, out);
   if (!parsed) return 0;
   const fs::path folder = parsed->options.first;
   demand_folder(folder);
@@ -73,12 +73,12 @@ bool verify_one(const fs::path& path, std::ostream& out) {
 }
 
 int verify(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed =
-      parse_or_help(Table("lockstep checkpoint verify",
-                          "Reads every byte of a checkpoint, or of all in a folder, and compares with the "
-                          "checksums. Ends with 1 when something is damaged.")
-                        .argument("CHECKPOINT|FOLDER", &Paths::first, "One checkpoint, or a folder of them."),
-                    words, out);
+  const auto parsed = parse_or_help(
+      PathsTable("lockstep checkpoint verify",
+                 "Reads every byte of a checkpoint, or of all in a folder, and compares with the "
+                 "checksums. Ends with 1 when something is damaged.")
+          .argument("CHECKPOINT|FOLDER", &Paths::first, "One checkpoint, or a folder of them."),
+      words, out);
   if (!parsed) return 0;
   const fs::path path = parsed->options.first;
   demand_folder(path);
@@ -94,21 +94,22 @@ int verify(const Words& words, std::ostream& out, std::ostream&) {
 }
 
 int diff(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed =
-      parse_or_help(Table("lockstep checkpoint diff",
-                          "Compares two checkpoints, models or safetensors files tensor by tensor. Ends with "
-                          "1 when they differ.")
-                        .argument("A", &Paths::first, "A checkpoint, a model's folder or a file.")
-                        .argument("B", &Paths::second, "What it is compared with."),
-                    words, out);
+  const auto parsed = parse_or_help(
+      PathsTable("lockstep checkpoint diff",
+                 "Compares two checkpoints, models or safetensors files tensor by tensor. Ends with "
+                 "1 when they differ.")
+          .argument("A", &Paths::first, "A checkpoint, a model's folder or a file.")
+          .argument("B", &Paths::second, "What it is compared with."),
+      words, out);
   if (!parsed) return 0;
   return print_differences(parsed->options.first, parsed->options.second, out) ? 1 : 0;
 }
 
 int merge(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(
-      Table("lockstep checkpoint merge",
-            "Joins the files of a model that was saved in parts (model.safetensors.index.json) into one.")
+      PathsTable(
+          "lockstep checkpoint merge",
+          "Joins the files of a model that was saved in parts (model.safetensors.index.json) into one.")
           .argument("FOLDER", &Paths::first, "The model's folder.")
           .argument("FILE", &Paths::second, "The file to be written."),
       words, out);
@@ -120,7 +121,7 @@ int merge(const Words& words, std::ostream& out, std::ostream&) {
 
 int checkpoint_command(const Words& words, std::ostream& out, std::ostream& err) {
   static const std::vector<Command> actions{
-      {"ls", "Lists the checkpoints in a folder.", list},
+      {"ls", "Lists the checkpoints in a folder.", list_folder},
       {"verify", "Compares every byte with the checksums.", verify},
       {"diff", "Compares two checkpoints, models or files tensor by tensor.", diff},
       {"merge", "Joins a model that was saved in parts into one file.", merge},

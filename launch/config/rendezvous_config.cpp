@@ -84,7 +84,7 @@ void plan_node_rank(const Parsed& parsed, RendezvousConfig& config) {
 }
 
 /// Longer than any job; keeps sums of times in range.
-constexpr double kLongest = 1e9;
+constexpr double kLongestTime = 1e9;
 
 /// Without the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
 std::string_view unquoted(std::string_view text) {
@@ -99,7 +99,7 @@ UsageError refusal(std::string_view item, const std::string& expected) {
 
 double number_of(std::string_view item, std::string_view value) {
   const auto number = variables::parse_number<double>(value);
-  if (number && *number >= 0 && *number <= kLongest) return *number;
+  if (number && *number >= 0 && *number <= kLongestTime) return *number;
   throw refusal(item, "a number of at least 0 behind the sign '='");
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 using file_system::uninterrupted;
 
-[[noreturn]] void fail(const char* what) {
+[[noreturn]] void fail_to_forward(const char* what) {
   throw formatted<Error>("cannot forward the output of ranks: {}: {}.", what, std::strerror(errno));
 }
 
@@ -76,9 +76,9 @@ std::string line_prefix(const std::string& pattern, const std::string& role, int
 
 net::FileDescriptor LogForwarder::open(ForwardedStream to) {
   if (!poll_) poll_ = net::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (!poll_) fail("epoll_create1");
+  if (!poll_) fail_to_forward("epoll_create1");
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
+  if (pipe2(ends, O_CLOEXEC) != 0) fail_to_forward("pipe2");
   Stream stream{net::FileDescriptor(ends[0]), std::move(to)};
   net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -87,7 +87,7 @@ net::FileDescriptor LogForwarder::open(ForwardedStream to) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &streams_.back();
-  if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, ends[0], &event) != 0) fail("epoll_ctl");
+  if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, ends[0], &event) != 0) fail_to_forward("epoll_ctl");
   return sink;
 }
 

@@ -53,7 +53,7 @@ timespec until(SignalFd::Clock::time_point deadline) {
   return {nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
 }
 
-[[noreturn]] void fail(const char* what) {
+[[noreturn]] void fail_to_watch(const char* what) {
   throw formatted<Error>("cannot watch signals: {}: {}.", what, std::strerror(errno));
 }
 
@@ -130,9 +130,9 @@ SignalFd::SignalFd(std::vector<int> end_signals) : end_signals_(std::move(end_si
   for (int number = 1; number < SIGRTMIN; ++number) {
     if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
   }
-  if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail("sigprocmask");
+  if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail_to_watch("sigprocmask");
   descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (descriptor_ < 0) fail("signalfd");
+  if (descriptor_ < 0) fail_to_watch("signalfd");
   // A closed standard error must not end the launcher between starting the ranks and ending them.
   original_pipe_action_ = std::signal(SIGPIPE, SIG_IGN);
 }
@@ -161,7 +161,7 @@ SignalFd::Event SignalFd::wait(Clock::time_point deadline, const std::vector<int
     if (has_deadline && Clock::now() >= deadline) return {Wakeup::deadline, 0};
     const timespec left = has_deadline ? until(deadline) : timespec{};
     if (ppoll(entries.data(), entries.size(), has_deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR)
-      fail("ppoll");
+      fail_to_watch("ppoll");
     // Signals first: ranks that write without end must not drown them.
     const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
     if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready))

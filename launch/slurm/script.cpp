@@ -78,7 +78,7 @@ Table make_table() {
   return table;
 }
 
-using Parsed = OptionTable<SlurmOptions>::Parsed;
+using ParsedSlurm = OptionTable<SlurmOptions>::Parsed;
 
 constexpr char kDirective[] = "#SBATCH --";
 
@@ -124,7 +124,7 @@ class Script {
   std::string text_;
 };
 
-std::string template_name(const Parsed& parsed) {
+std::string template_name(const ParsedSlurm& parsed) {
   const SlurmOptions& options = parsed.options;
   if (!options.template_name.empty()) return options.template_name;
   if (options.array && options.signal_before) {
@@ -142,7 +142,7 @@ std::string template_name(const Parsed& parsed) {
   throw formatted<UsageError>("--{} and --template {} contradict each other: {}", flag, name, why);
 }
 
-void check_template(const Parsed& parsed, const std::string& name) {
+void check_template(const ParsedSlurm& parsed, const std::string& name) {
   const SlurmOptions& options = parsed.options;
   if (name == "one-node" && options.nodes > 1)
     refuse_for(name, "nodes", "it is for one node. Use many-nodes-by-launcher or many-nodes-by-srun.");
@@ -232,7 +232,7 @@ const OptionTable<SlurmOptions>& slurm_option_table() {
   return table;
 }
 
-std::string slurm_script(const Parsed& parsed, const std::string& launcher) {
+std::string slurm_script(const ParsedSlurm& parsed, const std::string& launcher) {
   const std::string name = template_name(parsed);
   const auto& all = slurm_templates();
   const auto chosen =

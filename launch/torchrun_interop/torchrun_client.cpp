@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr auto kSlice = 200ms;
 constexpr auto kAnswerTime = 30s;
 /// One try to connect: how long the end of this object may wait for it.
-constexpr auto kTryTime = 2s;
+constexpr auto kOneTry = 2s;
 
 Clock::time_point answer_deadline() { return Clock::now() + kAnswerTime; }
 
@@ -143,7 +143,7 @@ void TorchrunClient::run(const std::vector<net::Address>& store) {
 net::StoreClient TorchrunClient::connect(const std::vector<net::Address>& store) {
   const auto deadline = answer_deadline();
   for (;; throw_if_stopped()) {
-    const auto try_end = Clock::now() + kTryTime;
+    const auto try_end = Clock::now() + kOneTry;
     try {
       net::StoreClient client(store, {}, std::min(deadline, try_end));
       auto connection = client.duplicate();

@@ -3,7 +3,9 @@
 Configures a build folder of its own, builds the target, and prints the wall time, the CPU seconds of all compilers, and
 the files that cost most. CPU seconds are what can be compared: beside other work the wall time says little. --source
 names another checkout, so that two states of the tree are measured on one machine. --limit S fails when one file costs
-more than S CPU seconds.
+more than S CPU seconds. --log FILE reads what a build has written whose compiler launcher was this script:
+
+    LOCKSTEP_BUILD_COST_LOG=/tmp/costs.txt CMAKE_CXX_COMPILER_LAUNCHER="python3;$PWD/tests/benchmarks/build_cost.py;--compile" make test
 """
 import argparse
 import os
@@ -38,8 +40,12 @@ def build(source, folder, target, jobs):
     start = time.monotonic()
     subprocess.run(["cmake", "--build", folder / "build", "--target", target, "-j", str(jobs)], env=environment,
                    check=True)
+    return time.monotonic() - start, read(log)
+
+
+def read(log):
     rows = [line.split(" ", 2) for line in log.read_text().splitlines()]
-    return time.monotonic() - start, [(float(cpu), int(memory), name) for cpu, memory, name in rows]
+    return sorted(((float(cpu), int(memory), name) for cpu, memory, name in rows), reverse=True)
 
 
 def short(name):
@@ -52,12 +58,15 @@ def main():
     parser.add_argument("--source", type=pathlib.Path, default=ROOT, help="the checkout to build")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, help="fail when one file costs more CPU seconds than this")
+    parser.add_argument("--log", type=pathlib.Path, help="build nothing: what an earlier build has written")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="lockstep-build-") as folder:
-        wall, files = build(arguments.source.resolve(), pathlib.Path(folder), arguments.target, arguments.jobs)
-    files.sort(reverse=True)
-    print(f"{arguments.target}: {sum(cpu for cpu, _, _ in files):.0f} CPU s in {len(files)} compilers, "
-          f"{wall:.0f} s of wall time with {arguments.jobs} jobs")
+    if arguments.log:
+        files, wall = read(arguments.log), ""
+    else:
+        with tempfile.TemporaryDirectory(prefix="lockstep-build-") as folder:
+            seconds, files = build(arguments.source.resolve(), pathlib.Path(folder), arguments.target, arguments.jobs)
+        wall = f", {seconds:.0f} s of wall time with {arguments.jobs} jobs"
+    print(f"{arguments.log or arguments.target}: {sum(cpu for cpu, _, _ in files):.0f} CPU s in {len(files)} compilers{wall}")
     for cpu, memory, name in files[:20]:
         print(f"{cpu:7.1f} CPU s {memory // 1024:6d} MiB  {short(name)}")
     if arguments.limit and files[0][0] > arguments.limit:

@@ -95,7 +95,7 @@ readonly cmake="$1" build="$2" source="$3" torch="$4" python="$5"
 work="$(mktemp -d "${TMPDIR:-/tmp}/lockstep-packages.XXXXXX")"
 readonly work
 trap 'rm -rf "$work"' EXIT
-unset CMAKE_PREFIX_PATH Torch_DIR LD_LIBRARY_PATH PYTHONPATH
+unset CMAKE_PREFIX_PATH CMAKE_CXX_COMPILER_LAUNCHER Torch_DIR LD_LIBRARY_PATH PYTHONPATH
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 prepare
 hide_source
