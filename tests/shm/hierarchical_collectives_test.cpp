@@ -32,10 +32,10 @@ INSTANTIATE_TEST_SUITE_P(HostTopology, EveryShape,
                            return shape.param.hosts + "_" + std::to_string(shape.param.leaders);
                          });
 
-constexpr std::size_t kSizes[] = {0, 1, 63, 1000, 40'011};
+constexpr std::size_t kHierarchySizes[] = {0, 1, 63, 1000, 40'011};
 
 template <class Check>
-void for_every_reduction(const Check& check) {
+void for_every_host_reduction(const Check& check) {
   for (int d = 0; d < kDtypes; ++d) {
     for (int r = 0; r < kReductions; ++r) {
       const auto reduction = static_cast<Reduction>(r);
@@ -48,8 +48,8 @@ void for_every_reduction(const Check& check) {
 
 TEST_P(EveryShape, AllReduces) {
   run([&](HierarchicalCollectives& hierarchy, Group& local, int rank) {
-    for_every_reduction([&](Dtype dtype, Reduction reduction) {
-      for (const std::size_t count : kSizes) {
+    for_every_host_reduction([&](Dtype dtype, Reduction reduction) {
+      for (const std::size_t count : kHierarchySizes) {
         const auto result = result_of(dtype, reduction, count, size());
         auto values = input_of(dtype, reduction, count, rank);
         const Elements elements{count, dtype};
@@ -69,7 +69,7 @@ TEST_P(EveryShape, AllReduces) {
 
 TEST_P(EveryShape, ReducesToEveryRoot) {
   run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
-    for (const std::size_t count : kSizes) {
+    for (const std::size_t count : kHierarchySizes) {
       for (int root = 0; root < size(); ++root) {
         auto values = input_of(Dtype::f32, Reduction::sum, count, rank);
         const auto before = values;
@@ -82,7 +82,7 @@ TEST_P(EveryShape, ReducesToEveryRoot) {
 
 TEST_P(EveryShape, Broadcasts) {
   run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
-    for (const std::size_t count : kSizes) {
+    for (const std::size_t count : kHierarchySizes) {
       for (int root = 0; root < size(); ++root) {
         auto values = input_of(Dtype::i64, Reduction::sum, count, rank);
         hierarchy.broadcast(values.data(), {count, Dtype::i64}, root);
@@ -94,7 +94,7 @@ TEST_P(EveryShape, Broadcasts) {
 
 TEST_P(EveryShape, GathersEverywhere) {
   run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
-    for (const std::size_t count : kSizes) {
+    for (const std::size_t count : kHierarchySizes) {
       auto own = input_of(Dtype::i16, Reduction::sum, count, rank);
       std::vector<Values> all(static_cast<std::size_t>(size()), Values(Dtype::i16, count));
       std::vector<void*> outputs;
@@ -108,7 +108,7 @@ TEST_P(EveryShape, GathersEverywhere) {
 
 TEST_P(EveryShape, ReducesAndScatters) {
   run([&](HierarchicalCollectives& hierarchy, Group&, int rank) {
-    for (const std::size_t count : kSizes) {
+    for (const std::size_t count : kHierarchySizes) {
       std::vector<Values> all;
       for (int r = 0; r < size(); ++r)
         all.push_back(input_of(Dtype::f64, Reduction::sum, count, rank, static_cast<std::size_t>(r)));
