@@ -1,0 +1,151 @@
+#include "lockstep/train/profiler.hpp"
+
+#include <ATen/record_function.h>
+#include <fmt/core.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <iostream>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using torch::profiler::impl::ActivityType;
+using torch::profiler::impl::ProfilerConfig;
+using torch::profiler::impl::ProfilerState;
+
+enum class Action { none, warmup, record };
+
+Action action_of(const ProfileSchedule& schedule, std::int64_t step) {
+  if (step < schedule.skip_first) return Action::none;
+  const std::int64_t cycle = schedule.wait + schedule.warmup + schedule.active;
+  const std::int64_t since = step - schedule.skip_first;
+  if (schedule.repeat > 0 && since / cycle >= schedule.repeat) return Action::none;
+  const std::int64_t place = since % cycle;
+  if (place < schedule.wait) return Action::none;
+  return place < schedule.wait + schedule.warmup ? Action::warmup : Action::record;
+}
+
+void check(const ProfileSchedule& schedule) {
+  const bool negative =
+      schedule.skip_first < 0 || schedule.wait < 0 || schedule.warmup < 0 || schedule.repeat < 0;
+  if (negative || schedule.active < 1) {
+    throw UsageError(fmt::format(
+        "a profile's schedule needs active >= 1 and nothing negative; got skip_first={}, wait={}, warmup={}, "
+        "active={}, repeat={}.",
+        schedule.skip_first, schedule.wait, schedule.warmup, schedule.active, schedule.repeat));
+  }
+}
+
+}  // namespace
+
+class Profiler::Impl {
+ public:
+  Impl(ProfileOptions options, int rank)
+      : options_(std::move(options)),
+        rank_(rank),
+        config_(ProfilerState::KINETO, options_.record_shapes, options_.profile_memory, /*with_stack=*/false,
+                options_.with_flops) {
+    check(options_.schedule_option);
+    if (torch::profiler::impl::profilerEnabled())
+      throw UsageError("a profiler records in this thread already: end it before another begins.");
+    if (cuda_device_count() > 0) {
+      activities_.insert(ActivityType::CUDA);
+    } else {
+      // Kineto calls a machine without a GPU an error.
+      set_default_variable("KINETO_LOG_LEVEL", "5");
+    }
+    begin_step();
+  }
+
+  ~Impl() {
+    try {
+      stop();
+    } catch (const std::exception& error) {
+      std::cerr << "warning: the profile is lost: " << error.what() << '\n';
+    }
+  }
+
+  void step() {
+    if (stopped_) return;
+    mark_.reset();
+    const bool last_of_cycle = state_ == Action::record && is_last_of_cycle();
+    if (last_of_cycle) write();
+    ++step_;
+    begin_step();
+  }
+
+  void stop() {
+    mark_.reset();
+    stopped_ = true;
+    if (state_ == Action::record) write();
+    if (state_ == Action::warmup) torch::autograd::profiler::disableProfiler();
+    state_ = Action::none;
+  }
+
+  const std::vector<fs::path>& traces() const { return traces_; }
+
+ private:
+  void begin_step() {
+    const Action next = action_of(options_.schedule_option, step_);
+    // What is recorded while warming up ends with the first step that counts.
+    if (state_ == Action::warmup && next == Action::record) torch::autograd::profiler::disableProfiler();
+    if (next != Action::none && next != state_) {
+      torch::autograd::profiler::prepareProfiler(config_, activities_);
+      torch::autograd::profiler::enableProfiler(
+          config_, activities_,
+          {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
+    }
+    state_ = next;
+    if (state_ != Action::record) return;
+    // The name by which TensorBoard's plugin tells steps apart.
+    mark_.emplace(at::RecordScope::USER_SCOPE);
+    if (mark_->isActive()) mark_->before(fmt::format("ProfilerStep#{}", step_));
+  }
+
+  bool is_last_of_cycle() const {
+    const auto& schedule = options_.schedule_option;
+    const std::int64_t cycle = schedule.wait + schedule.warmup + schedule.active;
+    return (step_ - schedule.skip_first) % cycle == cycle - 1;
+  }
+
+  void write() {
+    state_ = Action::none;
+    const auto result = torch::autograd::profiler::disableProfiler();
+    const fs::path path = options_.output_trace_dir / fmt::format("rank_{}.{}.pt.trace.json", rank_, step_);
+    std::error_code failure;
+    fs::create_directories(options_.output_trace_dir, failure);
+    if (!failure) result->save(path.string());
+    if (failure || !fs::exists(path)) {
+      throw Error(fmt::format("cannot write the trace '{}'{}{}: expected a folder that can be written to.",
+                              path.string(), failure ? ": " : "", failure ? failure.message() : ""));
+    }
+    traces_.push_back(path);
+  }
+
+  ProfileOptions options_;
+  int rank_;
+  ProfilerConfig config_;
+  std::set<ActivityType> activities_ = {ActivityType::CPU};
+  std::int64_t step_ = 0;
+  Action state_ = Action::none;
+  bool stopped_ = false;
+  std::optional<at::RecordFunction> mark_;
+  std::vector<fs::path> traces_;
+};
+
+Profiler::Profiler(ProfileOptions options, int rank)
+    : impl_(std::make_unique<Impl>(std::move(options), rank)) {}
+Profiler::~Profiler() = default;
+void Profiler::step() { impl_->step(); }
+void Profiler::stop() { impl_->stop(); }
+const std::vector<fs::path>& Profiler::traces() const { return impl_->traces(); }
+
+}  // namespace lockstep
