@@ -43,9 +43,10 @@ std::optional<at::ScalarType> column_dtype(const DataType& type) {
   return type.element().kind() == TypeKind::boolean ? std::nullopt : scalar_type_of(type.element());
 }
 
-/// A row's piece of a column.
+/// A row's piece of a column: its number, or its elements.
 struct RowPiece {
-  const ArrayData* array;
+  const std::uint8_t* values;
+  /// Of these, in elements.
   std::int64_t begin;
   std::int64_t count;
 };
@@ -54,34 +55,23 @@ RowPiece piece_of(const Column& column, std::int64_t row) {
   if (row < 0 || row >= column.size()) table::fail_row(row, column.size());
   const auto& data = *column.data();
   const auto place = data.locate(column.rows()[row]);
-  const auto* array = data.chunks()[place.chunk].get();
-  if (!column.type().is_list()) return {array, place.row, 1};
-  const auto [begin, end] = table::extent(column.type(), data.raw(place.chunk), place.row);
-  return {array->children.front().get(), begin, end - begin};
-}
-
-/// The first null among a row's elements, or nothing.
-std::optional<std::int64_t> null_element(const RowPiece& piece) {
-  if (piece.array->validity.data == nullptr) return std::nullopt;
-  for (std::int64_t element = 0; element < piece.count; ++element) {
-    if (piece.array->is_null(piece.begin + element)) return element;
-  }
-  return std::nullopt;
+  const auto& raw = data.raw(place.chunk);
+  if (!column.type().is_list()) return {raw.values, place.row, 1};
+  const auto [begin, end] = table::extent(column.type(), raw, place.row);
+  return {raw.values, begin, end - begin};
 }
 
 /// Where a null lies in a list's buffer there is no value, but whatever the writer left there.
 void check_elements(const std::string& name, const Column& column) {
-  const auto& chunks = column.data()->chunks();
-  const bool all_there = std::all_of(chunks.begin(), chunks.end(), [](const ArrayPointer& chunk) {
-    return chunk->children.front()->validity.data == nullptr;
-  });
-  for (std::int64_t row = 0; !all_there && row < column.size(); ++row) {
-    const auto element = null_element(piece_of(column, row));
-    if (!element) continue;
+  if (!column.has_null_elements()) return;
+  for (std::int64_t row = 0; row < column.size(); ++row) {
+    const auto value = column.value(row);
+    const auto null = std::find(value.list().begin(), value.list().end(), Value());
+    if (null == value.list().end()) continue;
     throw UsageError(fmt::format(
         "the column '{}' of the type {} has a null inside its list of row {} (element {}), which no tensor "
         "can show. Filter those rows, fill the nulls with map(), or leave the column out of `columns`.",
-        name, column.type().text(), row, *element));
+        name, column.type().text(), row, null - value.list().begin()));
   }
 }
 
@@ -99,14 +89,14 @@ void check_column(const std::string& name, const Column& column) {
   if (column.type().is_list()) check_elements(name, column);
 }
 
-void copy_piece(const RowPiece& piece, void* to) {
+void copy_piece(const RowPiece& piece, const Column& column, void* to) {
   if (piece.count == 0) return;
-  if (piece.array->type.kind() == TypeKind::boolean) {
-    *static_cast<bool*>(to) = (piece.array->values.data[piece.begin >> 3] >> (piece.begin & 7) & 1) != 0;
+  if (column.type().kind() == TypeKind::boolean) {
+    *static_cast<bool*>(to) = (piece.values[piece.begin >> 3] >> (piece.begin & 7) & 1) != 0;
     return;
   }
-  const auto width = piece.array->type.value_bytes();
-  std::memcpy(to, piece.array->values.data + static_cast<std::size_t>(piece.begin) * width,
+  const auto width = (column.type().is_list() ? column.type().element() : column.type()).value_bytes();
+  std::memcpy(to, piece.values + static_cast<std::size_t>(piece.begin) * width,
               static_cast<std::size_t>(piece.count) * width);
 }
 
@@ -114,7 +104,7 @@ at::Tensor row_tensor(const Column& column, std::int64_t row) {
   const auto piece = piece_of(column, row);
   const auto dtype = *column_dtype(column.type());
   auto tensor = column.type().is_list() ? at::empty({piece.count}, dtype) : at::empty({}, dtype);
-  copy_piece(piece, tensor.mutable_data_ptr());
+  copy_piece(piece, column, tensor.mutable_data_ptr());
   return tensor;
 }
 
@@ -144,7 +134,7 @@ at::Tensor batch_tensor(const std::string& name, const Column& column, std::span
   auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
   const auto stride = longest * static_cast<std::int64_t>(tensor.element_size());
   for (std::int64_t row = 0; row < count; ++row)
-    copy_piece(pieces[static_cast<std::size_t>(row)], bytes + row * stride);
+    copy_piece(pieces[static_cast<std::size_t>(row)], column, bytes + row * stride);
   return column.type().is_list() ? tensor : tensor.squeeze(1);
 }
 

@@ -94,7 +94,7 @@ class Blocks {
   const std::string& name() const noexcept { return name_; }
 
  private:
-  std::string_view text() const { return {reinterpret_cast<const char*>(file_.data()), file_.size()}; }
+  std::string_view text() const { return file_.text(); }
 
   std::optional<Block> next_lines() {
     if (place_ >= text().size()) return std::nullopt;
@@ -311,14 +311,14 @@ class JsonRows final : public RowSource {
     ColumnBuilder builder(whole_.type());
     blocks_.each_row(
         block, [&](const Value& row, const std::string& where) { add_row(row, whole_, builder, where); });
-    return builder.finish().flatten()->children;
+    return arrow_file::fields_of(*builder.finish().flatten());
   }
 
   std::vector<ArrayPointer> columns_of(const arrow::RecordBatch& batch) const {
     const arrow_file::Location place(blocks_.name(), "its columns");
     std::vector<ArrayPointer> columns;
     for (const auto& [name, feature] : features_.items())
-      columns.push_back(arrow_file::from_arrow(batch.GetColumnByName(name)->data(), place));
+      columns.push_back(arrow_file::plain_array(batch.GetColumnByName(name)->data(), place));
     return columns;
   }
 
