@@ -355,14 +355,27 @@ Column Column::concatenate(std::span<const Column> columns) {
   return {std::move(data), RowMap(0, rows)};
 }
 
+namespace {
+
+/// Whether `has_nulls` says so of the elements of lists, at any depth.
+bool any_elements(const arrow::ArrayData& lists, const DataType& type,
+                  bool (*has_nulls)(const arrow::ArrayData&)) {
+  const auto& elements = *lists.child_data.front();
+  return has_nulls(elements) ||
+         (type.element().is_list() && any_elements(elements, type.element(), has_nulls));
+}
+
+}  // namespace
+
 bool Column::has_null_elements() const {
   if (!type().is_list()) return false;
   for (std::size_t chunk = 0; chunk < data_->chunks().size(); ++chunk) {
-    const auto& elements = *data_->chunks()[chunk].array->data()->child_data.front();
-    if (!elements.MayHaveNulls()) continue;
-    // Counting reads the bitmap: is it as long as it says?
+    const auto& lists = *data_->chunks()[chunk].array->data();
+    if (!any_elements(lists, type(), [](const auto& elements) { return elements.MayHaveNulls(); })) continue;
+    // Counting reads the bitmaps: are they as long as they say?
     static_cast<void>(data_->locate(data_->start(chunk)));
-    if (elements.GetNullCount() > 0) return true;
+    if (any_elements(lists, type(), [](const auto& elements) { return elements.GetNullCount() > 0; }))
+      return true;
   }
   return false;
 }
