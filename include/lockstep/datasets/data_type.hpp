@@ -119,7 +119,8 @@ class DataType {
 
  private:
   friend struct ArrowTypes;
-  DataType(TypeKind kind, std::shared_ptr<arrow::DataType> arrow, std::vector<Field> fields = {});
+  DataType(TypeKind kind, std::shared_ptr<arrow::DataType> arrow,
+           std::shared_ptr<const std::vector<Field>> fields = nullptr);
 
   TypeKind kind_ = TypeKind::null;
   std::int32_t width_ = 0;

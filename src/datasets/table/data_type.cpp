@@ -145,6 +145,10 @@ namespace {
 
 std::shared_ptr<arrow::Field> item(const DataType& element) { return arrow::field("item", element.arrow()); }
 
+std::shared_ptr<const std::vector<Field>> only(DataType element) {
+  return std::make_shared<const std::vector<Field>>(1, Field{"item", std::move(element)});
+}
+
 }  // namespace
 
 DataType::DataType() : arrow_(arrow::null()) {}
@@ -157,16 +161,16 @@ DataType::DataType(TypeKind kind) : kind_(kind) {
   arrow_ = known(kind).make();
 }
 
-DataType::DataType(TypeKind kind, std::shared_ptr<arrow::DataType> arrow, std::vector<Field> fields)
-    : kind_(kind), arrow_(std::move(arrow)) {
+DataType::DataType(TypeKind kind, std::shared_ptr<arrow::DataType> arrow,
+                   std::shared_ptr<const std::vector<Field>> fields)
+    : kind_(kind), arrow_(std::move(arrow)), fields_(std::move(fields)) {
   if (kind == TypeKind::fixed_size_binary) width_ = as<arrow::FixedSizeBinaryType>(arrow_).byte_width();
   if (kind == TypeKind::fixed_size_list) width_ = as<arrow::FixedSizeListType>(arrow_).list_size();
-  if (!fields.empty()) fields_ = std::make_shared<const std::vector<Field>>(std::move(fields));
 }
 
 DataType DataType::list(DataType element, bool large) {
   auto type = large ? arrow::large_list(item(element)) : arrow::list(item(element));
-  return {large ? TypeKind::large_list : TypeKind::list, std::move(type), {{"item", std::move(element)}}};
+  return {large ? TypeKind::large_list : TypeKind::list, std::move(type), only(std::move(element))};
 }
 
 DataType DataType::fixed_size_list(DataType element, std::int32_t length) {
@@ -174,7 +178,7 @@ DataType DataType::fixed_size_list(DataType element, std::int32_t length) {
     throw UsageError("a list of fixed size needs a length of 1 or more, but came " + std::to_string(length) +
                      ".");
   auto type = arrow::fixed_size_list(item(element), length);
-  return {TypeKind::fixed_size_list, std::move(type), {{"item", std::move(element)}}};
+  return {TypeKind::fixed_size_list, std::move(type), only(std::move(element))};
 }
 
 DataType DataType::fixed_size_binary(std::int32_t bytes) {
@@ -186,7 +190,8 @@ DataType DataType::fixed_size_binary(std::int32_t bytes) {
 DataType DataType::struct_(std::vector<Field> fields) {
   arrow::FieldVector inner;
   for (const auto& field : fields) inner.push_back(arrow::field(field.name, field.type.arrow()));
-  return {TypeKind::struct_, arrow::struct_(inner), std::move(fields)};
+  return {TypeKind::struct_, arrow::struct_(inner),
+          std::make_shared<const std::vector<Field>>(std::move(fields))};
 }
 
 DataType DataType::temporal(TypeKind kind, std::string unit, std::string zone) {
