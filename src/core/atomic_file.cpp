@@ -136,6 +136,14 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   fail("cannot make a temporary folder beside it", error);
 }
 
+AtomicDirectory::AtomicDirectory(fs::path path, fs::path temporary)
+    : path_(std::move(path)), temporary_(std::move(temporary)) {
+  std::error_code failure;
+  fs::remove_all(temporary_, failure);
+  if (!failure) fs::create_directories(temporary_, failure);
+  if (failure) fail("the folder that it is made in cannot be made", failure.value());
+}
+
 AtomicDirectory::~AtomicDirectory() { discard(); }
 
 void AtomicDirectory::commit() {

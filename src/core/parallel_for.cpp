@@ -1,16 +1,58 @@
 #include "core/parallel_for.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
-#include <mutex>
-#include <thread>
-#include <vector>
+#include <utility>
 
 #include "core/runtime/crash_handler.hpp"
 
 namespace lockstep {
+
+ThreadPool::ThreadPool(std::size_t threads, Body body) : body_(std::move(body)), running_(threads) {
+  for (std::size_t thread = 0; thread < threads; ++thread)
+    threads_.emplace_back([this, thread] { run(thread); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop();
+  join();
+}
+
+bool ThreadPool::wait_for(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, time, [&] { return running_ == 0; });
+}
+
+void ThreadPool::wait() {
+  join();
+  rethrow();
+}
+
+void ThreadPool::join() {
+  for (auto& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void ThreadPool::rethrow() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void ThreadPool::run(std::size_t thread) {
+  use_crash_stack();
+  try {
+    body_(thread, stop_);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+    stop_ = true;
+  }
+  const std::lock_guard lock(mutex_);
+  --running_;
+  ended_.notify_all();
+}
+
 namespace {
 
 class Ranges {
@@ -54,13 +96,7 @@ class Ranges {
 void parallel_for(std::size_t count, std::size_t length, std::size_t threads, const Ranges::Work& work) {
   Ranges ranges(count, length, work);
   {
-    std::vector<std::jthread> others;
-    for (std::size_t number = 1; number < threads; ++number) {
-      others.emplace_back([&ranges] {
-        use_crash_stack();
-        ranges.run();
-      });
-    }
+    ThreadPool others(std::max<std::size_t>(threads, 1) - 1, [&](std::size_t, const auto&) { ranges.run(); });
     ranges.run();
   }
   ranges.rethrow();

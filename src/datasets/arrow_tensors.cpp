@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "datasets/arrow/nested_lists.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -37,51 +38,33 @@ std::optional<at::ScalarType> scalar_type_of(const DataType& type) {
   }
 }
 
-/// Lists of booleans are bits: left out.
+/// How many lists lie around a column's numbers.
+std::size_t depth_of(const DataType& type) { return type.is_list() ? 1 + depth_of(type.element()) : 0; }
+
+/// Of the numbers, at any depth. Lists of booleans are bits: left out.
 std::optional<at::ScalarType> column_dtype(const DataType& type) {
   if (!type.is_list()) return scalar_type_of(type);
-  return type.element().kind() == TypeKind::boolean ? std::nullopt : scalar_type_of(type.element());
+  const auto& element = type.element();
+  return element.kind() == TypeKind::boolean ? std::nullopt : column_dtype(element);
 }
 
-/// A row's piece of a column.
-struct RowPiece {
-  const ArrayData* array;
-  std::int64_t begin;
-  std::int64_t count;
-};
-
-RowPiece piece_of(const Column& column, std::int64_t row) {
-  if (row < 0 || row >= column.size()) table::fail_row(row, column.size());
-  const auto& data = *column.data();
-  const auto place = data.locate(column.rows()[row]);
-  const auto* array = data.chunks()[place.chunk].get();
-  if (!column.type().is_list()) return {array, place.row, 1};
-  const auto [begin, end] = table::extent(column.type(), data.raw(place.chunk), place.row);
-  return {array->children.front().get(), begin, end - begin};
-}
-
-/// The first null among a row's elements, or nothing.
-std::optional<std::int64_t> null_element(const RowPiece& piece) {
-  if (piece.array->validity.data == nullptr) return std::nullopt;
-  for (std::int64_t element = 0; element < piece.count; ++element) {
-    if (piece.array->is_null(piece.begin + element)) return element;
-  }
-  return std::nullopt;
+bool has_null(const Value& value) {
+  const auto* list = std::get_if<Value::List>(&value.variant());
+  return value.is_null() || (list != nullptr && std::any_of(list->begin(), list->end(), has_null));
 }
 
 /// Where a null lies in a list's buffer there is no value, but whatever the writer left there.
 void check_elements(const std::string& name, const Column& column) {
-  const auto& chunks = column.data()->chunks();
-  const bool all_there = std::all_of(chunks.begin(), chunks.end(), [](const ArrayPointer& chunk) {
-    return chunk->children.front()->validity.data == nullptr;
-  });
-  for (std::int64_t row = 0; !all_there && row < column.size(); ++row) {
-    const auto element = null_element(piece_of(column, row));
-    if (!element) continue;
+  if (!column.has_null_elements()) return;
+  for (std::int64_t row = 0; row < column.size(); ++row) {
+    const auto value = column.value(row);
+    const auto& list = value.list();
+    const auto null = std::find_if(list.begin(), list.end(), has_null);
+    if (null == list.end()) continue;
     throw UsageError(fmt::format(
         "the column '{}' of the type {} has a null inside its list of row {} (element {}), which no tensor "
         "can show. Filter those rows, fill the nulls with map(), or leave the column out of `columns`.",
-        name, column.type().text(), row, *element));
+        name, column.type().text(), row, null - list.begin()));
   }
 }
 
@@ -99,59 +82,53 @@ void check_column(const std::string& name, const Column& column) {
   if (column.type().is_list()) check_elements(name, column);
 }
 
-void copy_piece(const RowPiece& piece, void* to) {
-  if (piece.count == 0) return;
-  if (piece.array->type.kind() == TypeKind::boolean) {
-    *static_cast<bool*>(to) = (piece.array->values.data[piece.begin >> 3] >> (piece.begin & 7) & 1) != 0;
+void copy_number(const Column& column, std::int64_t row, char* to) {
+  const auto& data = *column.data();
+  const auto place = data.locate(column.rows()[row]);
+  const auto* values = data.raw(place.chunk).values;
+  if (column.type().kind() == TypeKind::boolean) {
+    *to = static_cast<char>(values[place.row >> 3] >> (place.row & 7) & 1);
     return;
   }
-  const auto width = piece.array->type.value_bytes();
-  std::memcpy(to, piece.array->values.data + static_cast<std::size_t>(piece.begin) * width,
-              static_cast<std::size_t>(piece.count) * width);
-}
-
-at::Tensor row_tensor(const Column& column, std::int64_t row) {
-  const auto piece = piece_of(column, row);
-  const auto dtype = *column_dtype(column.type());
-  auto tensor = column.type().is_list() ? at::empty({piece.count}, dtype) : at::empty({}, dtype);
-  copy_piece(piece, tensor.mutable_data_ptr());
-  return tensor;
+  const auto width = column.type().value_bytes();
+  std::memcpy(to, values + static_cast<std::size_t>(place.row) * width, width);
 }
 
 using Padding = std::map<std::string, double>;
 
 at::Tensor batch_tensor(const std::string& name, const Column& column, std::span<const std::int64_t> rows,
                         const Padding& padding) {
-  std::vector<RowPiece> pieces;
-  std::int64_t longest = 0;
+  // Of rows, and of the longest lists.
+  std::vector<std::int64_t> sizes(1 + depth_of(column.type()), 0);
+  sizes.front() = std::ssize(rows);
+  const auto lengths = std::span(sizes).subspan(1);
+  std::int64_t numbers = 0;
   for (const auto row : rows) {
-    pieces.push_back(piece_of(column, row));
-    longest = std::max(longest, pieces.back().count);
+    if (row < 0 || row >= column.size()) table::fail_row(row, column.size());
+    if (!lengths.empty()) numbers += arrow_file::measure_lists(column, row, lengths);
   }
-  const auto dtype = *column_dtype(column.type());
-  const auto count = static_cast<std::int64_t>(rows.size());
-  if (!column.type().is_list()) longest = 1;
-  const bool ragged = std::any_of(pieces.begin(), pieces.end(),
-                                  [&](const RowPiece& piece) { return piece.count != longest; });
-  const auto fill = padding.find(name);
-  if (ragged && fill == padding.end()) {
-    throw UsageError("the lists of the column '" + name +
-                     "' have different lengths in one batch. Give a value for it in "
-                     "ArrowTensorOptions::padding, or make them alike.");
+  auto tensor = at::empty(sizes, *column_dtype(column.type()));
+  if (!lengths.empty() && numbers != tensor.numel()) {
+    const auto fill = padding.find(name);
+    if (fill == padding.end()) {
+      throw UsageError("the lists of the column '" + name +
+                       "' have different lengths in one batch. Give a value for it in "
+                       "ArrowTensorOptions::padding, or make them alike.");
+    }
+    tensor.fill_(fill->second);
   }
-  auto tensor = ragged ? at::full({count, longest}, fill->second, at::TensorOptions().dtype(dtype))
-                       : at::empty({count, longest}, dtype);
-  auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
-  const auto stride = longest * static_cast<std::int64_t>(tensor.element_size());
-  for (std::int64_t row = 0; row < count; ++row)
-    copy_piece(pieces[static_cast<std::size_t>(row)], bytes + row * stride);
-  return column.type().is_list() ? tensor : tensor.squeeze(1);
+  auto* to = static_cast<char*>(tensor.mutable_data_ptr());
+  for (const auto row : rows) {
+    lengths.empty() ? copy_number(column, row, to) : arrow_file::copy_lists(column, row, lengths, to);
+    to += tensor.nbytes() / rows.size();
+  }
+  return tensor;
 }
 
 std::vector<std::string> usable_columns(const ArrowDataset& data) {
   std::vector<std::string> names;
   for (const auto& [name, column] : data.columns()) {
-    if (column_dtype(column.type())) names.push_back(name);
+    if (column_dtype(column.type()) && depth_of(column.type()) <= 1) names.push_back(name);
   }
   return names;
 }
@@ -166,7 +143,8 @@ ArrowTensorDataset::ArrowTensorDataset(ArrowDataset data, ArrowTensorOptions opt
 
 Example ArrowTensorDataset::get(std::int64_t index, const SampleContext&) const {
   Example example;
-  for (const auto& name : options_.columns) example.insert(name, row_tensor(data_.column(name), index));
+  for (const auto& name : options_.columns)
+    example.insert(name, batch_tensor(name, data_.column(name), {&index, 1}, options_.padding).select(0, 0));
   return example;
 }
 

@@ -8,7 +8,6 @@
 
 #include "datasets/dataset/state.hpp"
 #include "datasets/distributed/store_session.hpp"
-#include "datasets/table/source_files.hpp"
 #include "lockstep/datasets/staging.hpp"
 
 namespace lockstep {

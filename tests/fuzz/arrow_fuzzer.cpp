@@ -1,3 +1,5 @@
+#include <arrow/buffer.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +18,7 @@ void read_all(const lockstep::arrow_file::FileTable& table) {
   constexpr std::int64_t kMostRows = 64;
   for (std::size_t place = 0; place < table.columns.size(); ++place) {
     const auto data =
-        std::make_shared<const lockstep::ChunkedArray>(table.schema.fields[place].type, table.columns[place]);
+        std::make_shared<const lockstep::ColumnData>(table.schema.fields[place].type, table.columns[place]);
     const Column column(data, lockstep::RowMap(0, std::min(data->size(), kMostRows)));
     for (std::int64_t row = 0; row < column.size(); ++row) static_cast<void>(column.value(row).to_json());
     static_cast<void>(column.flatten());
@@ -28,8 +30,8 @@ void read_all(const lockstep::arrow_file::FileTable& table) {
 /// The input: a stream or a file of Arrow's.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    read_all(lockstep::arrow_file::read_arrow(
-        lockstep::Buffer::of(std::vector<std::uint8_t>(data, data + size)), "fuzz", false));
+    const auto bytes = arrow::Buffer::FromVector(std::vector<std::uint8_t>(data, data + size));
+    read_all(lockstep::arrow_file::read_arrow(bytes, "fuzz", false));
   } catch (const lockstep::Error&) {
   }
   return 0;

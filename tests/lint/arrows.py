@@ -2,7 +2,7 @@
 
 A folder of the library includes only folders above it in the list; data and data sets do not know parallel, nor parallel
 them; the launcher includes core and net, and the parts that tree.py names. The folders of the launcher and of the data sets
-include each other in one order only. Arrow's headers stay in three folders of the data sets.
+include each other in one order only. Arrow's headers stay in four folders of the data sets.
 c10d stays in src/comm and src/parallel. The environment is read, the host asked for its name, and cxxopts included, in
 one file each; launch/cli by itself alone.
 """

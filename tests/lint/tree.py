@@ -12,7 +12,7 @@ LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file",
 # A folder of the data sets includes only folders before it; the files that lie in none of them come last.
 DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writers", "readers", "map", "texts"]
 # Where Arrow's headers are included.
-ARROW_FOLDERS = ["arrow", "writers", "readers"]
+ARROW_FOLDERS = ["arrow", "table", "writers", "readers"]
 # A folder of the launcher includes only folders before it: there are no cycles among them.
 LAUNCH_FOLDERS = ["process", "logs", "failure", "config", "rendezvous", "torchrun_interop", "agent", "slurm",
                   "checkpoint", "trace", "cli"]

@@ -22,6 +22,9 @@ class AtomicDirectory {
   /// Makes the hidden folder, and the folders above it where needed. Throws Error, naming the path and the
   /// system's reason; UsageError when `path` has no file name.
   explicit AtomicDirectory(std::filesystem::path path);
+  /// The same with a hidden folder of the caller's choice on the same file system, who alone uses it: what a
+  /// killed process has left in it goes.
+  AtomicDirectory(std::filesystem::path path, std::filesystem::path temporary);
   ~AtomicDirectory();
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;

@@ -51,7 +51,7 @@ struct LoadOptions {
   CsvOptions csv = {};
   /// The only columns to load, in their order; by default all. Parquet's others are not even read.
   std::vector<std::string> columns = {};
-  /// Leaves out the check of a record batch's offsets that comes with the first look at one of its rows. Only
+  /// Leaves out the check of a record batch's buffers that comes with the first look at one of its rows. Only
   /// for files that nobody but you could have written: a damaged one can crash the process.
   bool trusted = false;
 };
@@ -237,7 +237,7 @@ class ArrowDataset {
   /// Both parts as `datasets` makes them for the same seed.
   struct Split;
   Split train_test_split(const SplitOptions& options = {}) const;
-  /// The rows written anew in their order, in memory.
+  /// The rows in their order, copied into memory where they are reached through a list of row numbers.
   ArrowDataset flatten_indices() const;
   /// Whether rows are reached through a list of row numbers.
   bool has_indices() const noexcept;

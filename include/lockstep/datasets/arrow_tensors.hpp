@@ -13,17 +13,20 @@ namespace lockstep {
 
 /// How columns become tensors.
 struct ArrowTensorOptions {
-  /// The columns to use; by default all of numbers, booleans and lists of numbers. Others (text, structures)
-  /// have no tensors: read them with ArrowTensorDataset::texts by the batch's `indices`.
+  /// The columns to use; by default all of numbers, booleans and lists of numbers. Lists of lists of numbers,
+  /// at any depth, have tensors too, but have to be named here. Others (text, structures) have none: read
+  /// them with ArrowTensorDataset::texts by the batch's `indices`.
   std::vector<std::string> columns = {};
   /// What fills up lists of different lengths in a batch, by column: {{"input_ids", 0}, {"labels", -100}}.
+  /// Inner lists are filled up to the longest of the batch, and shorter outer ones by whole lists of it.
   /// Without an entry, lists of different lengths in one batch are an error.
   std::map<std::string, double> padding = {};
 };
 
 /// The rows of an ArrowDataset as samples for a loader: a number is a scalar tensor, a list a tensor of one
-/// dimension, of the column's own dtype (booleans: bool; float16 too). A batch has the shapes [rows] and
-/// [rows, longest list of the batch]. Everything is *Local*; several threads may use one object.
+/// dimension, a list of lists one of two and so on, of the column's own dtype (booleans: bool; float16 too).
+/// A batch has the shapes [rows], [rows, longest list of the batch], [rows, longest list, longest inner
+/// list]. Everything is *Local*; several threads may use one object.
 class ArrowTensorDataset final : public Dataset {
  public:
   /// Shares the data. Throws UsageError, naming the column and its type, for one that no tensor can show: one

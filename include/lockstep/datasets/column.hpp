@@ -14,10 +14,17 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/datasets/array_data.hpp"
+#include "lockstep/datasets/data_type.hpp"
 #include "lockstep/datasets/value.hpp"
 
+namespace arrow {
+class Array;
+}
+
 namespace lockstep {
+
+/// Apache Arrow's array: what a column consists of. Its headers are needed only by who looks into it.
+using ArrayPointer = std::shared_ptr<arrow::Array>;
 
 /// Which rows of a table are seen, and in what order: a range, or a list of row numbers. Cheap to copy.
 class RowMap {
@@ -53,31 +60,52 @@ class RowMap {
 
 namespace table {
 struct SourceFiles;
-}
 
-/// Pieces of one type, one after the other: a column as it lies in the record batches of one or more files.
-/// Immutable. Finding the piece of a row takes constant time for pieces of about equal length.
-class ChunkedArray {
+/// A piece of a column in a file, for errors.
+struct FileLocation {
+  std::shared_ptr<const std::string> file;
+  std::int64_t record_batch = 0;
+  std::string column;
+};
+
+/// A piece of a column.
+struct Chunk {
+  ArrayPointer array;
+  /// Where it was mapped from, if what it says of its own length and offsets was not checked at that time:
+  /// ColumnData::locate does so when the piece is first needed, so that opening a file reads no more of it
+  /// than its descriptions.
+  std::shared_ptr<const FileLocation> unchecked = nullptr;
+};
+}  // namespace table
+
+/// Arrow's arrays of one type, one after the other: a column as it lies in the record batches of one or more
+/// files. Dictionaries and views are resolved. Immutable. Finding the piece of a row takes constant time for
+/// pieces of about equal length.
+class ColumnData {
  public:
   /// What the accessors need of a piece, close together: for a list, `values` are its elements' values.
   struct Raw {
     const std::uint8_t* validity;
     const std::uint8_t* offsets;
     const std::uint8_t* values;
+    /// The column's row that lies at the beginning of the buffers, or would.
+    std::int64_t zero;
   };
   struct Place {
     std::size_t chunk;
+    /// In the buffers of the piece, which may begin before it (arrow::Array::offset).
     std::int64_t row;
   };
 
   /// Throws UsageError when a piece has another type. `source_files` is where they are mapped from, if they
   /// are.
-  ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
-               std::shared_ptr<const table::SourceFiles> source_files = nullptr);
+  ColumnData(DataType type, std::vector<table::Chunk> chunks,
+             std::shared_ptr<const table::SourceFiles> source_files = nullptr);
 
   const DataType& type() const noexcept { return type_; }
   std::int64_t size() const noexcept { return starts_.back(); }
-  const std::vector<ArrayPointer>& chunks() const noexcept { return chunks_; }
+  /// None is empty.
+  const std::vector<table::Chunk>& chunks() const noexcept { return chunks_; }
   /// Empty for what lies in memory.
   const std::shared_ptr<const table::SourceFiles>& source_files() const noexcept { return source_files_; }
   /// The hash of what lies in memory, which `find` computes when it is first asked for: data sets that see
@@ -87,12 +115,12 @@ class ChunkedArray {
   std::int64_t start(std::size_t chunk) const noexcept { return starts_[chunk]; }
   const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
   /// Where row `row` lies, 0 <= row < size(). Throws DataError, naming the place in the file, when that piece
-  /// is damaged: its offsets are checked when the first of its rows is asked for.
+  /// is damaged: it is checked when the first of its rows is asked for.
   Place locate(std::int64_t row) const {
     auto chunk = first_[static_cast<std::size_t>(row >> shift_)];
     while (starts_[chunk + 1] <= row) ++chunk;
     if (unchecked_ && unchecked_[chunk].load(std::memory_order_relaxed)) check(chunk);
-    return {chunk, row - starts_[chunk]};
+    return {chunk, row - raw_[chunk].zero};
   }
 
  private:
@@ -100,14 +128,14 @@ class ChunkedArray {
   void check(std::size_t chunk) const;
 
   DataType type_;
-  std::vector<ArrayPointer> chunks_;
+  std::vector<table::Chunk> chunks_;
   std::vector<Raw> raw_;
+  /// The first row of each piece, and the number of rows.
   std::vector<std::int64_t> starts_;
   /// For each block of 2^shift_ rows, the piece in which it begins.
   std::vector<std::size_t> first_;
   int shift_ = 0;
-  /// Whether a piece's offsets have still to be checked; empty where none's have. Threads may check one
-  /// twice.
+  /// Whether a piece has still to be checked; empty where none has. Threads may check one twice.
   std::unique_ptr<std::atomic<bool>[]> unchecked_;
   std::shared_ptr<const table::SourceFiles> source_files_;
   mutable std::once_flag hashed_;
@@ -131,7 +159,7 @@ struct Reader<T, std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, 
   static bool reads(const DataType& type) noexcept {
     return stores(type, sizeof(T), std::is_floating_point_v<T>, std::is_signed_v<T>);
   }
-  static T read(const DataType&, const ChunkedArray::Raw& raw, std::int64_t row) noexcept {
+  static T read(const DataType&, const ColumnData::Raw& raw, std::int64_t row) noexcept {
     T value;
     std::memcpy(&value, raw.values + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
     return value;
@@ -141,13 +169,13 @@ struct Reader<T, std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, 
 template <>
 struct Reader<bool> {
   static bool reads(const DataType& type) noexcept { return type.kind() == TypeKind::boolean; }
-  static bool read(const DataType&, const ChunkedArray::Raw& raw, std::int64_t row) noexcept {
+  static bool read(const DataType&, const ColumnData::Raw& raw, std::int64_t row) noexcept {
     return (raw.values[row >> 3] >> (row & 7) & 1) != 0;
   }
 };
 
 /// Start and end of a row's text or elements.
-inline std::pair<std::int64_t, std::int64_t> extent(const DataType& type, const ChunkedArray::Raw& raw,
+inline std::pair<std::int64_t, std::int64_t> extent(const DataType& type, const ColumnData::Raw& raw,
                                                     std::int64_t row) noexcept {
   if (type.width() != 0) return {row * type.width(), (row + 1) * type.width()};
   if (raw.offsets == nullptr) return {0, 0};
@@ -165,8 +193,7 @@ struct Reader<std::string_view> {
   static bool reads(const DataType& type) noexcept {
     return type.is_text_or_binary() || type.kind() == TypeKind::fixed_size_binary;
   }
-  static std::string_view read(const DataType& type, const ChunkedArray::Raw& raw,
-                               std::int64_t row) noexcept {
+  static std::string_view read(const DataType& type, const ColumnData::Raw& raw, std::int64_t row) noexcept {
     const auto [begin, end] = extent(type, raw, row);
     return {reinterpret_cast<const char*>(raw.values) + begin, static_cast<std::size_t>(end - begin)};
   }
@@ -174,7 +201,7 @@ struct Reader<std::string_view> {
 
 template <>
 struct Reader<std::string> : Reader<std::string_view> {
-  static std::string read(const DataType& type, const ChunkedArray::Raw& raw, std::int64_t row) {
+  static std::string read(const DataType& type, const ColumnData::Raw& raw, std::int64_t row) {
     return std::string(Reader<std::string_view>::read(type, raw, row));
   }
 };
@@ -185,7 +212,7 @@ struct Reader<std::span<const T>> {
   static bool reads(const DataType& type) noexcept {
     return type.is_list() && Reader<T>::reads(type.element());
   }
-  static std::span<const T> read(const DataType& type, const ChunkedArray::Raw& raw,
+  static std::span<const T> read(const DataType& type, const ColumnData::Raw& raw,
                                  std::int64_t row) noexcept {
     const auto [begin, end] = extent(type, raw, row);
     return {reinterpret_cast<const T*>(raw.values) + begin, static_cast<std::size_t>(end - begin)};
@@ -194,7 +221,7 @@ struct Reader<std::span<const T>> {
 
 template <typename T>
 struct Reader<std::vector<T>> : Reader<std::span<const T>> {
-  static std::vector<T> read(const DataType& type, const ChunkedArray::Raw& raw, std::int64_t row) {
+  static std::vector<T> read(const DataType& type, const ColumnData::Raw& raw, std::int64_t row) {
     const auto found = Reader<std::span<const T>>::read(type, raw, row);
     return {found.begin(), found.end()};
   }
@@ -207,7 +234,7 @@ struct Reader<std::vector<T>> : Reader<std::span<const T>> {
 template <typename T>
 class ColumnView {
  public:
-  ColumnView(std::shared_ptr<const ChunkedArray> data, RowMap rows)
+  ColumnView(std::shared_ptr<const ColumnData> data, RowMap rows)
       : data_(std::move(data)), rows_(std::move(rows)) {}
 
   std::int64_t size() const noexcept { return rows_.size(); }
@@ -243,15 +270,15 @@ class ColumnView {
   }
 
  private:
-  ChunkedArray::Place locate(std::int64_t row) const {
+  ColumnData::Place locate(std::int64_t row) const {
     if (row < 0 || row >= rows_.size()) table::fail_row(row, rows_.size());
     return data_->locate(rows_[row]);
   }
-  static bool null_at(const ChunkedArray::Raw& raw, std::int64_t row) noexcept {
+  static bool null_at(const ColumnData::Raw& raw, std::int64_t row) noexcept {
     return raw.validity != nullptr && (raw.validity[row >> 3] >> (row & 7) & 1) == 0;
   }
 
-  std::shared_ptr<const ChunkedArray> data_;
+  std::shared_ptr<const ColumnData> data_;
   RowMap rows_;
 };
 
@@ -261,14 +288,17 @@ class Column {
  public:
   /// No rows, of the null type.
   Column();
-  explicit Column(ArrayPointer array);
+  /// Arrow's array, shared. Throws DataError for a type that columns do not have.
+  explicit Column(const ArrayPointer& array);
   /// `rows` must lie in `data`: not checked.
-  Column(std::shared_ptr<const ChunkedArray> data, RowMap rows);
+  Column(std::shared_ptr<const ColumnData> data, RowMap rows);
 
   const DataType& type() const noexcept { return data_->type(); }
   std::int64_t size() const noexcept { return rows_.size(); }
   /// Counts, in the time of a pass over the rows.
   std::int64_t null_count() const;
+  /// Whether there are lists with nulls inside them, be they of its own rows or of others of the same data.
+  bool has_null_elements() const;
 
   /// Throws UsageError for a row out of range.
   bool is_null(std::int64_t row) const;
@@ -296,13 +326,14 @@ class Column {
   /// These rows of it, as a column. No value is copied. Throws UsageError for a row out of range.
   Column slice(std::int64_t start, std::int64_t count) const;
   Column select(std::span<const std::int64_t> rows) const;
-  /// The same values copied into one piece of memory.
+  /// The rows as one array, copied unless they lie in one piece as it is. Throws UsageError where their text
+  /// or lists take more than 2^31 - 1 bytes or elements, but for the large types.
   ArrayPointer flatten() const;
   /// Columns of one type, one after the other; pieces that are seen whole are not copied. Throws UsageError
   /// for different types or no column at all.
   static Column concatenate(std::span<const Column> columns);
 
-  const std::shared_ptr<const ChunkedArray>& data() const noexcept { return data_; }
+  const std::shared_ptr<const ColumnData>& data() const noexcept { return data_; }
   const RowMap& rows() const noexcept { return rows_; }
 
  private:
@@ -322,7 +353,7 @@ class Column {
   }
   void check_elements() const;
 
-  std::shared_ptr<const ChunkedArray> data_;
+  std::shared_ptr<const ColumnData> data_;
   RowMap rows_;
 };
 

@@ -12,6 +12,10 @@
 
 #include "lockstep/datasets/column.hpp"
 
+namespace arrow {
+class ArrayBuilder;
+}
+
 namespace lockstep {
 
 /// Makes a column value by value. *Local*; one thread at a time; moved, not copied.
@@ -71,16 +75,14 @@ class ColumnBuilder {
         return;
       }
     }
-    check_list(values.size());
+    begin_list(values.size());
     for (const auto& value : values) elements().append(value);
-    close_list();
   }
   template <typename T>
   void append(const std::vector<T>& values) {
     if constexpr (std::is_same_v<T, bool>) {
-      check_list(values.size());
+      begin_list(values.size());
       for (const bool value : values) elements().append(value);
-      close_list();
     } else {
       append_list(std::span<const T>(values));
     }
@@ -91,15 +93,17 @@ class ColumnBuilder {
 
  private:
   struct Node;
+  ColumnBuilder(DataType type, arrow::ArrayBuilder& builder);
+  void begin(DataType type, arrow::ArrayBuilder& builder);
+  template <typename Number>
+  void append_integer(Number value);
   void append_signed(std::int64_t value);
   void append_unsigned(std::uint64_t value);
   const DataType& element_type() const;
   void append_elements(const void* values, std::size_t count);
   void append_fields(const Value::Fields& fields);
-  void check_list(std::size_t count) const;
+  void begin_list(std::size_t count);
   ColumnBuilder& elements();
-  void close_list();
-  ArrayPointer take();
 
   std::unique_ptr<Node> node_;
 };

@@ -6,6 +6,10 @@
 #include <string_view>
 #include <vector>
 
+namespace arrow {
+class DataType;
+}
+
 namespace lockstep {
 
 /// The physical types of a column, as Apache Arrow names them ("Arrow Columnar Format", version 1.5). Days,
@@ -45,13 +49,13 @@ enum class TypeKind : std::uint8_t {
 
 struct Field;
 
-/// What the values of a column are. A small value: copies share their children. Types are equal when kind,
-/// widths, units, zones and all children with their names are. Everything is *Local*; several threads may
-/// read one object.
+/// What the values of a column are: Apache Arrow's type, of which there is one for all that are equal here. A
+/// small value: copies share their children. Types are equal when kind, widths, units, zones and all children
+/// with the names of a structure's fields are. Everything is *Local*; several threads may read one object.
 class DataType {
  public:
   /// The null type: every value is null.
-  DataType() = default;
+  DataType();
   /// A type without parameters: `DataType(TypeKind::int64)`. Throws UsageError for a kind that needs
   /// parameters.
   explicit DataType(TypeKind kind);
@@ -78,12 +82,12 @@ class DataType {
   /// Bytes of a fixed_size_binary, elements of a fixed_size_list; 0 for others.
   std::int32_t width() const noexcept { return width_; }
   /// "s", "ms", "us", "ns"; empty for types without a unit.
-  const std::string& unit() const noexcept { return unit_; }
+  std::string unit() const;
   /// The time zone of a timestamp; mostly empty.
-  const std::string& zone() const noexcept { return zone_; }
+  std::string zone() const;
   /// Of a decimal: its digits, and those of them behind the point; 0 for others.
-  std::int32_t precision() const noexcept { return precision_; }
-  std::int32_t scale() const noexcept { return scale_; }
+  std::int32_t precision() const;
+  std::int32_t scale() const;
   /// A list's one child, a structure's fields; none for others.
   const std::vector<Field>& fields() const noexcept;
   /// What a list consists of. Throws UsageError when this is no list.
@@ -110,13 +114,17 @@ class DataType {
 
   friend bool operator==(const DataType& a, const DataType& b);
 
+  /// For who uses Arrow: the element of a list is called "item", and every field may be null.
+  const std::shared_ptr<arrow::DataType>& arrow() const noexcept { return arrow_; }
+
  private:
+  friend struct ArrowTypes;
+  DataType(TypeKind kind, std::shared_ptr<arrow::DataType> arrow,
+           std::shared_ptr<const std::vector<Field>> fields = nullptr);
+
   TypeKind kind_ = TypeKind::null;
   std::int32_t width_ = 0;
-  std::int32_t precision_ = 0;
-  std::int32_t scale_ = 0;
-  std::string unit_;
-  std::string zone_;
+  std::shared_ptr<arrow::DataType> arrow_;
   std::shared_ptr<const std::vector<Field>> fields_;
 };
 

@@ -64,7 +64,9 @@ class ArrowWriter final : public BatchWriter {
   }
 
   void write(std::span<const ArrayPointer> columns, std::int64_t rows) override {
-    stream_->check(writer_->WriteRecordBatch(*to_arrow(schema_, columns, rows)));
+    const arrow::ArrayVector arrays(columns.begin(), columns.end());
+    const auto batch = arrow::RecordBatch::Make(schema_, rows, arrays);
+    stream_->check(writer_->WriteRecordBatch(*batch));
   }
   void finish() override { stream_->check(writer_->Close()); }
 

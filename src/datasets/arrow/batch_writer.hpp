@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/array_data.hpp"
+#include "lockstep/datasets/column.hpp"
 
 namespace lockstep::arrow_file {
 

@@ -36,30 +36,26 @@ struct stat status_of(const net::FileDescriptor& file, const std::filesystem::pa
 
 }  // namespace
 
-MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
+MappedFile::MappedFile(std::filesystem::path path) : arrow::Buffer(nullptr, 0), path_(std::move(path)) {
   const auto file = opened(path_);
   const auto status = status_of(file, path_);
-  size_ = static_cast<std::size_t>(status.st_size);
+  size_ = capacity_ = status.st_size;
   device_ = status.st_dev;
   inode_ = status.st_ino;
   if (size_ == 0) return;
-  void* const mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  void* const mapped = ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) fail(path_, "mapping it failed: " + reason(errno));
   data_ = static_cast<const std::uint8_t*>(mapped);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
+  if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), static_cast<std::size_t>(size_));
 }
 
 std::string MappedFile::fingerprint(const std::function<std::string()>& find) const {
   const std::lock_guard guard(lock_);
   if (fingerprint_.empty()) fingerprint_ = find();
   return fingerprint_;
-}
-
-Buffer whole_file(const std::shared_ptr<const MappedFile>& file) {
-  return {file->data(), file->size(), file};
 }
 
 }  // namespace lockstep::arrow_file

@@ -1,6 +1,7 @@
 #include "stream_reader.hpp"
 
 #include <arrow/array/data.h>
+#include <arrow/buffer.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/reader.h>
 #include <arrow/record_batch.h>
@@ -19,7 +20,10 @@ namespace {
 
 constexpr std::string_view kMagic = "ARROW1";
 constexpr std::uint32_t kContinuation = 0xFFFFFFFF;
+/// Above this a length can only be a lie.
+constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 
+using BufferPointer = std::shared_ptr<arrow::Buffer>;
 using BatchPointer = std::shared_ptr<arrow::RecordBatch>;
 
 /// The record batches of a stream or a file, one after the other.
@@ -29,17 +33,17 @@ struct Batches {
   std::function<arrow::Result<BatchPointer>()> next;
 };
 
-bool is_file_format(const Buffer& bytes) noexcept {
-  return bytes.bytes >= kMagic.size() && std::memcmp(bytes.data, kMagic.data(), kMagic.size()) == 0;
+bool is_file_format(const arrow::Buffer& bytes) noexcept {
+  return std::string_view(bytes).starts_with(kMagic);
 }
 
 /// With `column`, that one alone is read.
-arrow::Result<Batches> open(const Buffer& bytes, std::optional<int> column) {
+arrow::Result<Batches> open(const BufferPointer& bytes, std::optional<int> column) {
   auto options = arrow::ipc::IpcReadOptions::Defaults();
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
   if (column) options.included_fields = {*column};
-  const auto source = std::make_shared<arrow::io::BufferReader>(to_arrow(bytes));
-  if (!is_file_format(bytes)) {
+  const auto source = std::make_shared<arrow::io::BufferReader>(bytes);
+  if (!is_file_format(*bytes)) {
     ARROW_ASSIGN_OR_RAISE(const auto reader, arrow::ipc::RecordBatchStreamReader::Open(source, options));
     return Batches{reader->schema(), [reader] { return reader->Next(); }};
   }
@@ -51,7 +55,7 @@ arrow::Result<Batches> open(const Buffer& bytes, std::optional<int> column) {
   return Batches{reader->schema(), next};
 }
 
-bool can_read(const Buffer& bytes, int column, std::int64_t batch) {
+bool can_read(const BufferPointer& bytes, int column, std::int64_t batch) {
   const auto batches = open(bytes, column);
   if (!batches.ok()) return false;
   for (std::int64_t each = 0; each <= batch; ++each) {
@@ -62,7 +66,7 @@ bool can_read(const Buffer& bytes, int column, std::int64_t batch) {
 
 class Reader {
  public:
-  Reader(const Buffer& bytes, const std::string& name, bool trusted)
+  Reader(const BufferPointer& bytes, const std::string& name, bool trusted)
       : bytes_(bytes), file_(std::make_shared<const std::string>(name)), trusted_(trusted) {}
 
   FileTable read() {
@@ -82,30 +86,23 @@ class Reader {
     if (!read.ok()) fail(place, number, read.status().message());
     const auto& batch = *read;
     if (batch == nullptr) return false;
+    if (batch->num_rows() < 0 || batch->num_rows() > kMostRows)
+      place.fail(fmt::format("it claims {} rows", batch->num_rows()));
     for (int column = 0; column < batch->num_columns(); ++column) add(*batch, column, number, place);
     table_.rows += batch->num_rows();
     return true;
   }
 
   void add(const arrow::RecordBatch& batch, int column, std::int64_t number, const Location& place) {
-    const auto& field = table_.schema.fields[static_cast<std::size_t>(column)];
-    const auto at = place.within(fmt::format("column '{}'", field.name.substr(0, 100)));
+    const auto& name = table_.schema.fields[static_cast<std::size_t>(column)].name;
+    const auto at = place.within(fmt::format("column '{}'", name.substr(0, 100)));
     const auto& data = batch.column_data(column);
     if (data->length != batch.num_rows())
       at.fail(fmt::format("it has {} rows, but the batch has {}", data->length, batch.num_rows()));
-    auto array = from_arrow(data, at);
-    if (!trusted_ && has_offsets(field.type))
-      array->unchecked = std::make_shared<const FileLocation>(FileLocation{file_, number, field.name});
-    table_.columns[static_cast<std::size_t>(column)].push_back(std::move(array));
-  }
-
-  static bool has_offsets(const DataType& type) {
-    if (type.is_text_or_binary() || type.kind() == TypeKind::list || type.kind() == TypeKind::large_list)
-      return true;
-    for (const auto& field : type.fields()) {
-      if (has_offsets(field.type)) return true;
-    }
-    return false;
+    table::Chunk chunk{plain_array(data, at)};
+    if (!trusted_)
+      chunk.unchecked = std::make_shared<const table::FileLocation>(table::FileLocation{file_, number, name});
+    table_.columns[static_cast<std::size_t>(column)].push_back(std::move(chunk));
   }
 
   /// Arrow names no column: those that cannot be read alone are at fault, unless none can.
@@ -121,7 +118,7 @@ class Reader {
     place.fail(what);
   }
 
-  Buffer bytes_;
+  BufferPointer bytes_;
   std::shared_ptr<const std::string> file_;
   bool trusted_;
   FileTable table_;
@@ -129,14 +126,14 @@ class Reader {
 
 }  // namespace
 
-bool is_arrow(const Buffer& bytes) noexcept {
+bool is_arrow(const arrow::Buffer& bytes) noexcept {
   if (is_file_format(bytes)) return true;
   std::uint32_t word = 0;
-  if (bytes.bytes >= 8) std::memcpy(&word, bytes.data, sizeof word);
+  if (bytes.size() >= 8) std::memcpy(&word, bytes.data(), sizeof word);
   return word == kContinuation;
 }
 
-FileTable read_arrow(const Buffer& bytes, const std::string& name, bool trusted) {
+FileTable read_arrow(const std::shared_ptr<arrow::Buffer>& bytes, const std::string& name, bool trusted) {
   try {
     return Reader(bytes, name, trusted).read();
   } catch (const Error&) {

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <exception>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "core/file_system.hpp"
+#include "core/parallel_for.hpp"
 #include "file_copy.hpp"
+#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
@@ -110,45 +110,34 @@ class Copies {
       : plan_(plan), folder_(std::move(folder)), options_(options) {}
 
   void run() {
-    std::vector<std::thread> threads;
-    running_ = thread_count();
-    for (int i = running_; i > 0; --i) threads.emplace_back([this] { work(); });
-    while (running_ > 0) {
-      std::this_thread::sleep_for(kPause);
-      if (options_.stop && options_.stop()) stop_ = true;
+    ThreadPool pool(thread_count(), [this](std::size_t, const std::atomic<bool>& stop) {
+      for (auto i = next_++; i < plan_.files.size() && !stop; i = next_++) copy(plan_.files[i], stop);
+    });
+    bool stopped = false;
+    while (!pool.wait_for(kPause)) {
+      stopped = stopped || (options_.stop && options_.stop());
+      if (stopped) pool.stop();
       if (options_.progress) options_.progress(done_);
     }
-    for (auto& thread : threads) thread.join();
-    if (failure_) std::rethrow_exception(failure_);
+    pool.rethrow();
     // Between two files as well as within one.
-    if (stop_) fail_stopped();
+    if (stopped) fail_stopped();
   }
 
  private:
-  int thread_count() const {
+  std::size_t thread_count() const {
     int threads = options_.threads;
     if (threads <= 0)
       threads = std::clamp(available_cpus(process_environment()), kFewestThreads, kMostThreads);
-    return std::clamp(threads, 1, std::max(1, static_cast<int>(plan_.files.size())));
+    return std::min(static_cast<std::size_t>(threads), std::max<std::size_t>(plan_.files.size(), 1));
   }
 
-  void work() {
-    try {
-      for (auto i = next_++; i < plan_.files.size() && !stop_; i = next_++) copy(plan_.files[i]);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      stop_ = true;
-    }
-    --running_;
-  }
-
-  void copy(const StagedFile& file) {
+  void copy(const StagedFile& file, const std::atomic<bool>& stop) {
     const fs::path from = plan_.source / file.path, to = folder_ / file.path;
     // Without a checksum in the list the bytes have to come by to have one.
     const bool by_kernel = file.crc32c.has_value() || !options_.verify;
     const auto seen = copy_bytes(from, to, by_kernel, [&](std::uint64_t bytes) {
-      if (stop_) fail_stopped();
+      if (stop) fail_stopped();
       done_ += bytes;
     });
     check(file, to, file.crc32c.value_or(seen));
@@ -178,10 +167,6 @@ class Copies {
   const StagingOptions& options_;
   std::atomic<std::size_t> next_{0};
   std::atomic<std::uint64_t> done_{0};
-  std::atomic<int> running_{0};
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  std::exception_ptr failure_;
 };
 
 /// The folder in which copies are made, held by one process at a time, and gone with it.
@@ -198,15 +183,11 @@ class StagingArea {
       std::this_thread::sleep_for(kLeasePause);
       if (is_staged(plan, destination)) return;
     }
-    std::error_code ignored;
-    fs::remove_all(copies(), ignored);
-    make_folder(copies());
   }
   ~StagingArea() {
     if (!lease_) return;
-    std::error_code ignored;
-    fs::remove_all(copies(), ignored);
     lease_.reset();
+    std::error_code ignored;
     // Not when another has come to wait for it.
     fs::remove(path_, ignored);
   }
@@ -220,14 +201,6 @@ class StagingArea {
   fs::path path_;
   std::unique_ptr<Lease> lease_;
 };
-
-void put_into_place(const fs::path& copies, const fs::path& destination) {
-  std::error_code failure;
-  if (fs::exists(destination, failure)) fs::remove_all(destination, failure);
-  fs::rename(copies, destination, failure);
-  if (failure) throw Error("cannot give '" + destination.string() + "' its name: " + failure.message() + ".");
-  file_system::sync_folder(file_system::parent_of(destination));
-}
 
 void copy_all(const StagingPlan& plan, const fs::path& folder, const StagingOptions& options) {
   std::set<fs::path> folders;
@@ -262,8 +235,9 @@ StagingResult stage_files(const StagingPlan& plan, const fs::path& given, const 
   }
   const StagingArea area(plan, destination, options);
   if (area.held() && !is_staged(plan, destination)) {
-    copy_all(plan, area.copies(), options);
-    put_into_place(area.copies(), destination);
+    AtomicDirectory folder(destination, area.copies());
+    copy_all(plan, folder.path(), options);
+    folder.commit();
     result.copied = true;
   }
   result.seconds = seconds_since(begin);

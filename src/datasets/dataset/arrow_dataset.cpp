@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/table/numpy_random.hpp"
 #include "datasets/table/schema_inference.hpp"
@@ -152,10 +153,10 @@ ArrowDataset ArrowDataset::from_rows(std::span<const Value> rows, const std::opt
       fail(row, error);
     }
   }
-  const auto array = builder.finish().flatten();
+  const auto fields = arrow_file::fields_of(*builder.finish().flatten());
   std::vector<std::pair<std::string, Column>> columns;
   for (std::size_t place = 0; place < wanted.size(); ++place) {
-    columns.emplace_back(wanted.items()[place].first, Column(array->children[place]));
+    columns.emplace_back(wanted.items()[place].first, Column(fields[place]));
   }
   return from_columns(std::move(columns), wanted);
 }

@@ -3,8 +3,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/numpy_random.hpp"
-#include "datasets/table/source_files.hpp"
 #include "lockstep/core/error.hpp"
 #include "state.hpp"
 
@@ -32,7 +32,7 @@ void check_columns(const ArrowDataset& first, const ArrowDataset& other, std::si
 }
 
 /// The whole data behind a column, one after the other, whatever rows are seen of each.
-std::shared_ptr<const ChunkedArray> joined(const std::vector<Column>& columns) {
+std::shared_ptr<const ColumnData> joined(const std::vector<Column>& columns) {
   std::vector<Column> whole;
   for (const auto& column : columns) whole.emplace_back(column.data(), RowMap(0, column.data()->size()));
   return Column::concatenate(whole).data();

@@ -1,7 +1,8 @@
 #include <algorithm>
 
+#include "datasets/arrow/batch_writer.hpp"
+#include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/content_hash.hpp"
-#include "datasets/table/source_files.hpp"
 #include "state.hpp"
 
 namespace lockstep {
@@ -9,27 +10,20 @@ namespace {
 
 using table::ContentHash;
 
-void add_buffer(ContentHash& hash, const Buffer& buffer) {
-  hash.update_number(buffer.bytes);
-  if (buffer.bytes > 0) hash.update(buffer.data, buffer.bytes);
+/// As Arrow writes the column into a stream.
+std::string content_of(const ColumnData& data) {
+  ContentHash hash;
+  const auto sink = [&](const void* bytes, std::size_t count) { hash.update(bytes, count); };
+  const auto writer = arrow_file::stream_writer(sink, {{"", data.type()}}, {});
+  for (std::size_t chunk = 0; chunk < data.chunks().size(); ++chunk)
+    writer->write({&data.chunks()[chunk].array, 1}, data.start(chunk + 1) - data.start(chunk));
+  return hash.text();
 }
 
-void add_array(ContentHash& hash, const ArrayData& array) {
-  hash.update_number(static_cast<std::uint64_t>(array.length));
-  add_buffer(hash, array.validity);
-  add_buffer(hash, array.offsets);
-  add_buffer(hash, array.values);
-  for (const auto& child : array.children) add_array(hash, *child);
-}
-
-void add_data(ContentHash& hash, const ChunkedArray& data, const HashMemory& memory) {
+void add_data(ContentHash& hash, const ColumnData& data, const HashMemory& memory) {
   hash.update_field(data.type().text());
   if (!data.source_files()) {
-    hash.update_field(data.memory_hash([&] {
-      ContentHash content;
-      for (const auto& chunk : data.chunks()) add_array(content, *chunk);
-      return content.text();
-    }));
+    hash.update_field(data.memory_hash([&] { return content_of(data); }));
     return;
   }
   for (const auto& part : data.source_files()->parts) {

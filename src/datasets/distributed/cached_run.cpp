@@ -15,11 +15,11 @@
 #include <utility>
 
 #include "cache_entry_writer.hpp"
+#include "core/parallel_for.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "shared_folder_group.hpp"
-#include "worker_pool.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,6 +41,19 @@ std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, st
   for (std::int64_t first = 0; first < rows; first += step)
     tasks.push_back({.number = tasks.size(), .first_row = first, .rows = std::min(step, rows - first)});
   return tasks;
+}
+
+std::vector<Worker> make_workers(const DistributedContext& ranks, int threads,
+                                 const std::vector<std::string>& devices) {
+  std::vector<Worker> workers;
+  for (int thread = 0; thread < threads; ++thread) {
+    const auto turn = static_cast<std::size_t>(thread);
+    workers.push_back({.rank = ranks.rank * threads + thread,
+                       .count = ranks.size * threads,
+                       .device = devices.empty() ? ranks.device : devices[turn % devices.size()],
+                       .process = ranks.rank});
+  }
+  return workers;
 }
 
 namespace {
@@ -220,9 +233,10 @@ class CachedRun {
   }
 
   void work_on(const std::vector<std::size_t>& places, const Lease* lease) {
-    WorkerPool pool(
-        make_workers(ranks_, options_.threads, options_.devices),
-        [&](const Worker& worker, const std::atomic<bool>& stop) { serve(worker, places, stop); });
+    const auto workers = make_workers(ranks_, options_.threads, options_.devices);
+    ThreadPool pool(workers.size(), [&](std::size_t thread, const std::atomic<bool>& stop) {
+      serve(workers[thread], places, stop);
+    });
     auto look_at = Clock::now() + kLookInterval;
     while (!pool.wait_for(kLongestPause)) {
       show_progress();

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "core/parallel_for.hpp"
 #include "datasets/distributed/cached_run.hpp"
-#include "datasets/distributed/worker_pool.hpp"
 #include "datasets/readers/readers.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/processors.hpp"
@@ -131,16 +131,16 @@ class MapJob {
     std::vector<std::vector<Columns>> shards(tasks_.size());
     std::atomic<std::size_t> next{0};
     {
-      const int threads = threads_of(options_, tasks_.size());
-      WorkerPool pool(make_workers(options_.ranks, threads, options_.devices),
-                      [&](const Worker& worker, const std::atomic<bool>& stop) {
-                        BatchFunction function;
-                        for (auto i = next++; i < tasks_.size() && !stop; i = next++) {
-                          if (!function) function = begin(worker);
-                          compute(tasks_[i], function, worker, stop,
-                                  [&](Columns columns) { shards[i].push_back(std::move(columns)); });
-                        }
-                      });
+      const auto workers =
+          make_workers(options_.ranks, threads_of(options_, tasks_.size()), options_.devices);
+      ThreadPool pool(workers.size(), [&](std::size_t thread, const std::atomic<bool>& stop) {
+        BatchFunction function;
+        for (auto i = next++; i < tasks_.size() && !stop; i = next++) {
+          if (!function) function = begin(workers[thread]);
+          compute(tasks_[i], function, workers[thread], stop,
+                  [&](Columns columns) { shards[i].push_back(std::move(columns)); });
+        }
+      });
       pool.wait();
     }
     ResultColumns result = result_columns();

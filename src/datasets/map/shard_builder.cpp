@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "datasets/arrow/bridge.hpp"
+#include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/error.hpp"
@@ -53,36 +55,6 @@ std::vector<std::string> names_of(const std::vector<Field>& fields) {
   return names;
 }
 
-/// The type that nulls of either type fit into; nothing where values of one have no place in the other.
-std::optional<DataType> unified(const DataType& one, const DataType& other);
-
-std::optional<DataType> unified_lists(const DataType& one, const DataType& other) {
-  const auto element = unified(one.element(), other.element());
-  if (!element) return std::nullopt;
-  if (one.kind() == TypeKind::fixed_size_list) return DataType::fixed_size_list(*element, one.width());
-  return DataType::list(*element, one.kind() == TypeKind::large_list);
-}
-
-std::optional<DataType> unified_structures(const DataType& one, const DataType& other) {
-  if (names_of(one.fields()) != names_of(other.fields())) return std::nullopt;
-  std::vector<Field> fields = one.fields();
-  for (std::size_t place = 0; place < fields.size(); ++place) {
-    const auto type = unified(fields[place].type, other.fields()[place].type);
-    if (!type) return std::nullopt;
-    fields[place].type = *type;
-  }
-  return DataType::struct_(std::move(fields));
-}
-
-std::optional<DataType> unified(const DataType& one, const DataType& other) {
-  if (one == other || other.kind() == TypeKind::null) return one;
-  if (one.kind() == TypeKind::null) return other;
-  if (one.kind() != other.kind() || one.width() != other.width()) return std::nullopt;
-  if (one.is_list()) return unified_lists(one, other);
-  if (one.kind() == TypeKind::struct_) return unified_structures(one, other);
-  return std::nullopt;
-}
-
 }  // namespace
 
 Columns merge_columns(const MapBatch& batch, Columns made, const std::vector<std::string>& removed) {
@@ -111,7 +83,7 @@ bool ResultColumns::add(const std::vector<Field>& fields) {
     for (const auto& [name, type, nullable] : fields) {
       // Nulls have the type that the program says.
       const bool said = features_ && features_->contains(name);
-      const auto type_said = said ? unified((*features_)[name].type(), type) : std::nullopt;
+      const auto type_said = said ? arrow_file::unified((*features_)[name].type(), type) : std::nullopt;
       fields_.push_back({name, type_said.value_or(type)});
     }
     return true;
@@ -123,7 +95,7 @@ bool ResultColumns::add(const std::vector<Field>& fields) {
   bool changed = false;
   for (std::size_t place = 0; place < fields.size(); ++place) {
     const auto& before = fields_[place].type;
-    const auto type = unified(before, fields[place].type);
+    const auto type = arrow_file::unified(before, fields[place].type);
     if (!type) {
       throw UsageError(
           fmt::format("the column '{}' is of type {}, but of type {} before. Return the same type always: "
@@ -182,27 +154,14 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kBatchRows = 1000;
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
-std::size_t bytes_of(const ArrayData& array) {
-  std::size_t bytes = array.validity.bytes + array.offsets.bytes + array.values.bytes;
-  for (const auto& child : array.children) bytes += bytes_of(*child);
-  return bytes;
-}
-
 /// What lies in memory for a part; what is mapped from the source's files costs none.
 std::size_t bytes_of(const Columns& part) {
   std::size_t bytes = 0;
   for (const auto& [name, column] : part) {
     if (column.data()->source_files()) continue;
-    for (const auto& chunk : column.data()->chunks()) bytes += bytes_of(*chunk);
+    for (const auto& chunk : column.data()->chunks()) bytes += arrow_file::bytes_of(*chunk.array);
   }
   return bytes;
-}
-
-ArrowDataset load_shard(const fs::path& file) {
-  LoadOptions options;
-  options.format = FileFormat::arrow;
-  options.trusted = true;
-  return ArrowDataset::load(file, options);
 }
 
 }  // namespace
@@ -250,7 +209,7 @@ void ShardBuilder::write_anew() {
   before += ".before";
   fs::rename(file_, before);
   open();
-  const auto rows = load_shard(before);
+  const auto rows = readers::load_shards({before});
   for (std::int64_t first = 0; first < rows.num_rows(); first += kBatchRows) {
     const auto some = rows.slice(first, std::min(kBatchRows, rows.num_rows() - first));
     write(columns_.joined({some.columns()}));

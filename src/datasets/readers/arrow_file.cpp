@@ -5,7 +5,6 @@
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/cache/saved_folder.hpp"
 #include "datasets/dataset/state.hpp"
-#include "datasets/table/source_files.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
 
@@ -13,7 +12,7 @@ namespace lockstep::readers {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using FilePointer = std::shared_ptr<const arrow_file::MappedFile>;
+using FilePointer = std::shared_ptr<arrow_file::MappedFile>;
 
 /// Features with the file's columns in the file's order. What fits no column is an error.
 Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
@@ -38,9 +37,8 @@ ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, co
   for (std::size_t place = 0; place < table.columns.size(); ++place) {
     const auto& field = table.schema.fields[place];
     const table::SourceFiles source_files{{{file, field.name}}};
-    auto data =
-        std::make_shared<const ChunkedArray>(field.type, std::move(table.columns[place]),
-                                             std::make_shared<const table::SourceFiles>(source_files));
+    auto data = std::make_shared<const ColumnData>(field.type, std::move(table.columns[place]),
+                                                   std::make_shared<const table::SourceFiles>(source_files));
     state->columns.emplace_back(field.name, Column(std::move(data), RowMap(0, table.rows)));
   }
   return DatasetAccess::make(std::move(state));
@@ -78,10 +76,9 @@ Features features_of(const arrow_file::FileSchema& schema, const std::string& na
 }
 
 ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted) {
-  const auto file = std::make_shared<const arrow_file::MappedFile>(path);
+  const auto file = std::make_shared<arrow_file::MappedFile>(path);
   if (file->size() == 0) throw DataError("'" + path.string() + "' is no valid Arrow file: it is empty.");
-  return dataset_of(arrow_file::read_arrow(arrow_file::whole_file(file), path.string(), trusted),
-                    path.string(), file);
+  return dataset_of(arrow_file::read_arrow(file, path.string(), trusted), path.string(), file);
 }
 
 ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted) {

@@ -205,7 +205,7 @@ class Table {
   }
 
  private:
-  std::string_view text() const { return {reinterpret_cast<const char*>(file_.data()), file_.size()}; }
+  std::string_view text() const { return file_.text(); }
   /// Rows are counted from 0, as everywhere.
   std::string place() const {
     return fmt::format("row {} (line {})", std::max<std::int64_t>(row_, 0), parser_.line());

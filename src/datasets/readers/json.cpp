@@ -94,7 +94,7 @@ class Blocks {
   const std::string& name() const noexcept { return name_; }
 
  private:
-  std::string_view text() const { return {reinterpret_cast<const char*>(file_.data()), file_.size()}; }
+  std::string_view text() const { return file_.text(); }
 
   std::optional<Block> next_lines() {
     if (place_ >= text().size()) return std::nullopt;
@@ -170,19 +170,31 @@ class Blocks {
   bool ended_ = false;
 };
 
-/// Whether Arrow's parser may have the text: it looks neither for UTF-8 nor for values a thousand deep.
-/// Brackets inside texts count too; what is refused here is read by parse_value, which is exact.
+/// Whether Arrow's parser may have the text. It looks neither for UTF-8 nor for values a thousand deep, and a
+/// row that is null instead of an object makes it read memory that is not its own. What is refused here is
+/// read by parse_value, which is exact.
 bool is_for_arrow(std::string_view text) {
   if (first_not_utf8(text) != std::string_view::npos || text.find('\0') != std::string_view::npos)
     return false;
   int depth = 0;
-  for (const char one : text) {
-    if (one == '\n') depth = 0;
-    if (one == '{' || one == '[') ++depth;
-    if (one == '}' || one == ']') --depth;
-    if (depth > static_cast<int>(json_tree::kDeepest)) return false;
+  bool in_text = false;
+  for (std::size_t place = 0; place < text.size(); ++place) {
+    const char one = text[place];
+    if (one == '\n' && (in_text || depth != 0)) return false;
+    if (in_text) {
+      if (one == '\\') ++place;
+      in_text = one != '"';
+    } else if (depth == 0) {
+      if (one == '{') depth = 1;
+      if (one != '{' && !is_blank({&one, 1})) return false;
+    } else {
+      in_text = one == '"';
+      if (one == '{' || one == '[') ++depth;
+      if (one == '}' || one == ']') --depth;
+      if (depth > static_cast<int>(json_tree::kDeepest)) return false;
+    }
   }
-  return true;
+  return depth == 0 && !in_text;
 }
 
 /// What Arrow makes of the rows, by the schema where there is one; null where it refuses them.
@@ -311,14 +323,14 @@ class JsonRows final : public RowSource {
     ColumnBuilder builder(whole_.type());
     blocks_.each_row(
         block, [&](const Value& row, const std::string& where) { add_row(row, whole_, builder, where); });
-    return builder.finish().flatten()->children;
+    return arrow_file::fields_of(*builder.finish().flatten());
   }
 
   std::vector<ArrayPointer> columns_of(const arrow::RecordBatch& batch) const {
     const arrow_file::Location place(blocks_.name(), "its columns");
     std::vector<ArrayPointer> columns;
     for (const auto& [name, feature] : features_.items())
-      columns.push_back(arrow_file::from_arrow(batch.GetColumnByName(name)->data(), place));
+      columns.push_back(arrow_file::plain_array(batch.GetColumnByName(name)->data(), place));
     return columns;
   }
 

@@ -35,10 +35,9 @@ FileFormat format_by_name(const Path& path) {
 }
 
 FileFormat format_by_content(const Path& path) {
-  const auto file = std::make_shared<const arrow_file::MappedFile>(path);
-  const auto bytes = arrow_file::whole_file(file);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data), bytes.bytes);
-  if (arrow_file::is_arrow(bytes)) return FileFormat::arrow;
+  const arrow_file::MappedFile file(path);
+  const auto text = file.text();
+  if (arrow_file::is_arrow(file)) return FileFormat::arrow;
   if (text.starts_with("PAR1")) return FileFormat::parquet;
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && (text[first] == '{' || text[first] == '[')) return FileFormat::json;

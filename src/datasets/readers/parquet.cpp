@@ -80,7 +80,7 @@ class ParquetRows final : public RowSource {
       const auto batch = value(batches_->Next());
       if (batch == nullptr) return;
       for (int column = 0; column < batch->num_columns(); ++column)
-        columns.push_back(arrow_file::from_arrow(batch->column_data(column), place_));
+        columns.push_back(arrow_file::plain_array(batch->column_data(column), place_));
     });
     return columns;
   }

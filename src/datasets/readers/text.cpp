@@ -1,3 +1,4 @@
+#include <arrow/array/array_base.h>
 #include <fmt/core.h>
 
 #include "core/utf8_check.hpp"
@@ -12,7 +13,7 @@ void read_as(const OpenRows& open, Types types, const std::function<TakePiece(co
   const auto source = open(types);
   const auto take = begin(source->features());
   for (auto piece = source->next(); !piece.empty(); piece = source->next()) {
-    const auto rows = piece.front()->length;
+    const auto rows = piece.front()->length();
     take(std::move(piece), rows);
   }
 }
@@ -29,19 +30,19 @@ void for_each_piece(const OpenRows& open, const std::function<TakePiece(const Fe
 
 ArrowDataset read_all(const OpenRows& open) {
   Features features;
-  std::vector<std::vector<ArrayPointer>> chunks;
+  std::vector<std::vector<table::Chunk>> chunks;
   for_each_piece(open, [&](const Features& found) {
     features = found;
     chunks.assign(features.size(), {});
     return [&](std::vector<ArrayPointer> columns, std::int64_t) {
       for (std::size_t place = 0; place < columns.size(); ++place)
-        chunks[place].push_back(std::move(columns[place]));
+        chunks[place].push_back({std::move(columns[place])});
     };
   });
   std::vector<std::pair<std::string, Column>> columns;
   for (std::size_t place = 0; place < features.size(); ++place) {
     const auto& [name, feature] = features.items()[place];
-    auto data = std::make_shared<const ChunkedArray>(feature.type(), std::move(chunks[place]));
+    auto data = std::make_shared<const ColumnData>(feature.type(), std::move(chunks[place]));
     const auto rows = data->size();
     columns.emplace_back(name, Column(std::move(data), RowMap(0, rows)));
   }
@@ -58,7 +59,7 @@ class TextRows final : public RowSource {
   const Features& features() const override { return features_; }
 
   std::vector<ArrayPointer> next() override {
-    const std::string_view text(reinterpret_cast<const char*>(file_.data()), file_.size());
+    const auto text = file_.text();
     while (place_ < text.size() && !pieces_.is_full()) {
       const auto end = std::min(text.find('\n', place_), text.size());
       ++line_;

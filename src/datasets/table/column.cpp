@@ -1,53 +1,84 @@
 #include "lockstep/datasets/column.hpp"
 
+#include <arrow/array.h>
+#include <arrow/array/validate.h>
+#include <arrow/util/float16.h>
+#include <arrow/visit_array_inline.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <iterator>
 
-#include "datasets/arrow/cast.hpp"
-#include "half.hpp"
+#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/mapped_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "source_files.hpp"
-#include "take.hpp"
 
 namespace lockstep {
 namespace {
+
+using table::FileLocation;
 
 [[noreturn]] void fail(const FileLocation& place, const std::string& what) {
   throw DataError(fmt::format("'{}' is no valid Arrow file: record batch {}, column '{}': {}.", *place.file,
                               place.record_batch, place.column.substr(0, 100), what));
 }
 
+/// What Arrow's own check in constant time leaves out: that no offset goes back. ValidateFull would read all
+/// text, to see whether it is UTF-8.
 template <typename Offset>
-void check_offsets(const ArrayData& array, std::int64_t reach, const FileLocation& place) {
-  const auto* offsets = reinterpret_cast<const Offset*>(array.offsets.data);
-  if (offsets[0] < 0) fail(place, fmt::format("its first offset is {}", offsets[0]));
+void check_offsets(const arrow::ArrayData& array, const FileLocation& place) {
+  if (array.length == 0) return;
+  const auto* offsets = array.GetValues<Offset>(1);
   for (std::int64_t row = 0; row < array.length; ++row) {
     if (offsets[row + 1] >= offsets[row]) continue;
     fail(place,
          fmt::format("row {}: its offsets go from {} back to {}", row, offsets[row], offsets[row + 1]));
   }
-  if (offsets[array.length] > reach) {
-    fail(place, fmt::format("its offsets lead to {}, but there are only {} bytes or elements",
-                            offsets[array.length], reach));
-  }
 }
 
 /// Of the array and all inside it.
-void check_all_offsets(const ArrayData& array, const FileLocation& place) {
-  const auto kind = array.type.kind();
-  const bool lists = array.type.is_list();
-  const auto reach = lists ? array.children.front()->length : static_cast<std::int64_t>(array.values.bytes);
-  if (array.length > 0 && array.offsets.data != nullptr) {
-    const bool large =
-        kind == TypeKind::large_utf8 || kind == TypeKind::large_binary || kind == TypeKind::large_list;
-    large ? check_offsets<std::int64_t>(array, reach, place)
-          : check_offsets<std::int32_t>(array, reach, place);
+void check_all_offsets(const arrow::ArrayData& array, const FileLocation& place) {
+  switch (array.type->id()) {
+    case arrow::Type::STRING:
+    case arrow::Type::BINARY:
+    case arrow::Type::LIST:
+      check_offsets<std::int32_t>(array, place);
+      break;
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::LARGE_BINARY:
+    case arrow::Type::LARGE_LIST:
+      check_offsets<std::int64_t>(array, place);
+      break;
+    default:
+      break;
   }
-  for (const auto& child : array.children) check_all_offsets(*child, place);
+  for (const auto& child : array.child_data) check_all_offsets(*child, place);
+}
+
+const std::uint8_t* buffer_of(const arrow::ArrayData& array, std::size_t place) {
+  return place < array.buffers.size() && array.buffers[place] ? array.buffers[place]->data() : nullptr;
+}
+
+/// Bytes and elements of all lengths have offsets in front of them.
+const std::uint8_t* values_of(const arrow::ArrayData& array, const DataType& type) {
+  if (type.is_text_or_binary()) return buffer_of(array, 2);
+  if (type.kind() == TypeKind::struct_ || type.is_list()) return nullptr;
+  return buffer_of(array, 1);
+}
+
+ColumnData::Raw raw_of(const arrow::ArrayData& array, const DataType& type) {
+  ColumnData::Raw raw{};
+  if (array.null_count != 0) raw.validity = buffer_of(array, 0);
+  const bool lists = type.is_list();
+  if (type.is_text_or_binary() || (lists && type.width() == 0)) raw.offsets = buffer_of(array, 1);
+  raw.values = values_of(array, type);
+  if (!lists) return raw;
+  const auto& elements = *array.child_data.front();
+  raw.values = values_of(elements, type.element());
+  if (raw.values != nullptr)
+    raw.values += elements.offset * static_cast<std::int64_t>(type.element().value_bytes());
+  return raw;
 }
 
 }  // namespace
@@ -71,22 +102,23 @@ RowMap RowMap::select(std::span<const std::int64_t> rows) const {
   return RowMap(std::make_shared<const std::vector<std::int64_t>>(std::move(mapped)));
 }
 
-ChunkedArray::ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
-                           std::shared_ptr<const table::SourceFiles> source_files)
+ColumnData::ColumnData(DataType type, std::vector<table::Chunk> chunks,
+                       std::shared_ptr<const table::SourceFiles> source_files)
     : type_(std::move(type)), source_files_(std::move(source_files)) {
   starts_.push_back(0);
   for (auto& chunk : chunks) {
-    if (!(chunk->type == type_)) {
-      throw UsageError("the pieces of a column must have one type, but came " + type_.text() + " and " +
-                       chunk->type.text() + ".");
+    const auto& array = *chunk.array;
+    if (!array.type()->Equals(*type_.arrow())) {
+      throw UsageError(fmt::format("the pieces of a column must have one type, but came {} and {}.",
+                                   type_.text(), array.type()->ToString()));
     }
-    if (chunk->length == 0) continue;
-    starts_.push_back(starts_.back() + chunk->length);
-    const auto& values = type_.is_list() ? chunk->children.front()->values : chunk->values;
-    raw_.push_back({chunk->validity.data, chunk->offsets.data, values.data});
+    if (array.length() == 0) continue;
+    raw_.push_back(raw_of(*array.data(), type_));
+    raw_.back().zero = starts_.back() - array.offset();
+    starts_.push_back(starts_.back() + array.length());
     chunks_.push_back(std::move(chunk));
   }
-  const auto is_unchecked = [](const ArrayPointer& chunk) { return chunk->unchecked != nullptr; };
+  const auto is_unchecked = [](const table::Chunk& chunk) { return chunk.unchecked != nullptr; };
   if (std::any_of(chunks_.begin(), chunks_.end(), is_unchecked)) {
     unchecked_ = std::make_unique<std::atomic<bool>[]>(chunks_.size());
     std::transform(chunks_.begin(), chunks_.end(), unchecked_.get(), is_unchecked);
@@ -94,17 +126,20 @@ ChunkedArray::ChunkedArray(DataType type, std::vector<ArrayPointer> chunks,
   index_blocks();
 }
 
-void ChunkedArray::check(std::size_t chunk) const {
-  check_all_offsets(*chunks_[chunk], *chunks_[chunk]->unchecked);
+void ColumnData::check(std::size_t chunk) const {
+  const auto& [array, place] = chunks_[chunk];
+  const auto status = arrow::internal::ValidateArray(*array->data());
+  if (!status.ok()) fail(*place, status.message());
+  check_all_offsets(*array->data(), *place);
   unchecked_[chunk].store(false, std::memory_order_relaxed);
 }
 
-const std::string& ChunkedArray::memory_hash(const std::function<std::string()>& find) const {
+const std::string& ColumnData::memory_hash(const std::function<std::string()>& find) const {
   std::call_once(hashed_, [&] { memory_hash_ = find(); });
   return memory_hash_;
 }
 
-void ChunkedArray::index_blocks() {
+void ColumnData::index_blocks() {
   const auto mean = size() / std::max<std::int64_t>(1, std::ssize(chunks_));
   shift_ = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, mean))) - 1;
   const auto blocks = static_cast<std::size_t>((size() >> shift_) + 1);
@@ -139,75 +174,67 @@ constexpr Width kWidths[] = {
     {TypeKind::float16, 2, false, false},
 };
 
-template <typename T>
-T number(const ArrayData& array, std::int64_t row) {
-  T value;
-  std::memcpy(&value, array.values.data + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
+Value value_of(const arrow::Array& array, std::int64_t row);
 
-Value floating_value(const ArrayData& array, std::int64_t row) {
-  if (array.type.kind() == TypeKind::float64) return number<double>(array, row);
-  if (array.type.kind() == TypeKind::float32) return double{number<float>(array, row)};
-  return double{half_to_float(number<std::uint16_t>(array, row))};
-}
-
-Value integer_value(const ArrayData& array, std::int64_t row) {
-  const bool is_unsigned = array.type.kind() >= TypeKind::uint8 && array.type.kind() <= TypeKind::uint64;
-  switch (array.type.value_bytes()) {
-    case 1:
-      return is_unsigned ? Value(int{number<std::uint8_t>(array, row)})
-                         : Value(int{number<std::int8_t>(array, row)});
-    case 2:
-      return is_unsigned ? Value(int{number<std::uint16_t>(array, row)})
-                         : Value(int{number<std::int16_t>(array, row)});
-    case 4:
-      return is_unsigned ? Value(std::int64_t{number<std::uint32_t>(array, row)})
-                         : Value(int{number<std::int32_t>(array, row)});
-    default:
-      return is_unsigned ? Value(number<std::uint64_t>(array, row)) : Value(number<std::int64_t>(array, row));
-  }
-}
-
-ChunkedArray::Raw raw_of(const ArrayData& array) {
-  return {array.validity.data, array.offsets.data, array.values.data};
-}
-
-Value text_value(const ArrayData& array, std::int64_t row) {
-  const auto text = Reader<std::string_view>::read(array.type, raw_of(array), row);
-  const auto kind = array.type.kind();
-  if (kind == TypeKind::utf8 || kind == TypeKind::large_utf8) return Value(text);
-  return Value(Bytes{std::string(text)});
-}
-
-Value value_of(const ArrayData& array, std::int64_t row);
-
-Value list_value(const ArrayData& array, std::int64_t row) {
-  const auto [begin, end] = extent(array.type, raw_of(array), row);
+template <typename ListArray>
+Value list_value(const ListArray& array, std::int64_t row) {
   Value::List list;
+  const auto& elements = *array.values();
+  const auto begin = array.value_offset(row);
+  const auto end = begin + array.value_length(row);
   list.reserve(static_cast<std::size_t>(end - begin));
-  for (auto place = begin; place < end; ++place) list.push_back(value_of(*array.children.front(), place));
+  for (auto place = begin; place < end; ++place) list.push_back(value_of(elements, place));
   return Value(std::move(list));
 }
 
-Value structure_value(const ArrayData& array, std::int64_t row) {
+Value structure_value(const arrow::StructArray& array, std::int64_t row) {
   Value::Fields fields;
-  for (std::size_t child = 0; child < array.children.size(); ++child) {
-    fields.emplace_back(array.type.fields()[child].name, value_of(*array.children[child], row));
-  }
+  for (int child = 0; child < array.num_fields(); ++child)
+    fields.emplace_back(array.struct_type()->field(child)->name(), value_of(*array.field(child), row));
   return Value(std::move(fields));
 }
 
-Value value_of(const ArrayData& array, std::int64_t row) {
-  if (array.is_null(row)) return {};
-  const auto& type = array.type;
-  if (type.kind() == TypeKind::boolean) return Value(Reader<bool>::read(type, raw_of(array), row));
-  if (type.is_floating()) return floating_value(array, row);
-  if (type.is_decimal()) return Value(arrow_file::decimal_text(array, row));
-  if (type.is_text_or_binary() || type.kind() == TypeKind::fixed_size_binary) return text_value(array, row);
-  if (type.is_list()) return list_value(array, row);
-  if (type.kind() == TypeKind::struct_) return structure_value(array, row);
-  return integer_value(array, row);
+/// Reads a row of any array that a column can have.
+struct ValueReader {
+  std::int64_t row;
+  Value value = {};
+
+  template <typename Array>
+  arrow::Status Visit(const Array& array) {
+    using Type = typename Array::TypeClass;
+    if constexpr (std::is_same_v<Type, arrow::BooleanType>) {
+      value = Value(static_cast<bool>(array.Value(row)));
+    } else if constexpr (std::is_same_v<Type, arrow::HalfFloatType>) {
+      value = Value(arrow::util::Float16::FromBits(array.Value(row)).ToDouble());
+    } else if constexpr (arrow::is_floating_type<Type>::value) {
+      value = Value(static_cast<double>(array.Value(row)));
+    } else if constexpr (arrow_file::StoredAsInteger<Type>) {
+      using Widest = std::conditional_t<std::is_signed_v<typename Type::c_type>, std::int64_t, std::uint64_t>;
+      value = Value(static_cast<Widest>(array.Value(row)));
+    } else if constexpr (arrow::is_decimal_type<Type>::value) {
+      value = Value(array.FormatValue(row));
+    } else if constexpr (arrow::is_string_type<Type>::value) {
+      value = Value(array.GetView(row));
+    } else if constexpr (arrow::is_base_binary_type<Type>::value ||
+                         arrow::is_fixed_size_binary_type<Type>::value) {
+      value = Value(Bytes{std::string(array.GetView(row))});
+    } else if constexpr (arrow::is_list_like_type<Type>::value) {
+      value = list_value(array, row);
+    } else if constexpr (std::is_same_v<Type, arrow::StructType>) {
+      value = structure_value(array, row);
+    } else {
+      return arrow::Status::TypeError("no column has the type ", array.type()->ToString());
+    }
+    return arrow::Status::OK();
+  }
+};
+
+Value value_of(const arrow::Array& array, std::int64_t row) {
+  if (array.IsNull(row)) return {};
+  ValueReader reader{row};
+  const auto status = arrow::VisitArrayInline(array, &reader);
+  if (!status.ok()) throw Error(status.message() + ".");
+  return std::move(reader.value);
 }
 
 }  // namespace
@@ -245,13 +272,19 @@ void check_row(std::int64_t row, std::int64_t size) {
 
 }  // namespace
 
-Column::Column() : data_(std::make_shared<const ChunkedArray>(DataType(), std::vector<ArrayPointer>{})) {}
+Column::Column() : data_(std::make_shared<const ColumnData>(DataType(), std::vector<table::Chunk>{})) {}
 
-Column::Column(ArrayPointer array)
-    : data_(std::make_shared<const ChunkedArray>(array->type, std::vector<ArrayPointer>{array})),
-      rows_(0, array->length) {}
+namespace {
+const arrow_file::Location kMemory("memory", "an array");
+}  // namespace
 
-Column::Column(std::shared_ptr<const ChunkedArray> data, RowMap rows)
+Column::Column(const ArrayPointer& array)
+    : data_(std::make_shared<const ColumnData>(
+          arrow_file::type_of(*array->type(), kMemory),
+          std::vector<table::Chunk>{{arrow_file::plain_array(array->data(), kMemory)}})),
+      rows_(0, array->length()) {}
+
+Column::Column(std::shared_ptr<const ColumnData> data, RowMap rows)
     : data_(std::move(data)), rows_(std::move(rows)) {}
 
 std::int64_t Column::null_count() const {
@@ -263,13 +296,15 @@ std::int64_t Column::null_count() const {
 bool Column::is_null(std::int64_t row) const {
   check_row(row, size());
   const auto place = data_->locate(rows_[row]);
-  return data_->chunks()[place.chunk]->is_null(place.row);
+  const auto& array = *data_->chunks()[place.chunk].array;
+  return array.IsNull(place.row - array.offset());
 }
 
 Value Column::value(std::int64_t row) const {
   check_row(row, size());
   const auto place = data_->locate(rows_[row]);
-  return table::value_of(*data_->chunks()[place.chunk], place.row);
+  const auto& array = *data_->chunks()[place.chunk].array;
+  return table::value_of(array, place.row - array.offset());
 }
 
 Column Column::slice(std::int64_t start, std::int64_t count) const {
@@ -285,9 +320,7 @@ Column Column::select(std::span<const std::int64_t> rows) const {
   return {data_, rows_.select(rows)};
 }
 
-ArrayPointer Column::flatten() const {
-  return table::copy_ranges(type(), table::ranges_of(*data_, rows_, 0, size()));
-}
+ArrayPointer Column::flatten() const { return arrow_file::rows_of(*this, 0, size()); }
 
 namespace {
 
@@ -306,30 +339,52 @@ std::shared_ptr<const table::SourceFiles> joined_source_files(std::span<const Co
 
 Column Column::concatenate(std::span<const Column> columns) {
   if (columns.empty()) throw UsageError("there is no column to concatenate.");
-  std::vector<ArrayPointer> chunks;
+  std::vector<table::Chunk> chunks;
   bool whole = true;
   for (const auto& column : columns) {
     if (column.rows_.is_range() && column.size() == column.data_->size()) {
       chunks.insert(chunks.end(), column.data_->chunks().begin(), column.data_->chunks().end());
     } else {
-      chunks.push_back(column.flatten());
+      chunks.push_back({column.flatten()});
       whole = false;
     }
   }
-  auto data = std::make_shared<const ChunkedArray>(columns.front().type(), std::move(chunks),
-                                                   whole ? joined_source_files(columns) : nullptr);
+  auto data = std::make_shared<const ColumnData>(columns.front().type(), std::move(chunks),
+                                                 whole ? joined_source_files(columns) : nullptr);
   const auto rows = data->size();
   return {std::move(data), RowMap(0, rows)};
 }
 
-void Column::check_elements() const {
-  if (!type().is_list()) return;
-  for (const auto& chunk : data_->chunks()) {
-    if (chunk->children.front()->null_count == 0) continue;
-    throw UsageError(
-        "the lists of the column have nulls inside them, which a span cannot show. Use value(), "
-        "or fill the nulls first.");
+namespace {
+
+/// Whether `has_nulls` says so of the elements of lists, at any depth.
+bool any_elements(const arrow::ArrayData& lists, const DataType& type,
+                  bool (*has_nulls)(const arrow::ArrayData&)) {
+  const auto& elements = *lists.child_data.front();
+  return has_nulls(elements) ||
+         (type.element().is_list() && any_elements(elements, type.element(), has_nulls));
+}
+
+}  // namespace
+
+bool Column::has_null_elements() const {
+  if (!type().is_list()) return false;
+  for (std::size_t chunk = 0; chunk < data_->chunks().size(); ++chunk) {
+    const auto& lists = *data_->chunks()[chunk].array->data();
+    if (!any_elements(lists, type(), [](const auto& elements) { return elements.MayHaveNulls(); })) continue;
+    // Counting reads the bitmaps: are they as long as they say?
+    static_cast<void>(data_->locate(data_->start(chunk)));
+    if (any_elements(lists, type(), [](const auto& elements) { return elements.GetNullCount() > 0; }))
+      return true;
   }
+  return false;
+}
+
+void Column::check_elements() const {
+  if (!has_null_elements()) return;
+  throw UsageError(
+      "the lists of the column have nulls inside them, which a span cannot show. Use value(), "
+      "or fill the nulls first.");
 }
 
 }  // namespace lockstep

@@ -1,34 +1,31 @@
 #include "lockstep/datasets/column_builder.hpp"
 
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <arrow/builder.h>
+#include <arrow/type_traits.h>
+#include <arrow/util/float16.h>
+#include <arrow/visit_type_inline.h>
+#include <fmt/core.h>
 
-#include "half.hpp"
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 
+/// Of Arrow's builder: its own, or one within the builder of lists or structures that it belongs to.
 struct ColumnBuilder::Node {
-  explicit Node(DataType given) : type(std::move(given)) {
-    for (const auto& field : type.fields()) children.emplace_back(field.type);
-  }
-
   DataType type;
-  std::int64_t length = 0;
-  std::int64_t nulls = 0;
-  std::vector<std::uint8_t> validity;
-  std::vector<std::uint8_t> values;
-  std::vector<std::int64_t> ends;
+  std::unique_ptr<arrow::ArrayBuilder> own;
+  arrow::ArrayBuilder* builder = nullptr;
   std::vector<ColumnBuilder> children;
 
-  void count_row(bool is_valid);
-  void put(const void* data, std::size_t count);
-  template <typename T>
-  void put_number(T value) {
-    put(&value, sizeof value);
+  template <typename Builder>
+  Builder& as() const {
+    return static_cast<Builder&>(*builder);
   }
-  bool has_ends() const { return type.is_text_or_binary() || (type.is_list() && type.width() == 0); }
 };
 
 namespace {
@@ -43,114 +40,122 @@ std::string shown(double value) {
   return std::isfinite(value) ? text : (std::isnan(value) ? "NaN" : text);
 }
 
-/// Whether integers of the type go from `least` to `most`, in 128 bits so that both signs of 64 fit.
-struct Limits {
-  __extension__ using Wide = __int128;
-  Wide least;
-  Wide most;
-};
-
-Limits limits_of(const DataType& type) {
-  const auto bits = static_cast<int>(type.value_bytes() * 8);
-  if (type.kind() >= TypeKind::uint8 && type.kind() <= TypeKind::uint64) {
-    return {0, (Limits::Wide{1} << bits) - 1};
-  }
-  return {-(Limits::Wide{1} << (bits - 1)), (Limits::Wide{1} << (bits - 1)) - 1};
-}
-
 bool holds_integers(const DataType& type) {
   return type.is_integer() || (type.kind() >= TypeKind::date32 && !type.is_decimal());
 }
 
-std::size_t offset_bytes(TypeKind kind) {
-  const bool large =
-      kind == TypeKind::large_utf8 || kind == TypeKind::large_binary || kind == TypeKind::large_list;
-  return large ? sizeof(std::int64_t) : sizeof(std::int32_t);
+void check(const arrow::Status& status, const DataType& type) {
+  if (status.ok()) return;
+  if (!status.IsCapacityError())
+    throw Error(fmt::format("cannot add to a column of the type {}: {}.", type.text(), status.message()));
+  throw UsageError(fmt::format(
+      "the rows of a column of the type {} take more than 2^31 - 1 bytes or elements together: build "
+      "it in pieces, or use the large type.",
+      type.text()));
 }
 
-Buffer narrow_offsets(const std::vector<std::int64_t>& ends, const DataType& type) {
-  if (ends.back() > std::numeric_limits<std::int32_t>::max()) {
-    throw UsageError("the rows of a column of the type " + type.text() +
-                     " take more than 2^31 - 1 bytes or elements together: build it in pieces, or use the "
-                     "large type.");
+/// Adds a number to a builder of integers, days or times, where it is in their range.
+template <typename Number>
+struct IntegerAppender {
+  arrow::ArrayBuilder& builder;
+  Number value;
+  bool fits = false;
+
+  template <typename Type>
+  arrow::Status Visit(const Type&) {
+    if constexpr (arrow_file::StoredAsInteger<Type>) {
+      using Stored = typename Type::c_type;
+      fits = std::in_range<Stored>(value);
+      if (fits) {
+        return static_cast<typename arrow::TypeTraits<Type>::BuilderType&>(builder).Append(
+            static_cast<Stored>(value));
+      }
+    }
+    return arrow::Status::OK();
   }
-  return Buffer::of(std::vector<std::int32_t>(ends.begin(), ends.end()));
-}
+};
+
+/// Adds numbers that lie in a row, of the builder's own type.
+struct NumbersAppender {
+  arrow::ArrayBuilder& builder;
+  const void* values;
+  std::int64_t count;
+
+  template <typename Type>
+  arrow::Status Visit(const Type&) {
+    if constexpr (arrow_file::StoredAsInteger<Type> || arrow::is_floating_type<Type>::value) {
+      return static_cast<typename arrow::TypeTraits<Type>::BuilderType&>(builder).AppendValues(
+          static_cast<const typename Type::c_type*>(values), count);
+    }
+    return arrow::Status::TypeError("its elements are no numbers");
+  }
+};
 
 }  // namespace
 
-void ColumnBuilder::Node::count_row(bool is_valid) {
-  if ((length & 7) == 0) validity.push_back(0);
-  if (is_valid) validity.back() |= static_cast<std::uint8_t>(1U << (length & 7));
-  nulls += is_valid ? 0 : 1;
-  ++length;
-  if (type.is_text_or_binary()) ends.push_back(static_cast<std::int64_t>(values.size()));
-  if (type.is_list() && type.width() == 0) ends.push_back(children.front().size());
+ColumnBuilder::ColumnBuilder(DataType type) : node_(std::make_unique<Node>()) {
+  check(arrow::MakeBuilder(arrow::default_memory_pool(), type.arrow(), &node_->own), type);
+  begin(std::move(type), *node_->own);
 }
-
-void ColumnBuilder::Node::put(const void* data, std::size_t count) {
-  const auto* bytes = static_cast<const std::uint8_t*>(data);
-  if (count > 0) values.insert(values.end(), bytes, bytes + count);
+ColumnBuilder::ColumnBuilder(DataType type, arrow::ArrayBuilder& builder) : node_(std::make_unique<Node>()) {
+  begin(std::move(type), builder);
 }
-
-ColumnBuilder::ColumnBuilder(DataType type) : node_(std::make_unique<Node>(std::move(type))) {}
 ColumnBuilder::~ColumnBuilder() = default;
 ColumnBuilder::ColumnBuilder(ColumnBuilder&&) noexcept = default;
 ColumnBuilder& ColumnBuilder::operator=(ColumnBuilder&&) noexcept = default;
 
+void ColumnBuilder::begin(DataType type, arrow::ArrayBuilder& builder) {
+  node_->type = std::move(type);
+  node_->builder = &builder;
+  const auto& fields = node_->type.fields();
+  for (std::size_t place = 0; place < fields.size(); ++place) {
+    auto& child = node_->type.kind() == TypeKind::struct_
+                      ? *node_->as<arrow::StructBuilder>().field_builder(static_cast<int>(place))
+                  : node_->type.kind() == TypeKind::list ? *node_->as<arrow::ListBuilder>().value_builder()
+                  : node_->type.kind() == TypeKind::large_list
+                      ? *node_->as<arrow::LargeListBuilder>().value_builder()
+                      : *node_->as<arrow::FixedSizeListBuilder>().value_builder();
+    node_->children.push_back(ColumnBuilder(fields[place].type, child));
+  }
+}
+
 const DataType& ColumnBuilder::type() const noexcept { return node_->type; }
-std::int64_t ColumnBuilder::size() const noexcept { return node_->length; }
+std::int64_t ColumnBuilder::size() const noexcept { return node_->builder->length(); }
 
 std::size_t ColumnBuilder::bytes() const noexcept {
-  auto count =
-      node_->validity.size() + node_->values.size() + node_->ends.size() * offset_bytes(type().kind());
+  const auto kind = type().kind();
+  const bool large = kind == TypeKind::large_utf8 || kind == TypeKind::large_binary;
+  // A bit says whether a row is null.
+  auto count = static_cast<std::size_t>(size()) * std::max<std::size_t>(type().value_bytes(), 4) +
+               static_cast<std::size_t>(size()) / 8;
+  if (type().is_text_or_binary()) {
+    count += static_cast<std::size_t>(large ? node_->as<arrow::LargeBinaryBuilder>().value_data_length()
+                                            : node_->as<arrow::BinaryBuilder>().value_data_length());
+  }
   for (const auto& child : node_->children) count += child.bytes();
   return count;
 }
 
-void ColumnBuilder::append_null() {
-  auto& node = *node_;
-  if (node.type.kind() == TypeKind::boolean && (node.length & 7) == 0) node.values.push_back(0);
-  node.values.resize(node.values.size() + node.type.value_bytes());
-  const auto rows = node.type.kind() == TypeKind::struct_ ? 1 : node.type.is_list() ? node.type.width() : 0;
-  for (auto& child : node.children) {
-    for (std::int32_t row = 0; row < rows; ++row) child.append_null();
-  }
-  node.count_row(false);
-}
+void ColumnBuilder::append_null() { check(node_->builder->AppendNull(), type()); }
 
 void ColumnBuilder::append(bool value) {
-  auto& node = *node_;
-  if (node.type.kind() != TypeKind::boolean) refuse(type(), value ? "the value true" : "the value false");
-  if ((node.length & 7) == 0) node.values.push_back(0);
-  if (value) node.values.back() |= static_cast<std::uint8_t>(1U << (node.length & 7));
-  node.count_row(true);
+  if (type().kind() != TypeKind::boolean) refuse(type(), value ? "the value true" : "the value false");
+  check(node_->as<arrow::BooleanBuilder>().Append(value), type());
 }
 
-void ColumnBuilder::append_signed(std::int64_t value) {
+template <typename Number>
+void ColumnBuilder::append_integer(Number value) {
   if (type().is_floating()) return append(static_cast<double>(value));
-  if (!holds_integers(type())) refuse(type(), "the number " + std::to_string(value));
-  const auto limits = limits_of(type());
-  if (value < limits.least || value > limits.most) {
-    refuse(type(), "the number " + std::to_string(value) + ", which is out of its range");
-  }
-  // Little-endian: the low bytes come first.
-  node_->put(&value, type().value_bytes());
-  node_->count_row(true);
+  if (!holds_integers(type())) refuse(type(), fmt::format("the number {}", value));
+  IntegerAppender<Number> appender{*node_->builder, value};
+  check(arrow::VisitTypeInline(*node_->builder->type(), &appender), type());
+  if (!appender.fits) refuse(type(), fmt::format("the number {}, which is out of its range", value));
 }
 
-void ColumnBuilder::append_unsigned(std::uint64_t value) {
-  if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    return append_signed(static_cast<std::int64_t>(value));
-  }
-  if (type().is_floating()) return append(static_cast<double>(value));
-  if (type().kind() != TypeKind::uint64) refuse(type(), "the number " + std::to_string(value));
-  node_->put_number(value);
-  node_->count_row(true);
-}
+void ColumnBuilder::append_signed(std::int64_t value) { append_integer(value); }
+void ColumnBuilder::append_unsigned(std::uint64_t value) { append_integer(value); }
 
 void ColumnBuilder::append(double value) {
-  const auto kind = type().kind();
   if (holds_integers(type())) {
     constexpr double kEdge = 9223372036854775808.0;
     if (std::trunc(value) != value || !(value >= -kEdge && value < kEdge))
@@ -158,22 +163,28 @@ void ColumnBuilder::append(double value) {
     return append_signed(static_cast<std::int64_t>(value));
   }
   if (!type().is_floating()) refuse(type(), "the number " + shown(value));
-  if (kind == TypeKind::float64) node_->put_number(value);
-  if (kind == TypeKind::float32) node_->put_number(static_cast<float>(value));
-  if (kind == TypeKind::float16) node_->put_number(table::float_to_half(value));
-  node_->count_row(true);
+  const auto add = [&] {
+    if (type().kind() == TypeKind::float64) return node_->as<arrow::DoubleBuilder>().Append(value);
+    if (type().kind() == TypeKind::float32)
+      return node_->as<arrow::FloatBuilder>().Append(static_cast<float>(value));
+    return node_->as<arrow::HalfFloatBuilder>().Append(arrow::util::Float16(value).bits());
+  };
+  check(add(), type());
 }
 
 void ColumnBuilder::append(std::string_view value) {
-  if (type().kind() == TypeKind::fixed_size_binary &&
-      value.size() != static_cast<std::size_t>(type().width())) {
+  const auto kind = type().kind();
+  if (kind == TypeKind::fixed_size_binary && value.size() != static_cast<std::size_t>(type().width()))
     refuse(type(), std::to_string(value.size()) + " bytes");
-  }
-  if (!type().is_text_or_binary() && type().kind() != TypeKind::fixed_size_binary) {
+  const auto add = [&] {
+    if (kind == TypeKind::utf8 || kind == TypeKind::binary)
+      return node_->as<arrow::BinaryBuilder>().Append(value);
+    if (kind == TypeKind::large_utf8 || kind == TypeKind::large_binary)
+      return node_->as<arrow::LargeBinaryBuilder>().Append(value);
+    if (kind == TypeKind::fixed_size_binary) return node_->as<arrow::FixedSizeBinaryBuilder>().Append(value);
     refuse(type(), "the text '" + std::string(value.substr(0, 60)) + "'");
-  }
-  node_->put(value.data(), value.size());
-  node_->count_row(true);
+  };
+  check(add(), type());
 }
 
 void ColumnBuilder::append(const Value& value) {
@@ -210,7 +221,7 @@ void ColumnBuilder::append_fields(const Value::Fields& fields) {
       child.append_null();
     }
   }
-  node_->count_row(true);
+  check(node_->as<arrow::StructBuilder>().Append(), type());
 }
 
 const DataType& ColumnBuilder::element_type() const {
@@ -218,45 +229,33 @@ const DataType& ColumnBuilder::element_type() const {
   return type().element();
 }
 
-void ColumnBuilder::check_list(std::size_t count) const {
+void ColumnBuilder::begin_list(std::size_t count) {
   if (!type().is_list()) refuse(type(), "a list");
-  if (type().width() != 0 && count != static_cast<std::size_t>(type().width())) {
+  if (type().width() != 0 && count != static_cast<std::size_t>(type().width()))
     refuse(type(), "a list of " + std::to_string(count) + " elements");
-  }
+  const auto length = static_cast<std::int64_t>(count);
+  const auto add = [&] {
+    if (type().kind() == TypeKind::list) return node_->as<arrow::ListBuilder>().Append(true, length);
+    if (type().kind() == TypeKind::large_list)
+      return node_->as<arrow::LargeListBuilder>().Append(true, length);
+    return node_->as<arrow::FixedSizeListBuilder>().Append();
+  };
+  check(add(), type());
 }
 
 void ColumnBuilder::append_elements(const void* values, std::size_t count) {
-  check_list(count);
-  auto& child = *node_->children.front().node_;
-  child.put(values, count * child.type.value_bytes());
-  for (std::size_t row = 0; row < count; ++row) child.count_row(true);
-  node_->count_row(true);
+  begin_list(count);
+  auto& child = *elements().node_->builder;
+  NumbersAppender appender{child, values, static_cast<std::int64_t>(count)};
+  check(arrow::VisitTypeInline(*child.type(), &appender), type());
 }
 
 ColumnBuilder& ColumnBuilder::elements() { return node_->children.front(); }
 
-void ColumnBuilder::close_list() { node_->count_row(true); }
-
-ArrayPointer ColumnBuilder::take() {
-  auto node = std::make_unique<Node>(node_->type);
-  std::swap(node, node_);
-  ArrayData array;
-  array.type = node->type;
-  array.length = node->length;
-  array.null_count = node->type.kind() == TypeKind::null ? node->length : node->nulls;
-  if (node->type.kind() != TypeKind::null && node->nulls > 0)
-    array.validity = Buffer::of(std::move(node->validity));
-  if (node->has_ends()) {
-    node->ends.insert(node->ends.begin(), 0);
-    array.offsets = offset_bytes(node->type.kind()) == sizeof(std::int64_t)
-                        ? Buffer::of(std::move(node->ends))
-                        : narrow_offsets(node->ends, node->type);
-  }
-  array.values = Buffer::of(std::move(node->values));
-  for (auto& child : node->children) array.children.push_back(child.take());
-  return std::make_shared<const ArrayData>(std::move(array));
+Column ColumnBuilder::finish() {
+  ArrayPointer array;
+  check(node_->builder->Finish(&array), type());
+  return Column(array);
 }
-
-Column ColumnBuilder::finish() { return Column(take()); }
 
 }  // namespace lockstep

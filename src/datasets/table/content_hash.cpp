@@ -152,9 +152,7 @@ void remember(const fs::path& place, json note, const std::string& hash) {
   std::call_once(once, forget_old, place.parent_path());
 }
 
-std::string hash_of(const arrow_file::MappedFile& file) {
-  return content_hash({reinterpret_cast<const char*>(file.data()), file.size()});
-}
+std::string hash_of(const arrow_file::MappedFile& file) { return content_hash(file.text()); }
 
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -174,10 +172,10 @@ std::string HashMemory::of(const arrow_file::MappedFile& file) const {
   const std::int64_t begin = now();
   std::error_code failure;
   const fs::path path = fs::absolute(file.path(), failure);
-  const auto stamp = folder_.empty() || file.size() < options_.least_bytes ? std::nullopt : stamp_of(path);
+  const auto stamp =
+      folder_.empty() || file.text().size() < options_.least_bytes ? std::nullopt : stamp_of(path);
   // Behind the name there may be another file by now, or more of it.
-  const bool same = stamp && file.is_inode(stamp->device, stamp->inode) &&
-                    static_cast<std::size_t>(stamp->size) == file.size();
+  const bool same = stamp && file.is_inode(stamp->device, stamp->inode) && stamp->size == file.size();
   if (!same) return hash_of(file);
   const json note = note_of(path, *stamp);
   const fs::path place = folder_ / content_hash(path.string() + '\0' + std::to_string(stamp->device));

@@ -5,10 +5,9 @@
 #include <string>
 
 #include "core/utf8_check.hpp"
-#include "datasets/arrow/cast.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
-#include "take.hpp"
 
 namespace lockstep::table {
 namespace {
@@ -180,17 +179,15 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
   // Names of classes, and their range, Arrow knows nothing of.
   const bool plain = feature == Feature(feature.type());
   if (column.type() == feature.type() && feature.kind() != Feature::Kind::class_label) return column;
-  std::vector<ArrayPointer> chunks;
+  std::vector<Chunk> chunks;
   for (std::int64_t start = 0; start < column.size(); start += kRows) {
     const auto count = std::min(kRows, column.size() - start);
     ArrayPointer made;
-    if (plain) {
-      made = arrow_file::cast(
-          copy_ranges(column.type(), ranges_of(*column.data(), column.rows(), start, count)), feature.type());
-    }
-    chunks.push_back(made ? std::move(made) : converted_rows(column, start, count, feature, name));
+    if (plain)
+      made = arrow_file::cast(arrow_file::rows_of(column, start, count), column.type(), feature.type());
+    chunks.push_back({made ? std::move(made) : converted_rows(column, start, count, feature, name)});
   }
-  auto data = std::make_shared<const ChunkedArray>(feature.type(), std::move(chunks));
+  auto data = std::make_shared<const ColumnData>(feature.type(), std::move(chunks));
   const auto rows = data->size();
   return {std::move(data), RowMap(0, rows)};
 }

@@ -1,5 +1,8 @@
 #include "lockstep/datasets/data_type.hpp"
 
+#include <arrow/extension_type.h>
+#include <arrow/type.h>
+#include <arrow/util/key_value_metadata.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -16,41 +20,43 @@ namespace {
 struct Known {
   TypeKind kind;
   std::string_view name;
-  std::size_t bytes;
+  arrow::Type::type id;
+  /// Null for types with parameters.
+  const std::shared_ptr<arrow::DataType>& (*make)();
 };
 
-/// By Hugging Face's names; bytes is 0 where values have no fixed number of whole bytes.
+/// By Hugging Face's names.
 constexpr std::array kKnown = {
-    Known{TypeKind::null, "null", 0},
-    Known{TypeKind::boolean, "bool", 0},
-    Known{TypeKind::int8, "int8", 1},
-    Known{TypeKind::int16, "int16", 2},
-    Known{TypeKind::int32, "int32", 4},
-    Known{TypeKind::int64, "int64", 8},
-    Known{TypeKind::uint8, "uint8", 1},
-    Known{TypeKind::uint16, "uint16", 2},
-    Known{TypeKind::uint32, "uint32", 4},
-    Known{TypeKind::uint64, "uint64", 8},
-    Known{TypeKind::float16, "float16", 2},
-    Known{TypeKind::float32, "float32", 4},
-    Known{TypeKind::float64, "float64", 8},
-    Known{TypeKind::utf8, "string", 0},
-    Known{TypeKind::large_utf8, "large_string", 0},
-    Known{TypeKind::binary, "binary", 0},
-    Known{TypeKind::large_binary, "large_binary", 0},
-    Known{TypeKind::fixed_size_binary, "fixed_size_binary", 0},
-    Known{TypeKind::list, "list", 0},
-    Known{TypeKind::large_list, "large_list", 0},
-    Known{TypeKind::fixed_size_list, "fixed_size_list", 0},
-    Known{TypeKind::struct_, "struct", 0},
-    Known{TypeKind::date32, "date32", 4},
-    Known{TypeKind::date64, "date64", 8},
-    Known{TypeKind::time32, "time32", 4},
-    Known{TypeKind::time64, "time64", 8},
-    Known{TypeKind::timestamp, "timestamp", 8},
-    Known{TypeKind::duration, "duration", 8},
-    Known{TypeKind::decimal128, "decimal128", 16},
-    Known{TypeKind::decimal256, "decimal256", 32},
+    Known{TypeKind::null, "null", arrow::Type::NA, arrow::null},
+    Known{TypeKind::boolean, "bool", arrow::Type::BOOL, arrow::boolean},
+    Known{TypeKind::int8, "int8", arrow::Type::INT8, arrow::int8},
+    Known{TypeKind::int16, "int16", arrow::Type::INT16, arrow::int16},
+    Known{TypeKind::int32, "int32", arrow::Type::INT32, arrow::int32},
+    Known{TypeKind::int64, "int64", arrow::Type::INT64, arrow::int64},
+    Known{TypeKind::uint8, "uint8", arrow::Type::UINT8, arrow::uint8},
+    Known{TypeKind::uint16, "uint16", arrow::Type::UINT16, arrow::uint16},
+    Known{TypeKind::uint32, "uint32", arrow::Type::UINT32, arrow::uint32},
+    Known{TypeKind::uint64, "uint64", arrow::Type::UINT64, arrow::uint64},
+    Known{TypeKind::float16, "float16", arrow::Type::HALF_FLOAT, arrow::float16},
+    Known{TypeKind::float32, "float32", arrow::Type::FLOAT, arrow::float32},
+    Known{TypeKind::float64, "float64", arrow::Type::DOUBLE, arrow::float64},
+    Known{TypeKind::utf8, "string", arrow::Type::STRING, arrow::utf8},
+    Known{TypeKind::large_utf8, "large_string", arrow::Type::LARGE_STRING, arrow::large_utf8},
+    Known{TypeKind::binary, "binary", arrow::Type::BINARY, arrow::binary},
+    Known{TypeKind::large_binary, "large_binary", arrow::Type::LARGE_BINARY, arrow::large_binary},
+    Known{TypeKind::fixed_size_binary, "fixed_size_binary", arrow::Type::FIXED_SIZE_BINARY, nullptr},
+    Known{TypeKind::list, "list", arrow::Type::LIST, nullptr},
+    Known{TypeKind::large_list, "large_list", arrow::Type::LARGE_LIST, nullptr},
+    Known{TypeKind::fixed_size_list, "fixed_size_list", arrow::Type::FIXED_SIZE_LIST, nullptr},
+    Known{TypeKind::struct_, "struct", arrow::Type::STRUCT, nullptr},
+    Known{TypeKind::date32, "date32", arrow::Type::DATE32, arrow::date32},
+    Known{TypeKind::date64, "date64", arrow::Type::DATE64, arrow::date64},
+    Known{TypeKind::time32, "time32", arrow::Type::TIME32, nullptr},
+    Known{TypeKind::time64, "time64", arrow::Type::TIME64, nullptr},
+    Known{TypeKind::timestamp, "timestamp", arrow::Type::TIMESTAMP, nullptr},
+    Known{TypeKind::duration, "duration", arrow::Type::DURATION, nullptr},
+    Known{TypeKind::decimal128, "decimal128", arrow::Type::DECIMAL128, nullptr},
+    Known{TypeKind::decimal256, "decimal256", arrow::Type::DECIMAL256, nullptr},
 };
 
 constexpr bool in_order() {
@@ -68,11 +74,7 @@ bool is_temporal(TypeKind kind) {
          kind == TypeKind::duration;
 }
 
-bool has_parameters(TypeKind kind) {
-  return is_temporal(kind) || kind >= TypeKind::decimal128 || kind == TypeKind::fixed_size_binary ||
-         kind == TypeKind::list || kind == TypeKind::large_list || kind == TypeKind::fixed_size_list ||
-         kind == TypeKind::struct_;
-}
+constexpr std::array<const char*, 4> kUnits = {"s", "ms", "us", "ns"};
 
 [[noreturn]] void refuse(std::string_view name) {
   throw UsageError(
@@ -116,67 +118,92 @@ std::string fields_text(const std::vector<Field>& fields) {
   return text;
 }
 
-bool unit_fits(TypeKind kind, const std::string& unit) {
-  const bool coarse = unit == "s" || unit == "ms";
-  const bool fine = unit == "us" || unit == "ns";
-  if (kind == TypeKind::time32) return coarse;
-  if (kind == TypeKind::time64) return fine;
-  return coarse || fine;
+/// The unit's place in kUnits, where a type has it.
+std::optional<arrow::TimeUnit::type> unit_of(TypeKind kind, const std::string& unit) {
+  const auto place = std::find(kUnits.begin(), kUnits.end(), unit) - kUnits.begin();
+  const bool coarse = place < 2;
+  if (place == 4 || (kind == TypeKind::time32 && !coarse) || (kind == TypeKind::time64 && coarse))
+    return std::nullopt;
+  return static_cast<arrow::TimeUnit::type>(place);
+}
+
+template <typename Type>
+const Type& as(const std::shared_ptr<arrow::DataType>& type) {
+  return static_cast<const Type&>(*type);
 }
 
 }  // namespace
 
+/// Makes types of Arrow's, which have all parameters.
+struct ArrowTypes {
+  static DataType make(TypeKind kind, std::shared_ptr<arrow::DataType> type) {
+    return {kind, std::move(type)};
+  }
+};
+
+namespace {
+
+std::shared_ptr<arrow::Field> item(const DataType& element) { return arrow::field("item", element.arrow()); }
+
+std::shared_ptr<const std::vector<Field>> only(DataType element) {
+  return std::make_shared<const std::vector<Field>>(1, Field{"item", std::move(element)});
+}
+
+}  // namespace
+
+DataType::DataType() : arrow_(arrow::null()) {}
+
 DataType::DataType(TypeKind kind) : kind_(kind) {
-  if (has_parameters(kind)) {
+  if (known(kind).make == nullptr) {
     throw UsageError("the type '" + std::string(known(kind).name) +
                      "' has parameters: make it with the function of DataType that takes them.");
   }
+  arrow_ = known(kind).make();
+}
+
+DataType::DataType(TypeKind kind, std::shared_ptr<arrow::DataType> arrow,
+                   std::shared_ptr<const std::vector<Field>> fields)
+    : kind_(kind), arrow_(std::move(arrow)), fields_(std::move(fields)) {
+  if (kind == TypeKind::fixed_size_binary) width_ = as<arrow::FixedSizeBinaryType>(arrow_).byte_width();
+  if (kind == TypeKind::fixed_size_list) width_ = as<arrow::FixedSizeListType>(arrow_).list_size();
 }
 
 DataType DataType::list(DataType element, bool large) {
-  DataType type;
-  type.kind_ = large ? TypeKind::large_list : TypeKind::list;
-  type.fields_ = std::make_shared<const std::vector<Field>>(1, Field{"item", std::move(element)});
-  return type;
+  auto type = large ? arrow::large_list(item(element)) : arrow::list(item(element));
+  return {large ? TypeKind::large_list : TypeKind::list, std::move(type), only(std::move(element))};
 }
 
 DataType DataType::fixed_size_list(DataType element, std::int32_t length) {
   if (length < 1)
     throw UsageError("a list of fixed size needs a length of 1 or more, but came " + std::to_string(length) +
                      ".");
-  DataType type = list(std::move(element));
-  type.kind_ = TypeKind::fixed_size_list;
-  type.width_ = length;
-  return type;
+  auto type = arrow::fixed_size_list(item(element), length);
+  return {TypeKind::fixed_size_list, std::move(type), only(std::move(element))};
 }
 
 DataType DataType::fixed_size_binary(std::int32_t bytes) {
   if (bytes < 1)
     throw UsageError("binary of fixed size needs 1 byte or more, but came " + std::to_string(bytes) + ".");
-  DataType type;
-  type.kind_ = TypeKind::fixed_size_binary;
-  type.width_ = bytes;
-  return type;
+  return {TypeKind::fixed_size_binary, arrow::fixed_size_binary(bytes)};
 }
 
 DataType DataType::struct_(std::vector<Field> fields) {
-  DataType type;
-  type.kind_ = TypeKind::struct_;
-  type.fields_ = std::make_shared<const std::vector<Field>>(std::move(fields));
-  return type;
+  arrow::FieldVector inner;
+  for (const auto& field : fields) inner.push_back(arrow::field(field.name, field.type.arrow()));
+  return {TypeKind::struct_, arrow::struct_(inner),
+          std::make_shared<const std::vector<Field>>(std::move(fields))};
 }
 
 DataType DataType::temporal(TypeKind kind, std::string unit, std::string zone) {
+  const auto found = unit_of(kind, unit);
   const bool zone_fits = zone.empty() || kind == TypeKind::timestamp;
-  if (!is_temporal(kind) || !unit_fits(kind, unit) || !zone_fits) {
+  if (!is_temporal(kind) || !found || !zone_fits) {
     throw UsageError("a time of type '" + std::string(known(kind).name) + "' cannot have the unit '" + unit +
                      "' and the zone '" + zone + "'.");
   }
-  DataType type;
-  type.kind_ = kind;
-  type.unit_ = std::move(unit);
-  type.zone_ = std::move(zone);
-  return type;
+  if (kind == TypeKind::time32) return {kind, arrow::time32(*found)};
+  if (kind == TypeKind::time64) return {kind, arrow::time64(*found)};
+  return {kind, kind == TypeKind::duration ? arrow::duration(*found) : arrow::timestamp(*found, zone)};
 }
 
 DataType DataType::decimal(int bytes, std::int32_t precision, std::int32_t scale) {
@@ -187,11 +214,8 @@ DataType DataType::decimal(int bytes, std::int32_t precision, std::int32_t scale
                     "digits came.",
                     bytes, precision));
   }
-  DataType type;
-  type.kind_ = bytes == 16 ? TypeKind::decimal128 : TypeKind::decimal256;
-  type.precision_ = precision;
-  type.scale_ = scale;
-  return type;
+  if (bytes == 16) return {TypeKind::decimal128, arrow::decimal128(precision, scale)};
+  return {TypeKind::decimal256, arrow::decimal256(precision, scale)};
 }
 
 DataType DataType::named(std::string_view name) {
@@ -202,7 +226,7 @@ DataType DataType::named(std::string_view name) {
     if (is_temporal(one.kind) && bracket != std::string_view::npos && name.back() == ']') {
       return parsed_temporal(one.kind, name.substr(bracket + 1, name.size() - bracket - 2), name);
     }
-    if (bracket == std::string_view::npos && !has_parameters(one.kind)) return DataType(one.kind);
+    if (bracket == std::string_view::npos && one.make != nullptr) return DataType(one.kind);
   }
   // Older names for the same.
   if (name == "float" || name == "halffloat")
@@ -238,32 +262,114 @@ bool DataType::is_floating() const noexcept {
   return kind_ >= TypeKind::float16 && kind_ <= TypeKind::float64;
 }
 
-bool DataType::is_decimal() const noexcept { return precision_ > 0; }
+bool DataType::is_decimal() const noexcept { return kind_ >= TypeKind::decimal128; }
 
 std::size_t DataType::value_bytes() const noexcept {
-  if (kind_ == TypeKind::fixed_size_binary) return static_cast<std::size_t>(width_);
-  return known(kind_).bytes;
+  return static_cast<std::size_t>(std::max(arrow_->byte_width(), 0));
 }
+
+std::string DataType::unit() const {
+  if (!is_temporal(kind_)) return {};
+  const auto unit = kind_ == TypeKind::timestamp  ? as<arrow::TimestampType>(arrow_).unit()
+                    : kind_ == TypeKind::duration ? as<arrow::DurationType>(arrow_).unit()
+                                                  : as<arrow::TimeType>(arrow_).unit();
+  return kUnits[static_cast<std::size_t>(unit)];
+}
+
+std::string DataType::zone() const {
+  return kind_ == TypeKind::timestamp ? as<arrow::TimestampType>(arrow_).timezone() : std::string();
+}
+
+std::int32_t DataType::precision() const {
+  return is_decimal() ? as<arrow::DecimalType>(arrow_).precision() : 0;
+}
+
+std::int32_t DataType::scale() const { return is_decimal() ? as<arrow::DecimalType>(arrow_).scale() : 0; }
 
 std::string DataType::text() const {
   std::string name(known(kind_).name);
-  if (is_temporal(kind_)) return name + "[" + unit_ + (zone_.empty() ? "" : ", tz=" + zone_) + "]";
-  if (is_decimal()) return fmt::format("{}({}, {})", name, precision_, scale_);
-  if (kind_ == TypeKind::fixed_size_binary) return name + "[" + std::to_string(width_) + "]";
   if (kind_ == TypeKind::struct_) return name + "<" + fields_text(fields()) + ">";
-  if (!is_list()) return name;
-  return name + "<" + element().text() + ">" + (width_ == 0 ? "" : "[" + std::to_string(width_) + "]");
+  if (is_list())
+    return name + "<" + element().text() + ">" + (width_ == 0 ? "" : "[" + std::to_string(width_) + "]");
+  // Units, zones, widths and digits are written as Hugging Face does.
+  return known(kind_).make == nullptr ? arrow_->ToString() : name;
 }
 
-bool operator==(const DataType& a, const DataType& b) {
-  if (a.kind_ != b.kind_ || a.width_ != b.width_ || a.unit_ != b.unit_ || a.zone_ != b.zone_) return false;
-  if (a.precision_ != b.precision_ || a.scale_ != b.scale_) return false;
-  // What a list's child is called ("item", "element") says nothing.
-  if (a.is_list()) return a.element() == b.element();
-  const auto same = [](const Field& one, const Field& other) {
-    return one.name == other.name && one.type == other.type;
-  };
-  return std::equal(a.fields().begin(), a.fields().end(), b.fields().begin(), b.fields().end(), same);
+bool operator==(const DataType& a, const DataType& b) { return a.arrow_->Equals(*b.arrow_); }
+
+namespace arrow_file {
+namespace {
+
+std::vector<Field> fields_of(const arrow::FieldVector& given, const Location& place) {
+  std::vector<Field> fields;
+  for (const auto& field : given) {
+    const auto at = place.within(fmt::format("column '{}'", field->name().substr(0, 100)));
+    fields.push_back({field->name(), type_of(*field->type(), at), field->nullable()});
+  }
+  return fields;
 }
 
+std::int32_t checked_width(std::int32_t width, const Location& place) {
+  if (width < 1) place.fail(fmt::format("it has a fixed size of {}", width));
+  return width;
+}
+
+}  // namespace
+
+DataType type_of(const arrow::DataType& type, const Location& place) {
+  const auto child = [&] { return type_of(*type.field(0)->type(), place); };
+  switch (type.id()) {
+    case arrow::Type::STRING_VIEW:
+      return DataType(TypeKind::utf8);
+    case arrow::Type::BINARY_VIEW:
+      return DataType(TypeKind::binary);
+    case arrow::Type::EXTENSION:
+      return type_of(*static_cast<const arrow::ExtensionType&>(type).storage_type(), place);
+    case arrow::Type::DICTIONARY:
+      return type_of(*static_cast<const arrow::DictionaryType&>(type).value_type(), place);
+    // A map is a list of structures of a key and a value.
+    case arrow::Type::MAP:
+    case arrow::Type::LIST:
+      return DataType::list(child());
+    case arrow::Type::LARGE_LIST:
+      return DataType::list(child(), true);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return DataType::fixed_size_list(
+          child(), checked_width(static_cast<const arrow::FixedSizeListType&>(type).list_size(), place));
+    case arrow::Type::STRUCT:
+      return DataType::struct_(fields_of(type.fields(), place));
+    case arrow::Type::FIXED_SIZE_BINARY:
+      checked_width(type.byte_width(), place);
+      break;
+    default:
+      break;
+  }
+  const auto* found =
+      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& one) { return one.id == type.id(); });
+  if (found != kKnown.end()) return ArrowTypes::make(found->kind, type.GetSharedPtr());
+  place.fail(
+      fmt::format("its type ({}) is not supported. Convert the column before it is written, in Python: "
+                  "table.set_column(...) with pyarrow.compute.cast",
+                  type.ToString()));
+}
+
+FileSchema schema_of(const arrow::Schema& schema, const Location& place) {
+  FileSchema result{fields_of(schema.fields(), place), {}};
+  if (const auto& metadata = schema.metadata()) {
+    for (std::int64_t entry = 0; entry < metadata->size(); ++entry)
+      result.metadata.emplace(metadata->key(entry), metadata->value(entry));
+  }
+  return result;
+}
+
+std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields,
+                                        const std::map<std::string, std::string>& metadata) {
+  arrow::FieldVector made;
+  for (const auto& field : fields) made.push_back(arrow::field(field.name, field.type.arrow()));
+  auto texts = std::make_shared<arrow::KeyValueMetadata>();
+  for (const auto& [key, text] : metadata) texts->Append(key, text);
+  return arrow::schema(std::move(made), texts->size() > 0 ? std::move(texts) : nullptr);
+}
+
+}  // namespace arrow_file
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/datasets/value.hpp"
 
+#include <arrow/util/base64.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -41,21 +42,6 @@ void add_number(std::string& text, double value) {
   if (digits.find_first_of(".e") == std::string::npos) text += ".0";
 }
 
-/// In quotes (RFC 4648, section 4).
-void add_base64(std::string& text, std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  text += '"';
-  for (std::size_t place = 0; place < bytes.size(); place += 3) {
-    const auto count = std::min<std::size_t>(3, bytes.size() - place);
-    unsigned group = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      group = group << 8 | (i < count ? static_cast<unsigned char>(bytes[place + i]) : 0U);
-    }
-    for (std::size_t i = 0; i < 4; ++i) text += i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
-  }
-  text += '"';
-}
-
 void write_json(std::string& text, const Value& value);
 
 void write_list(std::string& text, const Value::List& list) {
@@ -86,7 +72,9 @@ struct Writer {
   void operator()(std::uint64_t value) const { text += std::to_string(value); }
   void operator()(double value) const { add_number(text, value); }
   void operator()(const std::string& value) const { add_text(text, value); }
-  void operator()(const Bytes& value) const { add_base64(text, value.data); }
+  void operator()(const Bytes& value) const {
+    text.append("\"").append(arrow::util::base64_encode(value.data)).append("\"");
+  }
   void operator()(const Value::List& value) const { write_list(text, value); }
   void operator()(const Value::Fields& value) const { write_fields(text, value); }
 };

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "datasets/arrow/batch_writer.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/dataset/state.hpp"
 #include "datasets/table/content_hash.hpp"
-#include "datasets/table/take.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -114,10 +114,8 @@ void require_foreign(const ArrowDataset& dataset, const Path& folder) {
 
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows) {
   std::vector<ArrayPointer> arrays;
-  for (const auto& [name, column] : dataset.columns()) {
-    arrays.push_back(
-        table::copy_ranges(column.type(), table::ranges_of(*column.data(), column.rows(), start, rows)));
-  }
+  for (const auto& [name, column] : dataset.columns())
+    arrays.push_back(arrow_file::rows_of(column, start, rows));
   return arrays;
 }
 

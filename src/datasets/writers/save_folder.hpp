@@ -14,7 +14,7 @@ namespace lockstep {
 /// from under it.
 void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& folder);
 
-/// Rows of a data set as the columns of a record batch, copied.
+/// Rows of a data set as the columns of a record batch.
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows);
 
 /// What `datasets` looks for in the schema of a file, but for a fingerprint, which it then makes up.

@@ -55,6 +55,31 @@ TEST(ArrowTensorDataset, WhatHasNoTensorIsRefusedByName) {
   EXPECT_THROWS(ragged.get(3, {}), UsageError, "row 3");
 }
 
+/// Boxes of images, say: lists of lists, cut out of a longer column so that its arrays do not begin at 0.
+TEST(ArrowTensorDataset, NestedListsAreFilledUpAtEveryLevel) {
+  using Boxes = std::vector<std::vector<std::vector<std::int32_t>>>;
+  ColumnBuilder pairs(DataType::list(DataType::fixed_size_list(DataType(TypeKind::float32), 2)));
+  for (const auto& row : {std::vector<std::vector<double>>{{0, 0}}, {{1, 2}, {3, 4}}, {}, {{5, 6}}})
+    pairs.append(row);
+  const auto all = ArrowDataset::from_columns(
+      {{"boxes", make_column(Boxes{{{0}}, {{1, 2}, {3}}, {}, {{4}}})}, {"pairs", pairs.finish()}});
+  const auto data =
+      ArrowDataset::from_columns({{"boxes", Column(all.column("boxes").slice(1, 3).flatten())},
+                                  {"pairs", Column(all.column("pairs").slice(1, 3).flatten())}});
+  EXPECT_TRUE(ArrowTensorDataset(data).get(0, {}).empty()) << "they have to be named";
+  const ArrowTensorDataset tensors(data,
+                                   {.columns = {"boxes", "pairs"}, .padding = {{"boxes", -1}, {"pairs", 0}}});
+  const Indices indices{2, 0, 1};
+  const auto batch = tensors.get_batch(indices, std::vector<SampleContext>(3));
+  EXPECT_TRUE(batch["boxes"].equal(
+      at::tensor({4, -1, -1, -1, 1, 2, 3, -1, -1, -1, -1, -1}, at::kInt).view({3, 2, 2})));
+  EXPECT_TRUE(
+      batch["pairs"].equal(at::tensor({5, 6, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0}, at::kFloat).view({3, 2, 2})));
+  EXPECT_TRUE(tensors.get(0, {})["boxes"].equal(at::tensor({1, 2, 3, -1}, at::kInt).view({2, 2})));
+  const ArrowTensorDataset ragged(data, {.columns = {"boxes"}});
+  EXPECT_THROWS(ragged.get(0, {}), UsageError, "'boxes'", "padding");
+}
+
 /// What lies in the buffer under a null is no value.
 TEST(ArrowTensorDataset, NullsInsideListsAreRefusedByColumnAndRow) {
   using Lists = std::vector<std::vector<std::optional<std::int64_t>>>;
@@ -71,7 +96,7 @@ TEST(ArrowTensorDataset, NullsInsideListsAreRefusedByColumnAndRow) {
   EXPECT_THROWS(ArrowTensorDataset{fixed}, UsageError, "'ids'", "row 2", "element 0");
   const auto nested =
       ArrowDataset::from_columns({{"ids", make_column(std::vector<Lists>{{{1, std::nullopt}}})}});
-  EXPECT_THROWS(ArrowTensorDataset(nested, {.columns = {"ids"}}), UsageError, "'ids'", "has no tensor");
+  EXPECT_THROWS(ArrowTensorDataset(nested, {.columns = {"ids"}}), UsageError, "'ids'", "row 0", "element 0");
   // Rows that nobody sees are nobody's matter, and without that column all rows are fine.
   const ArrowTensorDataset seen(lists.take(2));
   EXPECT_TRUE(seen.get(0, {})["ids"].equal(at::tensor({1, 2}, at::kLong)));

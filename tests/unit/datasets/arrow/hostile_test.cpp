@@ -1,3 +1,4 @@
+#include <arrow/buffer.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +35,7 @@ std::string stream() {
 void read_all(const arrow_file::FileTable& table) {
   for (std::size_t place = 0; place < table.columns.size(); ++place) {
     const auto data =
-        std::make_shared<const ChunkedArray>(table.schema.fields[place].type, table.columns[place]);
+        std::make_shared<const ColumnData>(table.schema.fields[place].type, table.columns[place]);
     const Column column(data, RowMap(0, std::min<std::int64_t>(data->size(), 100)));
     for (std::int64_t row = 0; row < column.size(); ++row) static_cast<void>(column.value(row).to_json());
   }
@@ -43,9 +44,9 @@ void read_all(const arrow_file::FileTable& table) {
 /// Whether the reader took the bytes; it must give a DataError otherwise, and nothing else. The bytes lie in
 /// a block of their own, so that the address sanitizer sees a read behind them.
 bool accepted(const std::string& bytes) {
-  const std::vector<char> block(bytes.begin(), bytes.end());
+  const auto block = arrow::Buffer::FromVector(std::vector<char>(bytes.begin(), bytes.end()));
   try {
-    read_all(arrow_file::read_arrow(Buffer::of(block), "hostile", false));
+    read_all(arrow_file::read_arrow(block, "hostile", false));
     return true;
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("'hostile'"), std::string::npos) << error.what();

@@ -209,6 +209,23 @@ TEST(Map, NullsTakeTheTypeOfTheOtherParts) {
   }
 }
 
+/// As in lines of JSON.
+TEST(Map, StructuresTakeTheFieldsOfTheOtherParts) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  options.shard_rows = 7;
+  const auto fields = [](const MapBatch& batch) -> Columns {
+    const std::string name = batch.first_row < 7 ? "a" : "b";
+    ColumnBuilder builder(DataType::struct_({{name, DataType(TypeKind::int64)}}));
+    for (std::int64_t row = 0; row < batch.size(); ++row)
+      builder.append(Value(Value::Fields{{name, batch.first_row + row}}));
+    return {{"v", builder.finish()}};
+  };
+  const auto mapped = map(numbers(20), fields, options);
+  EXPECT_EQ(mapped.row(0)["v"].to_json(), R"({"a": 0, "b": null})");
+  EXPECT_EQ(mapped.row(19)["v"].to_json(), R"({"a": null, "b": 19})");
+}
+
 TEST(Map, NullsTakeTheTypeThatTheProgramSays) {
   const TemporaryFolder cache;
   auto options = options_in(cache);
