@@ -125,7 +125,7 @@ int run(int argc, char** argv) {
   if (parsed.help) return std::cout << table.help(), 0;
   const fs::path folder = parsed.options.folder;
 
-  const Accelerator accelerator;
+  Accelerator accelerator;
   accelerator.on_main_process([&] {
     fs::remove_all(folder);
     fs::create_directories(folder);

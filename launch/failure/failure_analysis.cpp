@@ -136,13 +136,14 @@ std::string rank_list(const std::vector<int>& ranks) {
 }
 
 /// Ranks that get a line together, in the order of the report.
-enum class Fate { failed, lost_another, obeyed, succeeded };
+enum class Fate { failed, failed_alike, lost_another, obeyed, succeeded };
 
 std::string line_of(Fate fate, std::string how, const std::vector<int>& ranks) {
   const bool several = ranks.size() > 1;
   if (several && how.starts_with("was ")) how.replace(0, 4, "were ");
   const char* after_stop = several ? " after they were told to stop" : " after it was told to stop";
-  const char* end = fate == Fate::succeeded ? "" : fate == Fate::obeyed ? after_stop : " as well";
+  const char* as_well = fate == Fate::failed_alike ? " with the same error" : " as well";
+  const char* end = fate == Fate::succeeded ? "" : fate == Fate::obeyed ? after_stop : as_well;
   return fmt::format("lockstep run: {} {}{}\n", rank_list(ranks), how, end);
 }
 
@@ -161,6 +162,8 @@ std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t
       text += head + "did not end, even after SIGKILL: look at its state with ps\n";
     } else if (!failure.failed()) {
       together[{failure.stopped ? Fate::obeyed : Fate::succeeded, how}].push_back(failure.rank);
+    } else if (!failure.message.empty() && failure.message == failures[cause].message) {
+      together[{Fate::failed_alike, how}].push_back(failure.rank);
     } else if (failure.is_secondary && shows_secondary) {
       together[{Fate::lost_another, "lost another rank"}].push_back(failure.rank);
     } else if (shown++ < kMostDetailed) {

@@ -81,7 +81,8 @@ std::size_t root_cause(const std::vector<ProcessFailure>& failures);
 
 /// What a person needs after a failure: the cause, how it ended, with its own message where it left one, when
 /// and where, and the last lines of its standard error; then the same of the first few ranks that failed as
-/// well, and a line for all the others of a kind, as for those that only did as they were told. Where there
+/// well, and a line for all the others of a kind, as for those with the same message or that only did as they
+/// were told. Where there
 /// is more than one rank the cause is repeated in the last line, which is the one that a person sees first.
 std::string failure_report(const std::vector<ProcessFailure>& failures, std::size_t cause);
 

@@ -110,6 +110,14 @@ int lock_until(int descriptor, Clock::time_point deadline) {
   }
 }
 
+/// Whether the file is still the one of that name: the holder before has taken it away otherwise.
+bool is_at(int descriptor, const fs::path& path) {
+  struct stat open_file {};
+  struct stat named {};
+  return ::fstat(descriptor, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
 std::string owner_in(int descriptor) {
   std::array<char, kLongestOwner> text;
   const auto bytes = ::pread(descriptor, text.data(), text.size(), 0);
@@ -212,21 +220,29 @@ DirectoryLock::DirectoryLock(const fs::path& folder, const std::string& owner,
                              std::chrono::milliseconds timeout) {
   make_folder(folder);
   const fs::path path = folder / kLockName;
-  descriptor_ = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-  if (descriptor_ < 0) fail_to_write(path, errno);
-  const int error = lock_until(descriptor_, Clock::now() + timeout);
-  if (error == 0) write_owner(descriptor_, owner);
-  if (error == 0 || error == ENOLCK || error == ENOTSUP || error == ENOSYS) return;
-  const std::string holder = error == EWOULDBLOCK ? owner_in(descriptor_) : "";
-  ::close(descriptor_);
-  if (error != EWOULDBLOCK) throw Error(fmt::format("cannot lock '{}': {}.", path.string(), reason(error)));
-  throw UsageError(
-      fmt::format("the folder '{}' is in use by {}. Two jobs must not write into one folder: end that job, "
-                  "or name another "
-                  "folder.",
-                  folder.string(), holder));
+  const auto deadline = Clock::now() + timeout;
+  for (;;) {
+    descriptor_ = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+    if (descriptor_ < 0) fail_to_write(path, errno);
+    const int error = lock_until(descriptor_, deadline);
+    if (error == ENOLCK || error == ENOTSUP || error == ENOSYS) return;
+    const std::string holder = error == EWOULDBLOCK ? owner_in(descriptor_) : "";
+    if (error == 0 && is_at(descriptor_, path)) break;
+    ::close(descriptor_);
+    if (error == 0) continue;
+    if (error != EWOULDBLOCK) throw Error(fmt::format("cannot lock '{}': {}.", path.string(), reason(error)));
+    throw UsageError(
+        fmt::format("the folder '{}' is in use by {}. Two jobs must not write into one folder: end that job, "
+                    "or name another folder.",
+                    folder.string(), holder));
+  }
+  write_owner(descriptor_, owner);
+  file_ = path;
 }
 
-DirectoryLock::~DirectoryLock() { ::close(descriptor_); }
+DirectoryLock::~DirectoryLock() {
+  if (!file_.empty()) ::unlink(file_.c_str());
+  ::close(descriptor_);
+}
 
 }  // namespace lockstep

@@ -101,6 +101,7 @@ struct TypeOf {
   Type operator()(const Duration*) const {
     return {"a duration: steps, or a number with ep, ba, sp, dur or sec after it", "DURATION", read_duration};
   }
+  Type operator()(const OptionEnum&) const { return (*this)(static_cast<const std::string*>(nullptr)); }
   template <class T>
   Type operator()(const std::optional<T>*) const {
     return (*this)(static_cast<const T*>(nullptr));
@@ -119,13 +120,14 @@ struct Stored {
   Json operator()(const std::optional<T>* field) const {
     return *field ? Json(**field) : Json();
   }
+  Json operator()(const OptionEnum& value) const { return value.read(value.field); }
 };
 
 Json stored(OptionField field) { return std::visit(Stored(), field); }
 
 bool is_optional(OptionField field) {
   return std::visit(
-      [](auto* target) {
+      [](auto target) {
         return requires { target->reset(); };
       },
       field);
@@ -142,6 +144,7 @@ struct Store {
   void operator()(std::optional<T>* field) const {
     value.is_null() ? field->reset() : void(*field = value.get<T>());
   }
+  void operator()(const OptionEnum& target) const { target.write(target.field, value.get<std::string>()); }
 };
 
 std::string text_of(const Json& value) {

@@ -92,6 +92,9 @@ ProgressBarOptions for_rank(const World& world, ProgressBarOptions options) {
   return options;
 }
 
+/// The bar whose line the cursor stands in. It may be destroyed by another thread.
+thread_local std::weak_ptr<ProgressBar*> on_terminal;
+
 std::size_t letters(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -174,6 +177,10 @@ void ProgressBar::clear() {
   drawn_columns_ = 0;
 }
 
+void ProgressBar::clear_line() {
+  if (const auto bar = on_terminal.lock()) (*bar)->clear();
+}
+
 void ProgressBar::draw(bool last) {
   const auto now = options_.now();
   last_drawn_ = now;
@@ -190,6 +197,7 @@ void ProgressBar::draw(bool last) {
   const std::size_t stale = drawn_columns_ > columns ? drawn_columns_ - columns : 0;
   *out_ << '\r' << line << std::string(stale, ' ') << (last ? "\n" : "") << std::flush;
   drawn_columns_ = columns;
+  on_terminal = self_;
 }
 
 void ProgressBar::close() noexcept {

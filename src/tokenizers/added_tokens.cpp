@@ -36,7 +36,7 @@ std::size_t behind_spaces(std::string_view text, std::size_t begin) {
   return begin;
 }
 
-AddedToken read_token(const Node& node) {
+AddedToken read_added_token(const Node& node) {
   AddedToken token;
   token.content = node["content"].text();
   token.id = node["id"].number();
@@ -96,7 +96,7 @@ AddedTokens::AddedTokens(const Node& node, const Vocabulary& vocabulary, const N
   auto next_id = static_cast<std::uint32_t>(vocabulary.size());
   for (std::size_t index = 0; index < count; ++index) {
     const auto element = node.element(index);
-    auto token = read_token(element);
+    auto token = read_added_token(element);
     check(element, token, vocabulary.id(token.content), next_id);
     token.shown = token.normalized ? tokenizer::normalized(normalizer, token.content) : token.content;
     if (token.shown.empty()) element.fail("nothing is left of the added token once normalized");

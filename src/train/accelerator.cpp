@@ -14,6 +14,7 @@
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
@@ -167,9 +168,12 @@ MainProcessFirst Accelerator::local_main_process_first() const {
            .timeout = process_group().timeout()}};
 }
 
-void Accelerator::write_line(const std::string& line) { std::cout << line << std::flush; }
+void Accelerator::write_line(const std::string& line) {
+  ProgressBar::clear_line();
+  std::cout << line << std::flush;
+}
 
-std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batches) const {
+std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batches) {
   if (!even_batches) return nullptr;
   const auto& loaders = state_->training.loaders();
   if (std::any_of(loaders.begin(), loaders.end(),
@@ -198,7 +202,7 @@ void Accelerator::lay_out(const std::vector<NamedTensor>& parameters) const {
   }
 }
 
-DataLoader Accelerator::shard(const DataLoader& loader) const {
+DataLoader Accelerator::shard(const DataLoader& loader) {
   const auto& config = state_->options.dataloader_config;
   auto options = loader.options();
   options.seed = config.data_seed.value_or(options.seed);
@@ -250,19 +254,17 @@ LatestCheckpoint latest_from(const json& document) {
 }  // namespace
 
 void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors,
-                            std::shared_ptr<DistributedDataParallelBase> ddp) const {
+                            std::shared_ptr<DistributedDataParallelBase> ddp) {
   gradients()->add_model(ddp);
   state_->training.add_model({std::move(tensors), std::move(ddp)});
 }
 
-void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) const {
+void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
   gradients()->add_optimizer(optimizer);
   state_->training.add_optimizer(optimizer);
 }
 
-void Accelerator::add_scheduler(optim::Scheduler& scheduler) const {
-  state_->training.add_scheduler(scheduler);
-}
+void Accelerator::add_scheduler(optim::Scheduler& scheduler) { state_->training.add_scheduler(scheduler); }
 
 void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) {
   state_->training.add_object(name, object);
@@ -293,16 +295,16 @@ void Accelerator::wait_for_save() const {
   on_main_process([this] { state_->writer.wait(); });
 }
 
-Checkpoint Accelerator::load_state(const fs::path& path) const {
+Checkpoint Accelerator::load_state(const fs::path& path) {
   return *find_and_load([&] { return LatestCheckpoint{verify_checkpoint(path), {}}; }).checkpoint;
 }
 
-LatestCheckpoint Accelerator::load_latest_state(
-    const fs::path& folder, const std::function<bool(const CheckpointInfo&)>& fits) const {
+LatestCheckpoint Accelerator::load_latest_state(const fs::path& folder,
+                                                const std::function<bool(const CheckpointInfo&)>& fits) {
   return find_and_load([&] { return latest_checkpoint(folder, fits); });
 }
 
-LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) const {
+LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) {
   json found;
   on_main_process([&] {
     state_->writer.wait();
@@ -320,7 +322,7 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
 
 void Accelerator::request_stop() { state_->stop_requested = true; }
 
-bool Accelerator::should_stop() const {
+bool Accelerator::should_stop() {
   return state_->stop_agreement.ask(state_->stop_requested || StopSignals::received() != 0);
 }
 

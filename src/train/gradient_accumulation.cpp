@@ -150,8 +150,7 @@ GradientAccumulation::GradientAccumulation(const ProcessGroup& group, const Acce
   train::comm_hook_by_name(options.comm_hook, options.comm_wrapper);  // Refuses names that are none.
 }
 
-AccumulationStep GradientAccumulation::accumulate_for(
-    std::vector<DistributedDataParallelBase*> models) const {
+AccumulationStep GradientAccumulation::accumulate_for(std::vector<DistributedDataParallelBase*> models) {
   gradients_->begin_step();
   return AccumulationStep(gradients_, models.empty() ? gradients_->models() : models);
 }
@@ -166,11 +165,11 @@ void GradientAccumulation::set_gradient_accumulation_steps(std::int64_t steps) {
   gradients_->set_steps(steps);
 }
 
-void GradientAccumulation::backward(const at::Tensor& loss) const {
+void GradientAccumulation::backward(const at::Tensor& loss) {
   run_backward(group_, [&] { gradients_->backward(loss); });
 }
 
-void GradientAccumulation::backward(const at::Tensor& sum, const LossWeight& weight) const {
+void GradientAccumulation::backward(const at::Tensor& sum, const LossWeight& weight) {
   run_backward(group_, [&] { gradients_->backward(sum, weight.tensor()); });
 }
 
@@ -182,10 +181,10 @@ Autocast GradientAccumulation::autocast() const {
 
 bool GradientAccumulation::optimizer_step_was_skipped() const noexcept { return gradients_->skipped(); }
 
-void GradientAccumulation::unscale_gradients() const { gradients_->unscale_all(); }
+void GradientAccumulation::unscale_gradients() { gradients_->unscale_all(); }
 
 at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                                 double norm_type) const {
+                                                 double norm_type) {
   if (!(max_norm > 0)) {
     throw UsageError(
         fmt::format("clip_grad_norm_: max_norm is {}, expected a number above 0 (infinity only "
@@ -198,23 +197,21 @@ at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<at::Tensor>& 
 }
 
 at::Tensor GradientAccumulation::clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
-                                                 double norm_type) const {
+                                                 double norm_type) {
   return clip_grad_norm_(parameters_of(model), max_norm, norm_type);
 }
 
-void GradientAccumulation::clip_grad_value_(const std::vector<at::Tensor>& parameters,
-                                            double clip_value) const {
+void GradientAccumulation::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
   if (!sync_gradients()) return;
   gradients_->unscale(parameters);
   torch::nn::utils::clip_grad_value_(distinct(parameters), clip_value);
 }
 
-void GradientAccumulation::clip_grad_value_(const DistributedDataParallelBase& model,
-                                            double clip_value) const {
+void GradientAccumulation::clip_grad_value_(const DistributedDataParallelBase& model, double clip_value) {
   clip_grad_value_(parameters_of(model), clip_value);
 }
 
-void GradientAccumulation::add_hook(DistributedDataParallelBase& model) const {
+void GradientAccumulation::add_hook(DistributedDataParallelBase& model) {
   auto hook = train::comm_hook_by_name(options_.comm_hook, options_.comm_wrapper);
   if (hook) model.register_comm_hook(std::move(hook));
 }

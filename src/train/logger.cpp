@@ -1,4 +1,5 @@
 #include "lockstep/train/logger.hpp"
+#include "lockstep/core/progress_bar.hpp"
 
 #include <ctime>
 #include <iostream>
@@ -30,7 +31,10 @@ void Logger::write(LogLevel level, LogFrom from, const std::string& text) const 
   if (from == LogFrom::each_node && !accelerator_.is_local_main_process()) return;
   const int turns = from == LogFrom::in_order ? accelerator_.num_processes() : 1;
   for (int turn = 0; turn < turns; ++turn) {
-    if (turns == 1 || turn == rank) std::cerr << line << std::flush;
+    if (turns == 1 || turn == rank) {
+      ProgressBar::clear_line();
+      std::cerr << line << std::flush;
+    }
     if (turns > 1) accelerator_.wait_for_everyone();
   }
 }

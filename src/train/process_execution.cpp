@@ -8,6 +8,7 @@
 
 #include "broadcast_tensors.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/train/determinism.hpp"
@@ -287,11 +288,14 @@ TensorMap ProcessExecution::shared(const TensorMap* value) const {
   return train::broadcast_tensors(state_->group, value == nullptr ? TensorMap{} : *value);
 }
 
-void ProcessExecution::write_out(const std::string& line) { std::cout << line << std::flush; }
+void ProcessExecution::write_out(const std::string& line) {
+  ProgressBar::clear_line();
+  std::cout << line << std::flush;
+}
 
 void ProcessExecution::set_trigger() { state_->trigger = true; }
 
-bool ProcessExecution::check_trigger() const {
+bool ProcessExecution::check_trigger() {
   const bool mine = std::exchange(state_->trigger, false);
   if (state_->group.size() == 1) return mine;
   const auto options = at::TensorOptions(state_->group.object_device()).dtype(at::kInt);

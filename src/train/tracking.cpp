@@ -23,7 +23,7 @@ struct Tracking::State {
 Tracking::Tracking(bool writes) : state_(std::make_shared<State>(writes)) {}
 
 void Tracking::init_trackers(const TrackerOptions& options, const HyperParameters& parameters,
-                             const std::vector<std::string>& metrics) const {
+                             const std::vector<std::string>& metrics) {
   if (!state_->writes) return;
   auto opened = std::make_unique<Trackers>(options);
   auto* const trackers = opened.get();
@@ -31,7 +31,7 @@ void Tracking::init_trackers(const TrackerOptions& options, const HyperParameter
   if (!parameters.empty() || !metrics.empty()) trackers->log_hyperparameters(parameters, metrics);
 }
 
-void Tracking::add_tracker(std::unique_ptr<Tracker> tracker) const {
+void Tracking::add_tracker(std::unique_ptr<Tracker> tracker) {
   if (state_->writes && tracker) state_->add(std::move(tracker));
 }
 
@@ -49,13 +49,13 @@ void Tracking::log_histogram(const std::string& name, const at::Tensor& tensor, 
   state_->trackers->log_histogram(name, histogram_of(elements), step);
 }
 
-void Tracking::end_training() const {
+void Tracking::end_training() {
   state_->trackers->finish();
   state_->trackers = std::make_unique<Trackers>();
   state_->resumed_at.reset();
 }
 
-void Tracking::trackers_resume_at(std::int64_t step) const {
+void Tracking::trackers_resume_at(std::int64_t step) {
   state_->resumed_at = step;
   state_->trackers->resume_at(step);
 }

@@ -74,7 +74,7 @@ void meet(const lockstep::Accelerator& accelerator) {
 }
 
 template <class Model>
-void train(const lockstep::Accelerator& accelerator, const Options& options) {
+void train(lockstep::Accelerator& accelerator, const Options& options) {
   torch::manual_seed(1);
   Model model;
   const Example example = Model::Impl::example();
@@ -99,9 +99,9 @@ void train(const lockstep::Accelerator& accelerator, const Options& options) {
 
 int run(int argc, char** argv) {
   const Options options = table().parse(argc, argv).options;
-  const lockstep::Accelerator accelerator({.device = "cpu",
-                                           .backend = lockstep::comm_backend_from(options.backend),
-                                           .ddp = {.gradient_as_bucket_view = options.view}});
+  lockstep::Accelerator accelerator({.device = "cpu",
+                                     .backend = lockstep::comm_backend_from(options.backend),
+                                     .ddp = {.gradient_as_bucket_view = options.view}});
   if (options.model == "mlp") train<lockstep::benchmarks::Mlp>(accelerator, options);
   if (options.model == "resnet") train<lockstep::benchmarks::ResNet>(accelerator, options);
   if (options.model == "gpt") train<lockstep::benchmarks::Gpt>(accelerator, options);

@@ -48,7 +48,7 @@ void save_beside_it(const lockstep::Accelerator& accelerator, const fs::path& pa
 int main(int argc, char** argv) {
   const fs::path folder = argv[1];
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
-  const lockstep::Accelerator accelerator({.device = "cpu"});
+  lockstep::Accelerator accelerator({.device = "cpu"});
   auto module = make_model();
   lockstep::optim::AdamW adamw(module->parameters());
   auto [model, optimizer] = accelerator.prepare(module, adamw);

@@ -122,7 +122,7 @@ lockstep::DataLoader make_loader() {
 }
 
 int run(const Options& options) {
-  const Accelerator accelerator({.device = "cpu", .timeout = std::chrono::seconds(40)});
+  Accelerator accelerator({.device = "cpu", .timeout = std::chrono::seconds(40)});
   const int rank = accelerator.process_index();
   auto model = make_model();
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));

@@ -42,7 +42,7 @@ struct OddModel : torch::nn::Module {
 using StepHook = std::function<void(int step, const at::Tensor& output)>;
 
 /// `hook` is called on every rank between forward and backward.
-void train_steps(const Accelerator& accelerator, int steps, const StepHook& hook) {
+void train_steps(Accelerator& accelerator, int steps, const StepHook& hook) {
   torch::manual_seed(1 + accelerator.process_index());
   torch::nn::Linear model(4, 1);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -93,7 +93,7 @@ int killed_in_barrier(const Words&) {
 }
 
 int killed_in_backward(const Words&) {
-  const auto accelerator = join();
+  auto accelerator = join();
   train_steps(accelerator, kEndless, [&](int step, const at::Tensor& output) {
     if (step != 3 || accelerator.process_index() != 1) return;
     output.register_hook([](const at::Tensor&) { std::raise(SIGKILL); });
@@ -132,7 +132,7 @@ int stops(const Words&) {
 
 /// Rank 1 sleeps in its forward of the step that the argument names; the others come to backward.
 int hangs(const Words& words) {
-  const auto accelerator = join();
+  auto accelerator = join();
   const int deadly = std::stoi(argument(words, 0));
   train_steps(accelerator, kEndless, [&](int step, const at::Tensor&) {
     if (step != deadly || accelerator.process_index() != 1) return;
@@ -167,7 +167,7 @@ int crashes(const Words&) {
 int always_fails(const Words&) { throw lockstep::DataError("no such file"); }
 
 int train(const Words&) {
-  const auto accelerator = join();
+  auto accelerator = join();
   train_steps(accelerator, 5, [](int, const at::Tensor&) {});
   accelerator.print("trained on ", accelerator.num_processes(), " ranks");
   accelerator.wait_for_everyone();

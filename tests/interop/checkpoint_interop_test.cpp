@@ -53,7 +53,7 @@ void step(torch::nn::Linear& model, torch::optim::Optimizer& optimizer) {
 /// torch.optim does the next step from the checkpoint, and comes to the same weights and the same state.
 TEST_P(PythonGoesOn, WhereTheOptimizerStood) {
   const TemporaryFolder folder;
-  const Accelerator accelerator(World::single(), {.device = "cpu"});
+  Accelerator accelerator(World::single(), {.device = "cpu"});
   torch::manual_seed(5);
   torch::nn::Linear model(3, 2);
   const auto optimizer = GetParam().make(model->parameters());

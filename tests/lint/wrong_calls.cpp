@@ -6,7 +6,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/model_adapter.hpp"
 
-void wrong(const lockstep::Accelerator& accelerator, const lockstep::Batch& batch, torch::nn::Linear net) {
+void wrong(lockstep::Accelerator& accelerator, const lockstep::Batch& batch, torch::nn::Linear net) {
   accelerator.prepare(3);                                         // prepare() takes modules, optimizers
   accelerator.gather_for_metrics(std::vector<int>{1, 2}, batch);  // expected tensors: a tensor, a Batch, or
   accelerator.gather_for_metrics(std::vector<at::Tensor>{});      // gather_for_metrics(tensors, batch) needs

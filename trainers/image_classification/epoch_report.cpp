@@ -58,7 +58,7 @@ void EpochReport::on_step_end(CallbackContext& event) {
 void EpochReport::on_epoch_end(CallbackContext& event) {
   bar_.reset();
   end_when_done(event);
-  if (event.args.eval_strategy == "no") print(event);
+  if (event.args.eval_strategy == lockstep::IntervalStrategy::no) print(event);
 }
 
 void EpochReport::on_evaluate(CallbackContext& event) {
@@ -73,9 +73,9 @@ void EpochReport::print(const CallbackContext& event) {
   std::string line = fmt::format("epoch {:.0f}: loss {:.4f}, accuracy {:.4f}", std::ceil(event.state.epoch),
                                  all.loss(), all.accuracy());
   const lockstep::LogEntry metrics{event.values};
-  if (const auto loss = metrics.find("eval_loss")) line += fmt::format(", validation loss {:.4f}", *loss);
+  if (const auto loss = metrics.find("eval_loss")) line += fmt::format(", val_loss {:.4f}", *loss);
   if (const auto accuracy = metrics.find("eval_accuracy"))
-    line += fmt::format(", validation accuracy {:.4f}", *accuracy);
+    line += fmt::format(", val_accuracy {:.4f}", *accuracy);
   if (bar_) bar_->clear();
   event.trainer.accelerator().print(line);
 }

@@ -26,8 +26,8 @@ Options::Options() {
   learning_rate = 3e-3;
   weight_decay = 1e-2;
   max_grad_norm = 0;
-  logging_strategy = "epoch";
-  eval_strategy = "epoch";
+  logging_strategy = lockstep::IntervalStrategy::epoch;
+  eval_strategy = lockstep::IntervalStrategy::epoch;
   save_total_limit = 2;
   dataloader_num_workers = 1;
 }
@@ -134,7 +134,7 @@ Options complete(const lockstep::OptionTable<Options>::Parsed& parsed) {
     options.output_dir = options.checkpoint_dir;
   } else if (!has_strategy) {
     // Nobody asked for checkpoints: SIGTERM ends the program.
-    options.save_strategy = "no";
+    options.save_strategy = lockstep::SaveStrategy::no;
     options.stop_at_sigterm = false;
   }
   if (!has_strategy) options.save_steps = options.checkpoint_every > 0 ? options.checkpoint_every : kNever;

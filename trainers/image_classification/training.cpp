@@ -123,13 +123,6 @@ int train_and_test(Accelerator& accelerator, const Model& model, const Images& i
 int train_and_test(Accelerator& accelerator, const Images& images, const Options& options) {
   accelerator.on_main_process([&] { check_output_folder(options.model_dir); });
   torch::manual_seed(options.seed);
-  const int code = with_model(accelerator, images, options, [&](const auto& model) {
-    return train_and_test(accelerator, model, images, options);
-  });
-  // Where nobody asked for checkpoints, the folder has the model and not the lock for them.
-  if (options.save_strategy == "no") {
-    accelerator.on_main_process(
-        [&] { std::filesystem::remove(std::filesystem::path(options.output_dir) / ".lockstep.lock"); });
-  }
-  return code;
+  return with_model(accelerator, images, options,
+                    [&](const auto& model) { return train_and_test(accelerator, model, images, options); });
 }

@@ -20,6 +20,10 @@ int cuda_device_count();
 /// none. *Local*, any thread. Throws as cuda_device_count().
 std::string cuda_obstacle();
 
+/// What CUDA calls the model of a device of this process: "NVIDIA H200". *Local*, any thread. Throws as
+/// cuda_device_count().
+std::string cuda_device_name(int index);
+
 /// The pairs of CUDA devices of which each reaches the other's memory directly (peer to peer, by NVLink or
 /// PCIe): "all", "none", or "0-1, 2-3"; empty for fewer than two devices. Where devices do not, NCCL goes
 /// through the host's memory. *Local*, any thread. Throws as cuda_device_count().

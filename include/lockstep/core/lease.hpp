@@ -100,8 +100,9 @@ std::optional<LeaseHolder> live_lease(const std::filesystem::path& folder);
 /// The right to be the only writer in a folder, for as long as it lives.
 ///
 /// It is the system's advisory lock (flock) on the file `.lockstep.lock` in the folder, so it ends with the
-/// process that holds it, however that ends; nothing has to be cleaned up after a crash. The file stays, and
-/// says who holds the lock, or held it last. Everything is *Local*; not copied and not moved.
+/// process that holds it, however that ends; nothing has to be cleaned up after a crash. The file says who
+/// holds the lock. It goes away with the DirectoryLock; a killed process leaves it, and the next holder takes
+/// it over. Everything is *Local*; not copied and not moved.
 class DirectoryLock {
  public:
   /// Makes the folder where needed and takes the lock, waiting up to `timeout` for who holds it: a process
@@ -115,6 +116,8 @@ class DirectoryLock {
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
+  /// Empty without a lock.
+  std::filesystem::path file_;
   int descriptor_ = -1;
 };
 

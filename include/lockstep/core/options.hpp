@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,6 +19,26 @@
 
 namespace lockstep {
 
+/// The field of an enum: on the command line and in JSON it is a word. Which words there are, the enum says
+/// by a function beside it, in the order of its values, which begin at 0:
+///
+///     enum class Color { red, green };
+///     inline std::vector<std::string> option_words(Color) { return {"red", "green"}; }
+struct OptionEnum {
+  void* field = nullptr;
+  std::string (*read)(const void* field) = nullptr;
+  /// Only for one of the words.
+  void (*write)(void* field, const std::string& word) = nullptr;
+};
+
+/// The word of an enum's value; its number for a value that it does not have.
+template <class Enum>
+std::string option_word(Enum value) {
+  const std::vector<std::string> words = option_words(value);
+  const auto index = static_cast<std::size_t>(value);
+  return index < words.size() ? words[index] : std::to_string(index);
+}
+
 /// Where the value of one option lives: a pointer to the field of the struct that is being filled. These are
 /// all the types that an option can have. An option of an `std::optional` type has no value until it is given
 /// one.
@@ -24,7 +46,7 @@ using OptionField =
     std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::optional<bool>*,
                  std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::uint64_t>*,
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, Duration*,
-                 std::optional<Duration>*>;
+                 std::optional<Duration>*, OptionEnum>;
 
 /// One demand on the value of an option.
 struct OptionCheck {
@@ -333,14 +355,29 @@ class OptionTable : private OptionSet {
   }
 
  private:
+  template <class Field>
+  static OptionField field_of(Field* field) {
+    if constexpr (std::is_enum_v<Field>) {
+      return OptionEnum{field, [](const void* from) { return option_word(*static_cast<const Field*>(from)); },
+                        [](void* to, const std::string& word) {
+                          const std::vector<std::string> words = option_words(Field{});
+                          const auto found = std::find(words.begin(), words.end(), word);
+                          *static_cast<Field*>(to) = static_cast<Field>(found - words.begin());
+                        }};
+    } else {
+      return field;
+    }
+  }
+
   template <class Field, class... Settings>
   static OptionSpec spec(std::string name, Field Options::*field, std::string help,
                          const Settings&... settings) {
     OptionSpec result;
     result.name = std::move(name);
     result.help = std::move(help);
-    result.type = static_cast<Field*>(nullptr);
-    result.field = [field](void* options) { return OptionField(&(static_cast<Options*>(options)->*field)); };
+    result.type = field_of(static_cast<Field*>(nullptr));
+    result.field = [field](void* options) { return field_of(&(static_cast<Options*>(options)->*field)); };
+    if constexpr (std::is_enum_v<Field>) result.choices = option_words(Field{});
     (settings(result), ...);
     return result;
   }

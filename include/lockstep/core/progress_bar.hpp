@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -92,6 +93,9 @@ class ProgressBar {
   /// Takes the line off a terminal, for whoever writes a line of its own there: the next drawing comes below
   /// it.
   void clear();
+  /// The same for the bar that this thread has drawn last: for whoever writes a line and does not know the
+  /// bar, such as Accelerator::print.
+  static void clear_line();
   /// Draws the last state, ends the line and falls silent. Again: does nothing.
   void close() noexcept;
 
@@ -109,6 +113,8 @@ class ProgressBar {
   ProgressBarOptions::Clock::time_point last_drawn_;
   std::size_t drawn_columns_ = 0;
   std::optional<std::uint64_t> drawn_count_;
+  /// For clear_line(): ends with the bar.
+  std::shared_ptr<ProgressBar*> self_ = std::make_shared<ProgressBar*>(this);
 };
 
 }  // namespace lockstep

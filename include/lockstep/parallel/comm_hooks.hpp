@@ -3,7 +3,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -61,28 +60,6 @@ class QuantizationHook : public CommHook {
 
  private:
   QuantizationOptions options_;
-};
-
-struct TopKOptions {
-  /// The share of a bucket's gradients that is sent, at least one: those of the largest magnitude.
-  double fraction = 0.01;
-  /// Backwards that average plainly first. At least 1: buckets change after the first one.
-  std::int64_t start_iteration = 2;
-};
-
-/// Sends the largest gradients only, and keeps the others for the next time (error feedback): what a rank
-/// did not send is added to its next gradients.
-class TopKHook : public CommHook {
- public:
-  explicit TopKHook(const TopKOptions& options = {});
-  std::string name() const override;
-  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
-  void buckets_changed() override { kept_.clear(); }
-
- private:
-  TopKOptions options_;
-  std::int64_t iteration_ = 0;
-  std::map<std::size_t, at::Tensor> kept_;
 };
 
 }  // namespace lockstep

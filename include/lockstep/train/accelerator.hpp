@@ -121,7 +121,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// once, and its sampler must give all samples (UsageError). What is prepared belongs to save_state() from
   /// now on. *Collective* when a module is among them.
   template <class... Objects>
-  auto prepare(Objects&&... objects) const {
+  auto prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
     static_assert((is_preparable<Objects> && ...),
                   "prepare() takes modules, optimizers, schedulers of lockstep::optim and DataLoaders");
@@ -243,7 +243,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// way. *Collective*.
   template <class Model, class Body>
   void join_uneven_inputs(Model& model, Body&& body, const JoinOptions& options = {},
-                          std::optional<bool> even_batches = std::nullopt) const {
+                          std::optional<bool> even_batches = std::nullopt) {
     const auto meanwhile = even_batches_as(even_batches);
     model.join(std::forward<Body>(body), options);
   }
@@ -338,13 +338,13 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// *Collective*. Throws DataError (RemoteError on the other ranks) when a byte is missing or changed or the
   /// checkpoint does not fit the program, UsageError when a position does not fit; models, optimizers and
   /// objects are as they were then.
-  Checkpoint load_state(const std::filesystem::path& path) const;
+  Checkpoint load_state(const std::filesystem::path& path);
 
   /// The same with the newest checkpoint `checkpoint-<step>` in `folder` that is whole, and that `fits` wants
   /// (asked on rank 0; all, without one). Without any, nothing is loaded and `checkpoint` is empty. Every
   /// rank gets the same answer. *Collective*.
   LatestCheckpoint load_latest_state(const std::filesystem::path& folder,
-                                     const std::function<bool(const CheckpointInfo&)>& fits = {}) const;
+                                     const std::function<bool(const CheckpointInfo&)>& fits = {});
 
   /// This rank wishes the job to stop. *Local*.
   void request_stop();
@@ -353,7 +353,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// program listens to. All ranks get the same answer in the same call, one call after the wish; ask once a
   /// step. The exchange runs during the step, so asking hardly costs time. *Collective*. Throws
   /// CommunicationError when a peer is lost.
-  bool should_stop() const;
+  bool should_stop();
 
  private:
   struct State;
@@ -375,7 +375,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
       std::is_same_v<Type, AcceleratedOptimizer> || parallel::ModuleLike<Type>;
 
   template <class Object>
-  auto prepare_one(Object&& object) const {
+  auto prepare_one(Object&& object) {
     using Type = std::remove_cvref_t<Object>;
     if constexpr (std::is_base_of_v<torch::optim::Optimizer, Type>) {
       static_assert(std::is_lvalue_reference_v<Object>,
@@ -421,14 +421,14 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
 
   /// AcceleratorOptions::channels_last.
   void lay_out(const std::vector<NamedTensor>& parameters) const;
-  DataLoader shard(const DataLoader& loader) const;
+  DataLoader shard(const DataLoader& loader);
   /// Until the result goes away.
-  std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches) const;
+  std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches);
   void add_model(std::function<std::vector<NamedTensor>()> tensors,
-                 std::shared_ptr<DistributedDataParallelBase> ddp) const;
-  void add_optimizer(torch::optim::Optimizer& optimizer) const;
-  void add_scheduler(optim::Scheduler& scheduler) const;
-  LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find) const;
+                 std::shared_ptr<DistributedDataParallelBase> ddp);
+  void add_optimizer(torch::optim::Optimizer& optimizer);
+  void add_scheduler(optim::Scheduler& scheduler);
+  LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);
   void broadcast_from_main(const std::vector<NamedTensor>& tensors) const;
   static void write_line(const std::string& line);
 

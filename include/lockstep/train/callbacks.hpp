@@ -10,6 +10,7 @@
 
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/train/checkpointing.hpp"
+#include "lockstep/train/mixed_precision.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 
 namespace lockstep {
@@ -98,9 +99,14 @@ struct ThroughputOptions {
   double tokens_per_sample = 0;
   /// What a device can do at best, in floating-point operations a second: then "mfu" is the share of it that
   /// Trainer::floating_point_operations says was used: known for text models, and where the program overrides
-  /// it. 0: not told.
+  /// it. 0: peak_flops() of the device, in the precision of the training; no mfu where that is not known.
   double peak_flops_per_device = 0;
 };
+
+/// What a CUDA device of this name ("NVIDIA H100 80GB HBM3") can do at best, in floating-point operations a
+/// second, without sparsity; 0: not known. `precision` is that of the products; with MixedPrecision::no they
+/// are float32's own, or TF32's with `tf32`. The numbers are those of NVIDIA's data sheets. *Local*.
+double peak_flops(const std::string& device_name, MixedPrecision precision, bool tf32);
 
 /// Logs to the trackers, whenever something is logged: throughput/samples_per_second, steps_per_second,
 /// tokens_per_second and mfu since the last time. Evaluations and checkpoints count as time.

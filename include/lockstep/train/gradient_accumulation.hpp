@@ -75,7 +75,7 @@ class GradientAccumulation {
   /// for `models`, or for all prepared ones. The loader whose pass began last tells where its last batch is.
   /// *Local*.
   template <class... Models>
-  AccumulationStep accumulate(Models&... models) const {
+  AccumulationStep accumulate(Models&... models) {
     return accumulate_for({static_cast<DistributedDataParallelBase*>(&models)...});
   }
 
@@ -99,7 +99,7 @@ class GradientAccumulation {
   /// divided by the number of micro-batches that its window really has. *Collective* when the model is a
   /// DistributedDataParallel that averages. Throws CommunicationError when a peer is lost meanwhile,
   /// TimeoutError when one does not come.
-  void backward(const at::Tensor& loss) const;
+  void backward(const at::Tensor& loss);
 
   /// Likewise for a sum of losses and how much it weighs, such as the losses of tokens and their number. At
   /// the end of the window the gradients of all prepared models become those of the sum over all ranks and
@@ -108,7 +108,7 @@ class GradientAccumulation {
   /// UsageError for a weight below 0, and where the window has losses without a weight. Not with
   /// optim::step_in_backward, which has stepped by then. A weight that is a tensor is not waited for, and not
   /// checked: it must be 0 or more.
-  void backward(const at::Tensor& sum, const LossWeight& weight) const;
+  void backward(const at::Tensor& sum, const LossWeight& weight);
 
   // ---- Precision
 
@@ -126,7 +126,7 @@ class GradientAccumulation {
   /// below does it by itself, for the optimizers of the parameters that it is given. The next scale is
   /// computed once, after the last prepared optimizer has stepped; where not all of them step, before the
   /// next backward. *Local*.
-  void unscale_gradients() const;
+  void unscale_gradients();
 
   // ---- Clipping: at the end of a window, before the optimizers' steps
 
@@ -136,21 +136,20 @@ class GradientAccumulation {
   /// tensor. *Local*: averaged gradients are equal on all ranks. Throws UsageError unless max_norm is above
   /// 0.
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                             double norm_type = 2) const;
-  at::Tensor clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
-                             double norm_type = 2) const;
+                             double norm_type = 2);
+  at::Tensor clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm, double norm_type = 2);
 
   /// Cuts each gradient's elements to [-clip_value, clip_value]. *Local*.
-  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) const;
-  void clip_grad_value_(const DistributedDataParallelBase& model, double clip_value) const;
+  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  void clip_grad_value_(const DistributedDataParallelBase& model, double clip_value);
 
  protected:
   const std::shared_ptr<train::GradientState>& gradients() const noexcept { return gradients_; }
   /// Gives a model the communication hook of the options. *Collective*.
-  void add_hook(DistributedDataParallelBase& model) const;
+  void add_hook(DistributedDataParallelBase& model);
 
  private:
-  AccumulationStep accumulate_for(std::vector<DistributedDataParallelBase*> models) const;
+  AccumulationStep accumulate_for(std::vector<DistributedDataParallelBase*> models);
 
   ProcessGroup group_;
   AcceleratorOptions options_;

@@ -30,7 +30,7 @@ class ModelAdapter {
 
   /// Moves the model to the accelerator's device and wraps it for training; again: wraps it anew.
   /// *Collective*.
-  virtual void prepare(const Accelerator& accelerator) = 0;
+  virtual void prepare(Accelerator& accelerator) = 0;
   /// Moves it to the device alone; evaluations compute in the accelerator's mixed precision then. *Local*.
   virtual void place(const Accelerator& accelerator) = 0;
   /// The outputs for a batch by name: "loss" (a scalar) and "logits" ([rows, ...]), for example, on the
@@ -117,7 +117,7 @@ class ModelWrapper final : public ModelAdapter {
 
   // As ModelAdapter says, each by the Accelerator's or the module's own function.
 
-  void prepare(const Accelerator& accelerator) override {
+  void prepare(Accelerator& accelerator) override {
     prepared_.reset();
     prepared_.emplace(accelerator.prepare(module_));
   }

@@ -129,7 +129,7 @@ class ProcessExecution {
   void set_trigger();
   /// Whether some rank called set_trigger() since the last time; all get the same answer, and the trigger is
   /// down again. *Collective*.
-  bool check_trigger() const;
+  bool check_trigger();
 
   /// Starts all random numbers of LibTorch from `seed`, on the CPU and all CUDA devices; with
   /// `device_specific` from `seed` + rank, so that dropout differs between the ranks. `deterministic` also

@@ -25,9 +25,9 @@ class Tracking {
   /// Opens the trackers, and gives them the hyper-parameters. When a checkpoint was loaded, now or later,
   /// they go on after its step.
   void init_trackers(const TrackerOptions& options, const HyperParameters& parameters = {},
-                     const std::vector<std::string>& metrics = {}) const;
+                     const std::vector<std::string>& metrics = {});
   /// One of the program's own; made on rank 0 alone.
-  void add_tracker(std::unique_ptr<Tracker> tracker) const;
+  void add_tracker(std::unique_ptr<Tracker> tracker);
 
   /// The values of a step, counted from 1 in optimizer steps, so that a checkpoint's step fits: see
   /// Tracker::log.
@@ -39,11 +39,11 @@ class Tracking {
   void log_histogram(const std::string& name, const at::Tensor& tensor, std::int64_t step) const;
 
   /// The run has come to its end: trackers are closed. Those that are opened later keep what is there.
-  void end_training() const;
+  void end_training();
 
  protected:
   /// A checkpoint of this step was loaded.
-  void trackers_resume_at(std::int64_t step) const;
+  void trackers_resume_at(std::int64_t step);
 
  private:
   struct State;

@@ -10,6 +10,20 @@
 
 namespace lockstep {
 
+/// When something is done that recurs: transformers' IntervalStrategy. Flags and JSON take the words.
+enum class IntervalStrategy { no, steps, epoch };
+inline std::vector<std::string> option_words(IntervalStrategy) { return {"no", "steps", "epoch"}; }
+
+/// When a checkpoint is written; `best`: when an evaluation is the best so far.
+enum class SaveStrategy { no, steps, epoch, best };
+inline std::vector<std::string> option_words(SaveStrategy) { return {"no", "steps", "epoch", "best"}; }
+
+/// The order of the samples; `group_by_length` puts those of like length together.
+enum class SamplingStrategy { random, sequential, group_by_length };
+inline std::vector<std::string> option_words(SamplingStrategy) {
+  return {"random", "sequential", "group_by_length"};
+}
+
 /// Everything about a training that is not its model and its data: names, defaults and meaning are those of
 /// Hugging Face's TrainingArguments, but where noted. One declaration (training_argument_table) makes each
 /// field a flag (--per-device-train-batch-size), a key in a JSON file (--config), a line of --help and a row
@@ -105,8 +119,7 @@ struct TrainingArguments {
 
   // ---- Logging
 
-  /// "steps", "epoch" or "no".
-  std::string logging_strategy = "steps";
+  IntervalStrategy logging_strategy = IntervalStrategy::steps;
   Duration logging_steps = 500;
   bool logging_first_step = false;
   /// A loss that is not finite does not count in the logged mean; a warning says in which step it was.
@@ -129,8 +142,7 @@ struct TrainingArguments {
 
   // ---- Evaluation
 
-  /// "no", "steps" or "epoch".
-  std::string eval_strategy = "no";
+  IntervalStrategy eval_strategy = IntervalStrategy::no;
   /// Nothing: logging_steps.
   std::optional<Duration> eval_steps = {};
   /// No evaluation before this many steps, or epochs ("2ep").
@@ -149,8 +161,7 @@ struct TrainingArguments {
 
   // ---- Saving
 
-  /// "no", "steps", "epoch" or "best" (when an evaluation is the best so far).
-  std::string save_strategy = "steps";
+  SaveStrategy save_strategy = SaveStrategy::steps;
   Duration save_steps = 500;
   /// Checkpoints kept at most; the newest and the best always stay. 0: all.
   std::int64_t save_total_limit = 0;
@@ -183,8 +194,7 @@ struct TrainingArguments {
   bool dataloader_persistent_workers = true;
   /// Batches read ahead by each worker.
   int dataloader_prefetch_factor = 2;
-  /// "random", "sequential" or "group_by_length".
-  std::string train_sampling_strategy = "random";
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
   /// The tensor whose length counts for group_by_length.
   std::string length_column_name = "input_ids";
 

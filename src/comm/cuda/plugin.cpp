@@ -42,6 +42,10 @@ std::string device_uuid(int index) {
   return text;
 }
 
+std::string device_name(int index) {
+  return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index))->name;
+}
+
 bool can_access_peer(int index, int peer) {
   return at::cuda::canDeviceAccessPeer(static_cast<c10::DeviceIndex>(index),
                                        static_cast<c10::DeviceIndex>(peer));
@@ -109,6 +113,7 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .set_device = &set_device,
                                  .synchronize = &synchronize,
                                  .device_uuid = &device_uuid,
+                                 .device_name = &device_name,
                                  .can_access_peer = &can_access_peer,
                                  .make_nccl_backend = &make_nccl_backend,
                                  .sit_out_split = &sit_out_split,

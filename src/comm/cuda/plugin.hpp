@@ -39,6 +39,8 @@ struct CudaPlugin {
   void (*synchronize)(int index);
   /// What no other GPU has: "GPU-1c5e...".
   std::string (*device_uuid)(int index);
+  /// What CUDA calls the model: "NVIDIA H200".
+  std::string (*device_name)(int index);
   /// Whether one device reads and writes the other's memory directly (NVLink, PCIe).
   bool (*can_access_peer)(int index, int peer);
   c10::intrusive_ptr<c10d::Backend> (*make_nccl_backend)(const NcclRequest& request);
@@ -52,7 +54,7 @@ struct CudaPlugin {
   void (*end_range)();
 };
 
-constexpr int kCudaPluginVersion = 6;
+constexpr int kCudaPluginVersion = 7;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Lockstep's CUDA library. Loaded at the start of the program where a device may be used, else (CudaLoading)

@@ -114,6 +114,8 @@ std::string cuda_obstacle() {
   return comm::cuda_plugin().device_problem();
 }
 
+std::string cuda_device_name(int index) { return comm::cuda_plugin().device_name(index); }
+
 std::string cuda_peer_access() {
   const int count = cuda_device_count();
   return count < 2 ? "" : comm::peer_access_text(count, comm::cuda_plugin().can_access_peer);

@@ -75,7 +75,7 @@ std::string in_one_line(const std::string& text) {
 
 /// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun
 /// would show instead of the message, even an empty one.
-void write_error_file(const std::string& path, const Failure& failure,
+bool write_error_file(const std::string& path, const Failure& failure,
                       const std::optional<std::string>& rank) {
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
@@ -88,6 +88,7 @@ void write_error_file(const std::string& path, const Failure& failure,
   std::ofstream file(path, std::ios::trunc);
   file << content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::flush;
   if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
+  return static_cast<bool>(file);
 }
 
 /// The rank, if the environment says it: a wrong environment may be why the program failed.
@@ -104,10 +105,14 @@ std::optional<std::string> rank_of(const Environment& environment) {
 void report(const std::string& name, const Failure& failure) {
   const Environment environment = process_environment();
   const auto rank = rank_of(environment);
-  std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
-            << std::flush;
-  if (const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
-    write_error_file(*path, failure, rank);
+  const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE");
+  const bool has_file = path && !path->empty() && write_error_file(*path, failure, rank);
+  // What is wrong with the command line all ranks have in common. Where it is this rank's alone, the launcher
+  // shows it from the file.
+  const bool rank_0_says_it = failure.kind == "UsageError" && rank && *rank != "0" && has_file;
+  if (!rank_0_says_it) {
+    std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
+              << std::flush;
   }
   // A launcher takes the rank that exits first for the root cause, and terminates the others. A rank that
   // only lost a peer, perhaps within microseconds of its death, therefore lets that peer exit first; and

@@ -46,7 +46,7 @@ void check_schedule(const Args& args) {
       "a training that ends by the clock has no last step for a learning rate that falls towards it: choose "
       "lr_scheduler_type constant, constant_with_warmup or inverse_sqrt");
   const bool plateau = args.lr_scheduler_type == "reduce_lr_on_plateau";
-  demand(!plateau || args.eval_strategy != "no",
+  demand(!plateau || args.eval_strategy != IntervalStrategy::no,
          "lr_scheduler_type reduce_lr_on_plateau needs evaluations: set eval_strategy to steps or epoch");
 }
 
@@ -55,7 +55,7 @@ void check_intervals(const Args& args) {
       !args.logging_steps.is_time() && !args.save_steps.is_time() &&
           !(args.eval_steps && args.eval_steps->is_time()) && !args.eval_delay.is_time(),
       "logging_steps, eval_steps, save_steps and eval_delay cannot be times: ranks must agree on the step");
-  demand(args.eval_strategy != "no" || !args.eval_on_start,
+  demand(args.eval_strategy != IntervalStrategy::no || !args.eval_on_start,
          "eval_on_start needs evaluations: set eval_strategy to steps or epoch");
 }
 
@@ -67,19 +67,20 @@ bool is_multiple(const Duration& whole, const Duration& part) {
 }
 
 void check_best(const Args& args) {
-  demand(args.save_strategy != "best" || args.eval_strategy != "no",
+  demand(args.save_strategy != SaveStrategy::best || args.eval_strategy != IntervalStrategy::no,
          "save_strategy best needs evaluations: set eval_strategy to steps or epoch");
   if (!args.load_best_model_at_end) return;
-  demand(args.eval_strategy != "no",
+  demand(args.eval_strategy != IntervalStrategy::no,
          "load_best_model_at_end needs evaluations: set eval_strategy to steps or epoch");
-  demand(args.save_strategy != "no",
-         "load_best_model_at_end needs checkpoints: set save_strategy to " + args.eval_strategy + " or best");
-  if (args.save_strategy == "best") return;
-  demand(args.save_strategy == args.eval_strategy,
+  demand(args.save_strategy != SaveStrategy::no,
+         "load_best_model_at_end needs checkpoints: set save_strategy to " + option_word(args.eval_strategy) +
+             " or best");
+  if (args.save_strategy == SaveStrategy::best) return;
+  demand(option_word(args.save_strategy) == option_word(args.eval_strategy),
          "load_best_model_at_end needs a checkpoint where the best evaluation was: eval_strategy is " +
-             args.eval_strategy + " but save_strategy is " + args.save_strategy);
+             option_word(args.eval_strategy) + " but save_strategy is " + option_word(args.save_strategy));
   const Duration eval_steps = args.eval_steps.value_or(args.logging_steps);
-  demand(args.eval_strategy != "steps" || is_multiple(args.save_steps, eval_steps),
+  demand(args.eval_strategy != IntervalStrategy::steps || is_multiple(args.save_steps, eval_steps),
          "load_best_model_at_end needs save_steps to be a multiple of eval_steps: " + args.save_steps.text() +
              " is none of " + eval_steps.text());
 }
@@ -102,7 +103,7 @@ void check_training_arguments(const TrainingArguments& args) {
 }
 
 std::optional<std::string> best_metric_name(const TrainingArguments& args) {
-  const bool needed = args.load_best_model_at_end || args.save_strategy == "best" ||
+  const bool needed = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||
                       args.lr_scheduler_type == "reduce_lr_on_plateau";
   if (!args.metric_for_best_model && !needed) return std::nullopt;
   const std::string name = args.metric_for_best_model.value_or("loss");

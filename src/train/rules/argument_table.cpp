@@ -93,7 +93,7 @@ void add_precision(Table& table) {
 
 void add_logging(Table& table) {
   table.section("logging")
-      .add("logging-strategy", &Args::logging_strategy, "When to log.", one_of({"steps", "epoch", "no"}))
+      .add("logging-strategy", &Args::logging_strategy, "When to log.")
       .add("logging-steps", &Args::logging_steps, "Steps between logs.", more_than(0))
       .add("logging-first-step", &Args::logging_first_step, "Log the first step too.")
       .add("logging-nan-inf-filter", &Args::logging_nan_inf_filter,
@@ -110,7 +110,7 @@ void add_logging(Table& table) {
 
 void add_evaluation(Table& table) {
   table.section("evaluation")
-      .add("eval-strategy", &Args::eval_strategy, "When to evaluate.", one_of({"no", "steps", "epoch"}))
+      .add("eval-strategy", &Args::eval_strategy, "When to evaluate.")
       .add("eval-steps", &Args::eval_steps, "Steps between evaluations; without it --logging-steps.",
            more_than(0))
       .add("eval-delay", &Args::eval_delay, "No evaluation before so many steps, or epochs (2ep).")
@@ -128,8 +128,7 @@ void add_evaluation(Table& table) {
 
 void add_saving(Table& table) {
   table.section("checkpoints")
-      .add("save-strategy", &Args::save_strategy, "When to write checkpoints.",
-           one_of({"no", "steps", "epoch", "best"}))
+      .add("save-strategy", &Args::save_strategy, "When to write checkpoints.")
       .add("save-steps", &Args::save_steps, "Steps between checkpoints.", more_than(0))
       .add("save-total-limit", &Args::save_total_limit,
            "Checkpoints kept at most; the newest and the best always stay. 0: all.", at_least(0))
@@ -157,8 +156,7 @@ void add_data(Table& table) {
            "Threads live from epoch to epoch.")
       .add("dataloader-prefetch-factor", &Args::dataloader_prefetch_factor,
            "Batches read ahead by each thread.", at_least(1))
-      .add("train-sampling-strategy", &Args::train_sampling_strategy, "The order of the samples.",
-           one_of({"random", "sequential", "group_by_length"}))
+      .add("train-sampling-strategy", &Args::train_sampling_strategy, "The order of the samples.")
       .add("length-column-name", &Args::length_column_name,
            "The tensor whose length counts for group_by_length.", not_empty());
 }

@@ -12,7 +12,7 @@ bool divides(std::int64_t interval, std::int64_t step) { return interval > 0 && 
 bool is_after_delay(const CallbackContext& event) {
   const Duration& delay = event.args.eval_delay;
   if (delay.unit() == Duration::Unit::epochs) return delay.value() <= event.state.epoch;
-  const bool by_epoch = event.args.eval_strategy == "epoch";
+  const bool by_epoch = event.args.eval_strategy == IntervalStrategy::epoch;
   if (by_epoch && delay.unit() == Duration::Unit::steps) return delay.value() <= event.state.epoch;
   return delay.steps({.steps_per_epoch = 0,
                       .samples_per_step = event.state.total_batch_size,
@@ -22,8 +22,8 @@ bool is_after_delay(const CallbackContext& event) {
 void end_of_training(CallbackContext& event) {
   auto& [args, state, control, trainer, values] = event;
   control.should_training_stop = true;
-  if (args.eval_strategy == "steps" && is_after_delay(event)) control.should_evaluate = true;
-  if (args.save_strategy == "steps") control.should_save = true;
+  if (args.eval_strategy == IntervalStrategy::steps && is_after_delay(event)) control.should_evaluate = true;
+  if (args.save_strategy == SaveStrategy::steps) control.should_save = true;
 }
 
 }  // namespace
@@ -32,24 +32,27 @@ void DefaultFlowCallback::on_step_end(CallbackContext& event) {
   auto& [args, state, control, trainer, values] = event;
   const std::int64_t step = state.global_step;
   if (step == 1 && args.logging_first_step) control.should_log = true;
-  if (args.logging_strategy == "steps" && divides(state.logging_steps, step)) control.should_log = true;
-  if (args.eval_strategy == "steps" && divides(state.eval_steps, step) && is_after_delay(event))
+  if (args.logging_strategy == IntervalStrategy::steps && divides(state.logging_steps, step))
+    control.should_log = true;
+  if (args.eval_strategy == IntervalStrategy::steps && divides(state.eval_steps, step) &&
+      is_after_delay(event))
     control.should_evaluate = true;
-  if (args.save_strategy == "steps" && divides(state.save_steps, step)) control.should_save = true;
+  if (args.save_strategy == SaveStrategy::steps && divides(state.save_steps, step))
+    control.should_save = true;
   if (step >= state.max_steps) end_of_training(event);
 }
 
 void DefaultFlowCallback::on_epoch_end(CallbackContext& event) {
   auto& [args, state, control, trainer, values] = event;
-  if (args.logging_strategy == "epoch") control.should_log = true;
-  if (args.eval_strategy == "epoch" && is_after_delay(event)) control.should_evaluate = true;
-  if (args.save_strategy == "epoch") control.should_save = true;
+  if (args.logging_strategy == IntervalStrategy::epoch) control.should_log = true;
+  if (args.eval_strategy == IntervalStrategy::epoch && is_after_delay(event)) control.should_evaluate = true;
+  if (args.save_strategy == SaveStrategy::epoch) control.should_save = true;
 }
 
 void EarlyStoppingCallback::on_prepare(CallbackContext& /*event*/) { counter_ = 0; }
 
 void EarlyStoppingCallback::on_train_begin(CallbackContext& event) {
-  if (event.args.eval_strategy == "no")
+  if (event.args.eval_strategy == IntervalStrategy::no)
     throw UsageError("EarlyStoppingCallback needs evaluations: set eval_strategy to steps or epoch");
   if (!best_metric_name(event.args))
     throw UsageError("EarlyStoppingCallback needs to know what is better: set metric_for_best_model");

@@ -41,8 +41,8 @@ TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSiz
   plan.logging_steps = at_least_one(args.logging_steps);
   // transformers shows 500 where steps do not count.
   const Duration unused = 500;
-  plan.eval_steps =
-      at_least_one(args.eval_steps.value_or(args.eval_strategy == "steps" ? args.logging_steps : unused));
+  plan.eval_steps = at_least_one(
+      args.eval_steps.value_or(args.eval_strategy == IntervalStrategy::steps ? args.logging_steps : unused));
   plan.save_steps = at_least_one(args.save_steps);
   plan.warmup_steps = args.warmup_steps.steps(scale);
   if (args.max_duration && args.max_duration->is_time()) plan.max_seconds = args.max_duration->value();

@@ -158,8 +158,8 @@ void TrainingRun::judge(const LogValues& metrics) {
       !state.best_metric ||
       (greater_metric_is_better(impl_.args) ? *value > *state.best_metric : *value < *state.best_metric);
   if (better) state.best_metric = *value;
-  if (better && impl_.args.save_strategy != "no") state.best_global_step = state.global_step;
-  if (impl_.args.save_strategy == "best") impl_.control.should_save = better;
+  if (better && impl_.args.save_strategy != SaveStrategy::no) state.best_global_step = state.global_step;
+  if (impl_.args.save_strategy == SaveStrategy::best) impl_.control.should_save = better;
 }
 
 void TrainingRun::save() {

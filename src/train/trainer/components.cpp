@@ -62,14 +62,14 @@ DataLoader Trainer::get_train_dataloader() {
   const std::int64_t ranks = args.split_batches ? 1 : accelerator.num_processes();
   const std::int64_t at_once = args.per_device_train_batch_size * ranks;
   auto options = options_of(args, args.per_device_train_batch_size, parts.data_collator);
-  options.shuffle = args.train_sampling_strategy == "random";
+  options.shuffle = args.train_sampling_strategy == SamplingStrategy::random;
   options.drop_last = args.dataloader_drop_last;
   // A global batch settles the accumulation steps only when the loader has been prepared.
   const std::int64_t of_a_step = args.global_batch_size > 0
                                      ? args.global_batch_size
                                      : at_once * accelerator.gradient_accumulation_steps();
   const auto dataset = first_of(parts.train_dataset, args.limit_train_batches * at_once);
-  if (args.train_sampling_strategy == "group_by_length") {
+  if (args.train_sampling_strategy == SamplingStrategy::group_by_length) {
     options.sampler = std::make_shared<LengthGroupedSampler>(
         lengths_of(*dataset, args.length_column_name),
         LengthGroupedOptions{.batch_size = of_a_step, .seed = options.seed});

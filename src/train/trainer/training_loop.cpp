@@ -110,9 +110,9 @@ void TrainingRun::prepare() {
 /// What would only come out at the first evaluation.
 void TrainingRun::check_evaluations() const {
   const TrainerComponents& parts = impl_.parts;
-  if (impl_.args.eval_strategy == "no") return;
+  if (impl_.args.eval_strategy == IntervalStrategy::no) return;
   if (!parts.eval_dataset && parts.eval_datasets.empty()) {
-    throw UsageError("eval_strategy is " + impl_.args.eval_strategy +
+    throw UsageError("eval_strategy is " + option_word(impl_.args.eval_strategy) +
                      ", but there is no data set to evaluate on: set TrainerComponents::eval_dataset, or "
                      "eval_strategy to no");
   }

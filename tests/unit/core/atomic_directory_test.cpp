@@ -108,7 +108,20 @@ TEST(DirectoryLock, KeepsASecondWriterOutAndNamesTheFirst) {
     EXPECT_THROWS(DirectoryLock(place / "shared", "me", milliseconds(10)), UsageError, "/shared'",
                   "in use by process 17 on node3");
   }
+  EXPECT_TRUE(std::filesystem::is_empty(place / "shared"));
   const DirectoryLock again(place / "shared", "me", milliseconds(0));
+}
+
+TEST(DirectoryLock, WhoWaitsGetsALockThatOthersSee) {
+  const TemporaryFolder place;
+  auto first = std::make_unique<DirectoryLock>(place.path(), "the first");
+  std::thread waiting([&] {
+    const DirectoryLock second(place.path(), "the second");
+    EXPECT_THROWS(DirectoryLock(place.path(), "me", milliseconds(10)), UsageError, "the second");
+  });
+  std::this_thread::sleep_for(milliseconds(120));
+  first.reset();
+  waiting.join();
 }
 
 TEST(DirectoryLock, EndsWithAProcessThatIsKilled) {

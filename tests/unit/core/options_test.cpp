@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
 #include "unit/core/sample_options.hpp"
 
 namespace lockstep {
@@ -250,6 +252,26 @@ TEST(Options, StructsFilledByCodeAreChecked) {
   EXPECT_NO_THROW(sample_table().check(options));
   options.epochs = 0;
   EXPECT_THROW(sample_table().check(options), UsageError);
+}
+
+enum class Color { red, dark_green };
+std::vector<std::string> option_words(Color) { return {"red", "dark_green"}; }
+struct Painted {
+  Color color = Color::dark_green;
+};
+
+TEST(Options, AnEnumIsReadAndWrittenByItsWords) {
+  const auto table = OptionTable<Painted>("paint", "Paints.").add("color", &Painted::color, "Which.");
+  EXPECT_EQ(table.parse({"--color", "red"}).options.color, Color::red);
+  EXPECT_EQ(table.from_json({{"color", "red"}}).color, Color::red);
+  nlohmann::json json;
+  table.to_json(json, {});
+  EXPECT_EQ(json, (nlohmann::json{{"color", "dark_green"}}));
+  EXPECT_THROWS(table.parse({"--color", "dark_gren"}), UsageError, "one of red, dark_green",
+                "did you mean 'dark_green'");
+  EXPECT_THROWS(table.from_json({{"color", 1}}), UsageError, "one of red, dark_green");
+  EXPECT_THROWS(table.check({static_cast<Color>(2)}), UsageError, "'2'", "one of red, dark_green");
+  EXPECT_NE(table.help().find("{red,dark_green}"), std::string::npos);
 }
 
 TEST(Options, MistakesOfTheProgramAreLogicErrors) {

@@ -99,6 +99,18 @@ TEST_F(ProgressBarTest, GetsOutOfTheWayOfOtherLines) {
   EXPECT_EQ(out_.str(), cleared) << "there is nothing any more";
 }
 
+TEST_F(ProgressBarTest, WhoKnowsNoBarClearsItsLineToo) {
+  {
+    ProgressBar bar(options(true));
+    const auto drawn = out_.str().size() - 1;
+    ProgressBar::clear_line();
+    EXPECT_TRUE(out_.str().ends_with("\r" + std::string(drawn, ' ') + "\r"));
+  }
+  const auto ended = out_.str();
+  ProgressBar::clear_line();
+  EXPECT_EQ(out_.str(), ended) << "a bar that has ended keeps its last line";
+}
+
 TEST_F(ProgressBarTest, RedrawsATerminalNoMoreThanTenTimesASecond) {
   auto settings = options(true);
   settings.total = 10'000;

@@ -151,6 +151,20 @@ TEST(FailureReport, DoesNotGrowWithTheRanks) {
   EXPECT_LT(lines(failure_report(failed_ranks(96), 0)), 15) << failure_report(failed_ranks(96), 0);
 }
 
+TEST(FailureReport, SaysOnceWhatAllRanksHave) {
+  auto records = failed_ranks(4);
+  for (auto& record : records) record.message = "UsageError: '--epohcs' is unknown", record.status = 2 << 8;
+  records[2].message = "DataError: y";
+  EXPECT_EQ(failure_report(records, 0),
+            "lockstep run: FAILED: rank 0 (local rank 0, pid 100, prog) exited with code 2\n"
+            "  UsageError: '--epohcs' is unknown\n"
+            "lockstep run: rank 2 (local rank 2, pid 102, prog) exited with code 2\n"
+            "  DataError: y\n"
+            "lockstep run: ranks 1, 3 exited with code 2 with the same error\n"
+            "lockstep run: root cause: rank 0 (local rank 0, pid 100, prog) exited with code 2: UsageError: "
+            "'--epohcs' is unknown\n");
+}
+
 TEST(FailureReport, SaysWhenWhereAndWhatCameLast) {
   auto records = failed_ranks(1);
   records[0].node = "node 1, host b";

@@ -43,7 +43,7 @@ TEST(ScriptModel, TrainsAndEvaluatesInAccelerator) {
   const TemporaryFolder folder;
   const auto path = write_script(folder);
   const at::Tensor input = at::tensor({1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f, 7.0f, 8.0f}).reshape({4, 2});
-  run_accelerators(2, [&](const Accelerator& accelerator) {
+  run_accelerators(2, [&](Accelerator& accelerator) {
     ScriptModel model(path);
     optim::SGD optimizer(model.parameters(), {.lr = 1});
     auto [ddp, opt] = accelerator.prepare(model, optimizer);

@@ -126,28 +126,7 @@ TEST(CommHook, WrongOptionsAreRefused) {
   EXPECT_THROWS(CompressHook(at::kFloat), UsageError, "expected Half or BFloat16", "but got Float");
   EXPECT_THROWS(PowerSgdHook({.start_iteration = 1}), UsageError, "start_iteration must be more than 1");
   EXPECT_THROWS(PowerSgdHook({.matrix_approximation_rank = 0}), UsageError, "must be at least 1");
-  EXPECT_THROWS(TopKHook({.fraction = 0}), UsageError, "fraction must be more than 0");
-  EXPECT_THROWS(TopKHook({.start_iteration = 0}), UsageError, "start_iteration must be at least 1");
   EXPECT_THROWS(QuantizationHook({.channel = -1}), UsageError, "channel must be 0");
-}
-
-/// With a gradient that stays the same, whatever is not sent comes later: over time, the sum of what was sent
-/// and of what is still kept is the sum of all gradients.
-TEST(TopKHook, SendsTheLargestAndKeepsTheRest) {
-  run_group(2, [&](const ProcessGroup& group) {
-    torch::nn::Linear net(torch::nn::LinearOptions(4, 1).bias(false));
-    DistributedDataParallel ddp(net, group);
-    ddp.register_comm_hook(std::make_shared<TopKHook>(TopKOptions{.fraction = 0.25, .start_iteration = 1}));
-    const at::Tensor gradient = group.rank() == 0 ? torch::tensor({{8.0F, 1.0F, 6.0F, 0.0F}})
-                                                  : torch::tensor({{0.0F, 1.0F, 2.0F, 10.0F}});
-    const std::vector<std::vector<float>> expected{
-        {4, 1, 4, 5}, {4, 0, 0, 5}, {0, 0, 6, 5}, {8, 0, 0, 5}};  // Rank 0 sends 8, then 6 + 6, then 8 + 8.
-    for (const auto& means : expected) {
-      ddp.zero_grad();
-      ddp(gradient).sum().backward();
-      EXPECT_TRUE(torch::equal(net->weight.grad(), torch::tensor(means).view({1, 4}))) << net->weight.grad();
-    }
-  });
 }
 
 TEST(PowerSgdHook, CountsWhatItSpares) {

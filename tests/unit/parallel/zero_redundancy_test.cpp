@@ -203,7 +203,7 @@ std::vector<at::Tensor> resumed(int first, bool first_divided, int second, bool 
     accelerator.save_state(folder.path() / "checkpoint-3", {.step = 3});
   });
   std::vector<at::Tensor> result;
-  run_accelerators(second, [&](const Accelerator& accelerator) {
+  run_accelerators(second, [&](Accelerator& accelerator) {
     Job job(accelerator, second_divided);
     job.prepare();
     accelerator.load_state(folder.path() / "checkpoint-3");

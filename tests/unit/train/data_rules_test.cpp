@@ -17,7 +17,7 @@ using Indices = std::vector<std::int64_t>;
 
 /// Threads as ranks, all on one node.
 void run_with(int size, const DataLoaderConfiguration& config,
-              const std::function<void(const Accelerator&)>& body) {
+              const std::function<void(Accelerator&)>& body) {
   testing::run_group(size, [&](const ProcessGroup& group) {
     World world;
     world.rank = world.local_rank = group.rank();
@@ -26,7 +26,7 @@ void run_with(int size, const DataLoaderConfiguration& config,
   });
 }
 
-void run(int size, const std::function<void(const Accelerator&)>& body) { run_with(size, {}, body); }
+void run(int size, const std::function<void(Accelerator&)>& body) { run_with(size, {}, body); }
 
 Indices first_numbers(std::int64_t count) {
   Indices all(static_cast<std::size_t>(count));
@@ -78,7 +78,7 @@ Indices metric_of(const Accelerator& accelerator, DataLoader& batches) {
 
 TEST_P(AnyWorld, MetricsSeeEachSampleOnceInEveryMode) {
   for (const auto& config : all_configurations()) {
-    run_with(GetParam(), config, [&](const Accelerator& accelerator) {
+    run_with(GetParam(), config, [&](Accelerator& accelerator) {
       for (const std::int64_t length : {1, 5, 12, 22, 30}) {
         for (const bool shuffle : {false, true}) {
           DataLoader batches = accelerator.prepare(
@@ -95,7 +95,7 @@ TEST_P(AnyWorld, MetricsSeeEachSampleOnceInEveryMode) {
 }
 
 TEST_P(AnyWorld, MetricsAreExactAfterSkippingToo) {
-  run_with(GetParam(), {.sharding = Sharding::by_batch}, [&](const Accelerator& accelerator) {
+  run_with(GetParam(), {.sharding = Sharding::by_batch}, [&](Accelerator& accelerator) {
     DataLoader batches = accelerator.prepare(DataLoader(counted(31), {.batch_size = 2}));
     accelerator.skip_first_batches(batches, 2);
     const Indices all = first_numbers(31);
@@ -105,7 +105,7 @@ TEST_P(AnyWorld, MetricsAreExactAfterSkippingToo) {
 }
 
 TEST_P(AnyWorld, MetricsTakeSeveralOutputsASampleAndCollections) {
-  run_with(GetParam(), {.sharding = Sharding::by_batch}, [&](const Accelerator& accelerator) {
+  run_with(GetParam(), {.sharding = Sharding::by_batch}, [&](Accelerator& accelerator) {
     DataLoader batches = accelerator.prepare(DataLoader(counted(5), {.batch_size = 2}));
     Indices pairs, indices, named, listed;
     for (auto& batch : batches) {
@@ -141,7 +141,7 @@ TEST(DataRules, MetricsRefuseRowsThatBelongToNoSample) {
 /// Accelerate's cases for two processes: the sizes of the batches of both.
 std::vector<std::vector<std::int64_t>> sizes(std::int64_t length, std::int64_t batch_size, bool even) {
   std::vector<std::vector<std::int64_t>> all(2);
-  run_with(2, {.even_batches = even, .sharding = Sharding::by_batch}, [&](const Accelerator& accelerator) {
+  run_with(2, {.even_batches = even, .sharding = Sharding::by_batch}, [&](Accelerator& accelerator) {
     auto& mine = all[static_cast<std::size_t>(accelerator.process_index())];
     DataLoader batches = accelerator.prepare(DataLoader(counted(length), {.batch_size = batch_size}));
     for (auto& batch : batches) mine.push_back(batch.size());
@@ -176,13 +176,12 @@ TEST(DataRules, CollectionsAreMeasuredSlicedAndJoined) {
 TEST_P(AnyWorld, TheSeedOfTheConfigurationIsTheOrders) {
   const auto order = [&](std::uint64_t seed, std::int64_t epoch) {
     Indices all;
-    run_with(
-        GetParam(), {.sharding = Sharding::by_batch, .data_seed = seed}, [&](const Accelerator& accelerator) {
-          DataLoader batches = accelerator.prepare(DataLoader(counted(24), {.shuffle = true, .seed = 5}));
-          batches.set_epoch(epoch);
-          const auto seen = metric_of(accelerator, batches);
-          if (accelerator.is_main_process()) all = seen;
-        });
+    run_with(GetParam(), {.sharding = Sharding::by_batch, .data_seed = seed}, [&](Accelerator& accelerator) {
+      DataLoader batches = accelerator.prepare(DataLoader(counted(24), {.shuffle = true, .seed = 5}));
+      batches.set_epoch(epoch);
+      const auto seen = metric_of(accelerator, batches);
+      if (accelerator.is_main_process()) all = seen;
+    });
     return all;
   };
   EXPECT_EQ(order(42, 3), RandomSampler(24, {.seed = 42}).epoch_indices(3));

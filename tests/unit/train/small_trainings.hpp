@@ -43,7 +43,7 @@ inline TrainingArguments arguments(const TemporaryFolder& folder) {
   args.learning_rate = 0.05;
   args.num_train_epochs = 3;
   args.logging_steps = 2;
-  args.save_strategy = "no";
+  args.save_strategy = SaveStrategy::no;
   args.disable_tqdm = true;
   return args;
 }

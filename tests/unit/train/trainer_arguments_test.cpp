@@ -108,7 +108,7 @@ std::vector<Argument> loader_arguments() {
        [](const Told& told) { return told.train.batch_size == 5; }},
       {"per_device_eval_batch_size", [](A& a) { a.per_device_eval_batch_size = 5; },
        [](const Told& told) { return told.eval.batch_size == 5; }},
-      {"train_sampling_strategy", [](A& a) { a.train_sampling_strategy = "sequential"; },
+      {"train_sampling_strategy", [](A& a) { a.train_sampling_strategy = SamplingStrategy::sequential; },
        [](const Told& told) { return !told.train.shuffle; }},
       {"seed", [](A& a) { a.seed = 7; },
        [](const Told& told) {

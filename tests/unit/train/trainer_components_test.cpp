@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Components, ::testing::Values(1, 2));
 TEST_P(Components, AreTakenAsTheyStand) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   args.metric_for_best_model = "f1";
   testing::run_accelerators(
       GetParam(),

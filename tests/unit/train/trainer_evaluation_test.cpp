@@ -33,7 +33,7 @@ TrainerComponents named_parts() {
 TEST_P(Evaluations, HaveTheNamesOfTheirDataSets) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = args.save_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch, args.save_strategy = SaveStrategy::epoch;
   args.load_best_model_at_end = true;
   args.metric_for_best_model = "long_loss";
   const Outcome outcome = train_on(GetParam(), args, [&](const Accelerator&) {
@@ -60,13 +60,13 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
       throw;
     }
   };
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   EXPECT_THROWS(train({.model = small_model(), .train_dataset = samples(8)}), UsageError,
                 "eval_strategy is epoch", "no data set to evaluate on");
-  args.save_strategy = "best";
+  args.save_strategy = SaveStrategy::best;
   EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "there are eval_long_loss",
                 "eval_short_loss");
-  args.save_strategy = "no";
+  args.save_strategy = SaveStrategy::no;
   TrainerComponents stopping = named_parts();
   stopping.callbacks.push_back(std::make_shared<EarlyStoppingCallback>());
   EXPECT_THROWS(train(stopping), UsageError, "EarlyStoppingCallback", "metric_for_best_model");
@@ -77,7 +77,7 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
 TEST(EarlyStopping, IsNotForgottenByTheNextStart) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = args.save_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch, args.save_strategy = SaveStrategy::epoch;
   args.metric_for_best_model = "loss";
   const auto train = [&](std::int64_t patience) {
     Trainer trainer(args,
@@ -138,7 +138,7 @@ std::pair<std::int64_t, std::string> end_of_training(TrainingArguments args, con
 TEST(EvaluationChecks, FindAMisspeltMetricBeforeTheFirstStepOrInTheFirstEvaluation) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "steps";
+  args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 3;
   using testing::contains_all;
   const auto [known_step, known] = end_of_training(args, "acuracy", true);
@@ -174,7 +174,7 @@ class WithScore final : public Trainer {
 TEST(EvaluationChecks, TakeWhatAnEvaluateOfOnesOwnAdds) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   args.metric_for_best_model = "score";
   const TrainerComponents parts{
       .model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
@@ -287,7 +287,7 @@ class SignalInEvaluation final : public TrainerCallback {
 Outcome train_with_signal(int ranks, const TrainingArguments& args, std::int64_t batch) {
   return train_on(ranks, args, [&](const Accelerator&) {
     TrainerComponents parts = named_parts();
-    const bool judges = args.save_strategy != "no" && args.metric_for_best_model == "long_loss";
+    const bool judges = args.save_strategy != SaveStrategy::no && args.metric_for_best_model == "long_loss";
     if (judges) parts.callbacks.push_back(std::make_shared<EarlyStoppingCallback>(5));
     if (batch > 0) parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(batch, ranks - 1));
     return parts;
@@ -331,12 +331,12 @@ TEST_P(Evaluations, StopAtASignalAndAreDoneWhenTheTrainingGoesOn) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.metric_for_best_model = "long_loss";
-  args.save_strategy = args.eval_strategy = "steps";
+  args.save_strategy = SaveStrategy::steps, args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = args.save_steps = GetParam() == 1 ? 4 : 2;
   // Of the first data set rank 0 has 7 batches, or 4 of 7; of the second the one there is.
   expect_interruption(GetParam(), args, 2, args.eval_steps->steps({}));
   if (GetParam() == 1) expect_interruption(1, args, 8, 4);
-  args.save_strategy = args.eval_strategy = "epoch";
+  args.save_strategy = SaveStrategy::epoch, args.eval_strategy = IntervalStrategy::epoch;
   expect_interruption(GetParam(), args, 2, GetParam() == 1 ? 6 : 3);
 }
 
@@ -352,7 +352,7 @@ class EndsAfterTheFirst final : public TrainerCallback {
 TEST_P(Evaluations, EndTheTrainingAfterASignalWhereTheyWereToldTo) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "steps";
+  args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = GetParam() == 1 ? 4 : 2;
   const auto train = [&](const char* name, bool signal) {
     args.output_dir = folder / name;
@@ -379,7 +379,7 @@ TEST_P(Evaluations, StopAfterTheLastStepToo) {
   TrainingArguments args = arguments(folder);
   args.max_steps = 2;
   args.metric_for_best_model = "long_loss";
-  args.save_strategy = args.eval_strategy = "steps";
+  args.save_strategy = SaveStrategy::steps, args.eval_strategy = IntervalStrategy::steps;
   args.load_best_model_at_end = true;
   expect_interruption(GetParam(), args, 1, 2);
 }
@@ -388,9 +388,9 @@ TEST_P(Evaluations, StopAfterTheLastStepToo) {
 TEST_P(Evaluations, StopBehindACheckpointOfTheirStep) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.save_strategy = "steps";
+  args.save_strategy = SaveStrategy::steps;
   args.save_steps = 1;
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   const std::int64_t steps = GetParam() == 1 ? 6 : 3;
   expect_interruption(GetParam(), args, 2, steps);
   // In the last epoch's.
@@ -403,7 +403,7 @@ TEST_P(Evaluations, OfTheLastEpochAreMadeAfterASignalInItsLastStep) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.num_train_epochs = 1;
-  args.save_strategy = args.eval_strategy = "epoch";
+  args.save_strategy = SaveStrategy::epoch, args.eval_strategy = IntervalStrategy::epoch;
   const Outcome whole = train_with_signal(GetParam(), args, 0);
   args.output_dir = folder / "stopped";
   const auto run = [&](bool signal) {

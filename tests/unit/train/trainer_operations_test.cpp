@@ -105,7 +105,7 @@ TEST_P(CountedRanks, AddUpInTheStateAndInTheThroughput) {
   TrainingArguments args = arguments(folder);
   args.gradient_accumulation_steps = 1;
   args.num_train_epochs = 2;
-  args.save_strategy = "epoch";
+  args.save_strategy = SaveStrategy::epoch;
   args.report_to = {"jsonl"};
   const auto data =
       std::make_shared<TensorDataset>(Batch{{"input_ids", at::arange(80).reshape({16, 5}) % 7}});

@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(Trainer, Ranks, ::testing::Values(1, 2));
 TEST_P(Ranks, TrainEvaluateAndGoOnInBfloat16) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   args.output_dir = folder / "float32";
   const Outcome full = train_plainly(GetParam(), args);
   args.bf16 = true;
@@ -70,7 +70,7 @@ std::pair<Outcome, std::vector<std::vector<std::int64_t>>> train_by_length(int r
   const at::Tensor x = at::linspace(-1, 1, 64 * 3).reshape({64, 3});
   const auto data = std::make_shared<TensorDataset>(
       Batch{{"x", x}, {"y", x.sum(1, true).sin()}, {"length", at::arange(64) * 29 % 64}});
-  args.train_sampling_strategy = "group_by_length";
+  args.train_sampling_strategy = SamplingStrategy::group_by_length;
   args.length_column_name = "length";
   args.gradient_accumulation_steps = 1;
   args.global_batch_size = 8;
@@ -93,7 +93,7 @@ std::pair<Outcome, std::vector<std::vector<std::int64_t>>> train_by_length(int r
 TEST(TrainerOrder, NamesATensorThatHasNoLength) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.train_sampling_strategy = "group_by_length";
+  args.train_sampling_strategy = SamplingStrategy::group_by_length;
   EXPECT_THROWS(train_plainly(1, args), UsageError, "length_column_name", "'input_ids'", "x", "y");
 }
 
@@ -132,7 +132,7 @@ Outcome one_weighted_step(bool over_devices) {
   args.max_grad_norm = 0;
   args.per_device_train_batch_size = args.gradient_accumulation_steps = args.max_steps = 1;
   args.logging_steps = 1;
-  args.train_sampling_strategy = "sequential";
+  args.train_sampling_strategy = SamplingStrategy::sequential;
   const auto data = std::make_shared<TensorDataset>(
       Batch{{"x", at::tensor({{6.0F}, {8.0F}})}, {"tokens", at::tensor({3, 1})}});
   return train_on(2, args, [&](const Accelerator&) {
@@ -168,7 +168,7 @@ TEST_P(Ranks, CountTheTimeOfAllRestarts) {
   TrainingArguments args = arguments(folder);
   args.max_duration = "0.6sec";
   args.lr_scheduler_type = "constant";
-  args.eval_strategy = args.save_strategy = "steps";
+  args.eval_strategy = IntervalStrategy::steps, args.save_strategy = SaveStrategy::steps;
   args.eval_steps = args.save_steps = 1000;
   const auto train = [&](std::int64_t stop_at) {
     return train_on(GetParam(), args, [&](const Accelerator&) {

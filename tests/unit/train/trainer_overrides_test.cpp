@@ -83,7 +83,7 @@ class OwnPredictions final : public Trainer {
 TEST_P(OverriddenRanks, PredictAsTheySay) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   const double mean = (3 + 5.0 * 12) / 13;
   const Outcome outcome = train_as<OwnPredictions>(GetParam(), args, {}, [&](OwnPredictions& trainer) {
     const auto output = trainer.predict(samples(13));
@@ -169,7 +169,7 @@ TEST_P(OverriddenRanks, ScheduleAsTheySay) {
   args.max_steps = 6;
   args.warmup_steps = 2;
   args.eval_steps = args.logging_steps = 1;
-  args.eval_strategy = "steps";
+  args.eval_strategy = IntervalStrategy::steps;
   args.metric_for_best_model = "loss";
   const TrainerComponents stop{.model = nullptr, .callbacks = {std::make_shared<StopAt>(3)}};
   EXPECT_TRUE(train_as<OwnSchedule>(GetParam(), args, stop).output.preempted);
@@ -216,7 +216,7 @@ TEST_P(OverriddenRanks, ReadWhatTheySay) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.gradient_accumulation_steps = 1;
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   const Outcome outcome = train_as<OwnLoaders>(GetParam(), args, {}, [](OwnLoaders& trainer) {
     EXPECT_EQ(trainer.predict(samples(20)).predictions.size(), 7);
     // Five samples in batches of one: three rounds on two ranks.
@@ -252,7 +252,7 @@ class SeesAnswers final : public TrainerCallback {
 TEST(Overrides, LogAsTheySay) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   const auto callback = std::make_shared<SeesAnswers>();
   const Outcome outcome = train_as<OwnLog>(1, args, {.model = nullptr, .callbacks = {callback}});
   // Nine of losses, three of evaluations, and the totals.

@@ -26,7 +26,7 @@ TEST(Switches, EvaluateInHalfWidthOutsideOfTrainings) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.device = "cpu";
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   const Outcome plain = train_plainly(1, args);
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     args.bf16_full_eval = type == at::kBFloat16;
@@ -222,7 +222,7 @@ class StopInEvaluation final : public TrainerCallback {
 TEST(Switches, EvaluateBeforeTheFirstStepOnce) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.eval_strategy = "epoch";
+  args.eval_strategy = IntervalStrategy::epoch;
   args.eval_on_start = true;
   const auto train = [&](const std::shared_ptr<TrainerCallback>& stops) {
     return train_on(1, args, [&](const Accelerator&) {
@@ -340,7 +340,7 @@ class CannotBeWritten final : public TrainerCallback {
 TEST(Switches, WriteCheckpointsInAThread) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.save_strategy = "epoch";
+  args.save_strategy = SaveStrategy::epoch;
   for (const bool in_thread : {false, true}) {
     args.async_save = in_thread;
     args.output_dir = folder / (in_thread ? "thread" : "loop");
@@ -376,7 +376,7 @@ TEST(Switches, SaveOnEachNode) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.max_steps = 2;
-  args.save_strategy = "steps";
+  args.save_strategy = SaveStrategy::steps;
   args.save_steps = 2;
   for (const bool only_model : {false, true}) {
     args.save_only_model = only_model;

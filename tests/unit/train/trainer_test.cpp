@@ -110,7 +110,7 @@ TEST(Trainer, NamesTheStepAndTheRankOfALossThatIsNotFinite) {
   at::Tensor y = at::zeros({16, 1});
   y[12] = std::nan("");  // Of the fourth batch: that of rank 1 in the second step.
   const auto data = std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", y}});
-  args.train_sampling_strategy = "sequential";
+  args.train_sampling_strategy = SamplingStrategy::sequential;
   const auto train = [&](const Accelerator& accelerator) {
     Trainer trainer(accelerator, args, {.model = small_model(false), .train_dataset = data});
     trainer.add_callback(std::make_shared<NanGuardCallback>());
@@ -146,7 +146,7 @@ TEST(Trainer, SavesWeightsAloneAndAWholeCheckpointWhenStopped) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.save_only_model = true;
-  args.save_strategy = "steps";
+  args.save_strategy = SaveStrategy::steps;
   args.save_steps = 2;
   args.save_total_limit = 2;
   const auto run = [&](std::int64_t stop) { return train_once(1, args, stop, /*count=*/44).output; };
@@ -163,7 +163,7 @@ TEST(Trainer, SavesWeightsAloneAndAWholeCheckpointWhenStopped) {
 TEST(Trainer, TrainsAgainWithMoreEpochs) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.save_strategy = "epoch";
+  args.save_strategy = SaveStrategy::epoch;
   args.lr_scheduler_type = "constant";
   const auto log_size_after = [&](double epochs) {
     args.num_train_epochs = epochs;

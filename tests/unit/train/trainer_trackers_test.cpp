@@ -121,7 +121,7 @@ TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
   args.report_to = {"jsonl", "csv", "tensorboard"};
   args.run_name = "one";
   args.logging_steps = 1;
-  args.eval_strategy = args.save_strategy = "steps";
+  args.eval_strategy = IntervalStrategy::steps, args.save_strategy = SaveStrategy::steps;
   args.eval_steps = 3;
   args.save_steps = 4;
   EXPECT_THROW(train(GetParam(), args, std::make_shared<DieAt>(3)), Error);
@@ -220,6 +220,17 @@ TEST_P(TrackersOfRanks, HaveWhatTheMonitorsSee) {
     EXPECT_LT(value("lr/group_0"), 0.05);
     EXPECT_GT(value("lr/group_0"), 0);
   }
+}
+
+TEST(ThroughputCallback, KnowsThePeakOfADeviceByItsName) {
+  EXPECT_EQ(peak_flops("NVIDIA H200", MixedPrecision::bf16, false), 989.4e12);
+  EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3", MixedPrecision::fp16, true), 989.4e12);
+  EXPECT_EQ(peak_flops("NVIDIA H100 PCIe", MixedPrecision::bf16, false), 756e12);
+  EXPECT_EQ(peak_flops("NVIDIA A100-SXM4-80GB", MixedPrecision::no, true), 156e12);
+  EXPECT_EQ(peak_flops("NVIDIA A100-SXM4-80GB", MixedPrecision::no, false), 19.5e12);
+  EXPECT_EQ(peak_flops("NVIDIA A10", MixedPrecision::bf16, false), 125e12);
+  EXPECT_EQ(peak_flops("NVIDIA A10G", MixedPrecision::bf16, false), 0);
+  EXPECT_EQ(peak_flops("", MixedPrecision::no, false), 0);
 }
 
 TEST(TrainerProgress, ShowsStepsRatesAndTheLoss) {

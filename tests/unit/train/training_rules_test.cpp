@@ -113,7 +113,7 @@ const std::vector<Contradiction>& contradictions() {
        "lr_end is 0.1"},
       {[](A& a) { a.lr_scheduler_type = "warmup_stable_decay"; }, "needs num_decay_steps"},
       {[](A& a) {
-         a.eval_strategy = "epoch", a.lr_scheduler_type = "reduce_lr_on_plateau";
+         a.eval_strategy = IntervalStrategy::epoch, a.lr_scheduler_type = "reduce_lr_on_plateau";
          a.lr_scheduler_kwargs = R"({"factor": 2})";
        },
        "factor"},
@@ -121,11 +121,13 @@ const std::vector<Contradiction>& contradictions() {
       {[](A& a) { a.lr_scheduler_type = "reduce_lr_on_plateau"; }, "needs evaluations"},
       {[](A& a) { a.save_steps = "5sec"; }, "cannot be times"},
       {[](A& a) { a.eval_on_start = true; }, "eval_on_start"},
-      {[](A& a) { a.save_strategy = "best"; }, "save_strategy best"},
+      {[](A& a) { a.save_strategy = SaveStrategy::best; }, "save_strategy best"},
       {[](A& a) { a.load_best_model_at_end = true; }, "load_best_model_at_end needs evaluations"},
-      {[](A& a) { a.load_best_model_at_end = true, a.eval_strategy = "epoch"; },
+      {[](A& a) { a.load_best_model_at_end = true, a.eval_strategy = IntervalStrategy::epoch; },
        "eval_strategy is epoch but save_strategy is steps"},
-      {[](A& a) { a.load_best_model_at_end = true, a.eval_strategy = "steps", a.eval_steps = 300; },
+      {[](A& a) {
+         a.load_best_model_at_end = true, a.eval_strategy = IntervalStrategy::steps, a.eval_steps = 300;
+       },
        "500 is none of 300"},
       {[](A& a) { a.per_device_train_batch_size = 0; }, "per_device_train_batch_size"},
       {[](A& a) { a.optim = "lion"; }, "adamw_torch_fused"}};
@@ -157,7 +159,7 @@ TEST(TrainingArguments, TakeTheKeysOfEachSchedule) {
           "abs", "cooldown": 1, "min_lr": 1e-6, "eps": 1e-9})"}};
   for (const auto& [schedule, kwargs] : all) {
     TrainingArguments args;
-    args.eval_strategy = "epoch";
+    args.eval_strategy = IntervalStrategy::epoch;
     args.lr_scheduler_type = schedule;
     args.lr_scheduler_kwargs = kwargs;
     EXPECT_NO_THROW(check_training_arguments(args)) << schedule;

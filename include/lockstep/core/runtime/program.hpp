@@ -24,9 +24,11 @@ constexpr int kTimeoutExitCode = 86;
 /// other exception. Line ends in the exception's text become blanks. Under a launcher the line names the
 /// rank, and the exception is also written to the file that TORCHELASTIC_ERROR_FILE names, in torchrun's
 /// format, so that the launcher's summary can show it; `extraInfo.is_secondary` is true there after a
-/// CommunicationError of any kind, which tells the launcher to look for the cause elsewhere. After a CommunicationError of any kind a rank stays
-/// for one second, so that the launcher sees the rank end first that was the cause; not when a StopSignals
-/// object has caught a signal. Never throws and never exits. *Local*.
+/// CommunicationError of any kind, which tells the launcher to look for the cause elsewhere. A UsageError,
+/// which all ranks of a job have in common, only rank 0 prints where the others have such a file. After a
+/// CommunicationError of any kind a rank stays for one second, so that the launcher sees the rank end first
+/// that was the cause; not when a StopSignals object has caught a signal. Never throws and never exits.
+/// *Local*.
 int run_program(const std::string& name, const std::function<int()>& body) noexcept;
 
 }  // namespace lockstep

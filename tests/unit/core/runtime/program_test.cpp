@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -43,6 +44,26 @@ TEST(RunProgram, TurnsExceptionsIntoOneLineAndACode) {
             "trainer: error: size mismatch\n");
   EXPECT_EQ(run([]() -> int { throw Error("\none\n   two  three\r\n\nfour\n"); }).text,
             "trainer: error: one two  three four\n");
+}
+
+TEST(RunProgram, AUsageErrorOfAllRanksIsPrintedByRank0) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "error.json";
+  const auto text_of = [&](const char* rank, const std::string& error_file) {
+    setenv("RANK", rank, 1);
+    setenv("TORCHELASTIC_ERROR_FILE", error_file.c_str(), 1);
+    const Outcome outcome = run([]() -> int { throw UsageError("bad flag"); });
+    unsetenv("RANK");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.text;
+  };
+  EXPECT_EQ(text_of("0", path), "trainer [rank 0]: error: bad flag\n");
+  EXPECT_EQ(text_of("1", path), "");
+  EXPECT_TRUE(std::filesystem::exists(path)) << "the launcher has it from there";
+  EXPECT_EQ(text_of("1", ""), "trainer [rank 1]: error: bad flag\n");
+  EXPECT_NE(text_of("1", folder.path() / "none/error.json").find("[rank 1]: error: bad flag"),
+            std::string::npos);
 }
 
 TEST(RunProgram, UnderALauncherNamesTheRankAndWritesTheErrorFile) {
