@@ -56,6 +56,7 @@
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 
+#include "lockstep/parallel/activation_checkpoint.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"
 #include "lockstep/parallel/data_parallel.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
@@ -63,6 +64,7 @@
 #include "lockstep/parallel/parallel_context.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/parallel/sync_batch_norm.hpp"
+#include "lockstep/parallel/unit.hpp"
 
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/grad_scaler.hpp"

@@ -78,6 +78,10 @@ BartEncoderLayerImpl::BartEncoderLayerImpl(const BartConfig& config)
 }
 
 at::Tensor BartEncoderLayerImpl::forward(const at::Tensor& states, const AttentionMask& mask) {
+  return through(*this, &BartEncoderLayerImpl::body, states, mask);
+}
+
+at::Tensor BartEncoderLayerImpl::body(const at::Tensor& states, const AttentionMask& mask) {
   return feed_forward(attention_norm_(states + dropped(attention_(states, mask))));
 }
 
@@ -95,11 +99,17 @@ BartDecoderLayerImpl::BartDecoderLayerImpl(const BartConfig& config)
 
 at::Tensor BartDecoderLayerImpl::forward(const at::Tensor& states, const BartContext& context,
                                          std::size_t layer) {
+  return through(*this, &BartDecoderLayerImpl::body, states, context.source->layers.at(layer),
+                 context.source_mask, context.cache, layer);
+}
+
+at::Tensor BartDecoderLayerImpl::body(const at::Tensor& states, const KeyValueCache::Layer& source,
+                                      const AttentionMask& source_mask, KeyValueCache* cache,
+                                      std::size_t layer) {
   // A single token may look at everything in the cache.
   const AttentionMask before{.causal = states.size(1) > 1};
-  at::Tensor next = attention_norm_(states + dropped(attention_(states, before, context.cache, layer)));
-  const auto& source = context.source->layers.at(layer);
-  next = source_norm_(next + dropped(source_attention_->across(next, source, context.source_mask)));
+  at::Tensor next = attention_norm_(states + dropped(attention_(states, before, cache, layer)));
+  next = source_norm_(next + dropped(source_attention_->across(next, source, source_mask)));
   return feed_forward(next);
 }
 

@@ -12,6 +12,7 @@
 
 #include "attention.hpp"
 #include "lockstep/models/bart.hpp"
+#include "lockstep/parallel/unit.hpp"
 
 namespace lockstep::models {
 
@@ -54,12 +55,14 @@ class BartFeedForward : public torch::nn::Module {
   torch::nn::LayerNorm norm_{nullptr};
 };
 
-class BartEncoderLayerImpl : public BartFeedForward {
+class BartEncoderLayerImpl : public BartFeedForward, public Unit {
  public:
   explicit BartEncoderLayerImpl(const BartConfig& config);
   at::Tensor forward(const at::Tensor& states, const AttentionMask& mask);
 
  private:
+  at::Tensor body(const at::Tensor& states, const AttentionMask& mask);
+
   BartAttention attention_{nullptr};
   torch::nn::LayerNorm attention_norm_{nullptr};
 };
@@ -75,13 +78,16 @@ struct BartContext {
   KeyValueCache* cache = nullptr;
 };
 
-class BartDecoderLayerImpl : public BartFeedForward {
+class BartDecoderLayerImpl : public BartFeedForward, public Unit {
  public:
   explicit BartDecoderLayerImpl(const BartConfig& config);
   at::Tensor forward(const at::Tensor& states, const BartContext& context, std::size_t layer);
   KeyValueCache::Layer source_keys(const at::Tensor& states) { return source_attention_->keys_of(states); }
 
  private:
+  at::Tensor body(const at::Tensor& states, const KeyValueCache::Layer& source,
+                  const AttentionMask& source_mask, KeyValueCache* cache, std::size_t layer);
+
   BartAttention attention_{nullptr}, source_attention_{nullptr};
   torch::nn::LayerNorm attention_norm_{nullptr}, source_norm_{nullptr};
 };

@@ -13,6 +13,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/class_names.hpp"
+#include "lockstep/parallel/unit.hpp"
 #include "module_state.hpp"
 
 namespace lockstep::models {
@@ -172,7 +173,7 @@ class BertIntermediateImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BertIntermediate);
 
-class BertLayerImpl : public torch::nn::Module {
+class BertLayerImpl : public torch::nn::Module, public Unit {
  public:
   explicit BertLayerImpl(const BertConfig& config) {
     attention_ = register_module("attention", BertAttention(config));
@@ -181,11 +182,15 @@ class BertLayerImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
+    return through(*this, &BertLayerImpl::body, states, mask);
+  }
+
+ private:
+  at::Tensor body(const at::Tensor& states, const at::Tensor& mask) {
     const at::Tensor attended = attention_(states, mask);
     return output_(intermediate_(attended), attended);
   }
 
- private:
   BertAttention attention_{nullptr};
   BertIntermediate intermediate_{nullptr};
   BertOutputLayer output_{nullptr};

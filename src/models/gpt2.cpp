@@ -11,6 +11,7 @@
 #include "config_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/parallel/unit.hpp"
 #include "module_state.hpp"
 
 namespace lockstep::models {
@@ -142,7 +143,7 @@ class Gpt2MlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Gpt2Mlp);
 
-class Gpt2BlockImpl : public torch::nn::Module {
+class Gpt2BlockImpl : public torch::nn::Module, public Unit {
  public:
   Gpt2BlockImpl(const Gpt2Config& config, double spread) {
     norm1_ = register_module("ln_1", layer_norm(config));
@@ -152,11 +153,17 @@ class Gpt2BlockImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
+    // A second run would add to the cache once more.
+    if (context.cache) return body(states, context, layer);
+    return through(*this, &Gpt2BlockImpl::body, states, context, layer);
+  }
+
+ private:
+  at::Tensor body(const at::Tensor& states, const Context& context, std::size_t layer) {
     const at::Tensor attended = states + attention_(norm1_(states), context, layer);
     return attended + mlp_(norm2_(attended));
   }
 
- private:
   LayerNorm norm1_{nullptr}, norm2_{nullptr};
   Gpt2Attention attention_{nullptr};
   Gpt2Mlp mlp_{nullptr};

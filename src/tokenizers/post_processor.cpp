@@ -35,7 +35,7 @@ void set_types(Encoding& encoding, std::int64_t type_id, bool overflow_too) {
 }
 
 /// A token as a pair: its text, its id.
-std::int64_t read_token(const Node& node) {
+std::int64_t read_token_id(const Node& node) {
   if (node.size() != 2) node.fail("a token and its id are needed");
   return node.element(1).number();
 }
@@ -73,7 +73,7 @@ void PostProcessor::add(const Node& node) {
               "Sequence are)");
   }
   claim(node);
-  set_bert(read_token(node["cls"]), read_token(node["sep"]));
+  set_bert(read_token_id(node["cls"]), read_token_id(node["sep"]));
 }
 
 /// Trimming after special tokens are in would see them as the first tokens: no file does that.
@@ -98,8 +98,8 @@ void PostProcessor::set_bert(std::int64_t cls, std::int64_t sep) {
 void PostProcessor::add_roberta(const Node& node) {
   add_trim(node);
   claim(node);
-  const auto cls = special(read_token(node["cls"]), 0);
-  const auto sep = special(read_token(node["sep"]), 0);
+  const auto cls = special(read_token_id(node["cls"]), 0);
+  const auto sep = special(read_token_id(node["sep"]), 0);
   auto text = sequence(0);
   auto pair = sequence(1);
   text.type_id = pair.type_id = 0;

@@ -15,6 +15,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/batch.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
+#include "lockstep/parallel/unit.hpp"
 #include "lockstep/train/accelerator.hpp"
 
 namespace lockstep {
@@ -42,6 +43,12 @@ class ModelAdapter {
   virtual Batch evaluate(const Batch& batch) = 0;
   /// Training mode (`on`) or evaluation mode. *Local*.
   virtual void train(bool on) = 0;
+  /// Backward computes the activations of the model's units again, which are not kept; see
+  /// set_activation_checkpointing(). *Local*. Throws UsageError for a model without units.
+  virtual void set_activation_checkpointing() {
+    throw UsageError(
+        "gradient_checkpointing: this model has no units whose activations can be computed again");
+  }
   /// Floating-point parameters and buffers in that type, in place, for an evaluation of half the width.
   /// *Local*.
   virtual void to(at::ScalarType dtype) = 0;
@@ -132,6 +139,7 @@ class ModelWrapper final : public ModelAdapter {
     return forward_(model, batch);
   }
   void train(bool on) override { parallel::module_of(module_).train(on); }
+  void set_activation_checkpointing() override { lockstep::set_activation_checkpointing(module_); }
   void to(at::ScalarType dtype) override { parallel::module_of(module_).to(dtype); }
   std::vector<NamedTensor> parameters() override { return parallel::named_parameters_of(module_); }
   std::vector<NamedTensor> buffers() override { return parallel::named_buffers_of(module_); }

@@ -116,6 +116,9 @@ struct TrainingArguments {
   bool fp16_full_eval = false;
   /// Let CUDA devices multiply float32 matrices with 10 bits of mantissa; nothing: as LibTorch has it.
   std::optional<bool> tf32 = {};
+  /// Keep no activations inside the model's units; backward computes them again: memory for time, in the same
+  /// bits. See lockstep::set_activation_checkpointing.
+  bool gradient_checkpointing = false;
 
   // ---- Logging
 

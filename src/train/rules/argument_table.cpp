@@ -88,7 +88,9 @@ void add_precision(Table& table) {
       .add("fp16", &Args::fp16, "Mixed precision with float16, on CUDA devices.")
       .add("bf16-full-eval", &Args::bf16_full_eval, "Evaluate with the model in bfloat16.")
       .add("fp16-full-eval", &Args::fp16_full_eval, "Evaluate with the model in float16.")
-      .add("tf32", &Args::tf32, "Multiply float32 matrices with fewer bits on CUDA devices.");
+      .add("tf32", &Args::tf32, "Multiply float32 matrices with fewer bits on CUDA devices.")
+      .add("gradient-checkpointing", &Args::gradient_checkpointing,
+           "Keep no activations inside the model's layers: backward computes them again.");
 }
 
 void add_logging(Table& table) {

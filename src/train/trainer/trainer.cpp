@@ -96,6 +96,7 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
              {.level = level_from(speaks(accelerator, args) ? args.log_level : args.log_level_replica)}) {
   if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerComponents::model");
   if (args.tf32) allow_tf32(*args.tf32);
+  if (args.gradient_checkpointing) parts.model->set_activation_checkpointing();
   accelerator.set_seed(args.seed, /*device_specific=*/true, args.full_determinism);
   if (args.gradient_accumulation_steps > 1)
     accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);

@@ -1,0 +1,332 @@
+#include "lockstep/parallel/activation_checkpoint.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <typeinfo>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::parallel {
+
+/// The random generators' states at a moment: the CPU's, and the current CUDA device's where the process uses
+/// one.
+class GeneratorStates {
+ public:
+  GeneratorStates() {
+    add(at::detail::getDefaultCPUGenerator());
+    if (!at::globalContext().hasCUDA()) return;
+    const auto device = at::detail::getCUDAHooks().getCurrentDevice();
+    if (at::detail::getCUDAHooks().hasPrimaryContext(device))
+      add(at::globalContext().defaultGenerator(at::Device(at::kCUDA, device)));
+  }
+
+  void set() const {
+    for (auto [generator, state] : states_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+  /// The present states of the same generators.
+  GeneratorStates now() const {
+    GeneratorStates present(*this);
+    present.states_.clear();
+    for (const auto& [generator, state] : states_) present.add(generator);
+    return present;
+  }
+
+ private:
+  void add(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    states_.emplace_back(generator, generator.get_state());
+  }
+
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+/// Autocast as it is on this thread now.
+class AutocastState {
+ public:
+  void set() const {
+    for (const auto& [device, on, dtype] : devices_) {
+      at::autocast::set_autocast_enabled(device, on);
+      at::autocast::set_autocast_dtype(device, dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(cache_);
+  }
+
+ private:
+  struct Device {
+    at::DeviceType type;
+    bool on;
+    at::ScalarType dtype;
+  };
+  static Device state_of(at::DeviceType type) {
+    return {type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)};
+  }
+  std::array<Device, 2> devices_{state_of(at::kCPU), state_of(at::kCUDA)};
+  bool cache_ = at::autocast::is_autocast_cache_enabled();
+};
+
+namespace {
+
+namespace autograd = torch::autograd;
+
+/// The checkpointed function that runs on this thread, if one does: `frame` gets what autograd saves, in the
+/// first forward or in the recomputation.
+struct Running {
+  std::shared_ptr<CheckpointFrame> frame;
+  bool again = false;
+};
+thread_local Running running;
+
+class RunningScope {
+ public:
+  explicit RunningScope(Running next) : before_(std::exchange(running, std::move(next))) {}
+  ~RunningScope() { running = std::move(before_); }
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+
+ private:
+  Running before_;
+};
+
+class GeneratorScope {
+ public:
+  explicit GeneratorScope(const GeneratorStates& states) : before_(states.now()) { states.set(); }
+  ~GeneratorScope() { before_.set(); }
+  GeneratorScope(const GeneratorScope&) = delete;
+  GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+ private:
+  GeneratorStates before_;
+};
+
+class AutocastScope {
+ public:
+  explicit AutocastScope(const AutocastState& state) {
+    state.set();
+    at::autocast::increment_nesting();
+  }
+  ~AutocastScope() {
+    // Weights that were cast for the recomputation are not kept for what runs later.
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    before_.set();
+  }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  AutocastState before_;
+};
+
+bool is_parameter(const at::Tensor& tensor) { return tensor.is_leaf() && tensor.requires_grad(); }
+
+/// The parameter that a saved tensor is, or is a view of (a linear layer saves its weight transposed); else
+/// undefined.
+at::Tensor parameter_of(const at::Tensor& tensor) {
+  if (is_parameter(tensor)) return tensor;
+  if (!tensor.is_view()) return {};
+  const at::Tensor base(tensor._base());
+  return is_parameter(base) ? base : at::Tensor();
+}
+
+std::string description(const at::Tensor& tensor) {
+  return fmt::format("{} [{}]", at::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
+}  // namespace
+
+class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
+ public:
+  CheckpointFrame(std::string name, std::function<void()> recompute)
+      : name_(std::move(name)), recompute_(std::move(recompute)) {}
+
+  /// In the first forward: notes a tensor, drops it unless it is a parameter, and returns its number.
+  std::size_t drop(const at::Tensor& tensor) {
+    Saved saved{.sizes = tensor.sizes().vec(),
+                .dtype = tensor.scalar_type(),
+                .parameter = parameter_of(tensor),
+                .version = 0,
+                .by_reference = is_parameter(tensor)};
+    if (saved.parameter.defined()) saved.version = saved.parameter._version();
+    saved_.push_back(std::move(saved));
+    return saved_.size() - 1;
+  }
+
+  /// In the recomputation: keeps the next tensor.
+  void keep(const at::Tensor& tensor) {
+    const std::size_t number = values_.size();
+    if (number >= saved_.size()) differs(fmt::format("more than {} tensors", saved_.size()));
+    const Saved& saved = saved_[number];
+    if (tensor.sizes() != at::IntArrayRef(saved.sizes) || tensor.scalar_type() != saved.dtype) {
+      differs(fmt::format("{} as tensor {}, which was {} [{}]", description(tensor), number,
+                          at::toString(saved.dtype), fmt::join(saved.sizes, ", ")));
+    }
+    values_.push_back(saved.by_reference ? at::Tensor() : tensor.detach());
+  }
+
+  /// In backward: the tensor, computed again where it is not there.
+  at::Tensor take(std::size_t number) {
+    if (first_forward_runs_) {
+      throw UsageError("checkpoint: " + name_ +
+                       " runs a backward through itself. Leave the part that does outside of the checkpoint");
+    }
+    const std::lock_guard lock(mutex_);
+    const Saved& saved = saved_.at(number);
+    check_unchanged(saved);
+    if (saved.by_reference) return saved.parameter;
+    const int backward = autograd::get_current_graph_task_id();
+    if (backward != backward_ || number >= values_.size() || !values_[number].defined()) compute_again();
+    backward_ = backward;
+    // Each backward asks once for each: what it has got is freed when it is done with it.
+    return std::move(values_[number]);
+  }
+
+  void end_first_forward() noexcept { first_forward_runs_ = false; }
+
+ private:
+  struct Saved {
+    std::vector<std::int64_t> sizes;
+    at::ScalarType dtype;
+    /// What it is or is a view of, where that is a parameter, and its version then.
+    at::Tensor parameter = {};
+    std::int64_t version = 0;
+    /// It is the parameter itself: in memory anyway, and the same in the recomputation.
+    bool by_reference = false;
+  };
+
+  void check_unchanged(const Saved& saved) const {
+    if (!saved.parameter.defined() || saved.parameter._version() == saved.version) return;
+    throw Error(fmt::format(
+        "backward: a parameter {} of {} was changed in place after its forward, whose activations are to be "
+        "computed again with it",
+        description(saved.parameter), name_));
+  }
+
+  void compute_again() {
+    values_.clear();
+    const RunningScope running_scope({.frame = shared_from_this(), .again = true});
+    const GeneratorScope generators(generators_);
+    const AutocastScope autocast(autocast_);
+    const at::AutoGradMode gradients(true);
+    recompute_();
+    if (values_.size() != saved_.size())
+      differs(fmt::format("{} tensors instead of {}", values_.size(), saved_.size()));
+  }
+
+  [[noreturn]] void differs(const std::string& how) {
+    throw Error("backward: the recomputation of " + name_ + " saved " + how +
+                ". A checkpointed function must compute the same in forward and in backward");
+  }
+
+  std::string name_;
+  std::function<void()> recompute_;
+  GeneratorStates generators_;
+  AutocastState autocast_;
+  std::vector<Saved> saved_;
+  bool first_forward_runs_ = true;
+
+  std::mutex mutex_;
+  /// What the recomputation for this backward saved, by number; empty before.
+  std::vector<at::Tensor> values_;
+  int backward_ = -1;
+};
+
+namespace {
+
+/// Stands for one tensor that the first forward saved.
+class Dropped final : public autograd::SavedVariableHooks {
+ public:
+  explicit Dropped(std::shared_ptr<CheckpointFrame> frame) : frame_(std::move(frame)) {}
+  void call_pack_hook(const at::Tensor& tensor) override { number_ = frame_->drop(tensor); }
+  at::Tensor call_unpack_hook() override { return frame_->take(number_); }
+
+ private:
+  std::shared_ptr<CheckpointFrame> frame_;
+  std::size_t number_ = 0;
+};
+
+/// One tensor of a recomputation, whose graph is thrown away at its end.
+class Recomputed final : public autograd::SavedVariableHooks {
+ public:
+  void call_pack_hook(const at::Tensor& tensor) override {
+    running.frame->keep(tensor);
+    tensor_ = tensor.detach();
+  }
+  at::Tensor call_unpack_hook() override { return tensor_; }
+
+ private:
+  at::Tensor tensor_;
+};
+
+/// LibTorch's engine with hooks on what it saves; at::SavedTensorDefaultHooks takes Python objects only. It
+/// has no threads of its own: LibTorch's runs every backward.
+class HookingEngine final : public autograd::Engine {
+ public:
+  autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs,
+                                  bool keep_graph, bool create_graph, bool accumulate_grad,
+                                  const autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<autograd::GraphTask>& task, std::shared_ptr<autograd::Node> root,
+      autograd::InputBuffer&& inputs) override {
+    return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(inputs));
+  }
+  std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (running.frame == nullptr) return nullptr;
+    if (running.again) return std::make_unique<Recomputed>();
+    return std::make_unique<Dropped>(running.frame);
+  }
+};
+
+autograd::Engine& hooking_engine() {
+  // Never destroyed: threads may still ask it while the process ends.
+  static auto* const engine = new HookingEngine;
+  return *engine;
+}
+
+void install_engine() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const autograd::Engine& present = autograd::Engine::get_default_engine();
+  if (&present == &hooking_engine()) return;
+  if (typeid(present) != typeid(autograd::Engine)) {
+    throw UsageError(
+        "checkpoint: another library runs the backward in this process (Python's engine?); activation "
+        "checkpointing needs LibTorch's own");
+  }
+  autograd::set_default_engine_stub(&hooking_engine);
+}
+
+}  // namespace
+
+bool may_checkpoint() { return at::GradMode::is_enabled() && running.frame == nullptr; }
+
+CheckpointScope::CheckpointScope(std::string name, std::function<void()> recompute) {
+  if (autograd::get_current_graph_task_id() != -1)
+    throw UsageError("checkpoint: called inside a backward, as by a hook of a tensor");
+  install_engine();
+  frame_ = std::make_shared<CheckpointFrame>(std::move(name), std::move(recompute));
+  running = {.frame = frame_};
+}
+
+CheckpointScope::~CheckpointScope() {
+  running = {};
+  frame_->end_first_forward();
+}
+
+}  // namespace lockstep::parallel
