@@ -89,6 +89,7 @@
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/model_adapter.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 #include "lockstep/train/trainer_state.hpp"

@@ -26,6 +26,7 @@
 #include "lockstep/train/gradient_accumulation.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "lockstep/train/process_execution.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/structures.hpp"
 #include "lockstep/train/tracking.hpp"
 
@@ -314,6 +315,13 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// Forgets everything that was prepared and registered, and gives a GPU's memory that LibTorch keeps for
   /// later back to the driver: for programs that train one model after another. *Local*.
   void free_memory();
+
+  /// Accelerate's profile(): records steps from now on; call step() on it after each.
+  ///
+  ///     auto profiler = accelerator.profile({.schedule_option = {.skip_first = 10}});
+  ///
+  /// *Local*.
+  Profiler profile(const ProfileOptions& options = {}) const { return Profiler(options, process_index()); }
 
   /// Writes a checkpoint: the values of all prepared models, the state of all prepared optimizers, the
   /// position of all prepared loaders, every rank's random state and the registered objects. `path` appears

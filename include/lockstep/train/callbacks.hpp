@@ -11,6 +11,7 @@
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/train/checkpointing.hpp"
 #include "lockstep/train/mixed_precision.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 
 namespace lockstep {
@@ -91,6 +92,24 @@ class NanGuardCallback final : public TrainerCallback {
   std::int64_t every_;
   /// Of this rank's losses in this step.
   at::Tensor sum_;
+};
+
+/// Records optimizer steps with a Profiler, on every rank; the traces go below args.output_dir unless
+/// `output_trace_dir` is absolute. Steps count from the beginning of this run, resumed or not.
+class ProfilerCallback final : public TrainerCallback {
+ public:
+  /// *Local*, and so are all of its methods.
+  explicit ProfilerCallback(const ProfileOptions& options) : options_(options) {}
+  /// Throws UsageError for a schedule that records nothing.
+  void on_train_begin(CallbackContext& event) override;
+  /// Throws Error where a trace cannot be written.
+  void on_step_end(CallbackContext& event) override;
+  void on_train_end(CallbackContext& event) override;
+
+ private:
+  ProfileOptions options_;
+  /// While a training runs.
+  std::unique_ptr<Profiler> profiler_;
 };
 
 /// What is needed to say more than samples a second.

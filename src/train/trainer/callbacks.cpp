@@ -127,6 +127,21 @@ std::string key_of(std::size_t index) { return "mean." + std::to_string(index); 
 
 }  // namespace
 
+void ProfilerCallback::on_train_begin(CallbackContext& event) {
+  ProfileOptions options = options_;
+  options.output_trace_dir = std::filesystem::path(event.args.output_dir) / options.output_trace_dir;
+  profiler_ = std::make_unique<Profiler>(options, event.trainer.accelerator().process_index());
+}
+
+void ProfilerCallback::on_step_end(CallbackContext&) {
+  if (profiler_) profiler_->step();
+}
+
+void ProfilerCallback::on_train_end(CallbackContext&) {
+  if (profiler_) profiler_->stop();
+  profiler_.reset();
+}
+
 void NanGuardCallback::add(const CallbackContext& event) {
   const at::NoGradGuard no_grad;
   const at::Tensor loss = event.trainer.last_loss().value.to(at::kDouble).reshape({1});

@@ -120,6 +120,22 @@ TEST(Trainer, NamesTheStepAndTheRankOfALossThatIsNotFinite) {
   testing::run_accelerators(2, train, accelerator_options(args));
 }
 
+TEST(Trainer, ProfilesStepsByNumber) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  const ProfileOptions options = {.schedule_option = {.skip_first = 1, .warmup = 1, .active = 2}};
+  const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()),
+                                accelerator_options(args));
+  Trainer trainer(accelerator, args,
+                  {.model = small_model(true),
+                   .train_dataset = samples(44),
+                   .callbacks = {std::make_shared<ProfilerCallback>(options)}});
+  trainer.train();
+  EXPECT_GT(trainer.state().global_step, 4);
+  EXPECT_TRUE(
+      std::filesystem::exists(std::filesystem::path(args.output_dir) / "profile" / "rank_0.3.pt.trace.json"));
+}
+
 TEST(Trainer, AveragesWeightsAndKeepsTheMeanInCheckpoints) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
