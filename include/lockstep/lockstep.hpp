@@ -35,6 +35,7 @@
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/idx.hpp"
+#include "lockstep/data/image_folder.hpp"
 #include "lockstep/data/image_transforms.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/stream_shard.hpp"

@@ -51,7 +51,8 @@ Batch BatchReader::load(std::int64_t number) const {
   for (const auto index : indices) contexts.push_back({.seed = sample_seed(options_.seed, epoch_, index)});
   Batch batch = options_.collate ? collated(indices, contexts) : dataset_->get_batch(indices, contexts);
   batch.indices.assign(indices.begin(), indices.end());
-  batch.valid.assign(indices.size(), true);
+  // A data set may have put one sample in another's place.
+  batch.valid.resize(indices.size(), true);
   std::fill(batch.valid.begin() + plan_.valid_rows(number), batch.valid.end(), false);
   return batch;
 }

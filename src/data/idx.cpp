@@ -9,6 +9,7 @@
 #include <limits>
 #include <sstream>
 
+#include "data/images/gzip_file.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
@@ -44,8 +45,6 @@ std::string hex(unsigned char byte) {
 using Magic = std::array<unsigned char, kMagicBytes>;
 
 at::ScalarType checked_type(const Magic& magic, const std::string& name) {
-  if (magic[0] == 0x1F && magic[1] == 0x8B)
-    fail(name, "it is compressed with gzip. Unpack it with gunzip first");
   if (magic[0] != 0 || magic[1] != 0) {
     fail(name, "it begins with the bytes " + hex(magic[0]) + " " + hex(magic[1]) + " instead of two zeros");
   }
@@ -60,12 +59,15 @@ at::ScalarType checked_type(const Magic& magic, const std::string& name) {
   return found->type;
 }
 
-std::vector<std::int64_t> read_shape(InputFile& file, std::size_t dimensions, const std::string& name) {
+void check_header(const InputFile& file, std::size_t dimensions, const std::string& name) {
   const auto header = kMagicBytes + dimensions * kDimensionBytes;
-  if (file.size() < header) {
-    fail(name, "its " + std::to_string(dimensions) + " dimensions take a header of " +
-                   std::to_string(header) + " bytes, but the file has " + std::to_string(file.size()));
-  }
+  if (file.size() >= header) return;
+  fail(name, "its " + std::to_string(dimensions) + " dimensions take a header of " + std::to_string(header) +
+                 " bytes, but the file has " + std::to_string(file.size()));
+}
+
+template <class File>
+std::vector<std::int64_t> read_shape(File& file, std::size_t dimensions) {
   std::vector<unsigned char> bytes(dimensions * kDimensionBytes);
   file.read(bytes.data(), bytes.size());
   std::vector<std::int64_t> shape;
@@ -109,6 +111,23 @@ void swap_elements(const at::Tensor& tensor) {
   }
 }
 
+at::Tensor read_gzip(const std::filesystem::path& path, const std::string& name) {
+  GzipFile file(path);
+  Magic magic{};
+  file.read(magic.data(), magic.size());
+  const auto type = checked_type(magic, name);
+  const auto shape = read_shape(file, magic[3]);
+  const auto bytes = data_bytes(shape, c10::elementSize(type), name);
+  if (bytes > file.most_bytes())
+    fail(name, "its header claims " + std::to_string(bytes) +
+                   " data bytes, more than can be in a file of its size");
+  auto tensor = at::empty(shape, at::TensorOptions().dtype(type));
+  file.read(tensor.mutable_data_ptr(), bytes);
+  if (!file.at_end()) fail(name, "there is more behind the data");
+  swap_elements(tensor);
+  return tensor;
+}
+
 unsigned char code_of(const at::Tensor& tensor) {
   const auto found = std::find_if(kCodes.begin(), kCodes.end(),
                                   [&](const auto& code) { return code.type == tensor.scalar_type(); });
@@ -144,8 +163,10 @@ at::Tensor read_idx(const std::filesystem::path& path) {
   Magic magic{};
   if (file.size() < magic.size()) fail(name, "it has only " + std::to_string(file.size()) + " bytes");
   file.read(magic.data(), magic.size());
+  if (magic[0] == 0x1F && magic[1] == 0x8B) return read_gzip(path, name);
   const auto type = checked_type(magic, name);
-  const auto shape = read_shape(file, magic[3], name);
+  check_header(file, magic[3], name);
+  const auto shape = read_shape(file, magic[3]);
   const auto bytes = data_bytes(shape, c10::elementSize(type), name);
   check_size(file, kMagicBytes + kDimensionBytes * shape.size(), bytes, name);
   auto tensor = at::empty(shape, at::TensorOptions().dtype(type));

@@ -253,7 +253,7 @@ TEST_F(Mnist, AccumulatesGradientsAndAveragesWeights) {
 
 TEST_F(Mnist, RefusesFilesThatDoNotFit) {
   write("train-images-idx3-ubyte.gz", "");
-  expect_refusal("", 2, {"train-images-idx3-ubyte.gz is compressed: gunzip it first"});
+  expect_refusal("", 2, {"expected one file *-labels-idx1-ubyte, but there are 0"});
   write_idx("train", 20, 8, 4);
   write_idx("t10k", 10, 8, 5);
   expect_refusal("", 1, {"t10k-labels", "the label 4 is none of the 4 classes"});

@@ -47,20 +47,22 @@ void note(Listing& listing, const fs::path& path) {
   if (name == "data_batch_1") listing.pickled = true;
 }
 
+/// A compressed file beside its unpacked self, as torchvision leaves them, is of no interest.
+void add_compressed(Listing& listing) {
+  for (const auto& path : listing.compressed) {
+    const fs::path unpacked = fs::path(path).replace_extension();
+    if (fs::exists(unpacked)) continue;
+    (unpacked.string().ends_with(kImages) ? listing.images : listing.labels).push_back(path);
+  }
+}
+
 Listing list(const fs::path& folder) {
   Listing listing{.folder = folder};
   for (const auto& entry : fs::directory_iterator(folder)) note(listing, entry.path());
-  for (auto* paths : {&listing.images, &listing.labels, &listing.cifar_train, &listing.compressed})
+  add_compressed(listing);
+  for (auto* paths : {&listing.images, &listing.labels, &listing.cifar_train})
     std::sort(paths->begin(), paths->end());
   return listing;
-}
-
-/// A compressed file beside its unpacked self, as torchvision leaves them, is of no interest.
-void check_compressed(const Listing& listing) {
-  for (const auto& path : listing.compressed) {
-    if (fs::exists(fs::path(path).replace_extension())) continue;
-    throw misfit(listing, path.filename().string() + " is compressed: gunzip it first");
-  }
 }
 
 at::Tensor read_images(const fs::path& path) {
@@ -110,7 +112,8 @@ ImageFiles with_white_of_train(Batch train) {
 /// The file whose name ends so, or nothing.
 fs::path find(const Paths& paths, const std::string& ending) {
   const auto found = std::find_if(paths.begin(), paths.end(), [&](const fs::path& path) {
-    return path.filename().string().ends_with(ending);
+    const auto name = path.filename().string();
+    return name.ends_with(ending) || name.ends_with(ending + ".gz");
   });
   return found == paths.end() ? fs::path() : *found;
 }
@@ -157,7 +160,6 @@ ImageFiles read_cifar(const Listing& listing) {
 
 ImageFiles read_image_folder(const fs::path& folder) {
   const Listing listing = list(folder);
-  check_compressed(listing);
   const bool idx = !listing.images.empty() || !listing.labels.empty();
   const bool cifar = !listing.cifar_train.empty() || !listing.cifar_test.empty();
   if (idx && cifar) throw misfit(listing, "IDX files and CIFAR-10's lie in one folder: give each its own");

@@ -21,5 +21,6 @@ struct ImageFiles {
 ///   - a file *-images-idx3-ubyte and one *-labels-idx1-ubyte;
 ///   - two such pairs, *train-... and *t10k-... (or *test-...): MNIST, and what is made like it;
 ///   - data_batch_*.bin, with or without test_batch.bin: CIFAR-10's binary version.
-/// *Local*. Throws UsageError for a folder of none or several of these, DataError for files that do not fit.
+/// IDX files may be compressed (.gz). *Local*. Throws UsageError for a folder of none or several of these,
+/// DataError for files that do not fit.
 ImageFiles read_image_folder(const std::filesystem::path& folder);

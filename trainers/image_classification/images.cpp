@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "class_folders.hpp"
 #include "image_folder.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -68,14 +69,32 @@ void check_test_fraction(const ImageFiles& files, const Options& options) {
     throw UsageError("--test-fraction: the data have images of their own to test on; leave it out");
 }
 
+void check_folder_flags(const Options& options) {
+  if (!options.skip_bad && options.color_jitter == 0 && options.random_erasing == 0 &&
+      options.mixup_alpha == 0 && options.cutmix_alpha == 0)
+    return;
+  throw UsageError(
+      "--skip-bad, --color-jitter, --random-erasing, --mixup-alpha and --cutmix-alpha are for folders of "
+      "images: "
+      "--data needs folders train/ and val/");
+}
+
 at::Tensor images_of(const Batch& batch, const Subset& part) {
   return batch["image"].index_select(0, torch::tensor(part.indices()));
 }
 
 }  // namespace
 
+at::Tensor model_input(const Images& images, const at::Tensor& batch) {
+  if (batch.scalar_type() != torch::kByte) return batch;
+  return lockstep::normalize_images(batch, images.statistics.mean, images.statistics.std);
+}
+
 Images load_images(const Options& options) {
-  const ImageFiles files = read_image_folder(data_folder(options));
+  const fs::path folder = data_folder(options);
+  if (has_class_folders(folder)) return load_class_folders(folder, options);
+  check_folder_flags(options);
+  const ImageFiles files = read_image_folder(folder);
   check_test_fraction(files, options);
   const at::Tensor& pixels = files.train["image"];
   const auto sizes = part_sizes(pixels.size(0), files.test.has_value(), options);

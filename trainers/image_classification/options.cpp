@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 using lockstep::at_least;
+using lockstep::at_most;
 using lockstep::less_than;
 using lockstep::more_than;
 using lockstep::not_empty;
@@ -44,7 +45,9 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("data", &Options::data,
                "Folder with one file *-images-idx3-ubyte and one *-labels-idx1-ubyte; with two such pairs, "
                "*train-... and *t10k-..., as MNIST has them; or with data_batch_*.bin and test_batch.bin of "
-               "CIFAR-10's binary version. Without it: the handwritten digits that come with Lockstep.")
+               "CIFAR-10's binary version; or with folders train and val (and test) that have a folder of "
+               "JPEG and PNG files for each class. Without it: the handwritten digits that come with "
+               "Lockstep.")
           .add("validation-fraction", &Options::validation_fraction,
                "Share of the images to validate on after each epoch; of those to train on, where others are "
                "there for the test.",
@@ -57,7 +60,9 @@ const lockstep::OptionTable<Options>& option_table() {
                "Threads that read ahead; 0 reads between the steps.", at_least(0))
           .section("images")
           .add("resize", &Options::resize,
-               "Makes them so many pixels high and wide; 0: they stay as they are.", at_least(0))
+               "Makes them so many pixels high and wide; 0: they stay as they are. Of images in folders "
+               "windows of this size are cut out; 0: 224.",
+               at_least(0))
           .add("random-crop-padding", &Options::random_crop_padding,
                "To train on, cuts a window of the image's size at a random place out of the image with so "
                "many black pixels around it.",
@@ -66,7 +71,26 @@ const lockstep::OptionTable<Options>& option_table() {
                "To train on, mirrors every other image, at random.")
           .add("normalize", &Options::normalize,
                "Subtracts the mean of each channel and divides by its standard deviation; both are of the "
-               "images to train on, and are printed.")
+               "images to train on, and are printed. For images in folders they are ImageNet's.")
+          .add("color-jitter", &Options::color_jitter,
+               "To train on images in folders, changes brightness, contrast and saturation at random by up "
+               "to this share.",
+               at_least(0.0))
+          .add("random-erasing", &Options::random_erasing,
+               "How likely a rectangle of an image to train on is erased; for images in folders.",
+               at_least(0.0), at_most(1.0))
+          .add("mixup-alpha", &Options::mixup_alpha,
+               "Mixes the images of a batch to train on, and their labels, with a weight of Beta(alpha, "
+               "alpha); "
+               "for images in folders.",
+               at_least(0.0))
+          .add("cutmix-alpha", &Options::cutmix_alpha,
+               "Puts a rectangle of one image into another, likewise. With both, half of the batches each.",
+               at_least(0.0))
+          .add(
+              "skip-bad", &Options::skip_bad,
+              "Images in folders that cannot be read are passed over; at the end they are counted and named. "
+              "Without it the first one ends the training.")
           .section("model")
           .add(
               "model", &Options::model,

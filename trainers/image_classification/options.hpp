@@ -17,6 +17,11 @@ struct Options : lockstep::TrainingArguments {
   std::int64_t random_crop_padding = 0;
   bool horizontal_flip = false;
   bool normalize = false;
+  double color_jitter = 0;
+  double random_erasing = 0;
+  double mixup_alpha = 0;
+  double cutmix_alpha = 0;
+  bool skip_bad = false;
   std::string model;
   std::string weights;
   std::string mixed_precision = "no";

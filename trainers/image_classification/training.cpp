@@ -41,6 +41,18 @@ void check_output_folder(const std::filesystem::path& folder) {
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
 
+/// Each rank tells of those that its own workers have met.
+void print_bad_images(const Accelerator& accelerator, const Images& images) {
+  for (const auto& folder : images.folders) {
+    const auto bad = folder->bad_images();
+    if (bad.empty()) continue;
+    std::string text = fmt::format("rank {}: passed over {} image(s) that cannot be read:\n",
+                                   accelerator.process_index(), bad.size());
+    for (const auto& [index, what] : bad) text += "  " + what + "\n";
+    fmt::print(stderr, "{}", text);
+  }
+}
+
 class ImageTrainer final : public lockstep::Trainer {
  public:
   ImageTrainer(const Accelerator& accelerator, const Options& options, lockstep::TrainerComponents parts,
@@ -53,8 +65,11 @@ class ImageTrainer final : public lockstep::Trainer {
   lockstep::Loss compute_loss(const Batch& outputs, const Batch& batch) override {
     namespace F = torch::nn::functional;
     const auto smoothing = F::CrossEntropyFuncOptions().label_smoothing(args().label_smoothing_factor);
-    const at::Tensor loss = F::cross_entropy(outputs["logits"], batch["label"], smoothing);
-    if (at::GradMode::is_enabled()) report_->tally().add(outputs["logits"], batch["label"], loss);
+    const at::Tensor& label = batch["label"];
+    const at::Tensor loss = F::cross_entropy(outputs["logits"], label, smoothing);
+    // Of an image that is mixed of two, the class with the larger share counts.
+    const at::Tensor target = label.dim() == 2 ? label.argmax(1) : label;
+    if (at::GradMode::is_enabled()) report_->tally().add(outputs["logits"], target, loss);
     return {loss};
   }
 
@@ -80,8 +95,8 @@ lockstep::TrainerComponents components(const Model& model, const Images& images,
                                        const std::shared_ptr<EpochReport>& report) {
   lockstep::TrainerComponents parts{
       .model = lockstep::wrap_model(model,
-                                    [](auto& network, const Batch& batch) {
-                                      return Batch{{"logits", network(batch["image"])}};
+                                    [images](auto& network, const Batch& batch) {
+                                      return Batch{{"logits", network(model_input(images, batch["image"]))}};
                                     }),
       .train_dataset = images.train,
       .eval_dataset = images.validation,
@@ -112,6 +127,7 @@ int train_and_test(Accelerator& accelerator, const Model& model, const Images& i
   const lockstep::LogEntry test{trainer.evaluate(images.test, "test")};
   accelerator.print(fmt::format("test accuracy {:.4f}, test loss {:.4f}", *test.find("test_accuracy"),
                                 *test.find("test_loss")));
+  print_bad_images(accelerator, images);
   trainer.save_model(options.model_dir);
   accelerator.print("saved ", options.model_dir, "/", lockstep::kModelFileName);
   accelerator.wait_for_everyone();

@@ -7,14 +7,15 @@
 namespace lockstep {
 
 /// Reads an IDX file, the format of the MNIST files: two zero bytes, a dtype code, the number of dimensions,
-/// each dimension as a 4-byte number, and the elements, all big-endian.
+/// each dimension as a 4-byte number, and the elements, all big-endian. A file that is compressed with gzip
+/// is unpacked while it is read.
 ///
 /// Gives a new CPU tensor of the file's shape and of the dtype that its code names: uint8 (0x08), int8
 /// (0x09), int16 (0x0B), int32 (0x0C), float32 (0x0D) or float64 (0x0E).
 ///
-/// *Local*; safe from several threads. Nothing is allocated before the header agrees with the file's size.
-/// Throws DataError, naming the file and the place, when it cannot be read, is compressed (gunzip it first),
-/// has no IDX magic, no dimension or more than 64, or has more or fewer bytes than its header claims.
+/// *Local*; safe from several threads. Nothing is allocated before the header agrees with the file's size
+/// (compressed: could agree). Throws DataError, naming the file and the place, when it cannot be read, has no
+/// IDX magic, no dimension or more than 64, or has more or fewer bytes than its header claims.
 at::Tensor read_idx(const std::filesystem::path& path);
 
 /// Writes a tensor as an IDX file that read_idx() reads back. The file appears whole or not at all (see

@@ -101,4 +101,30 @@ class TransformedDataset final : public Dataset {
 std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> dataset, const std::string& name,
                                            ImageTransformOptions options);
 
+/// `images`, uint8 [rows, channels, height, width], as float32 on their device: x / 255, then (x - mean) /
+/// std with a number for each channel, or none. *Local*. Throws UsageError for other tensors or numbers that
+/// do not fit.
+at::Tensor normalize_images(const at::Tensor& images, const std::vector<float>& mean,
+                            const std::vector<float>& std);
+
+/// Which images of a batch are mixed, and how much. With both, half of the batches are mixed by each.
+struct MixOptions {
+  /// torchvision's MixUp: the mean of two images, with a weight of Beta(alpha, alpha). 0: not.
+  double mixup_alpha = 0;
+  /// torchvision's CutMix: a rectangle of one image in another. 0: not.
+  double cutmix_alpha = 0;
+  /// Labels become float32 [rows, classes].
+  std::int64_t classes = 0;
+};
+
+/// A batch whose rows are mixed with the row before each (the first with the last): "image", and "label" of
+/// int64 [rows], which becomes one of probabilities. What is drawn depends on `seed` alone. *Local*. Throws
+/// UsageError for options out of range, for images without four dimensions, and for a batch that is not in
+/// floating point with mixup; DataError for a label that is no class.
+Batch mix_batch(Batch batch, const MixOptions& options, std::uint64_t seed);
+
+/// `dataset` with its batches mixed by mix_batch(), in the loader's workers and by the seed of their first
+/// row.
+std::shared_ptr<const Dataset> mixed(std::shared_ptr<const Dataset> dataset, MixOptions options);
+
 }  // namespace lockstep

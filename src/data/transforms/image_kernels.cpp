@@ -3,22 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/images/random_bits.hpp"
+
 namespace lockstep {
 namespace {
-
-/// One step of SplitMix64: the next of a sequence of 64 random bits.
-std::uint64_t next_bits(std::uint64_t& state) noexcept {
-  state += 0x9E3779B97F4A7C15ULL;
-  std::uint64_t value = state;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31);
-}
-
-/// A whole number from 0 to `count` - 1; `count` is far below 2^32, so that the bias does not matter.
-std::int64_t next_below(std::uint64_t& state, std::int64_t count) noexcept {
-  return static_cast<std::int64_t>(((next_bits(state) >> 32) * static_cast<std::uint64_t>(count)) >> 32);
-}
 
 /// The part of a row of the window that lies in the image, in columns of the window.
 struct Inside {
@@ -32,11 +20,11 @@ Inside inside_of(const ImageGeometry& geometry, const ImageDraw& draw) {
   return {begin, end};
 }
 
-template <class Value, class Pixel>
-void write_row(const Pixel* row, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
+template <class Value, class Pixel, class Out>
+void write_row(const Pixel* row, Out* out, const ImageGeometry& geometry, const ImageDraw& draw,
                const Value& value) {
   const auto [begin, end] = inside_of(geometry, draw);
-  const float outside = value(Pixel{0});
+  const Out outside = value(Pixel{0});
   std::fill(out, out + begin, outside);
   const auto step = geometry.column_stride;
   if (step == 1) {
@@ -48,8 +36,8 @@ void write_row(const Pixel* row, float* out, const ImageGeometry& geometry, cons
   if (draw.flip) std::reverse(out, out + geometry.out_width);
 }
 
-template <class Value, class Pixel>
-void write_channel(const Pixel* channel, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
+template <class Value, class Pixel, class Out>
+void write_channel(const Pixel* channel, Out* out, const ImageGeometry& geometry, const ImageDraw& draw,
                    const Value& value) {
   for (std::int64_t y = 0; y < geometry.out_height; ++y, out += geometry.out_width) {
     const auto row = y + draw.top;
@@ -67,10 +55,11 @@ ImageDraw draw_image(const ImageGeometry& geometry, std::int64_t padding, double
                      std::uint64_t seed) noexcept {
   const auto rows = geometry.height + 2 * padding - geometry.out_height + 1;
   const auto columns = geometry.width + 2 * padding - geometry.out_width + 1;
+  RandomBits random(seed);
   ImageDraw draw;
-  draw.top = next_below(seed, rows) - padding;
-  draw.left = next_below(seed, columns) - padding;
-  draw.flip = static_cast<double>(next_bits(seed) >> 11) * 0x1p-53 < flip_probability;
+  draw.top = random.below(rows) - padding;
+  draw.left = random.below(columns) - padding;
+  draw.flip = random.uniform() < flip_probability;
   return draw;
 }
 
@@ -99,6 +88,15 @@ void transform_image(const float* image, float* out, const ImageGeometry& geomet
   for (std::int64_t channel = 0; channel < geometry.channels; ++channel) {
     write_channel(image + channel * geometry.channel_stride, out + channel * pixels, geometry, draw,
                   [&](float value) { return scale.of(value, channel); });
+  }
+}
+
+void copy_image(const std::uint8_t* image, std::uint8_t* out, const ImageGeometry& geometry,
+                const ImageDraw& draw) {
+  const auto pixels = geometry.out_height * geometry.out_width;
+  for (std::int64_t channel = 0; channel < geometry.channels; ++channel) {
+    write_channel(image + channel * geometry.channel_stride, out + channel * pixels, geometry, draw,
+                  [](std::uint8_t byte) { return byte; });
   }
 }
 

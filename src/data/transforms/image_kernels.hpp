@@ -56,5 +56,8 @@ void transform_image(const std::uint8_t* image, float* out, const ImageGeometry&
                      const ImageDraw& draw, const PixelScale& scale);
 void transform_image(const float* image, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
                      const PixelScale& scale);
+/// The bytes as they are.
+void copy_image(const std::uint8_t* image, std::uint8_t* out, const ImageGeometry& geometry,
+                const ImageDraw& draw);
 
 }  // namespace lockstep

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace lockstep::images {
+
+/// A pixel's bytes in memory: red, green, blue and one that means nothing, as Pillow keeps them. Four bytes
+/// are one load for the loops.
+inline constexpr std::ptrdiff_t kPixelBytes = 4;
+
+/// Pixels of somebody else's: `height` rows of `width` pixels, `stride` bytes from row to row.
+struct PixelView {
+  const std::uint8_t* data = nullptr;
+  int width = 0;
+  int height = 0;
+  std::ptrdiff_t stride = 0;
+
+  const std::uint8_t* row(int y) const { return data + y * stride; }
+  /// A part of it, which must lie inside.
+  PixelView part(int left, int top, int part_width, int part_height) const {
+    return {row(top) + left * kPixelBytes, part_width, part_height, stride};
+  }
+};
+
+/// Pixels in memory of their own, not initialized when made.
+struct Pixels {
+  Pixels() = default;
+  Pixels(int columns, int rows)
+      : width(columns),
+        height(rows),
+        data(std::make_unique_for_overwrite<std::uint8_t[]>(static_cast<std::size_t>(columns) *
+                                                            static_cast<std::size_t>(rows) * kPixelBytes)) {}
+
+  std::ptrdiff_t stride() const { return width * kPixelBytes; }
+  std::uint8_t* row(int y) { return data.get() + y * stride(); }
+  PixelView view() const { return {data.get(), width, height, stride()}; }
+
+  int width = 0;
+  int height = 0;
+  std::unique_ptr<std::uint8_t[]> data;
+};
+
+}  // namespace lockstep::images

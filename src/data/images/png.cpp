@@ -1,0 +1,115 @@
+#include <png.h>
+
+#include <array>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "decode.hpp"
+
+namespace lockstep::images {
+namespace {
+
+/// Decodes one file. Functions that libpng may leave with longjmp hold no object that has a destructor.
+class Png {
+ public:
+  Png(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name), left_(bytes) {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
+    if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    if (info_ == nullptr) {
+      png_destroy_read_struct(&png_, &info_, nullptr);
+      refuse(name_, "no memory for libpng");
+    }
+    guarded([](Png& self) {
+      png_set_read_fn(self.png_, &self, read_bytes);
+      // What Pillow ignores as well: a checksum of what is not the image.
+      png_set_crc_action(self.png_, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
+      png_set_user_limits(self.png_, 1 << 30, 1 << 30);
+      png_read_info(self.png_, self.info_);
+    });
+  }
+  ~Png() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  Png(const Png&) = delete;
+  Png& operator=(const Png&) = delete;
+
+  std::int64_t width() const { return png_get_image_width(png_, info_); }
+  std::int64_t height() const { return png_get_image_height(png_, info_); }
+
+  Pixels read() {
+    const auto type = png_get_color_type(png_, info_);
+    if (png_get_bit_depth(png_, info_) == 16 && type == PNG_COLOR_TYPE_GRAY)
+      refuse(name_,
+             "the PNG file has grey values of 16 bits, which do not fit into RGB of 8: convert it first");
+    Pixels pixels(static_cast<int>(width()), static_cast<int>(height()));
+    rows_.resize(static_cast<std::size_t>(pixels.height));
+    for (int y = 0; y < pixels.height; ++y) rows_[static_cast<std::size_t>(y)] = pixels.row(y);
+    guarded([](Png& self) { self.read_rows(); });
+    return pixels;
+  }
+
+ private:
+  [[noreturn]] static void on_error(png_structp png, png_const_charp text) {
+    auto* self = static_cast<Png*>(png_get_error_ptr(png));
+    std::snprintf(self->text_.data(), self->text_.size(), "%s", text);
+    std::longjmp(self->back_, 1);
+  }
+  static void on_warning(png_structp, png_const_charp) {}
+  static void read_bytes(png_structp png, png_bytep to, std::size_t count) {
+    auto* self = static_cast<Png*>(png_get_io_ptr(png));
+    if (count > self->left_.size()) {
+      self->cut_off_ = true;
+      png_error(png, "truncated");
+    }
+    std::memcpy(to, self->left_.data(), count);
+    self->left_ = self->left_.subspan(count);
+  }
+
+  void guarded(void (*action)(Png&)) {
+    if (setjmp(back_) == 0) {
+      action(*this);
+      return;
+    }
+    // The constructor ends here as well, without its destructor; twice does no harm.
+    png_destroy_read_struct(&png_, &info_, nullptr);
+    refuse(name_,
+           cut_off_ ? "the PNG file is truncated" : std::string("the PNG file is broken: ") + text_.data());
+  }
+
+  /// Every kind of PNG becomes red, green, blue and a byte more; transparency is dropped, as convert("RGB")
+  /// does.
+  void read_rows() {
+    png_set_expand(png_);
+    png_set_strip_16(png_);
+    png_set_gray_to_rgb(png_);
+    png_set_filler(png_, 0xFF, PNG_FILLER_AFTER);
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * std::size_t{kPixelBytes})
+      png_error(png_, "an unknown kind of pixels");
+    png_read_image(png_, rows_.data());
+  }
+
+  const std::string& name_;
+  std::span<const std::uint8_t> left_;
+  bool cut_off_ = false;
+  std::array<char, 200> text_{};
+  std::jmp_buf back_{};
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  std::vector<png_bytep> rows_;
+};
+
+}  // namespace
+
+Decoded decode_png(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
+                   const ChooseRegion& choose) {
+  Png png(bytes, name);
+  check_pixels(name, png.width(), png.height(), max_pixels);
+  const Region wanted = choose(static_cast<int>(png.width()), static_cast<int>(png.height()));
+  Decoded decoded{.memory = png.read()};
+  decoded.view = decoded.memory.view().part(wanted.left, wanted.top, wanted.width, wanted.height);
+  return decoded;
+}
+
+}  // namespace lockstep::images

@@ -1,0 +1,149 @@
+#include "resample.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace lockstep::images {
+namespace {
+
+/// Pillow's fixed point: 8 bits of a result and 2 of room above these.
+constexpr int kPrecisionBits = 32 - 8 - 2;
+
+/// For each pixel of the result, from where on how many pixels count, and how much each.
+struct Weights {
+  struct Span {
+    int first;
+    int count;
+    const int* weights;
+  };
+  int taps = 0;
+  std::vector<int> first;
+  std::vector<int> count;
+  std::vector<int> values;
+
+  Span operator[](int place) const {
+    const auto at = static_cast<std::size_t>(place);
+    return {first[at], count[at], values.data() + at * static_cast<std::size_t>(taps)};
+  }
+};
+
+double triangle(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
+
+/// Pillow's precompute_coeffs and normalize_coeffs_8bpc, operation for operation.
+Weights weights_of(int size, double from, double to, int out_size) {
+  const double scale = (to - from) / out_size;
+  const double support = std::max(scale, 1.0);
+  const double inverse = 1.0 / support;
+  Weights result;
+  result.taps = static_cast<int>(std::ceil(support)) * 2 + 1;
+  result.values.assign(static_cast<std::size_t>(out_size) * static_cast<std::size_t>(result.taps), 0);
+  std::vector<double> real(static_cast<std::size_t>(result.taps));
+  for (int place = 0; place < out_size; ++place) {
+    const double center = from + (place + 0.5) * scale;
+    const int first = std::max(static_cast<int>(center - support + 0.5), 0);
+    const int count = std::min(static_cast<int>(center + support + 0.5), size) - first;
+    double sum = 0;
+    for (int tap = 0; tap < count; ++tap) {
+      const double weight = triangle((tap + first - center + 0.5) * inverse);
+      real[static_cast<std::size_t>(tap)] = weight;
+      sum += weight;
+    }
+    int* values =
+        result.values.data() + static_cast<std::size_t>(place) * static_cast<std::size_t>(result.taps);
+    for (int tap = 0; tap < count; ++tap) {
+      double weight = real[static_cast<std::size_t>(tap)];
+      if (sum != 0.0) weight /= sum;
+      values[tap] = static_cast<int>(0.5 + weight * (1 << kPrecisionBits));
+    }
+    result.first.push_back(first);
+    result.count.push_back(count);
+  }
+  return result;
+}
+
+using Lanes = int __attribute__((vector_size(16)));
+using Bytes = std::uint8_t __attribute__((vector_size(4)));
+
+/// The loops multiply 32-bit numbers, which the oldest x86 does one by one: the processor chooses when they
+/// are loaded.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_FAST_LOOPS __attribute__((target_clones("default", "avx2")))
+#else
+#define LOCKSTEP_FAST_LOOPS
+#endif
+
+LOCKSTEP_FAST_LOOPS
+void resample_row(const std::uint8_t* row, std::uint8_t* out, int out_width, const Weights& weights) {
+  for (int x = 0; x < out_width; ++x) {
+    const auto at = static_cast<std::size_t>(x);
+    const int* values = weights.values.data() + at * static_cast<std::size_t>(weights.taps);
+    const std::uint8_t* pixel = row + weights.first[at] * kPixelBytes;
+    constexpr int kHalf = 1 << (kPrecisionBits - 1);
+    Lanes sum = {kHalf, kHalf, kHalf, kHalf};
+    for (int tap = 0; tap < weights.count[at]; ++tap) {
+      Bytes bytes;
+      std::memcpy(&bytes, pixel + tap * kPixelBytes, sizeof bytes);
+      sum += __builtin_convertvector(bytes, Lanes) * values[tap];
+    }
+    sum >>= kPrecisionBits;
+    // Weights are never negative and add up to 1 but for rounding: 256 is possible, -1 is not.
+    for (int lane = 0; lane < 4; ++lane)
+      out[x * kPixelBytes + lane] = static_cast<std::uint8_t>(std::min(static_cast<int>(sum[lane]), 255));
+  }
+}
+
+LOCKSTEP_FAST_LOOPS
+void add_weighted(const std::uint8_t* row, int weight, int* sums, std::ptrdiff_t count) {
+  for (std::ptrdiff_t place = 0; place < count; ++place) sums[place] += row[place] * weight;
+}
+
+LOCKSTEP_FAST_LOOPS
+void store_sums(const int* sums, std::uint8_t* out, std::ptrdiff_t count) {
+  for (std::ptrdiff_t place = 0; place < count; ++place)
+    out[place] = static_cast<std::uint8_t>(std::min(sums[place] >> kPrecisionBits, 255));
+}
+
+/// Of the rows that the vertical pass reads only.
+Pixels horizontal(const PixelView& image, const Box& box, int width) {
+  const Weights weights = weights_of(image.width, box.left, box.right, width);
+  Pixels out(width, image.height);
+  for (int y = 0; y < image.height; ++y) resample_row(image.row(y), out.row(y), width, weights);
+  return out;
+}
+
+Pixels vertical(const PixelView& image, const Weights& weights, int height) {
+  Pixels out(image.width, height);
+  const auto count = image.width * kPixelBytes;
+  std::vector<int> sums(static_cast<std::size_t>(count));
+  for (int y = 0; y < height; ++y) {
+    std::fill(sums.begin(), sums.end(), 1 << (kPrecisionBits - 1));
+    const auto span = weights[y];
+    for (int tap = 0; tap < span.count; ++tap)
+      add_weighted(image.row(span.first + tap), span.weights[tap], sums.data(), count);
+    store_sums(sums.data(), out.row(y), count);
+  }
+  return out;
+}
+
+Pixels copy(const PixelView& image) {
+  Pixels out(image.width, image.height);
+  for (int y = 0; y < image.height; ++y)
+    std::memcpy(out.row(y), image.row(y), static_cast<std::size_t>(out.stride()));
+  return out;
+}
+
+}  // namespace
+
+Pixels resample(const PixelView& image, const Box& box, int width, int height) {
+  const bool columns = width != image.width || box.left != 0 || box.right != width;
+  const bool rows = height != image.height || box.top != 0 || box.bottom != height;
+  if (!rows) return columns ? horizontal(image, box, width) : copy(image);
+  const Weights weights = weights_of(image.height, box.top, box.bottom, height);
+  if (!columns) return vertical(image, weights, height);
+  return vertical(horizontal(image, box, width).view(), weights, height);
+}
+
+}  // namespace lockstep::images

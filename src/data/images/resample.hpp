@@ -1,0 +1,25 @@
+#pragma once
+
+#include "pixels.hpp"
+
+namespace lockstep::images {
+
+/// A part of an image, whose edges may lie between pixels.
+struct Box {
+  double left = 0;
+  double top = 0;
+  double right = 0;
+  double bottom = 0;
+};
+
+/// The box of `image`, bilinear with antialiasing, as `width` x `height` pixels: bit for bit
+/// `Image.resize((width, height), Image.BILINEAR, box)` of Pillow. The box must lie inside. Pure.
+Pixels resample(const PixelView& image, const Box& box, int width, int height);
+
+/// resample() of all of it.
+inline Pixels resample(const PixelView& image, int width, int height) {
+  return resample(image, {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)}, width,
+                  height);
+}
+
+}  // namespace lockstep::images

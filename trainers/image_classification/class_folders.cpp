@@ -1,0 +1,107 @@
+#include "class_folders.hpp"
+
+#include <cmath>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/image_folder.hpp"
+
+namespace {
+
+using lockstep::ImageFolder;
+using lockstep::ImageFolderOptions;
+using lockstep::UsageError;
+namespace fs = std::filesystem;
+
+/// torchvision's references normalize by these, and weights that were trained on ImageNet expect them.
+const ChannelStatistics kImageNet{.mean = {0.485F, 0.456F, 0.406F}, .std = {0.229F, 0.224F, 0.225F}};
+/// Images are resized to 256 before 224 of them are cut out.
+constexpr double kResizeRatio = 256.0 / 224.0;
+constexpr std::int64_t kImageSize = 224;
+
+void check_flags(const Options& options) {
+  if (options.test_fraction)
+    throw UsageError("--test-fraction: folders of images are not split; give a folder test/");
+  if (options.random_crop_padding > 0)
+    throw UsageError(
+        "--random-crop-padding: images of folders are cut out by RandomResizedCrop; leave it out");
+}
+
+ImageFolderOptions common_options(const Options& options) {
+  ImageFolderOptions common;
+  common.keep_bytes = true;
+  common.skip_bad = options.skip_bad;
+  return common;
+}
+
+ImageFolderOptions training_options(const Options& options, std::int64_t size) {
+  auto training = common_options(options);
+  training.random_resized_crop.size = {size, size};
+  training.color_jitter = {options.color_jitter, options.color_jitter, options.color_jitter, 0};
+  training.flip_probability = options.horizontal_flip ? 0.5 : 0;
+  // Windows are random and resized: the pixels of a smaller image do as well.
+  training.scaled_decoding = true;
+  return training;
+}
+
+ImageFolderOptions evaluation_options(const Options& options, std::int64_t size) {
+  auto evaluation = common_options(options);
+  evaluation.resize = std::llround(static_cast<double>(size) * kResizeRatio);
+  evaluation.center_crop = {size, size};
+  return evaluation;
+}
+
+void check_classes(const ImageFolder& train, const ImageFolder& other, const fs::path& folder) {
+  if (train.classes() == other.classes()) return;
+  throw lockstep::DataError(folder.string() +
+                            ": its classes are not those of train/: give each the same folders");
+}
+
+}  // namespace
+
+bool has_class_folders(const fs::path& folder) {
+  return fs::is_directory(folder / "train") && fs::is_directory(folder / "val");
+}
+
+Images load_class_folders(const fs::path& folder, const Options& options) {
+  check_flags(options);
+  const std::int64_t size = options.resize > 0 ? options.resize : kImageSize;
+  // Normalized before a rectangle of the mean is erased, or on the device.
+  auto training = training_options(options, size);
+  training.random_erasing.probability = options.random_erasing;
+  auto evaluation = evaluation_options(options, size);
+  const bool floats = options.random_erasing > 0 || options.mixup_alpha > 0;
+  ChannelStatistics statistics;
+  if (options.normalize) statistics = kImageNet;
+  if (floats) {
+    for (auto* part : {&training, &evaluation}) {
+      part->keep_bytes = false;
+      part->mean = statistics.mean;
+      part->std = statistics.std;
+    }
+  }
+  const auto train = std::make_shared<const ImageFolder>(folder / "train", training);
+  const auto validation = std::make_shared<const ImageFolder>(folder / "val", evaluation);
+  check_classes(*train, *validation, folder / "val");
+  auto test = validation;
+  if (fs::is_directory(folder / "test")) {
+    test = std::make_shared<const ImageFolder>(folder / "test", evaluation);
+    check_classes(*train, *test, folder / "test");
+  }
+  const auto classes = static_cast<std::int64_t>(train->classes().size());
+  Images images{.train = train,
+                .validation = validation,
+                .test = test,
+                .channels = 3,
+                .height = size,
+                .width = size,
+                .classes = classes,
+                .statistics = statistics,
+                .folders = {train, validation}};
+  if (test != validation) images.folders.push_back(test);
+  if (options.mixup_alpha > 0 || options.cutmix_alpha > 0) {
+    images.train = lockstep::mixed(
+        train,
+        {.mixup_alpha = options.mixup_alpha, .cutmix_alpha = options.cutmix_alpha, .classes = classes});
+  }
+  return images;
+}
