@@ -176,7 +176,7 @@ int train(const Words&) {
 
 /// The last rank's model differs by the oddity that the argument names.
 int mismatch(const Words& words) {
-  const auto accelerator = join();
+  auto accelerator = join();
   auto ddp =
       accelerator.prepare(std::make_shared<OddModel>(argument(words, 0), accelerator.is_last_process()));
   return 0;

@@ -22,7 +22,8 @@ void run_with(int size, const DataLoaderConfiguration& config,
     World world;
     world.rank = world.local_rank = group.rank();
     world.world_size = world.local_world_size = group.size();
-    body(Accelerator(world, group, {.dataloader_config = config}));
+    Accelerator accelerator(world, group, {.dataloader_config = config});
+    body(accelerator);
   });
 }
 
