@@ -18,6 +18,7 @@
 #include "lockstep/core/input_file.hpp"
 #include "lockstep/data/collate.hpp"
 #include "transforms/image_kernels.hpp"
+#include "transforms/image_size.hpp"
 
 namespace lockstep {
 namespace {
@@ -30,14 +31,6 @@ using images::Region;
 
 constexpr std::int64_t kChannels = 3;
 constexpr std::int64_t kLargestSide = 1 << 16;
-
-bool given(const ImageSize& size) { return size.height != 0 || size.width != 0; }
-
-void check_size(const char* name, const ImageSize& size) {
-  const auto fits = [](std::int64_t side) { return side > 0 && side <= kLargestSide; };
-  if (!given(size) || (fits(size.height) && fits(size.width))) return;
-  throw UsageError(fmt::format("ImageFolder: {} must be 1 to {} pixels a side.", name, kLargestSide));
-}
 
 void check_range(const char* name, const std::array<double, 2>& range, double largest) {
   if (range[0] > 0 && range[0] <= range[1] && range[1] <= largest) return;
@@ -60,10 +53,10 @@ void check_jitter(const ColorJitterOptions& jitter) {
 
 void check_options(const ImageFolderOptions& options) {
   constexpr double kAnyRatio = 1e6;
-  check_size("random_resized_crop", options.random_resized_crop.size);
+  check_image_size("ImageFolder: random_resized_crop", options.random_resized_crop.size);
   check_range("random_resized_crop.scale", options.random_resized_crop.scale, kAnyRatio);
   check_range("random_resized_crop.ratio", options.random_resized_crop.ratio, kAnyRatio);
-  check_size("center_crop", options.center_crop);
+  check_image_size("ImageFolder: center_crop", options.center_crop);
   check_jitter(options.color_jitter);
   check_probability("flip_probability", options.flip_probability);
   check_probability("random_erasing.probability", options.random_erasing.probability);
@@ -71,7 +64,7 @@ void check_options(const ImageFolderOptions& options) {
   check_range("random_erasing.ratio", options.random_erasing.ratio, kAnyRatio);
   if (options.resize < 0 || options.resize > kLargestSide)
     throw UsageError(fmt::format("ImageFolder: resize must be 0 to {} pixels.", kLargestSide));
-  if (given(options.random_resized_crop.size) && (options.resize > 0 || given(options.center_crop)))
+  if (is_given(options.random_resized_crop.size) && (options.resize > 0 || is_given(options.center_crop)))
     throw UsageError("ImageFolder: random_resized_crop needs neither resize nor center_crop.");
   const bool numbers = options.mean.size() == options.std.size() &&
                        (options.mean.empty() || options.mean.size() == kChannels) &&
@@ -219,7 +212,7 @@ struct ImageFolder::State {
       region = {0, 0, width, height};
       size = {height, width};
       const auto& crop = options.random_resized_crop;
-      if (given(crop.size)) {
+      if (is_given(crop.size)) {
         region = images::draw_resized_crop(width, height, crop.scale, crop.ratio, random);
         size = crop.size;
       } else if (options.resize > 0) {
@@ -235,12 +228,12 @@ struct ImageFolder::State {
   }
 
   ImageSize size_of(const Pixels& pixels) const {
-    return given(options.center_crop) ? options.center_crop : ImageSize{pixels.height, pixels.width};
+    return is_given(options.center_crop) ? options.center_crop : ImageSize{pixels.height, pixels.width};
   }
 
   /// The size that all images have, or none.
   ImageSize fixed_size() const {
-    return given(options.center_crop) ? options.center_crop : options.random_resized_crop.size;
+    return is_given(options.center_crop) ? options.center_crop : options.random_resized_crop.size;
   }
 
   at::Tensor empty(std::int64_t rows, const ImageSize& size) const {
@@ -344,7 +337,7 @@ Example ImageFolder::get(std::int64_t index, const SampleContext& context) const
 
 Batch ImageFolder::get_batch(std::span<const std::int64_t> indices,
                              std::span<const SampleContext> contexts) const {
-  if (!given(state_->fixed_size())) return stacked(indices, contexts);
+  if (!is_given(state_->fixed_size())) return stacked(indices, contexts);
   const auto rows = static_cast<std::int64_t>(indices.size());
   const auto batch_images = state_->empty(rows, state_->fixed_size());
   std::vector<std::int64_t> labels;

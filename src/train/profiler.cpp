@@ -14,6 +14,9 @@
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
+
+enum class ProfileAction { none, warmup, record };
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -21,7 +24,7 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
-enum class Action { none, warmup, record };
+using Action = ProfileAction;
 
 Action action_of(const ProfileSchedule& schedule, std::int64_t step) {
   if (step < schedule.skip_first) return Action::none;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "image_kernels.hpp"
+#include "image_size.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -10,26 +11,13 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& text) { throw UsageError("ImageTransform: " + text); }
 
-bool given(const ImageSize& size) { return size.height != 0 || size.width != 0; }
-
-std::string shown(const ImageSize& size) {
-  return std::to_string(size.height) + " x " + std::to_string(size.width);
-}
-
-void check_size(const char* name, const ImageSize& size) {
-  constexpr std::int64_t kLargest = 1 << 20;
-  const auto fits = [](std::int64_t side) { return side > 0 && side <= kLargest; };
-  if (!given(size) || (fits(size.height) && fits(size.width))) return;
-  refuse(std::string(name) + " must be 1 to 2^20 pixels a side, but is " + shown(size) + ".");
-}
-
 void check_options(const ImageTransformOptions& options) {
-  check_size("resize", options.resize);
-  check_size("crop", options.crop);
+  check_image_size("ImageTransform: resize", options.resize);
+  check_image_size("ImageTransform: crop", options.crop);
   if (options.padding < 0 || options.padding > 1 << 20) {
     refuse("padding must be 0 to 2^20 pixels, but is " + std::to_string(options.padding) + ".");
   }
-  if (options.padding > 0 && !given(options.crop)) refuse("padding needs a crop: name the window's size.");
+  if (options.padding > 0 && !is_given(options.crop)) refuse("padding needs a crop: name the window's size.");
   if (!(options.flip_probability >= 0 && options.flip_probability <= 1)) {
     refuse("flip_probability must be 0 to 1, but is " + std::to_string(options.flip_probability) + ".");
   }
@@ -71,8 +59,8 @@ ImageGeometry geometry_of(const at::Tensor& images, const ImageSize& crop) {
                          .channel_stride = images.stride(1),
                          .row_stride = images.stride(2),
                          .column_stride = images.stride(3)};
-  geometry.out_height = given(crop) ? crop.height : geometry.height;
-  geometry.out_width = given(crop) ? crop.width : geometry.width;
+  geometry.out_height = is_given(crop) ? crop.height : geometry.height;
+  geometry.out_width = is_given(crop) ? crop.width : geometry.width;
   return geometry;
 }
 
@@ -129,7 +117,7 @@ at::Tensor ImageTransform::operator()(const at::Tensor& images,
   const auto& [options, scale] = *parts_;
   check_images(images, contexts.size());
   at::Tensor planes = options.layout == ImageLayout::hwc ? images.permute({0, 3, 1, 2}) : images;
-  if (given(options.resize)) planes = resized(planes, options.resize);
+  if (is_given(options.resize)) planes = resized(planes, options.resize);
   const auto geometry = geometry_of(planes, options.crop);
   check_geometry(geometry, options);
   at::Tensor result =

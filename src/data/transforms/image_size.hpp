@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/image_transforms.hpp"
+
+namespace lockstep {
+
+inline bool is_given(const ImageSize& size) { return size.height != 0 || size.width != 0; }
+
+inline std::string shown(const ImageSize& size) {
+  return std::to_string(size.height) + " x " + std::to_string(size.width);
+}
+
+/// UsageError where a size is given that an image cannot have; `name` says whose option it is.
+inline void check_image_size(const std::string& name, const ImageSize& size) {
+  constexpr std::int64_t kLargest = 1 << 20;
+  const auto fits = [](std::int64_t side) { return side > 0 && side <= kLargest; };
+  if (!is_given(size) || (fits(size.height) && fits(size.width))) return;
+  throw UsageError(name + " must be 1 to 2^20 pixels a side, but is " + shown(size) + ".");
+}
+
+}  // namespace lockstep
