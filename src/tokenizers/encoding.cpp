@@ -23,6 +23,7 @@ void append_tokens(Encoding& encoding, const Encoding& other) {
   extend(encoding.offsets, other.offsets);
   extend(encoding.word_ids, other.word_ids);
   extend(encoding.sequence_ids, other.sequence_ids);
+  extend(encoding.tokens, other.tokens);
 }
 
 /// A copy of the left one, with its overflow, to which the right one was appended.
@@ -46,26 +47,27 @@ void append(Encoding& encoding, const Encoding& other) {
   encoding.overflowing = std::move(overflowing);
 }
 
-void append_special(Encoding& encoding, std::int64_t id, std::int64_t type_id) {
-  encoding.ids.push_back(id);
+void append_special(Encoding& encoding, const SpecialToken& token, std::int64_t type_id, bool return_tokens) {
+  encoding.ids.push_back(token.id);
   encoding.type_ids.push_back(type_id);
   encoding.attention_mask.push_back(1);
   encoding.special_tokens_mask.push_back(1);
   encoding.offsets.push_back({});
   encoding.word_ids.push_back(-1);
   encoding.sequence_ids.push_back(-1);
+  if (return_tokens) encoding.tokens.push_back(token.text);
 }
 
 namespace {
 
 template <class Value>
-void fill(std::vector<Value>& values, std::size_t length, Side side, Value value) {
+void fill(std::vector<Value>& values, std::size_t length, Side side, const Value& value) {
   const auto missing = length - values.size();
   values.insert(side == Side::left ? values.begin() : values.end(), missing, value);
 }
 
-void pad(Encoding& encoding, std::size_t length, const Padding& padding) {
-  for (auto& part : encoding.overflowing) pad(part, length, padding);
+void pad(Encoding& encoding, std::size_t length, const Padding& padding, bool return_tokens) {
+  for (auto& part : encoding.overflowing) pad(part, length, padding, return_tokens);
   if (encoding.size() >= length) return;
   const auto side = padding.side;
   fill(encoding.ids, length, side, padding.id);
@@ -75,6 +77,7 @@ void pad(Encoding& encoding, std::size_t length, const Padding& padding) {
   fill(encoding.offsets, length, side, Offsets{});
   fill<std::int32_t>(encoding.word_ids, length, side, -1);
   fill<std::int32_t>(encoding.sequence_ids, length, side, -1);
+  if (return_tokens) fill(encoding.tokens, length, side, padding.token);
 }
 
 std::size_t longest(std::span<const Encoding> encodings) {
@@ -85,11 +88,11 @@ std::size_t longest(std::span<const Encoding> encodings) {
 
 }  // namespace
 
-void pad(std::span<Encoding> encodings, const Padding& padding) {
+void pad(std::span<Encoding> encodings, const Padding& padding, bool return_tokens) {
   auto length = padding.length ? *padding.length : longest(encodings);
   const auto multiple = padding.multiple_of;
   if (multiple > 0 && length % multiple > 0) length += multiple - length % multiple;
-  for (auto& encoding : encodings) pad(encoding, length, padding);
+  for (auto& encoding : encodings) pad(encoding, length, padding, return_tokens);
 }
 
 namespace {
@@ -129,6 +132,7 @@ Draft cut(const Draft& draft, const Part& part) {
   cut(from.offsets, part, to.offsets);
   cut(from.word_ids, part, to.word_ids);
   cut(from.sequence_ids, part, to.sequence_ids);
+  cut(from.tokens, part, to.tokens);
   cut(draft.blanks, part, result.blanks);
   return result;
 }

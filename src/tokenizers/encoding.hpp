@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "lockstep/tokenizers/tokenizer.hpp"
 
@@ -33,11 +34,18 @@ void truncate(Draft& text, Draft* pair, std::size_t length, const Truncation& tr
 /// Appends the tokens of another encoding, and combines the overflow of both.
 void append(Encoding& encoding, const Encoding& other);
 
-/// Appends one special token.
-void append_special(Encoding& encoding, std::int64_t id, std::int64_t type_id);
+/// A token that a post-processor adds.
+struct SpecialToken {
+  std::string text;
+  std::int64_t id = 0;
+};
 
-/// Fills up to the length that the padding says for these encodings, their overflow too.
-void pad(std::span<Encoding> encodings, const Padding& padding);
+/// Appends one special token; its text too where `return_tokens` says so.
+void append_special(Encoding& encoding, const SpecialToken& token, std::int64_t type_id, bool return_tokens);
+
+/// Fills up to the length that the padding says for these encodings, their overflow too;
+/// `tokens` too where `return_tokens` says so.
+void pad(std::span<Encoding> encodings, const Padding& padding, bool return_tokens);
 
 /// Calls `work` with ranges that cover the numbers below `count`, from `threads` threads (0: one on each
 /// core), this one among them. Throws what the first range threw that threw; every range before it has been

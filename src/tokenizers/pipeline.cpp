@@ -37,8 +37,12 @@ std::size_t checked_characters(std::string_view text) {
 /// One text's way through the parts.
 class Run {
  public:
-  Run(const Pipeline& pipeline, Workspace& workspace, Draft& draft)
-      : pipeline_(pipeline), workspace_(workspace), draft_(draft), trims_(pipeline.post_processor.trims()) {}
+  Run(const Pipeline& pipeline, Workspace& workspace, bool return_tokens, Draft& draft)
+      : pipeline_(pipeline),
+        workspace_(workspace),
+        draft_(draft),
+        return_tokens_(return_tokens),
+        trims_(pipeline.post_processor.trims()) {}
 
   void encode(std::string_view text) {
     const bool ascii = checked_characters(text) == text.size();
@@ -116,7 +120,7 @@ class Run {
     std::uint32_t begin = 0;
     for (const auto& token : tokens_of(text)) {
       put(token.id, part.offsets(word.begin + begin, word.begin + token.end));
-      if (trims_) draft_.blanks.push_back(blanks_of(*pipeline_.model->vocabulary().token(token.id)));
+      if (return_tokens_ || trims_) put_text(*pipeline_.model->vocabulary().token(token.id));
       begin = token.end;
     }
     ++word_;
@@ -136,7 +140,7 @@ class Run {
 
   void put(const AddedToken& token, const Stretch& part) {
     put(token.id, part.offsets(0, part.text.size()));
-    if (trims_) draft_.blanks.push_back(blanks_of(part.text));
+    put_text(part.text);
     ++word_;
   }
 
@@ -147,18 +151,24 @@ class Run {
     encoding.word_ids.push_back(word_);
   }
 
+  void put_text(std::string_view token) {
+    if (return_tokens_) draft_.encoding.tokens.emplace_back(token);
+    if (trims_) draft_.blanks.push_back(blanks_of(token));
+  }
+
   const Pipeline& pipeline_;
   Workspace& workspace_;
   Draft& draft_;
+  bool return_tokens_;
   bool trims_;
   std::int32_t word_ = 0;
 };
 
 }  // namespace
 
-Draft Pipeline::encode(std::string_view text, int sequence, Workspace& workspace) const {
+Draft Pipeline::encode(std::string_view text, int sequence, bool return_tokens, Workspace& workspace) const {
   Draft draft;
-  Run(*this, workspace, draft).encode(text);
+  Run(*this, workspace, return_tokens, draft).encode(text);
   auto& encoding = draft.encoding;
   const auto count = encoding.ids.size();
   encoding.type_ids.assign(count, sequence);

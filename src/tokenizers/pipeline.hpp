@@ -22,9 +22,9 @@ struct Pipeline {
   PostProcessor post_processor;
   std::unique_ptr<const Decoder> decoder = make_plain_decoder();
 
-  /// The tokens of a text, the first (0) or the second (1) of a pair. Throws DataError for text that is no
-  /// UTF-8.
-  Draft encode(std::string_view text, int sequence, Workspace& workspace) const;
+  /// The tokens of a text, the first (0) or the second (1) of a pair; their texts where `return_tokens` says
+  /// so. Throws DataError for text that is no UTF-8.
+  Draft encode(std::string_view text, int sequence, bool return_tokens, Workspace& workspace) const;
 };
 
 }  // namespace lockstep::tokenizer

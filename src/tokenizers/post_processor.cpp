@@ -35,9 +35,9 @@ void set_types(Encoding& encoding, std::int64_t type_id, bool overflow_too) {
 }
 
 /// A token as a pair: its text, its id.
-std::int64_t read_token_id(const Node& node) {
+SpecialToken read_special_token(const Node& node) {
   if (node.size() != 2) node.fail("a token and its id are needed");
-  return node.element(1).number();
+  return {node.element(0).text(), node.element(1).number()};
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ PostProcessor::PostProcessor(const Node& node) {
   }
 }
 
-PostProcessor PostProcessor::bert(std::int64_t cls, std::int64_t sep) {
+PostProcessor PostProcessor::bert(const SpecialToken& cls, const SpecialToken& sep) {
   PostProcessor result;
   result.set_bert(cls, sep);
   return result;
@@ -73,7 +73,7 @@ void PostProcessor::add(const Node& node) {
               "Sequence are)");
   }
   claim(node);
-  set_bert(read_token_id(node["cls"]), read_token_id(node["sep"]));
+  set_bert(read_special_token(node["cls"]), read_special_token(node["sep"]));
 }
 
 /// Trimming after special tokens are in would see them as the first tokens: no file does that.
@@ -88,7 +88,7 @@ void PostProcessor::claim(const Node& node) {
   has_template_ = true;
 }
 
-void PostProcessor::set_bert(std::int64_t cls, std::int64_t sep) {
+void PostProcessor::set_bert(const SpecialToken& cls, const SpecialToken& sep) {
   has_template_ = true;
   full_[0] = {special(cls, 0), sequence(0), special(sep, 0)};
   full_[1] = {special(cls, 0), sequence(0), special(sep, 0), sequence(1), special(sep, 1)};
@@ -98,8 +98,8 @@ void PostProcessor::set_bert(std::int64_t cls, std::int64_t sep) {
 void PostProcessor::add_roberta(const Node& node) {
   add_trim(node);
   claim(node);
-  const auto cls = special(read_token_id(node["cls"]), 0);
-  const auto sep = special(read_token_id(node["sep"]), 0);
+  const auto cls = special(read_special_token(node["cls"]), 0);
+  const auto sep = special(read_special_token(node["sep"]), 0);
   auto text = sequence(0);
   auto pair = sequence(1);
   text.type_id = pair.type_id = 0;
@@ -135,17 +135,23 @@ PostProcessor::Piece PostProcessor::read_piece(const Node& piece, const Node& to
   const auto token = piece["SpecialToken"];
   Piece result;
   result.type_id = token["type_id"].number();
-  for (const auto& id : tokens[token["id"].text()]["ids"].elements()) result.ids.push_back(id.number());
+  const auto special = tokens[token["id"].text()];
+  const auto ids = special["ids"];
+  const auto names = special["tokens"];
+  if (ids.size() != names.size()) special.fail("a special token needs as many tokens as ids");
+  for (std::size_t index = 0; index < ids.size(); ++index) {
+    result.tokens.push_back({names.element(index).text(), ids.element(index).number()});
+  }
   return result;
 }
 
 std::size_t PostProcessor::added(bool is_pair) const noexcept {
   std::size_t count = 0;
-  for (const auto& piece : full_[is_pair ? 1 : 0]) count += piece.ids.size();
+  for (const auto& piece : full_[is_pair ? 1 : 0]) count += piece.tokens.size();
   return count;
 }
 
-Encoding PostProcessor::process(Draft& text, Draft* pair, bool add_special_tokens) const {
+Encoding PostProcessor::process(Draft& text, Draft* pair, bool add_special_tokens, bool return_tokens) const {
   std::array<Encoding, 2> texts{finished(text, trims_), {}};
   if (pair != nullptr) texts[1] = finished(*pair, trims_);
   Encoding result;
@@ -157,7 +163,7 @@ Encoding PostProcessor::process(Draft& text, Draft* pair, bool add_special_token
       continue;
     }
     Encoding tokens;
-    for (const auto id : piece.ids) append_special(tokens, id, *piece.type_id);
+    for (const auto& token : piece.tokens) append_special(tokens, token, *piece.type_id, return_tokens);
     append(result, tokens);
   }
   return result;

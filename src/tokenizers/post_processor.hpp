@@ -18,7 +18,7 @@ class PostProcessor {
   /// template that uses a token that it does not define.
   explicit PostProcessor(const Node& node);
   /// BERT's, and ByteLevel's.
-  static PostProcessor bert(std::int64_t cls, std::int64_t sep);
+  static PostProcessor bert(const SpecialToken& cls, const SpecialToken& sep);
   static PostProcessor byte_level(bool add_prefix_space, bool trim_offsets);
 
   /// How many special tokens it adds.
@@ -27,14 +27,14 @@ class PostProcessor {
   bool trims() const noexcept { return !trims_.empty(); }
 
   /// Puts the texts together; takes the drafts apart.
-  Encoding process(Draft& text, Draft* pair, bool add_special_tokens) const;
+  Encoding process(Draft& text, Draft* pair, bool add_special_tokens, bool return_tokens) const;
 
  private:
   /// A piece of a template: a text, or tokens.
   struct Piece {
     /// 0 or 1 for a text, else the tokens.
     int sequence = -1;
-    std::vector<std::int64_t> ids;
+    std::vector<SpecialToken> tokens;
     /// What the tokens get for their type; a text without one keeps what it has.
     std::optional<std::int64_t> type_id;
     /// Whether the text's overflow gets it too.
@@ -44,14 +44,16 @@ class PostProcessor {
   /// For one text and for a pair.
   using Templates = std::array<Template, 2>;
 
-  static Piece sequence(int number) { return {.sequence = number, .ids = {}, .type_id = {}}; }
-  static Piece special(std::int64_t id, std::int64_t type_id) { return {.ids = {id}, .type_id = type_id}; }
+  static Piece sequence(int number) { return {.sequence = number, .tokens = {}, .type_id = {}}; }
+  static Piece special(const SpecialToken& token, std::int64_t type_id) {
+    return {.tokens = {token}, .type_id = type_id};
+  }
 
   void add(const Node& node);
   void add_trim(const Node& node);
   void add_roberta(const Node& node);
   void add_template(const Node& node);
-  void set_bert(std::int64_t cls, std::int64_t sep);
+  void set_bert(const SpecialToken& cls, const SpecialToken& sep);
   void claim(const Node& node);
   static Piece read_piece(const Node& piece, const Node& tokens, int texts);
 

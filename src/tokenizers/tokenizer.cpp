@@ -51,21 +51,21 @@ const std::optional<tokenizer::Padding>& Tokenizer::padding() const noexcept { r
 Encoding Tokenizer::encode_input(const TextInput& input, const EncodeOptions& options,
                                  tokenizer::Workspace& workspace) const {
   const auto& pipeline = *parts_->pipeline;
-  Draft text = pipeline.encode(input.text, 0, workspace);
+  Draft text = pipeline.encode(input.text, 0, options.return_tokens, workspace);
   Draft second;
-  if (input.pair) second = pipeline.encode(*input.pair, 1, workspace);
+  if (input.pair) second = pipeline.encode(*input.pair, 1, options.return_tokens, workspace);
   Draft* pair = input.pair ? &second : nullptr;
   if (const auto& truncation = parts_->truncation) {
     const auto added = options.add_special_tokens ? pipeline.post_processor.added(input.pair.has_value()) : 0;
     tokenizer::truncate(text, pair, room(*truncation, added), *truncation);
   }
-  return pipeline.post_processor.process(text, pair, options.add_special_tokens);
+  return pipeline.post_processor.process(text, pair, options.add_special_tokens, options.return_tokens);
 }
 
 Encoding Tokenizer::encode_one(const TextInput& input, const EncodeOptions& options) const {
   const tokenizer::WorkspacePool::Lease workspace(*parts_->workspaces);
   auto encoding = encode_input(input, options, *workspace);
-  if (parts_->padding) tokenizer::pad({&encoding, 1}, *parts_->padding);
+  if (parts_->padding) tokenizer::pad({&encoding, 1}, *parts_->padding, options.return_tokens);
   return encoding;
 }
 
@@ -87,7 +87,7 @@ std::vector<Encoding> Tokenizer::encode_batch(const std::vector<TextInput>& inpu
                           [&] { encodings[place] = encode_input(inputs[place], options, *workspace); });
     }
   });
-  if (parts_->padding) tokenizer::pad(encodings, *parts_->padding);
+  if (parts_->padding) tokenizer::pad(encodings, *parts_->padding, options.return_tokens);
   return encodings;
 }
 

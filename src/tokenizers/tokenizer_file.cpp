@@ -52,7 +52,8 @@ std::optional<Padding> read_padding(const Node& document) {
                  .multiple_of = node->number("pad_to_multiple_of", 0),
                  .side = read_side(*node),
                  .id = (*node)["pad_id"].number(),
-                 .type_id = node->number("pad_type_id", 0)};
+                 .type_id = node->number("pad_type_id", 0),
+                 .token = node->text("pad_token", "[PAD]")};
 }
 
 std::shared_ptr<const Pipeline> read_pipeline(const Node& document) {
@@ -164,7 +165,8 @@ Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_txt,
   const auto tokens = tokenizer::bert_tokens(vocabulary, file);
   pipeline->added =
       tokenizer::AddedTokens(tokenizer::Node(tokens, file), vocabulary, pipeline->normalizer.get());
-  pipeline->post_processor = tokenizer::PostProcessor::bert(*vocabulary.id("[CLS]"), *vocabulary.id("[SEP]"));
+  pipeline->post_processor =
+      tokenizer::PostProcessor::bert({"[CLS]", *vocabulary.id("[CLS]")}, {"[SEP]", *vocabulary.id("[SEP]")});
   pipeline->decoder = tokenizer::make_word_piece_decoder("##", true);
   return Tokenizer(std::make_shared<const Parts>(Parts{.pipeline = std::move(pipeline)}));
 }

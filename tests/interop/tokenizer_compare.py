@@ -53,7 +53,7 @@ def plain(values):
 def shown(encoding):
     return [encoding.ids, encoding.type_ids, encoding.attention_mask, encoding.special_tokens_mask,
             [list(place) for place in encoding.offsets], plain(encoding.word_ids), plain(encoding.sequence_ids),
-            [shown(part) for part in encoding.overflowing]]
+            [shown(part) for part in encoding.overflowing], encoding.tokens]
 
 
 class Comparison:
@@ -78,7 +78,7 @@ class Comparison:
     def same(self, ours, theirs):
         # Without a post-processor the package knows of no texts in an overflow, and calls all of it, padding too, text 0.
         if self.theirs.post_processor is None:
-            return ours[:6] == theirs[:6] and len(ours[7]) == len(theirs[7]) and all(map(self.same, ours[7], theirs[7]))
+            return ours[:6] == theirs[:6] and ours[8] == theirs[8] and len(ours[7]) == len(theirs[7]) and all(map(self.same, ours[7], theirs[7]))
         return ours == theirs
 
     def encode(self, what, texts, pairs=None, special=True):
@@ -105,7 +105,7 @@ class Comparison:
 TRUNCATIONS = [dict(max_length=length, strategy=strategy, stride=stride, direction=direction)
                for length, stride in ((12, 0), (14, 3), (7, 0)) for strategy in ("longest_first", "only_first", "only_second")
                for direction in ("left", "right")]
-PADDINGS = [dict(length=length, pad_to_multiple_of=multiple, direction=direction, pad_id=1, pad_type_id=3)
+PADDINGS = [dict(length=length, pad_to_multiple_of=multiple, direction=direction, pad_id=1, pad_type_id=3, pad_token="<filler>")
             for length in (None, 17) for multiple in (0, 8) for direction in ("left", "right")]
 
 

@@ -18,8 +18,9 @@ json printed(const tokenizer::Encoding& encoding) {
   for (const auto& place : encoding.offsets) offsets.push_back({place.begin, place.end});
   auto overflowing = json::array();
   for (const auto& part : encoding.overflowing) overflowing.push_back(printed(part));
-  return {encoding.ids, encoding.type_ids, encoding.attention_mask, encoding.special_tokens_mask,
-          offsets,      encoding.word_ids, encoding.sequence_ids,   overflowing};
+  return {encoding.ids,   encoding.type_ids, encoding.attention_mask, encoding.special_tokens_mask,
+          offsets,        encoding.word_ids, encoding.sequence_ids,   overflowing,
+          encoding.tokens};
 }
 
 Tokenizer loaded(const json& request) {
@@ -56,7 +57,8 @@ std::optional<tokenizer::Padding> padding(const json& settings) {
                             .multiple_of = settings.at("pad_to_multiple_of"),
                             .side = side(settings),
                             .id = settings.at("pad_id"),
-                            .type_id = settings.at("pad_type_id")};
+                            .type_id = settings.at("pad_type_id"),
+                            .token = settings.at("pad_token")};
   if (!settings.at("length").is_null()) result.length = settings.at("length").get<std::size_t>();
   return result;
 }
@@ -69,7 +71,8 @@ void encode(const Tokenizer& peer, const json& request) {
     inputs.push_back({.text = texts[place]});
     if (!pairs.empty()) inputs.back().pair = pairs[place];
   }
-  const tokenizer::EncodeOptions options{.add_special_tokens = request.at("special"), .threads = 2};
+  const tokenizer::EncodeOptions options{
+      .add_special_tokens = request.at("special"), .return_tokens = true, .threads = 2};
   for (const auto& encoding : peer.encode_batch(inputs, options)) std::cout << printed(encoding) << "\n";
 }
 

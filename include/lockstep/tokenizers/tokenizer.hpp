@@ -24,8 +24,8 @@ struct Offsets {
   friend bool operator==(const Offsets&, const Offsets&) = default;
 };
 
-/// What a text became. All vectors have one element for each token. Plain values, owned by whoever holds
-/// them.
+/// What a text became. All vectors but `tokens` have one element for each token. Plain values, owned by
+/// whoever holds them.
 struct Encoding {
   std::vector<std::int64_t> ids;
   /// 0 for the first text's tokens and 1 for the second one's, or what the file's template says.
@@ -40,6 +40,10 @@ struct Encoding {
   std::vector<std::int32_t> word_ids;
   /// 0 or 1: the text that the token belongs to; -1 for special and padding tokens.
   std::vector<std::int32_t> sequence_ids;
+  /// With EncodeOptions::return_tokens the text of each token, else empty: the vocabulary's ("##ing"), and
+  /// for an added token what it was found as, with the blanks that it took along: " <mask>" where lstrip is
+  /// set.
+  std::vector<std::string> tokens;
   /// What truncation cut off, in pieces of the same length with the same special tokens; nested as Python's
   /// are where both texts of a pair were cut.
   std::vector<Encoding> overflowing;
@@ -73,6 +77,8 @@ struct Padding {
   Side side = Side::right;
   std::int64_t id = 0;
   std::int64_t type_id = 0;
+  /// Its text in Encoding::tokens.
+  std::string token = "[PAD]";
 };
 
 /// A text, or a pair of texts. Refers to the caller's bytes.
@@ -86,6 +92,8 @@ struct EncodeOptions {
   /// Add what the post-processor adds: [CLS], </s> and the like. Such tokens in the text itself are found
   /// anyway.
   bool add_special_tokens = true;
+  /// Fill in Encoding::tokens. Training needs ids alone, and a string for each token takes time.
+  bool return_tokens = false;
   /// Threads of encode_batch, 0 for one on each processor core. The result does not depend on it.
   int threads = 0;
 };

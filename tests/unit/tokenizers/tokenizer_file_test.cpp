@@ -61,6 +61,12 @@ TEST(TokenizerFile, NamesThePlaceOfWhatIsWrong) {
   refuse("/added_tokens", {{{"id", 2}, {"content", "ab"}}}, "added_tokens[0]", "the vocabulary gives it 1");
   refuse("/added_tokens", {{{"id", 4}, {"content", "n"}}, {{"id", 4}, {"content", "m"}}}, "added_tokens[1]",
          "the id of another");
+  refuse("/post_processor",
+         {{"type", "TemplateProcessing"},
+          {"single", {{{"SpecialToken", {{"id", "[CLS]"}, {"type_id", 0}}}}}},
+          {"pair", json::array()},
+          {"special_tokens", {{"[CLS]", {{"id", "[CLS]"}, {"ids", {3}}, {"tokens", json::array()}}}}}},
+         "post_processor", "as many tokens as ids");
   refuse("/truncation", {{"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 4}}, "made.json",
          "stride");
 }
@@ -106,6 +112,23 @@ TEST(TokenizerText, IllFormedTextIsRefusedWithItsPlace) {
                 DataError, "byte 3");
   EXPECT_THROWS(peer.encode("ab \xED\xA0\x80"), DataError, "byte 3");
   EXPECT_THROWS(peer.encode_batch(std::vector<std::string>{"ab", "\xF5"}), DataError, "input 1", "byte 0");
+}
+
+TEST(TokenizerText, TokensAreWhatWasFoundInTheText) {
+  using Tokens = std::vector<std::string>;
+  const auto peer =
+      loaded(with(word_piece(), "/added_tokens", {{{"id", 4}, {"content", "<mask>"}, {"lstrip", true}}}));
+  EXPECT_TRUE(peer.encode("ab").tokens.empty());
+  const tokenizer::EncodeOptions options{.return_tokens = true};
+  EXPECT_EQ(peer.encode("ab  <mask> abc zz", options).tokens,
+            (Tokens{"ab", "  <mask>", "ab", "##c", "[UNK]"}));
+  const auto padded = peer.with_truncation({{.max_length = 2}})
+                          .with_padding({{.length = 3, .side = tokenizer::Side::left, .token = "-"}});
+  const auto cut = padded.encode("abc <mask>", options);
+  EXPECT_EQ(cut.tokens, (Tokens{"-", "ab", "##c"}));
+  ASSERT_EQ(cut.overflowing.size(), 1U);
+  EXPECT_EQ(cut.overflowing[0].tokens, (Tokens{"-", "-", " <mask>"}));
+  EXPECT_EQ(padded.encode("", options).tokens, (Tokens{"-", "-", "-"}));
 }
 
 TEST(TokenizerText, TruncationThatCannotBeIsRefused) {

@@ -40,6 +40,7 @@ Encoding encoding(const json& lists) {
                   .offsets = {},
                   .word_ids = lists[5],
                   .sequence_ids = lists[6],
+                  .tokens = {},
                   .overflowing = {}};
   for (const auto& place : lists[4]) result.offsets.push_back({place[0], place[1]});
   for (const auto& part : lists[7]) result.overflowing.push_back(encoding(part));
