@@ -114,11 +114,12 @@ class Copies {
       for (auto i = next_++; i < plan_.files.size() && !stop; i = next_++) copy(plan_.files[i], stop);
     });
     bool stopped = false;
-    while (!pool.wait_for(kPause)) {
+    // Asked before the first wait: files that are copied at once can be stopped too.
+    do {
       stopped = stopped || (options_.stop && options_.stop());
       if (stopped) pool.stop();
       if (options_.progress) options_.progress(done_);
-    }
+    } while (!pool.wait_for(kPause));
     pool.rethrow();
     // Between two files as well as within one.
     if (stopped) fail_stopped();
