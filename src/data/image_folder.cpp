@@ -30,7 +30,8 @@ using images::PixelView;
 using images::Region;
 
 constexpr std::int64_t kChannels = 3;
-constexpr std::int64_t kLargestSide = 1 << 16;
+constexpr int kLargestPower = 16;
+constexpr std::int64_t kLargestSide = 1 << kLargestPower;
 
 void check_range(const char* name, const std::array<double, 2>& range, double largest) {
   if (range[0] > 0 && range[0] <= range[1] && range[1] <= largest) return;
@@ -53,10 +54,10 @@ void check_jitter(const ColorJitterOptions& jitter) {
 
 void check_options(const ImageFolderOptions& options) {
   constexpr double kAnyRatio = 1e6;
-  check_image_size("ImageFolder: random_resized_crop", options.random_resized_crop.size);
+  check_image_size("ImageFolder: random_resized_crop", options.random_resized_crop.size, kLargestPower);
   check_range("random_resized_crop.scale", options.random_resized_crop.scale, kAnyRatio);
   check_range("random_resized_crop.ratio", options.random_resized_crop.ratio, kAnyRatio);
-  check_image_size("ImageFolder: center_crop", options.center_crop);
+  check_image_size("ImageFolder: center_crop", options.center_crop, kLargestPower);
   check_jitter(options.color_jitter);
   check_probability("flip_probability", options.flip_probability);
   check_probability("random_erasing.probability", options.random_erasing.probability);

@@ -14,12 +14,12 @@ inline std::string shown(const ImageSize& size) {
   return std::to_string(size.height) + " x " + std::to_string(size.width);
 }
 
-/// UsageError where a size is given that an image cannot have; `name` says whose option it is.
-inline void check_image_size(const std::string& name, const ImageSize& size) {
-  constexpr std::int64_t kLargest = 1 << 20;
-  const auto fits = [](std::int64_t side) { return side > 0 && side <= kLargest; };
+/// UsageError where a size is given of which a side is not 1 to 2^`power`; `name` says whose option it is.
+inline void check_image_size(const std::string& name, const ImageSize& size, int power) {
+  const auto fits = [&](std::int64_t side) { return side > 0 && side <= std::int64_t{1} << power; };
   if (!is_given(size) || (fits(size.height) && fits(size.width))) return;
-  throw UsageError(name + " must be 1 to 2^20 pixels a side, but is " + shown(size) + ".");
+  throw UsageError(name + " must be 1 to 2^" + std::to_string(power) + " pixels a side, but is " +
+                   shown(size) + ".");
 }
 
 }  // namespace lockstep

@@ -12,8 +12,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& text) { throw UsageError("ImageTransform: " + text); }
 
 void check_options(const ImageTransformOptions& options) {
-  check_image_size("ImageTransform: resize", options.resize);
-  check_image_size("ImageTransform: crop", options.crop);
+  check_image_size("ImageTransform: resize", options.resize, 20);
+  check_image_size("ImageTransform: crop", options.crop, 20);
   if (options.padding < 0 || options.padding > 1 << 20) {
     refuse("padding must be 0 to 2^20 pixels, but is " + std::to_string(options.padding) + ".");
   }

@@ -5,6 +5,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/data_loader.hpp"
+#include "lockstep/data/image_folder.hpp"
 #include "lockstep/data/image_transforms.hpp"
 #include "support/throws.hpp"
 
@@ -126,6 +127,7 @@ TEST(ImageTransform, ALoaderGivesTheSameImagesWhateverItsWorkers) {
 
 TEST(ImageTransform, RefusesWhatItCannotDo) {
   EXPECT_THROWS(ImageTransform({.crop = {-1, 3}}), UsageError, "crop", "-1 x 3");
+  EXPECT_THROWS(ImageTransform({.crop = {1 << 21, 3}}), UsageError, "crop", "1 to 2^20 pixels a side");
   EXPECT_THROWS(ImageTransform({.padding = 2}), UsageError, "padding needs a crop");
   EXPECT_THROWS(ImageTransform({.flip_probability = 1.5}), UsageError, "flip_probability", "1.5");
   EXPECT_THROWS(ImageTransform({.mean = {1}}), UsageError, "mean has 1", "std has 0");
@@ -136,6 +138,13 @@ TEST(ImageTransform, RefusesWhatItCannotDo) {
   EXPECT_THROWS(grey(images(1), contexts(1)), UsageError, "1 numbers", "3 channels");
   EXPECT_THROWS(grey(at::zeros({2, 3}), contexts(2)), UsageError, "2 dimensions");
   EXPECT_THROWS(grey(images(2), contexts(1)), UsageError, "1 contexts", "2 images");
+}
+
+TEST(ImageFolder, LargeSizesAreRefused) {
+  const std::int64_t side = 1 << 17;
+  EXPECT_THROWS(ImageFolder("/none", {.random_resized_crop = {.size = {side, 8}}}), UsageError,
+                "random_resized_crop", "1 to 2^16 pixels a side", "131072 x 8");
+  EXPECT_THROWS(ImageFolder("/none", {.center_crop = {8, side}}), UsageError, "center_crop", "2^16");
 }
 
 }  // namespace
