@@ -17,6 +17,7 @@
 
 #include "cli/commands.hpp"
 #include "core/cpu_set.hpp"
+#include "core/cuda_driver.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/core/version.hpp"
 #include "process/affinity.hpp"
@@ -123,8 +124,6 @@ fs::path library_folder() {
   }
   return {};
 }
-
-bool has_nvidia_driver() { return fs::exists("/dev/nvidiactl") || fs::exists("/dev/dxg"); }
 
 std::string cuda_feature(const Facts& library, const fs::path& folder, bool has_driver) {
   if (!has_driver)
@@ -259,7 +258,7 @@ int env_command(const Words& words, std::ostream& out, std::ostream&) {
   const std::vector<Section> sections = {
       {"versions", versions},
       {"host", host_facts()},
-      {"features", feature_facts(library, library_folder(), has_nvidia_driver(),
+      {"features", feature_facts(library, library_folder(), has_cuda_driver(),
                                  find_variable(environment, "PATH").value_or(""))},
       {"variables", variable_facts(environment)}};
   parsed->options.json ? print_json(sections, out) : print(sections, out);

@@ -16,6 +16,7 @@
 
 #include "comm/cuda/plugin.hpp"
 #include "comm/cuda/rules.hpp"
+#include "core/cuda_driver.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cctype>
-#include <filesystem>
 #include <map>
 
 namespace lockstep::comm {
@@ -25,10 +24,6 @@ bool hides_cuda_devices(const Environment& environment) {
   const std::string_view list = std::string_view(*visible).substr(first);
   return std::isdigit(static_cast<unsigned char>(list.front())) == 0 && !list.starts_with("GPU-") &&
          !list.starts_with("MIG-");
-}
-
-bool has_cuda_driver() {
-  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
 }
 
 std::string peer_access_text(int count, bool (*can_access_peer)(int index, int peer)) {

@@ -31,9 +31,6 @@ CudaLoading cuda_loading(const Environment& environment, bool has_driver);
 /// value, "-1" and Slurm's "NoDevFiles" all do. *Local*.
 bool hides_cuda_devices(const Environment& environment);
 
-/// Whether NVIDIA's driver offers devices to this process: its control file, or WSL's. *Local*.
-bool has_cuda_driver();
-
 /// The pairs of `count` devices of which each reaches the other's memory, for people: "all", "none", or
 /// "0-1, 2-3"; "" of fewer than two. *Local*.
 std::string peer_access_text(int count, bool (*can_access_peer)(int index, int peer));
