@@ -15,7 +15,8 @@
 
 namespace lockstep {
 
-enum class ProfileAction { none, warmup, record };
+/// torch.profiler's ProfilerAction.
+enum class ProfilerAction { none, warmup, record, record_and_save };
 
 namespace {
 
@@ -24,7 +25,7 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
-using Action = ProfileAction;
+using Action = ProfilerAction;
 
 Action action_of(const ProfileSchedule& schedule, std::int64_t step) {
   if (step < schedule.skip_first) return Action::none;
@@ -33,8 +34,11 @@ Action action_of(const ProfileSchedule& schedule, std::int64_t step) {
   if (schedule.repeat > 0 && since / cycle >= schedule.repeat) return Action::none;
   const std::int64_t place = since % cycle;
   if (place < schedule.wait) return Action::none;
-  return place < schedule.wait + schedule.warmup ? Action::warmup : Action::record;
+  if (place < schedule.wait + schedule.warmup) return Action::warmup;
+  return place < cycle - 1 ? Action::record : Action::record_and_save;
 }
+
+bool records(Action action) { return action == Action::record || action == Action::record_and_save; }
 
 void check(const ProfileSchedule& schedule) {
   const bool negative =
@@ -79,8 +83,7 @@ class Profiler::Impl {
   void step() {
     if (stopped_) return;
     mark_.reset();
-    const bool last_of_cycle = state_ == Action::record && is_last_of_cycle();
-    if (last_of_cycle) write();
+    if (state_ == Action::record_and_save) write();
     ++step_;
     begin_step();
   }
@@ -88,7 +91,7 @@ class Profiler::Impl {
   void stop() {
     mark_.reset();
     stopped_ = true;
-    if (state_ == Action::record) write();
+    if (records(state_)) write();
     if (state_ == Action::warmup) torch::autograd::profiler::disableProfiler();
     state_ = Action::none;
   }
@@ -99,24 +102,18 @@ class Profiler::Impl {
   void begin_step() {
     const Action next = action_of(options_.schedule_option, step_);
     // What is recorded while warming up ends with the first step that counts.
-    if (state_ == Action::warmup && next == Action::record) torch::autograd::profiler::disableProfiler();
-    if (next != Action::none && next != state_) {
+    if (state_ == Action::warmup && records(next)) torch::autograd::profiler::disableProfiler();
+    if (next != Action::none && next != state_ && !records(state_)) {
       torch::autograd::profiler::prepareProfiler(config_, activities_);
       torch::autograd::profiler::enableProfiler(
           config_, activities_,
           {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
     }
     state_ = next;
-    if (state_ != Action::record) return;
+    if (!records(state_)) return;
     // The name by which TensorBoard's plugin tells steps apart.
     mark_.emplace(at::RecordScope::USER_SCOPE);
     if (mark_->isActive()) mark_->before(fmt::format("ProfilerStep#{}", step_));
-  }
-
-  bool is_last_of_cycle() const {
-    const auto& schedule = options_.schedule_option;
-    const std::int64_t cycle = schedule.wait + schedule.warmup + schedule.active;
-    return (step_ - schedule.skip_first) % cycle == cycle - 1;
   }
 
   void write() {
