@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "images/random_bits.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
 #include "permutation.hpp"
@@ -12,12 +13,7 @@ namespace lockstep {
 namespace {
 
 /// One step of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-std::uint64_t mixed(std::uint64_t value) noexcept {
-  value += 0x9E3779B97F4A7C15ULL;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31);
-}
+std::uint64_t mixed(std::uint64_t value) noexcept { return RandomBits(value)(); }
 
 void check_index(std::int64_t index, std::int64_t size) {
   if (index >= 0 && index < size) return;
