@@ -23,17 +23,6 @@ class EveryWorld : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3, 4, 5));
 
-template <class Check>
-void for_every_reduction(const Check& check) {
-  for (int d = 0; d < kDtypes; ++d) {
-    for (int r = 0; r < kReductions; ++r) {
-      const auto dtype = static_cast<Dtype>(d);
-      const auto reduction = static_cast<Reduction>(r);
-      if (makes_sense(dtype, reduction)) check(dtype, reduction);
-    }
-  }
-}
-
 std::vector<Values> inputs_for_all(Dtype dtype, Reduction reduction, std::size_t count, int rank, int ranks) {
   std::vector<Values> list;
   for (int r = 0; r < ranks; ++r)

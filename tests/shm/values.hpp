@@ -101,6 +101,18 @@ inline bool makes_sense(Dtype dtype, Reduction reduction) {
   return is_float(dtype) ? !bitwise : reduction != Reduction::avg;
 }
 
+/// Calls `check(dtype, reduction)` for all that make sense together.
+template <class Check>
+void for_every_reduction(const Check& check) {
+  for (int d = 0; d < kDtypes; ++d) {
+    for (int r = 0; r < kReductions; ++r) {
+      const auto dtype = static_cast<Dtype>(d);
+      const auto reduction = static_cast<Reduction>(r);
+      if (makes_sense(dtype, reduction)) check(dtype, reduction);
+    }
+  }
+}
+
 /// What rank `rank` contributes: small numbers, so that sums and products of five ranks are exact in every
 /// dtype.
 inline double contribution(Dtype dtype, Reduction reduction, std::size_t i, int rank) {
