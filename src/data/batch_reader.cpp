@@ -25,12 +25,14 @@ std::string listed(std::span<const std::int64_t> indices) {
 }  // namespace
 
 BatchReader::BatchReader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options,
-                         std::int64_t epoch, std::int64_t first_batch, BatchPlan plan)
+                         std::int64_t epoch, std::int64_t first_batch, BatchPlan plan,
+                         std::vector<std::vector<std::int64_t>> own_batches)
     : dataset_(std::move(dataset)),
       options_(options),
       epoch_(epoch),
       first_batch_(first_batch),
       plan_(std::move(plan)),
+      own_batches_(std::move(own_batches)),
       copy_(options.device, options.pin_memory, options.non_blocking) {}
 
 PrefetchedBatch BatchReader::read(std::int64_t number) const {
@@ -44,16 +46,27 @@ PrefetchedBatch BatchReader::read(std::int64_t number) const {
   }
 }
 
+std::span<const std::int64_t> BatchReader::indices(std::int64_t number) const {
+  const auto planned = plan_.indices(number);
+  if (own_batches_.empty()) return planned;
+  return own_batches_[static_cast<std::size_t>(planned.front())];
+}
+
+std::int64_t BatchReader::valid_rows(std::int64_t number) const {
+  const auto planned = plan_.valid_rows(number);
+  return own_batches_.empty() || planned == 0 ? planned : std::ssize(indices(number));
+}
+
 Batch BatchReader::load(std::int64_t number) const {
-  const auto indices = plan_.indices(number);
+  const auto rows = indices(number);
   std::vector<SampleContext> contexts;
-  contexts.reserve(indices.size());
-  for (const auto index : indices) contexts.push_back({.seed = sample_seed(options_.seed, epoch_, index)});
-  Batch batch = options_.collate ? collated(indices, contexts) : dataset_->get_batch(indices, contexts);
-  batch.indices.assign(indices.begin(), indices.end());
+  contexts.reserve(rows.size());
+  for (const auto index : rows) contexts.push_back({.seed = sample_seed(options_.seed, epoch_, index)});
+  Batch batch = options_.collate ? collated(rows, contexts) : dataset_->get_batch(rows, contexts);
+  batch.indices.assign(rows.begin(), rows.end());
   // A data set may have put one sample in another's place.
-  batch.valid.resize(indices.size(), true);
-  std::fill(batch.valid.begin() + plan_.valid_rows(number), batch.valid.end(), false);
+  batch.valid.resize(rows.size(), true);
+  std::fill(batch.valid.begin() + valid_rows(number), batch.valid.end(), false);
   return batch;
 }
 
@@ -68,10 +81,10 @@ Batch BatchReader::collated(std::span<const std::int64_t> indices,
 }
 
 void BatchReader::fail(std::int64_t number, const char* text) const {
-  const auto indices = plan_.indices(number);
+  const auto rows = indices(number);
   std::throw_with_nested(DataError(
       "loading batch " + std::to_string(first_batch_ + number) + " of epoch " + std::to_string(epoch_) +
-      " (" + (indices.size() == 1 ? "sample " : "samples ") + listed(indices) + ") failed: " + text));
+      " (" + (rows.size() == 1 ? "sample " : "samples ") + listed(rows) + ") failed: " + text));
 }
 
 }  // namespace lockstep

@@ -13,9 +13,10 @@ namespace lockstep {
 /// Reads the numbered batches of one pass. Safe from several threads.
 class BatchReader {
  public:
-  /// `first_batch` is the number within the epoch of the plan's first batch, for error texts.
+  /// `first_batch` is the number within the epoch of the plan's first batch, for error texts. With
+  /// `own_batches`, the epoch's from a batch sampler, the plan's indices are numbers of them.
   BatchReader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options, std::int64_t epoch,
-              std::int64_t first_batch, BatchPlan plan);
+              std::int64_t first_batch, BatchPlan plan, std::vector<std::vector<std::int64_t>> own_batches);
 
   /// The batches that there are.
   const BatchPlan& plan() const noexcept { return plan_; }
@@ -28,6 +29,8 @@ class BatchReader {
   Batch finish(PrefetchedBatch batch) const { return copy_.finish(std::move(batch)); }
 
  private:
+  std::span<const std::int64_t> indices(std::int64_t number) const;
+  std::int64_t valid_rows(std::int64_t number) const;
   Batch load(std::int64_t number) const;
   Batch collated(std::span<const std::int64_t> indices, std::span<const SampleContext> contexts) const;
   [[noreturn]] void fail(std::int64_t number, const char* text) const;
@@ -37,6 +40,7 @@ class BatchReader {
   std::int64_t epoch_;
   std::int64_t first_batch_;
   BatchPlan plan_;
+  std::vector<std::vector<std::int64_t>> own_batches_;
   DeviceCopy copy_;
 };
 

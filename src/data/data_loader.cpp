@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <string>
 
 #include "batch_reader.hpp"
@@ -57,6 +58,24 @@ class DataLoader::Pass {
 
 namespace {
 
+/// The order of the batches of a batch sampler, which is dealt to the ranks in place of samples.
+class BatchNumbers final : public Sampler {
+ public:
+  BatchNumbers(const BatchSampler& batches, std::uint64_t seed)
+      : Sampler(batches.size(), seed), kind_(batches.kind()) {}
+
+  std::int64_t size() const override { return length(); }
+  std::vector<std::int64_t> epoch_indices(std::int64_t) const override {
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(length()));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return numbers;
+  }
+  std::string kind() const override { return kind_; }
+
+ private:
+  std::string kind_;
+};
+
 std::uint64_t next_pass_number() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -72,9 +91,16 @@ void check_options(const DataLoaderOptions& options) {
   check_at_least("batch_size", options.batch_size, 1);
   check_at_least("num_workers", options.num_workers, 0);
   check_at_least("prefetch_factor", options.prefetch_factor, 1);
+  if (options.batch_sampler &&
+      (options.batch_size != 1 || options.shuffle || options.drop_last || options.sampler)) {
+    throw UsageError(
+        "DataLoader: batch_sampler makes the batches; batch_size, shuffle, drop_last and sampler cannot be "
+        "given beside it.");
+  }
 }
 
 std::shared_ptr<const Sampler> make_sampler(const DataLoaderOptions& options, std::int64_t length) {
+  if (options.batch_sampler) return std::make_shared<BatchNumbers>(*options.batch_sampler, options.seed);
   if (!options.sampler && options.shuffle) {
     return std::make_shared<RandomSampler>(length, RandomSamplerOptions{.seed = options.seed});
   }
@@ -89,6 +115,21 @@ void check_undivided(int num_replicas, const char* what) {
   if (num_replicas == 1) return;
   throw UsageError("DataLoader: this " + std::string(what) + " is divided between " +
                    std::to_string(num_replicas) + " ranks already. Prepare a loader of all samples.");
+}
+
+/// The batches of an epoch of a batch sampler; none without one.
+std::vector<std::vector<std::int64_t>> own_batches(const BatchSampler* sampler, std::int64_t epoch) {
+  if (!sampler) return {};
+  auto batches = sampler->epoch_batches(epoch);
+  if (std::ssize(batches) != sampler->size()) {
+    throw UsageError("DataLoader: the batch sampler gives " + std::to_string(batches.size()) +
+                     " batches in epoch " + std::to_string(epoch) + ", but its size() is " +
+                     std::to_string(sampler->size()) + ".");
+  }
+  const auto empty = std::ranges::find_if(batches, [](const auto& batch) { return batch.empty(); });
+  if (empty == batches.end()) return batches;
+  throw UsageError("DataLoader: the batch sampler's batch " + std::to_string(empty - batches.begin()) +
+                   " of epoch " + std::to_string(epoch) + " is empty.");
 }
 
 void check_same(const char* what, const std::string& saved, const std::string& here) {
@@ -115,7 +156,7 @@ void check_position(const DataLoaderState& saved, std::int64_t length) {
 DataLoader::Pass::Pass(std::shared_ptr<Core> core)
     : core_(std::move(core)),
       reader_(core_->dataset, core_->options, core_->epoch, core_->batches() - core_->batches_left(),
-              core_->plan_rest()) {
+              core_->plan_rest(), own_batches(core_->options.batch_sampler.get(), core_->epoch)) {
   const auto& options = core_->options;
   if (options.num_workers == 0) return;
   if (!core_->workers) {
@@ -231,9 +272,13 @@ void DataLoader::rewind() {
 
 const Dataset& DataLoader::dataset() const { return *core_->dataset; }
 
-std::int64_t DataLoader::batch_size() const { return rank_batch_size(core_->plan); }
+std::int64_t DataLoader::batch_size() const {
+  return core_->options.batch_sampler ? 0 : rank_batch_size(core_->plan);
+}
 
-std::int64_t DataLoader::total_batch_size() const { return global_batch_size(core_->plan); }
+std::int64_t DataLoader::total_batch_size() const {
+  return core_->options.batch_sampler ? 0 : global_batch_size(core_->plan);
+}
 
 const DataLoaderOptions& DataLoader::options() const { return core_->options; }
 
@@ -241,6 +286,11 @@ DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device,
                              const ShardingOptions& how) const {
   check_undivided(core_->plan.num_replicas, "loader");
   check_undivided(num_replicas == 1 ? 1 : core_->sampler->num_replicas(), "loader's sampler");
+  if (core_->options.batch_sampler && how.split_batches) {
+    throw UsageError(
+        "DataLoader: split_batches cannot divide the batches of a batch_sampler. Leave it out: each rank "
+        "reads whole batches.");
+  }
   auto options = core_->options;
   options.device = device;
   const BatchPlanOptions plan{how, num_replicas, rank, options.batch_size, options.drop_last};
@@ -254,6 +304,12 @@ DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device,
 DataLoader DataLoader::with_options(DataLoaderOptions options) const {
   check_undivided(core_->plan.num_replicas, "loader");
   DataLoader other(core_->dataset, std::move(options));
+  const bool same_unit = !core_->options.batch_sampler == !other.core_->options.batch_sampler;
+  if (!same_unit && core_->consumed > 0) {
+    throw UsageError(
+        "DataLoader: in the middle of an epoch samples cannot be followed by the batches of a batch_sampler, "
+        "nor the other way round.");
+  }
   other.core_->go_to(core_->epoch, std::min(core_->consumed, other.core_->sampler->size()));
   return other;
 }

@@ -14,7 +14,7 @@ SOURCE = "tests/lint/wrong_calls.cpp"
 
 def problems(root, compiler, libtorch):
     expected = re.findall(r"^\s*[^\s/].*  // (.*)$", tree.read(root, SOURCE), re.MULTILINE)
-    words = [compiler, "-std=c++20", "-fsyntax-only", "-I", os.path.join(root, "include")]
+    words = [compiler, "-std=c++20", "-fsyntax-only", "-Werror=unused-result", "-I", os.path.join(root, "include")]
     for folder in ("include", "include/torch/csrc/api/include"):
         words += ["-isystem", os.path.join(libtorch, folder)]
     result = subprocess.run([*words, os.path.join(root, SOURCE)], capture_output=True, text=True, check=False)

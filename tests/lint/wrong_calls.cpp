@@ -2,6 +2,7 @@
 // what was expected.
 #include <torch/nn/modules/linear.h>
 
+#include "lockstep/data/data_loader.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/model_adapter.hpp"
@@ -15,6 +16,10 @@ void wrong(lockstep::Accelerator& accelerator, const lockstep::Batch& batch, tor
                        [](torch::nn::Linear& model, const lockstep::Batch& one) {  // expected [](auto& model
                          return lockstep::Batch{{"logits", model(one["x"])}};
                        });
+}
+
+void wrong(const lockstep::DataLoader& loader) {
+  loader.shard(2, 0);  // ignoring return value of
 }
 
 void wrong(const lockstep::ArrowDataset& data, std::int64_t limit) {

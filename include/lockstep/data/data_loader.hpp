@@ -38,6 +38,10 @@ struct DataLoaderOptions {
   at::Device device = at::Device(at::kCPU);
   /// An order of one's own, the same on every rank. Loaders may share it.
   std::shared_ptr<const Sampler> sampler = nullptr;
+  /// Batches of one's own, the same on every rank: instead of batch_size, shuffle, drop_last and sampler,
+  /// which keep their defaults. Rank r of N reads the batches r, r + N, ...; batches that are repeated to
+  /// make the ranks even are repeated whole. Loaders may share it.
+  std::shared_ptr<const BatchSampler> batch_sampler = nullptr;
   /// The workers put the batches into page-locked memory, from which copies to a GPU run beside the host.
   /// Does nothing where there is no CUDA device.
   bool pin_memory = false;
@@ -59,7 +63,8 @@ struct DataLoaderState {
   /// The epoch that the position belongs to, from 0.
   std::int64_t epoch = 0;
   /// How many samples of the epoch's order all ranks together have been handed out; samples that were
-  /// repeated to make batches even, or read ahead by workers, do not count.
+  /// repeated to make batches even, or read ahead by workers, do not count. With a batch_sampler: how many
+  /// batches.
   std::int64_t samples = 0;
   /// Dataset::fingerprint() of the data set.
   std::string dataset = {};
@@ -98,8 +103,8 @@ class DataLoader {
   class Iterator;
   class Position;
 
-  /// Shares `dataset`. Throws UsageError for no data set, for an option out of range, or when the sampler was
-  /// made for a data set of another length.
+  /// Shares `dataset`. Throws UsageError for no data set, for an option out of range, when the sampler was
+  /// made for a data set of another length, or for a batch_sampler beside options that it replaces.
   explicit DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options = {});
   ~DataLoader();
   DataLoader(DataLoader&&) noexcept;
@@ -132,22 +137,23 @@ class DataLoader {
 
   /// The whole data set, also for a loader that reads one rank's part; lives at least as long as the loader.
   const Dataset& dataset() const;
-  /// Samples in a batch of this rank.
+  /// Samples in a batch of this rank; 0 with a batch_sampler.
   std::int64_t batch_size() const;
-  /// Samples in the batches that all ranks read at the same time.
+  /// Samples in the batches that all ranks read at the same time; 0 with a batch_sampler.
   std::int64_t total_batch_size() const;
   /// The options that it was made with.
   const DataLoaderOptions& options() const;
 
   /// The same loader for one of `num_replicas` ranks, which together read the data set once an epoch, divided
   /// as `how` says, with its batches on `device`. The position goes over. This loader stays as it is. Throws
-  /// UsageError for a rank out of range, a batch size that cannot be split, or a loader (or a sampler) that
-  /// is divided already.
+  /// UsageError for a rank out of range, a batch size that cannot be split (that of a batch_sampler never
+  /// can), or a loader (or a sampler) that is divided already.
   [[nodiscard]] DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU),
                                  const ShardingOptions& how = {}) const;
 
   /// A loader of the same data set and of the whole order with other options, at the same position. This one
-  /// stays as it is. Throws UsageError as the constructor does, and for a loader that is divided already.
+  /// stays as it is. Throws UsageError as the constructor does, for a loader that is divided already, and in
+  /// the middle of an epoch where one of the two has a batch_sampler and the other has none.
   [[nodiscard]] DataLoader with_options(DataLoaderOptions options) const;
 
   /// Exact in the middle of an epoch: inside the loop over a batch, that batch counts as consumed.

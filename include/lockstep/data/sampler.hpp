@@ -50,6 +50,27 @@ class Sampler {
   std::uint64_t seed_;
 };
 
+/// Which samples make each batch of an epoch: what PyTorch's DataLoader takes as `batch_sampler`. The batches
+/// may differ in size.
+///
+/// A batch sampler of one's own derives from it and writes three methods. It holds no position: loaders may
+/// share it. All methods are const, *Local*, and may be called by several threads at once.
+class BatchSampler {
+ public:
+  virtual ~BatchSampler() = default;
+
+  /// The number of batches, the same in each epoch.
+  virtual std::int64_t size() const = 0;
+
+  /// The indices of each batch of the given epoch, size() batches, none of them empty. Pure: it depends on
+  /// the epoch alone, and gives the same on every rank (a loader divides the batches between the ranks
+  /// itself).
+  virtual std::vector<std::vector<std::int64_t>> epoch_batches(std::int64_t epoch) const = 0;
+
+  /// As Sampler::kind().
+  virtual std::string kind() const = 0;
+};
+
 /// 0, 1, 2, ...: PyTorch's SequentialSampler.
 class SequentialSampler final : public Sampler {
  public:

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/data_loader.hpp"
@@ -34,6 +35,70 @@ TEST(DataLoaderState, ShardsKeepEpochAndPosition) {
   EXPECT_EQ(part.position(), 2);
   EXPECT_EQ(whole.position(), 4);
   EXPECT_EQ(part.total_batch_size(), 8);
+}
+
+/// Batches of 3, 1, 2, 1 and 2 samples, which begin at the epoch's number.
+class UnevenBatches final : public BatchSampler {
+ public:
+  std::int64_t size() const override { return 5; }
+  std::vector<Indices> epoch_batches(std::int64_t epoch) const override {
+    if (epoch == 7) return {{0}, {}, {1}, {2}, {3}};
+    if (epoch == 8) return {{0}};
+    return {{epoch, 1, 2}, {3}, {4, 5}, {6}, {7, 8}};
+  }
+  std::string kind() const override { return "uneven batches"; }
+};
+
+/// The batches of a pass; those that are only repeated are empty.
+std::vector<Indices> batches_of(DataLoader& loader) {
+  std::vector<Indices> batches;
+  for (auto& batch : loader) {
+    EXPECT_EQ(testing::tensor_indices(batch), batch.indices);
+    EXPECT_EQ(std::set<bool>(batch.valid.begin(), batch.valid.end()).size(), 1U);
+    batches.push_back(batch.valid.front() ? batch.indices : Indices{});
+  }
+  return batches;
+}
+
+TEST(BatchSampler, ItsBatchesAreReadAndDealtWhole) {
+  const auto sampler = std::make_shared<UnevenBatches>();
+  for (const int workers : {0, 2}) {
+    DataLoader whole(probe(9), {.num_workers = workers, .batch_sampler = sampler});
+    EXPECT_EQ(whole.size(), 5);
+    EXPECT_EQ(batches_of(whole), sampler->epoch_batches(0));
+    EXPECT_EQ(batches_of(whole), sampler->epoch_batches(1));
+  }
+  const DataLoader whole(probe(9), {.batch_sampler = sampler});
+  DataLoader first = whole.shard(2, 0), second = whole.shard(2, 1);
+  EXPECT_EQ(batches_of(first), (std::vector<Indices>{{0, 1, 2}, {4, 5}, {7, 8}}));
+  EXPECT_EQ(batches_of(second), (std::vector<Indices>{{3}, {6}, {}})) << "the first batch is repeated";
+  DataLoader uneven = whole.shard(2, 1, at::kCPU, {.even_batches = false});
+  EXPECT_EQ(batches_of(uneven), (std::vector<Indices>{{3}, {6}}));
+}
+
+TEST(BatchSampler, GoesOnWhereItWasOnAnotherNumberOfRanks) {
+  const auto sampler = std::make_shared<UnevenBatches>();
+  DataLoader part = DataLoader(probe(9), {.batch_sampler = sampler}).shard(2, 0);
+  EXPECT_EQ(read_some(part, 1), (Indices{0, 1, 2}));
+  EXPECT_EQ(part.state().samples, 2);
+  DataLoader whole(probe(9), {.batch_sampler = sampler});
+  whole.load_state(part.state());
+  EXPECT_EQ(batches_of(whole), (std::vector<Indices>{{4, 5}, {6}, {7, 8}}));
+  EXPECT_THROWS(DataLoader(probe(9)).load_state(part.state()), UsageError, "uneven batches", "sequential");
+}
+
+TEST(BatchSampler, WrongUseIsRefused) {
+  const auto sampler = std::make_shared<UnevenBatches>();
+  EXPECT_THROWS(DataLoader(probe(9), {.batch_size = 4, .batch_sampler = sampler}), UsageError,
+                "batch_sampler makes the batches");
+  DataLoader loader(probe(9), {.batch_sampler = sampler});
+  EXPECT_THROWS(loader.shard(2, 0, at::kCPU, {.split_batches = true}), UsageError, "split_batches");
+  read_some(loader, 1);
+  EXPECT_THROWS(loader.with_options({.batch_size = 2}), UsageError, "in the middle of an epoch");
+  loader.set_epoch(7);
+  EXPECT_THROWS(loader.begin(), UsageError, "batch 1 of epoch 7 is empty");
+  loader.set_epoch(8);
+  EXPECT_THROWS(loader.begin(), UsageError, "gives 1 batches in epoch 8", "size() is 5");
 }
 
 TEST(DataLoaderState, RefusesToShardTwice) {

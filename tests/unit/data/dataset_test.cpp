@@ -107,6 +107,8 @@ TEST(RandomSplit, CoversTheDataSetOnce) {
   EXPECT_EQ(parts[0]->size(), 6);
   EXPECT_EQ(parts[1]->size(), 0);
   EXPECT_EQ(seen.size(), 10U);
+  const auto same = random_split(ten_rows(), {6, 0, 4}, 3);
+  EXPECT_EQ(same[2]->indices(), parts[2]->indices());
 }
 
 TEST(RandomSplit, RefusesLengthsThatDoNotAddUp) {
