@@ -59,6 +59,11 @@ struct KeyValueCache {
   void reorder(const at::Tensor& rows);
 };
 
+void visit_tensors_of(KeyValueCache::Layer& layer, const auto& visit) {
+  visit(layer.key);
+  visit(layer.value);
+}
+
 }  // namespace lockstep::models
 
 namespace lockstep::models {

@@ -103,6 +103,14 @@ at::Tensor BartDecoderLayerImpl::forward(const at::Tensor& states, const BartCon
                  context.source_mask, context.cache, layer);
 }
 
+KeyValueCache::Layer BartDecoderLayerImpl::source_keys(const at::Tensor& states) {
+  return through_once(*this, &BartDecoderLayerImpl::source_keys_body, states);
+}
+
+KeyValueCache::Layer BartDecoderLayerImpl::source_keys_body(const at::Tensor& states) {
+  return source_attention_->keys_of(states);
+}
+
 at::Tensor BartDecoderLayerImpl::body(const at::Tensor& states, const KeyValueCache::Layer& source,
                                       const AttentionMask& source_mask, KeyValueCache* cache,
                                       std::size_t layer) {

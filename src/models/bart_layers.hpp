@@ -82,9 +82,10 @@ class BartDecoderLayerImpl : public BartFeedForward, public Unit {
  public:
   explicit BartDecoderLayerImpl(const BartConfig& config);
   at::Tensor forward(const at::Tensor& states, const BartContext& context, std::size_t layer);
-  KeyValueCache::Layer source_keys(const at::Tensor& states) { return source_attention_->keys_of(states); }
+  KeyValueCache::Layer source_keys(const at::Tensor& states);
 
  private:
+  KeyValueCache::Layer source_keys_body(const at::Tensor& states);
   at::Tensor body(const at::Tensor& states, const KeyValueCache::Layer& source,
                   const AttentionMask& source_mask, KeyValueCache* cache, std::size_t layer);
 

@@ -154,7 +154,7 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
 
   at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
     // A second run would add to the cache once more.
-    if (context.cache) return body(states, context, layer);
+    if (context.cache) return through_once(*this, &Gpt2BlockImpl::body, states, context, layer);
     return through(*this, &Gpt2BlockImpl::body, states, context, layer);
   }
 

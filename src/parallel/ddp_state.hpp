@@ -57,7 +57,4 @@ struct DdpState {
 /// "rank 1 of 2: DistributedDataParallel".
 std::string describe(const ProcessGroup& group);
 
-/// Keeps the first name of each tensor: tied weights are trained once.
-std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors);
-
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <unordered_set>
 #include <utility>
 
 #include "../comm/c10d_handles.hpp"
@@ -23,16 +22,6 @@ namespace lockstep {
 std::string describe(const ProcessGroup& group) {
   return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
          ": DistributedDataParallel";
-}
-
-std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> result;
-  std::unordered_set<const void*> seen;
-  for (const auto& entry : tensors) {
-    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second)
-      result.push_back(entry);
-  }
-  return result;
 }
 
 namespace {
@@ -141,7 +130,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
                                                          std::vector<NamedTensor> buffers,
                                                          const ProcessGroup& group,
                                                          const DistributedDataParallelOptions& options)
-    : state_(std::make_shared<DdpState>(trained(without_repeats(parameters)), group, options)) {
+    : state_(std::make_shared<DdpState>(trained(parallel::without_repeats(parameters)), group, options)) {
   const std::string complaint = parallel::complaint_about(state_->parameters, group, options);
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
@@ -150,8 +139,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   parallel::check_agreement(group, {parameters, buffers, parallel::summary_of(options), complaint});
   state_->has_buffers = !buffers.empty();
   // Frozen parameters too: every rank must start from the same values.
-  state_->broadcast(without_repeats(parameters), 0);
-  if (options.broadcast_buffers) state_->broadcast(without_repeats(buffers), 0);
+  state_->broadcast(parallel::without_repeats(parameters), 0);
+  if (options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers), 0);
   state_->install_reducer(parallel::first_buckets(state_->parameters, options));
   if (options.non_finite_gradients == NonFiniteGradients::ignore) return;
   state_->need_pipeline().set_check(
@@ -240,7 +229,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   } catch (const std::exception&) {
     explain(state);
   }
-  state.broadcast(without_repeats(buffers), state.join ? state.join->authority : 0);
+  state.broadcast(parallel::without_repeats(buffers), state.join ? state.join->authority : 0);
 }
 
 std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<at::Tensor> outputs) {

@@ -7,6 +7,7 @@
 #include "../comm/c10d_handles.hpp"
 #include "join.hpp"
 #include "lockstep/core/error.hpp"
+#include "module_agreement.hpp"
 
 namespace lockstep::parallel {
 namespace {
@@ -146,7 +147,7 @@ bool shadow_step(DdpState& state, const std::function<std::vector<NamedTensor>()
   check_termination(state, presences);
   if (most >= kBackwardAlone) state.rebuild_buckets();
   if (state.has_buffers && state.options.broadcast_buffers && state.buffers_are_due)
-    state.broadcast(without_repeats(buffers()), last_of(presences));
+    state.broadcast(parallel::without_repeats(buffers()), last_of(presences));
   state.buffers_are_due = most == kBackward;
   if (most == kBackward) {
     state.watch.step(std::nullopt, /*compares=*/false);
@@ -198,8 +199,8 @@ void DistributedDataParallelBase::join_after(const std::function<void()>& body, 
   std::int64_t shadowed = 0;
   while (shadow_step(*state_, buffers)) ++shadowed;
   const int last = last_of(exchange(state_->group, shadowed == 0 ? 1 : 0));
-  state_->broadcast(without_repeats(parameters()), last);
-  if (state_->options.broadcast_buffers) state_->broadcast(without_repeats(buffers()), last);
+  state_->broadcast(parallel::without_repeats(parameters()), last);
+  if (state_->options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers()), last);
 }
 
 }  // namespace lockstep

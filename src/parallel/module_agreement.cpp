@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <unordered_set>
 
 #include "lockstep/core/error.hpp"
 
@@ -93,6 +94,16 @@ std::string disagreement(const std::vector<json>& all) {
 }
 
 }  // namespace
+
+std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> result;
+  std::unordered_set<const void*> seen;
+  for (const auto& entry : tensors) {
+    if (entry.tensor.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second)
+      result.push_back(entry);
+  }
+  return result;
+}
 
 void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
   const json mine{{"tensors", describe(proposal.parameters, proposal.buffers)},

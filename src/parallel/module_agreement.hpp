@@ -8,6 +8,9 @@
 
 namespace lockstep::parallel {
 
+/// Keeps the first name of each tensor: tied weights are trained once.
+std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors);
+
 /// What one rank is about to train.
 struct Proposal {
   const std::vector<NamedTensor>& parameters;

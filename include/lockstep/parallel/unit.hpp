@@ -1,15 +1,73 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/activation_checkpoint.hpp"
 #include "lockstep/parallel/module_tensors.hpp"
 
 namespace lockstep {
+namespace parallel {
+
+/// What happens around the forward of a unit: fully_shard() gathers and frees weights there.
+class UnitHooks {
+ public:
+  virtual ~UnitHooks() = default;
+  /// Takes the tensors among forward's inputs, and gives what forward gets instead.
+  virtual std::vector<at::Tensor> before_forward(std::vector<at::Tensor> inputs) = 0;
+  /// Takes the tensors that forward returned, and gives what its caller gets instead.
+  virtual std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs) = 0;
+  /// Instead of after_forward() where forward threw.
+  virtual void forward_failed() noexcept = 0;
+};
+
+/// Tells the hooks of a forward that threw.
+struct ForwardGuard {
+  UnitHooks* hooks;
+  ~ForwardGuard() {
+    if (hooks != nullptr) hooks->forward_failed();
+  }
+};
+
+/// Calls `run(inputs...)` between the hooks.
+template <class Run, class... Inputs>
+auto call_between(UnitHooks& hooks, const Run& run, const Inputs&... inputs) {
+  const auto replace = [](const auto& visit_all, const auto& replacement) {
+    std::vector<at::Tensor> tensors;
+    visit_all([&](at::Tensor& tensor) { tensors.push_back(tensor); });
+    tensors = replacement(std::move(tensors));
+    auto next = tensors.begin();
+    visit_all([&](at::Tensor& tensor) { tensor = *next++; });
+  };
+  const auto visit_input = [](auto& input, const auto& visit) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(input)>, at::Tensor>) {
+      if (input.defined()) visit(input);
+    }
+  };
+  std::tuple<Inputs...> arguments(inputs...);
+  replace(
+      [&](const auto& visit) {
+        std::apply([&](auto&... argument) { (visit_input(argument, visit), ...); }, arguments);
+      },
+      [&](auto tensors) { return hooks.before_forward(std::move(tensors)); });
+  ForwardGuard guard{&hooks};
+  auto output = std::apply(run, std::as_const(arguments));
+  guard.hooks = nullptr;
+  replace([&](const auto& visit) { visit_tensors(output, visit); },
+          [&](auto tensors) { return hooks.after_forward(std::move(tensors)); });
+  return output;
+}
+
+}  // namespace parallel
 
 /// A block of a model whose forward can be wrapped from outside, which C++ modules cannot by themselves: they
 /// have no forward hooks. A block inherits from it and says so in one line of its forward:
@@ -33,23 +91,46 @@ class Unit {
   }
   bool activation_checkpointing() const noexcept { return checkpoint_name_.has_value(); }
 
+  /// For fully_shard(): what happens around forward. *Local*.
+  void set_hooks(std::shared_ptr<parallel::UnitHooks> hooks) { hooks_ = std::move(hooks); }
+  bool has_hooks() const noexcept { return hooks_ != nullptr; }
+
  protected:
   ~Unit() = default;
 
  private:
   template <class Block, class Body, class... Inputs>
   friend auto through(Block& unit, Body body, const Inputs&... inputs);
+  template <class Block, class Body, class... Inputs>
+  friend auto through_once(Block& unit, Body body, const Inputs&... inputs);
 
   std::optional<std::string> checkpoint_name_;
+  std::shared_ptr<parallel::UnitHooks> hooks_;
 };
 
+/// Calls the member function `body` of `unit` where it must not run a second time in backward, as what fills
+/// a cache of keys: it is never checkpointed. Every function of a unit that uses its parameters and is called
+/// from outside goes through this or through(). Inputs are copied. *Local*; *Collective* in a model that is
+/// fully sharded.
+template <class Block, class Body, class... Inputs>
+auto through_once(Block& unit, Body body, const Inputs&... inputs) {
+  const auto run = std::bind_front(body, &unit);
+  const auto& hooks = static_cast<Unit&>(unit).hooks_;
+  return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
+}
+
 /// Calls the member function `body` of `unit` as its forward. What lockstep::checkpoint asks of inputs holds
-/// for these: no pointers to what forward's caller has on its stack. *Local*.
+/// for these: no pointers to what forward's caller has on its stack. *Local*; *Collective* in a model that is
+/// fully sharded.
 template <class Block, class Body, class... Inputs>
 auto through(Block& unit, Body body, const Inputs&... inputs) {
   const std::optional<std::string>& name = static_cast<Unit&>(unit).checkpoint_name_;
-  if (!name) return std::invoke(body, unit, inputs...);
-  return parallel::named_checkpoint(*name, std::bind_front(body, &unit), inputs...);
+  if (!name) return through_once(unit, body, inputs...);
+  const auto run = [&](const auto&... arguments) {
+    return parallel::named_checkpoint(*name, std::bind_front(body, &unit), arguments...);
+  };
+  const auto& hooks = static_cast<Unit&>(unit).hooks_;
+  return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
 }
 
 /// Switches activation checkpointing of all units in a model on or off; transformers'

@@ -1,0 +1,38 @@
+#include "shard_layout.hpp"
+
+#include <algorithm>
+
+namespace lockstep::parallel {
+namespace {
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
+
+ShardLayout::ShardLayout(const std::vector<std::int64_t>& sizes, std::int64_t alignment, int ranks)
+    : ranks_(ranks) {
+  std::int64_t end = 0;
+  const auto begin_at = [&](std::int64_t begin) {
+    if (begin > end) gaps_.push_back({end, begin - end});
+    end = begin;
+  };
+  for (const std::int64_t size : sizes) {
+    begin_at(rounded_up(end, alignment));
+    tensors_.push_back({end, size});
+    end += size;
+  }
+  shard_size_ = rounded_up((end + ranks - 1) / ranks, alignment);
+  begin_at(shard_size_ * ranks);
+}
+
+Range ShardLayout::in_shard(std::size_t number, int rank) const {
+  const Range whole = tensors_.at(number);
+  const std::int64_t shard = shard_size_ * rank;
+  const auto place = [&](std::int64_t element) {
+    return std::clamp<std::int64_t>(element - shard, 0, shard_size_);
+  };
+  const std::int64_t begin = place(whole.begin);
+  return {begin, place(whole.begin + whole.size) - begin};
+}
+
+}  // namespace lockstep::parallel

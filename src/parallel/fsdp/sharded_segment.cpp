@@ -1,0 +1,172 @@
+#include "sharded_segment.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
+
+#include <algorithm>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::int64_t kAlignmentBytes = 64;
+
+ShardLayout layout_of(const std::vector<NamedTensor>& parameters, int ranks) {
+  std::vector<std::int64_t> sizes;
+  for (const auto& entry : parameters) sizes.push_back(entry.tensor.numel());
+  return ShardLayout(sizes, kAlignmentBytes / parameters.front().tensor.element_size(), ranks);
+}
+
+at::Tensor part(const at::Tensor& tensor, Range range) { return tensor.narrow(0, range.begin, range.size); }
+
+/// Has `flat` use the memory of `buffer`, or none. Changes no version: what autograd saved is unchanged.
+void set_memory(const at::Tensor& flat, const at::Tensor& buffer) {
+  void* const memory = buffer.defined() ? buffer.data_ptr() : nullptr;
+  flat.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory, flat.device()));
+}
+
+/// 1 / ranks as c10d's Reducer multiplies with it.
+at::Tensor mean_factor(int ranks) {
+  at::Tensor factor = c10::scalar_to_tensor(1.0 / ranks);
+  factor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return factor;
+}
+
+}  // namespace
+
+ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ProcessGroup& group,
+                               BufferPool& pool)
+    : parameters_(std::move(parameters)),
+      group_(group),
+      pool_(pool),
+      layout_(layout_of(parameters_, group.size())),
+      hidden_gradients_(parameters_.size()) {
+  const at::NoGradGuard no_grad;
+  const auto options = parameters_.front().tensor.detach().options();
+  shard_ = at::empty({layout_.shard_size()}, options);
+  flat_ = at::zeros({layout_.size()}, options);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    wholes_.push_back(part(flat_, layout_.tensor(i)).view(parameter.sizes()));
+    wholes_.back().copy_(parameter.detach());
+    shards_.push_back(part(shard_, layout_.in_shard(i, group.rank())));
+  }
+  shard_.copy_(part(flat_, {layout_.shard_size() * group.rank(), layout_.shard_size()}));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].tensor.mutable_grad().reset();
+    parameters_[i].tensor.set_data(shards_[i]);
+  }
+  set_memory(flat_, {});
+}
+
+void ShardedSegment::start_gathering() {
+  if (buffer_.defined()) return;
+  const at::NoGradGuard no_grad;
+  buffer_ = pool_.take(layout_.size(), shard_.options());
+  gathering_ = group_.all_gather_into_tensor_async(buffer_, shard_);
+}
+
+void ShardedSegment::show_whole() {
+  if (is_whole_) return;
+  start_gathering();
+  if (gathering_) gathering_->wait();
+  gathering_.reset();
+  set_memory(flat_, buffer_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
+    parameters_[i].tensor.set_data(wholes_[i]);
+  }
+  is_whole_ = true;
+}
+
+void ShardedSegment::show_shards(bool keep) {
+  if (is_whole_) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      parameters_[i].tensor.set_data(shards_[i]);
+      exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
+    }
+    is_whole_ = false;
+  }
+  if (!keep) free_whole();
+}
+
+void ShardedSegment::free_whole() {
+  if (!buffer_.defined()) return;
+  if (gathering_) gathering_->wait();
+  gathering_.reset();
+  set_memory(flat_, {});
+  pool_.give_back(buffer_);
+}
+
+void ShardedSegment::take_over_whole() {
+  const at::NoGradGuard no_grad;
+  shard_.copy_(part(buffer_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
+}
+
+void ShardedSegment::drop_gradients() {
+  for (auto& gradient : hidden_gradients_) gradient.reset();
+}
+
+bool ShardedSegment::has_gradients() const {
+  return std::any_of(hidden_gradients_.begin(), hidden_gradients_.end(),
+                     [](const at::Tensor& gradient) { return gradient.defined(); });
+}
+
+void ShardedSegment::start_reducing() {
+  finish_reducing();
+  const at::NoGradGuard no_grad;
+  had_gradient_.resize(parameters_.size());
+  gradient_buffer_ = pool_.take(layout_.size(), shard_.options());
+  const at::Tensor factor = mean_factor(group_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = hidden_gradients_[i];
+    at::Tensor place = part(gradient_buffer_, layout_.tensor(i));
+    if (!gradient.defined()) {
+      place.zero_();
+      continue;
+    }
+    if (gradient.layout() != at::kStrided) {
+      throw UsageError("fully_shard: parameter '" + parameters_[i].name +
+                       "' has a sparse gradient. Make its embedding without `sparse`");
+    }
+    had_gradient_[i] = 1;
+    at::mul_out(place, gradient.detach().reshape(-1), factor);
+    gradient.reset();
+  }
+  for (const auto& gap : layout_.gaps()) part(gradient_buffer_, gap).zero_();
+  reduced_ = at::empty({layout_.shard_size()}, shard_.options());
+  reducing_ = group_.reduce_scatter_tensor_async(reduced_, gradient_buffer_);
+}
+
+void ShardedSegment::finish_reducing() {
+  if (!reducing_) return;
+  reducing_->wait();
+  reducing_.reset();
+  pool_.give_back(gradient_buffer_);
+  if (sum_.defined()) {
+    sum_.add_(reduced_);
+    reduced_.reset();
+  } else {
+    sum_ = std::move(reduced_);
+  }
+}
+
+void ShardedSegment::take_sums(std::span<const std::uint8_t> use) {
+  const at::NoGradGuard no_grad;
+  finish_reducing();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (use[i] == 0) continue;
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    const at::Tensor mine = part(sum_, layout_.in_shard(i, group_.rank()));
+    if (gradient.defined()) {
+      gradient.add_(mine);
+    } else {
+      gradient = mine;
+    }
+  }
+  sum_.reset();
+  had_gradient_.clear();
+}
+
+}  // namespace lockstep::parallel

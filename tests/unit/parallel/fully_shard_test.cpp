@@ -1,0 +1,344 @@
+#include "lockstep/parallel/fully_shard.hpp"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <mutex>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/bart.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "support/ranks.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::run_group;
+using Tensors = std::vector<at::Tensor>;
+
+class BlockImpl : public torch::nn::Module, public Unit {
+ public:
+  BlockImpl()
+      : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})))),
+        in(register_module("in", torch::nn::Linear(6, 11))),
+        out(register_module("out", torch::nn::Linear(11, 6))) {}
+  at::Tensor forward(const at::Tensor& states) { return through(*this, &BlockImpl::body, states); }
+  bool fails = false;
+
+ private:
+  at::Tensor body(const at::Tensor& states) {
+    const at::Tensor hidden = torch::tanh(in(norm(states)));
+    if (fails) throw Error("the block fails");
+    return states + out(hidden);
+  }
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear in, out;
+};
+TORCH_MODULE(Block);
+
+/// An embedding and a head in the root, and three blocks, of which the second is used twice.
+class NetImpl : public torch::nn::Module {
+ public:
+  NetImpl() {
+    first = register_module("first", torch::nn::Linear(5, 6));
+    for (int i = 0; i < 3; ++i) blocks->push_back(Block());
+    register_module("blocks", blocks);
+    last = register_module("last", torch::nn::Linear(6, 3));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor states = first(input);
+    for (const std::size_t number : {0, 1, 1, 2}) states = block(number).forward(states);
+    return last(states);
+  }
+  BlockImpl& block(std::size_t number) { return *blocks->at<BlockImpl>(number).as<BlockImpl>(); }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+  torch::nn::ModuleList blocks;
+};
+TORCH_MODULE(Net);
+
+/// New modules are drawn from the process's generator, which the ranks' threads share.
+template <class Make>
+auto seeded(const Make& make) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(3);
+  return make();
+}
+
+at::Tensor batch_of(int rank, int step) {
+  return torch::arange(20, at::kFloat).view({4, 5}).mul(0.37).add(rank * 1.3 + step).sin();
+}
+
+Tensors whole_parameters(FullyShardedDataParallelBase& model, torch::nn::Module& module) {
+  const auto whole = model.full_parameters();
+  Tensors values;
+  for (const auto& parameter : module.parameters()) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+void expect_equal(const Tensors& one, const Tensors& other, const std::string& what) {
+  ASSERT_EQ(one.size(), other.size());
+  for (std::size_t i = 0; i < one.size(); ++i)
+    EXPECT_TRUE(torch::equal(one[i], other[i])) << what << ' ' << i;
+}
+
+struct Training {
+  std::vector<double> losses;
+  Tensors parameters;
+};
+
+template <class Wrapped, class Loss>
+std::vector<double> losses_of(Wrapped& wrapped, const std::vector<at::Tensor>& parameters, const Loss& loss,
+                              int accumulation) {
+  optim::AdamW optimizer(parameters, {.lr = 0.01});
+  std::vector<double> losses;
+  for (int step = 0; step < 4; ++step) {
+    for (int micro = 0; micro < accumulation; ++micro) {
+      using Quiet = decltype(wrapped.no_sync());
+      std::optional<std::unique_ptr<Quiet>> quiet;
+      if (micro + 1 < accumulation) quiet.emplace(new Quiet(wrapped.no_sync()));
+      const at::Tensor value = loss(wrapped, step * accumulation + micro);
+      losses.push_back(value.template item<double>());
+      value.backward();
+    }
+    optimizer.step();
+    wrapped.zero_grad();
+  }
+  return losses;
+}
+
+/// Trains the same module wrapped by both, and expects the same bits.
+template <class Make, class Loss>
+void expect_ddps_bits(int ranks, const Make& make, const Loss& loss, const FullyShardOptions& options = {},
+                      int accumulation = 1, bool unused = false) {
+  run_group(ranks, [&](const ProcessGroup& group) {
+    auto one = seeded(make), other = seeded(make);
+    DistributedDataParallel ddp(one, group, {.find_unused_parameters = unused});
+    const auto expected = losses_of(
+        ddp, one->parameters(), [&](auto& model, int step) { return loss(model, group.rank(), step); },
+        accumulation);
+    auto sharded = fully_shard(other, group, options);
+    const auto losses = losses_of(
+        sharded, other->parameters(), [&](auto& model, int step) { return loss(model, group.rank(), step); },
+        accumulation);
+    EXPECT_EQ(losses, expected);
+    Tensors parameters;
+    for (const auto& parameter : one->parameters()) parameters.push_back(parameter.detach());
+    expect_equal(whole_parameters(sharded, *other), parameters, "parameter");
+  });
+}
+
+const auto net_loss = [](auto& model, int rank, int step) {
+  return model(batch_of(rank, step)).square().mean();
+};
+
+class EveryWorld : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, EveryWorld, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(EveryWorld, TrainsWithDistributedDataParallelsBits) {
+  for (const bool reshard : {true, false}) {
+    expect_ddps_bits(GetParam(), [] { return Net(); }, net_loss, {.reshard_after_forward = reshard});
+  }
+}
+
+TEST_P(EveryWorld, AccumulatesWithoutSending) {
+  expect_ddps_bits(
+      GetParam(), [] { return Net(); }, net_loss, {}, 2);
+}
+
+TEST_P(EveryWorld, TiedWeightsAndAVocabularyThatDoesNotDivide) {
+  const auto make = [] {
+    return models::Gpt2LMHeadModel(models::Gpt2Config{.vocab_size = 37,
+                                                      .n_positions = 16,
+                                                      .n_embd = 12,
+                                                      .n_layer = 2,
+                                                      .n_head = 2,
+                                                      .resid_pdrop = 0,
+                                                      .embd_pdrop = 0,
+                                                      .attn_pdrop = 0});
+  };
+  const auto loss = [](auto& model, int rank, int step) {
+    const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(37).view({2, 8});
+    return models::causal_lm_loss(model(ids), ids);
+  };
+  expect_ddps_bits(GetParam(), make, loss);
+  expect_ddps_bits(GetParam(), make, loss, {.backward_prefetch = false}, 2);
+}
+
+TEST(FullyShard, KeepsItsPartAloneBetweenSteps) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    std::int64_t elements = 0, mine = 0;
+    for (const auto& parameter : net->parameters()) elements += parameter.numel();
+    auto model = fully_shard(net, group);
+    const auto count = [&] {
+      mine = 0;
+      for (const auto& parameter : net->parameters()) {
+        EXPECT_EQ(parameter.dim(), 1);
+        mine += parameter.numel();
+        if (!parameter.grad().defined()) continue;
+        EXPECT_EQ(parameter.grad().sizes(), parameter.sizes());
+      }
+      const at::Tensor sum = torch::tensor({mine});
+      group.all_reduce(sum);
+      EXPECT_EQ(sum.item<std::int64_t>(), elements);
+      EXPECT_LT(mine, elements / 2);
+    };
+    count();
+    const at::Tensor loss = net_loss(model, group.rank(), 0);
+    count();
+    loss.backward();
+    count();
+    for (const auto& entry : net->named_parameters()) EXPECT_TRUE(entry.value().grad().defined()) << entry.key();
+  });
+}
+
+TEST(FullyShard, AGradientsNormIsThatOfAllRanks) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    DistributedDataParallel ddp(one, group);
+    auto model = fully_shard(other, group);
+    net_loss(ddp, group.rank(), 0).backward();
+    net_loss(model, group.rank(), 0).backward();
+    std::vector<at::Tensor> norms;
+    for (const auto& parameter : one->parameters()) norms.push_back(parameter.grad().norm());
+    const at::Tensor expected = torch::stack(norms).norm();
+    EXPECT_TRUE(torch::allclose(model.clip_grad_norm_(0.01), expected));
+    EXPECT_TRUE(torch::allclose(model.clip_grad_norm_(1), torch::tensor(0.01F), 1e-3));
+    EXPECT_THROWS(model.clip_grad_norm_(0), UsageError, "max_norm must be more than 0");
+  });
+}
+
+TEST(FullyShard, FrozenAndUnusedParametersGetNoGradient) {
+  const auto make = [] {
+    Net net;
+    for (auto& parameter : net->block(0).parameters()) parameter.requires_grad_(false);
+    net->first->bias.requires_grad_(false);
+    net->register_parameter("unused", torch::ones({7}));
+    return net;
+  };
+  expect_ddps_bits(3, make, net_loss, {}, 1, true);
+}
+
+TEST(FullyShard, BertWithoutItsPooler) {
+  const auto make = [] {
+    return models::BertModel(models::BertConfig{.vocab_size = 31,
+                                                .hidden_size = 12,
+                                                .num_hidden_layers = 2,
+                                                .num_attention_heads = 2,
+                                                .intermediate_size = 20,
+                                                .hidden_dropout_prob = 0,
+                                                .attention_probs_dropout_prob = 0,
+                                                .max_position_embeddings = 16});
+  };
+  const auto loss = [](auto& model, int rank, int step) {
+    const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(31).view({2, 8});
+    return model(ids, torch::ones_like(ids)).last_hidden_state.square().mean();
+  };
+  expect_ddps_bits(2, make, loss, {}, 1, true);
+}
+
+TEST(FullyShard, AnEvaluationOrALostBackwardBetweenStepsChangesNothing) {
+  const auto loss = [](auto& model, int rank, int step) {
+    {
+      const at::NoGradGuard no_grad;
+      model(batch_of(rank, 7));
+    }
+    model(batch_of(rank, 8));
+    return net_loss(model, rank, step);
+  };
+  run_group(2, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    auto plain = fully_shard(one, group), disturbed = fully_shard(other, group);
+    const auto train = [&](auto& model, Net& net, const auto& step_loss) {
+      return losses_of(
+          model, net->parameters(),
+          [&](auto& wrapped, int step) { return step_loss(wrapped, group.rank(), step); }, 1);
+    };
+    EXPECT_EQ(train(plain, one, net_loss), train(disturbed, other, loss));
+  });
+}
+
+TEST(FullyShard, GoesOnAfterAForwardThatThrew) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    auto plain = fully_shard(one, group), model = fully_shard(other, group);
+    other->block(1).fails = true;
+    EXPECT_THROWS(net_loss(model, group.rank(), 0), Error, "the block fails");
+    for (const auto& parameter : other->parameters()) EXPECT_EQ(parameter.dim(), 1);
+    other->block(1).fails = false;
+    net_loss(plain, group.rank(), 1).backward();
+    net_loss(model, group.rank(), 1).backward();
+    for (std::size_t i = 0; i < one->parameters().size(); ++i)
+      EXPECT_TRUE(torch::equal(one->parameters()[i].grad(), other->parameters()[i].grad()));
+  });
+}
+
+TEST(FullyShard, CheckpointedUnitsHaveTheSameBits) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    auto plain = fully_shard(one, group), model = fully_shard(other, group);
+    set_activation_checkpointing(model.module());
+    for (int step = 0; step < 2; ++step) {
+      net_loss(plain, group.rank(), step).backward();
+      net_loss(model, group.rank(), step).backward();
+    }
+    for (std::size_t i = 0; i < one->parameters().size(); ++i)
+      EXPECT_TRUE(torch::equal(one->parameters()[i].grad(), other->parameters()[i].grad()));
+  });
+}
+
+TEST(FullyShard, ABackwardMayRunTwice) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    auto plain = fully_shard(one, group), model = fully_shard(other, group);
+    const at::Tensor loss = net_loss(model, group.rank(), 0);
+    loss.backward({}, true);
+    loss.backward();
+    net_loss(plain, group.rank(), 0).backward();
+    for (std::size_t i = 0; i < one->parameters().size(); ++i) {
+      EXPECT_TRUE(torch::allclose(one->parameters()[i].grad() * 2, other->parameters()[i].grad())) << i;
+    }
+  });
+}
+
+TEST(FullyShard, WhatIsWrittenToWholeParametersStays) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    {
+      const auto whole = model.full_parameters();
+      const at::NoGradGuard no_grad;
+      net->last->weight.copy_(torch::arange(18).view({3, 6}));
+    }
+    const auto whole = model.full_parameters();
+    EXPECT_TRUE(torch::equal(net->last->weight, torch::arange(18).view({3, 6})));
+  });
+}
+
+TEST(FullyShard, WrongUseIsRefusedOnEveryRank) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    EXPECT_THROWS(fully_shard(net, group), UsageError, "unit 'blocks.0' is fully sharded already");
+    auto held = seeded([] { return Net(); });
+    const DistributedDataParallel ddp(held, group);
+    EXPECT_THROWS(fully_shard(held, group), UsageError, "'first.weight'", "DistributedDataParallel");
+    torch::nn::Linear frozen(2, 2);
+    for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
+    EXPECT_THROWS(fully_shard(frozen, group), UsageError, "without a parameter that requires a gradient");
+    torch::nn::Linear differs(2, 2 + group.rank());
+    EXPECT_THROWS(fully_shard(differs, group), CommunicationError, "the ranks hold different models",
+                  "'weight'");
+    EXPECT_ANY_THROW(net->first(batch_of(0, 0))) << "at rest";
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
