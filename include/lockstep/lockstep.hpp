@@ -61,6 +61,7 @@
 #include "lockstep/parallel/comm_hooks.hpp"
 #include "lockstep/parallel/data_parallel.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/parallel/fully_shard.hpp"
 #include "lockstep/parallel/local_sgd.hpp"
 #include "lockstep/parallel/parallel_context.hpp"
 #include "lockstep/parallel/power_sgd.hpp"

@@ -145,15 +145,15 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
 
   /// The module's forward. *Collective*: every rank must call it equally often, with gradients or without.
   template <class... Inputs>
-  auto operator()(const Inputs&... inputs) {
-    const auto run = [&](const auto&... arguments) { return parallel::call(module_, arguments...); };
+  auto operator()(Inputs&&... inputs) {
+    const auto run = [&] { return parallel::call(module_, std::forward<Inputs>(inputs)...); };
     auto* const hooks = root_hooks();
-    return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
+    return hooks ? parallel::call_between(*hooks, run) : run();
   }
 
   template <class... Inputs>
-  auto forward(const Inputs&... inputs) {
-    return (*this)(inputs...);
+  auto forward(Inputs&&... inputs) {
+    return (*this)(std::forward<Inputs>(inputs)...);
   }
 
   /// The module itself. Its own forward must not be called but through this wrapper.

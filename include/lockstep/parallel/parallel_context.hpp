@@ -9,17 +9,14 @@
 
 namespace lockstep {
 
-/// Which ranks of a job belong together.
-///
-/// | mode    | the ranks of one group                                                | as in | | ------- |
-/// --------------------------------------------------------------------- | ---------------------------- | |
-/// global  | all                                                                   | OSLO's GLOBAL | | data
-/// | hold the same part of the model and train it on different samples      | OSLO's DATA                  |
-/// | replica | of a data group, those at the same place of their shard groups         | DeviceMesh's
-/// "dp_replicate"  | | shard   | of a data group, neighbours that divide its state among themselves     |
-/// DeviceMesh's "dp_shard"      | | model   | hold different parts of one model and work on the same samples
-/// | OSLO's MODEL                 |
-enum class ParallelMode { global, data, replica, shard, model };
+/// Which ranks of a job belong together: those of a group of this mode.
+enum class ParallelMode {
+  global,   ///< All. OSLO's GLOBAL.
+  data,     ///< Hold the same part of the model and train it on different samples. OSLO's DATA.
+  replica,  ///< Of a data group, those at the same place of their shard groups. DeviceMesh's "dp_replicate".
+  shard,    ///< Of a data group, neighbours that divide its state among themselves. DeviceMesh's "dp_shard".
+  model,    ///< Hold different parts of one model and work on the same samples. OSLO's MODEL.
+};
 
 struct ParallelContextOptions {
   /// Ranks that train on different samples; 0: all. It divides the world; what is left over are the parts of

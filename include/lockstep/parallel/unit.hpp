@@ -6,8 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,10 +20,9 @@ namespace parallel {
 class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
-  /// Takes the tensors among forward's inputs, and gives what forward gets instead.
-  virtual std::vector<at::Tensor> before_forward(std::vector<at::Tensor> inputs) = 0;
-  /// Takes the tensors that forward returned, and gives what its caller gets instead.
-  virtual std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs) = 0;
+  virtual void before_forward() = 0;
+  /// `outputs`: the tensors that forward returned.
+  virtual void after_forward(const std::vector<at::Tensor>& outputs) = 0;
   /// Instead of after_forward() where forward threw.
   virtual void forward_failed() noexcept = 0;
 };
@@ -38,32 +35,16 @@ struct ForwardGuard {
   }
 };
 
-/// Calls `run(inputs...)` between the hooks.
-template <class Run, class... Inputs>
-auto call_between(UnitHooks& hooks, const Run& run, const Inputs&... inputs) {
-  const auto replace = [](const auto& visit_all, const auto& replacement) {
-    std::vector<at::Tensor> tensors;
-    visit_all([&](at::Tensor& tensor) { tensors.push_back(tensor); });
-    tensors = replacement(std::move(tensors));
-    auto next = tensors.begin();
-    visit_all([&](at::Tensor& tensor) { tensor = *next++; });
-  };
-  const auto visit_input = [](auto& input, const auto& visit) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(input)>, at::Tensor>) {
-      if (input.defined()) visit(input);
-    }
-  };
-  std::tuple<Inputs...> arguments(inputs...);
-  replace(
-      [&](const auto& visit) {
-        std::apply([&](auto&... argument) { (visit_input(argument, visit), ...); }, arguments);
-      },
-      [&](auto tensors) { return hooks.before_forward(std::move(tensors)); });
+/// Calls `run()` between the hooks.
+template <class Run>
+auto call_between(UnitHooks& hooks, const Run& run) {
+  hooks.before_forward();
   ForwardGuard guard{&hooks};
-  auto output = std::apply(run, std::as_const(arguments));
+  auto output = run();
   guard.hooks = nullptr;
-  replace([&](const auto& visit) { visit_tensors(output, visit); },
-          [&](auto tensors) { return hooks.after_forward(std::move(tensors)); });
+  std::vector<at::Tensor> tensors;
+  visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+  hooks.after_forward(tensors);
   return output;
 }
 
@@ -110,13 +91,13 @@ class Unit {
 
 /// Calls the member function `body` of `unit` where it must not run a second time in backward, as what fills
 /// a cache of keys: it is never checkpointed. Every function of a unit that uses its parameters and is called
-/// from outside goes through this or through(). Inputs are copied. *Local*; *Collective* in a model that is
+/// from outside goes through this or through(). *Local*; *Collective* in a model that is
 /// fully sharded.
 template <class Block, class Body, class... Inputs>
 auto through_once(Block& unit, Body body, const Inputs&... inputs) {
-  const auto run = std::bind_front(body, &unit);
+  const auto run = [&] { return std::invoke(body, unit, inputs...); };
   const auto& hooks = static_cast<Unit&>(unit).hooks_;
-  return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
+  return hooks ? parallel::call_between(*hooks, run) : run();
 }
 
 /// Calls the member function `body` of `unit` as its forward. What lockstep::checkpoint asks of inputs holds
@@ -126,11 +107,9 @@ template <class Block, class Body, class... Inputs>
 auto through(Block& unit, Body body, const Inputs&... inputs) {
   const std::optional<std::string>& name = static_cast<Unit&>(unit).checkpoint_name_;
   if (!name) return through_once(unit, body, inputs...);
-  const auto run = [&](const auto&... arguments) {
-    return parallel::named_checkpoint(*name, std::bind_front(body, &unit), arguments...);
-  };
+  const auto run = [&] { return parallel::named_checkpoint(*name, std::bind_front(body, &unit), inputs...); };
   const auto& hooks = static_cast<Unit&>(unit).hooks_;
-  return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
+  return hooks ? parallel::call_between(*hooks, run) : run();
 }
 
 /// Switches activation checkpointing of all units in a model on or off; transformers'

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -20,19 +19,21 @@
 namespace lockstep {
 namespace parallel {
 using Tensors = std::vector<at::Tensor>;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr std::size_t kRoot = 0;
 
-/// One unit and where its forwards and backwards are.
+/// One run of a unit's forward, between two ticks of a clock.
+struct ForwardCall {
+  std::size_t unit;
+  std::int64_t begin, end;
+};
+
 struct ShardedUnit {
   std::vector<ShardedSegment> segments;
-  /// Forwards that run: it may call itself.
-  int depth = 0;
-  /// Forwards whose backward is to come, and backwards that have ended, since the last backward's end.
-  int forwards = 0, backwards = 0;
-  bool was_in_backward = false;
+  /// When its forwards that run began: it may call itself.
+  std::vector<std::int64_t> begun;
+  /// Its parameters may get gradients now.
+  bool is_in_backward = false;
 };
 
 /// A module whose parameters are sharded.
@@ -41,11 +42,9 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
                const ProcessGroup& process_group, const FullyShardOptions& shard_options);
 
-  Tensors before_forward(std::size_t unit, Tensors inputs);
-  Tensors after_forward(std::size_t unit, const Tensors& outputs);
+  void before_forward(std::size_t unit);
+  void after_forward(std::size_t unit, const Tensors& outputs);
   void forward_failed(std::size_t unit) noexcept;
-  /// All of the unit's backward that depends on its inputs has run.
-  void after_backward(std::size_t unit);
   void show_whole();
   void show_shards_again() noexcept;
 
@@ -56,7 +55,9 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   bool synchronise = true;
 
  private:
-  void before_backward(std::size_t unit);
+  void before_backward(const ForwardCall& call);
+  void leave(std::size_t unit, const ForwardCall& next);
+  void prefetch(const ForwardCall& call);
   void end_backward();
   void reduce(std::size_t unit);
   void finish_reducing();
@@ -70,45 +71,19 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
 
   BufferPool pool_;
   std::vector<ShardedUnit> units_;
-  /// In which order the units' forwards ran, which their backwards take the other way.
-  std::vector<std::size_t> order_;
+  /// The forwards since the last one of the module began, by their end. Their backwards come the other way.
+  std::vector<ForwardCall> calls_;
+  std::int64_t clock_ = 0;
   bool in_backward_ = false;
 };
 
 namespace {
 
-/// Gives its inputs on, and tells when their gradients have been computed. It is made before the nodes of the
-/// unit's forward, so the engine runs it after theirs.
-struct BackwardEnd : torch::autograd::Function<BackwardEnd> {
-  static variable_list forward(AutogradContext* context, at::TensorList inputs,
-                               const std::shared_ptr<FullySharded>& state, std::int64_t unit) {
-    context->set_materialize_grads(false);
-    context->saved_data["unit"] = unit;
-    context->saved_data["state"] = at::IValue::make_capsule(c10::make_intrusive<Holder>(state));
-    return inputs.vec();
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto holder = context->saved_data["state"].toCapsule();
-    const auto& state = static_cast<const Holder&>(*holder).state;
-    state->after_backward(static_cast<std::size_t>(context->saved_data["unit"].toInt()));
-    gradients.resize(gradients.size() + 2);
-    return gradients;
-  }
-
- private:
-  struct Holder : torch::CustomClassHolder {
-    explicit Holder(std::shared_ptr<FullySharded> held) : state(std::move(held)) {}
-    std::shared_ptr<FullySharded> state;
-  };
-};
-
 class Hooks final : public UnitHooks {
  public:
   Hooks(std::weak_ptr<FullySharded> state, std::size_t unit) : state_(std::move(state)), unit_(unit) {}
-  Tensors before_forward(Tensors inputs) override {
-    return state()->before_forward(unit_, std::move(inputs));
-  }
-  Tensors after_forward(Tensors outputs) override { return state()->after_forward(unit_, outputs); }
+  void before_forward() override { state()->before_forward(unit_); }
+  void after_forward(const Tensors& outputs) override { state()->after_forward(unit_, outputs); }
   void forward_failed() noexcept override {
     if (const auto state = state_.lock()) state->forward_failed(unit_);
   }
@@ -191,75 +166,87 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
   }
 }
 
-Tensors FullySharded::before_forward(std::size_t unit, Tensors inputs) {
-  if (unit == kRoot && units_[kRoot].depth == 0) {
-    forget_failed_step();
-    // An optimizer has stepped since, or may have.
-    for_each_segment([](ShardedSegment& segment) { segment.free_whole(); });
-    order_.clear();
-  }
+void FullySharded::before_forward(std::size_t unit) {
   auto& self = units_[unit];
+  if (unit == kRoot && self.begun.empty()) {
+    forget_failed_step();
+    // An optimizer may have stepped since.
+    for_each_segment([](ShardedSegment& segment) { segment.free_whole(); });
+    calls_.clear();
+  }
   for (auto& segment : self.segments) segment.start_gathering();
   for (auto& segment : self.segments) segment.show_whole();
-  ++self.depth;
-  if (!at::GradMode::is_enabled()) return inputs;
-  order_.push_back(unit);
-  const bool any = std::any_of(inputs.begin(), inputs.end(),
-                               [](const at::Tensor& input) { return input.requires_grad(); });
-  if (!any) return inputs;
-  return BackwardEnd::apply(at::TensorList(inputs), shared_from_this(), static_cast<std::int64_t>(unit));
+  self.begun.push_back(clock_++);
 }
 
-Tensors FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
+void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
   auto& self = units_[unit];
+  const ForwardCall call{.unit = unit, .begin = self.begun.back(), .end = clock_++};
+  self.begun.pop_back();
   bool has_backward = false;
   for (const auto& output : outputs) {
     if (!output.requires_grad()) continue;
     has_backward = true;
     output.register_hook(
-        [state = shared_from_this(), unit](const at::Tensor&) { state->before_backward(unit); });
+        [state = shared_from_this(), call](const at::Tensor&) { state->before_backward(call); });
   }
-  if (has_backward) ++self.forwards;
-  if (--self.depth > 0) return outputs;
+  if (has_backward) calls_.push_back(call);
+  // In a recomputation its backward runs around it.
+  if (!self.begun.empty() || self.is_in_backward) return;
   for (auto& segment : self.segments) segment.show_shards(has_backward && keeps(unit));
-  return outputs;
 }
 
 void FullySharded::forward_failed(std::size_t unit) noexcept {
   auto& self = units_[unit];
-  if (--self.depth > 0) return;
+  self.begun.pop_back();
+  if (!self.begun.empty()) return;
   for (auto& segment : self.segments) segment.show_shards(false);
 }
 
-void FullySharded::before_backward(std::size_t unit) {
+/// The engine runs the nodes of later forwards first. So where the backward of `call` begins, all nodes of
+/// forwards that began after `call` ended have run.
+void FullySharded::before_backward(const ForwardCall& call) {
   if (!in_backward_) {
     in_backward_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback(
         [state = shared_from_this()] { state->end_backward(); });
   }
-  auto& self = units_[unit];
-  self.was_in_backward = true;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (unit != call.unit && units_[unit].is_in_backward) leave(unit, call);
+  }
+  auto& self = units_[call.unit];
+  self.is_in_backward = true;
   for (auto& segment : self.segments) segment.start_gathering();
   for (auto& segment : self.segments) segment.show_whole();
-  if (!options.backward_prefetch) return;
-  const auto here = std::find(order_.rbegin(), order_.rend(), unit);
-  if (here == order_.rend() || here + 1 == order_.rend()) return;
-  for (auto& segment : units_[*(here + 1)].segments) segment.start_gathering();
+  if (options.backward_prefetch) prefetch(call);
 }
 
-void FullySharded::after_backward(std::size_t unit) {
-  auto& self = units_[unit];
-  if (++self.backwards < self.forwards) {
-    for (auto& segment : self.segments) segment.show_shards(keeps(unit));
-    return;
+/// The backward goes on from a unit to the call `next`.
+void FullySharded::leave(std::size_t unit, const ForwardCall& next) {
+  bool has_earlier_one = false;
+  for (const auto& call : calls_) {
+    if (call.unit != unit || call.begin > next.end) continue;
+    // Around `next`, or inside of it: one's output may be the other's.
+    if (call.end > next.begin) return;
+    has_earlier_one = true;
   }
-  reduce(unit);
+  if (!has_earlier_one) return reduce(unit);
+  units_[unit].is_in_backward = false;
+  for (auto& segment : units_[unit].segments) segment.show_shards(keeps(unit));
+}
+
+/// Gathers what the backward needs after `call`.
+void FullySharded::prefetch(const ForwardCall& call) {
+  const auto here = std::find_if(calls_.rbegin(), calls_.rend(),
+                                 [&](const ForwardCall& other) { return other.end == call.end; });
+  if (here == calls_.rend() || here + 1 == calls_.rend()) return;
+  for (auto& segment : units_[(here + 1)->unit].segments) segment.start_gathering();
 }
 
 void FullySharded::reduce(std::size_t unit) {
   auto& self = units_[unit];
   for (auto& segment : self.segments) segment.show_shards(false);
-  self.was_in_backward = false;
+  self.is_in_backward = false;
   if (!synchronise) return;
   // One unit's gradients travel at a time: their buffers are whole.
   finish_reducing();
@@ -277,8 +264,7 @@ void FullySharded::end_backward() {
     auto& self = units_[unit];
     const bool has_gradients = std::any_of(self.segments.begin(), self.segments.end(),
                                            [](const auto& segment) { return segment.has_gradients(); });
-    if (self.was_in_backward || has_gradients) reduce(unit);
-    self.forwards = self.backwards = 0;
+    if (self.is_in_backward || has_gradients) reduce(unit);
   }
   finish_reducing();
   // What was gathered for a backward that did not come.
@@ -313,10 +299,9 @@ void FullySharded::forget_failed_step() {
       if (segment.was_reduced())
         segment.take_sums(std::vector<std::uint8_t>(segment.had_gradient().size(), 0));
     });
-    for (auto& unit : units_) unit.was_in_backward = false;
+    for (auto& unit : units_) unit.is_in_backward = false;
   }
   in_backward_ = false;
-  for (auto& unit : units_) unit.depth = 0;
 }
 
 void FullySharded::show_whole() {

@@ -5,8 +5,10 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include <map>
 #include <mutex>
 
+#include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
@@ -63,10 +65,11 @@ class NetImpl : public torch::nn::Module {
 TORCH_MODULE(Net);
 
 /// New modules are drawn from the process's generator, which the ranks' threads share.
+std::mutex generator_mutex;
+
 template <class Make>
 auto seeded(const Make& make) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(generator_mutex);
   torch::manual_seed(3);
   return make();
 }
@@ -195,7 +198,8 @@ TEST(FullyShard, KeepsItsPartAloneBetweenSteps) {
     count();
     loss.backward();
     count();
-    for (const auto& entry : net->named_parameters()) EXPECT_TRUE(entry.value().grad().defined()) << entry.key();
+    for (const auto& entry : net->named_parameters())
+      EXPECT_TRUE(entry.value().grad().defined()) << entry.key();
   });
 }
 
@@ -244,6 +248,27 @@ TEST(FullyShard, BertWithoutItsPooler) {
   expect_ddps_bits(2, make, loss, {}, 1, true);
 }
 
+TEST(FullyShard, BartWhoseDecoderLayersAreEnteredTwice) {
+  const auto make = [] {
+    return models::BartForConditionalGeneration(models::BartConfig{.vocab_size = 29,
+                                                                   .max_position_embeddings = 16,
+                                                                   .d_model = 12,
+                                                                   .encoder_layers = 2,
+                                                                   .encoder_attention_heads = 2,
+                                                                   .encoder_ffn_dim = 20,
+                                                                   .decoder_layers = 2,
+                                                                   .decoder_attention_heads = 2,
+                                                                   .decoder_ffn_dim = 20,
+                                                                   .dropout = 0});
+  };
+  const auto loss = [](auto& model, int rank, int step) {
+    const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(29).view({2, 8});
+    return model(ids, at::Tensor(), ids.flip(1)).square().mean();
+  };
+  expect_ddps_bits(3, make, loss);
+  expect_ddps_bits(2, make, loss, {.reshard_after_forward = false}, 2);
+}
+
 TEST(FullyShard, AnEvaluationOrALostBackwardBetweenStepsChangesNothing) {
   const auto loss = [](auto& model, int rank, int step) {
     {
@@ -277,6 +302,47 @@ TEST(FullyShard, GoesOnAfterAForwardThatThrew) {
     net_loss(model, group.rank(), 1).backward();
     for (std::size_t i = 0; i < one->parameters().size(); ++i)
       EXPECT_TRUE(torch::equal(one->parameters()[i].grad(), other->parameters()[i].grad()));
+  });
+}
+
+TEST(FullyShard, GoesOnAfterABackwardThatThrew) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    auto plain = fully_shard(one, group), model = fully_shard(other, group);
+    auto input = batch_of(group.rank(), 0).requires_grad_();
+    input.register_hook([](const at::Tensor&) -> at::Tensor { throw Error("the hook fails"); });
+    EXPECT_ANY_THROW(model(input).square().mean().backward());
+    net_loss(plain, group.rank(), 1).backward();
+    net_loss(model, group.rank(), 1).backward();
+    for (std::size_t i = 0; i < one->parameters().size(); ++i)
+      EXPECT_TRUE(torch::equal(one->parameters()[i].grad(), other->parameters()[i].grad()));
+  });
+}
+
+TEST(FullyShard, ARankHoldsItsShareOfWeightsGradientsAndState) {
+  run_group(4, [&](const ProcessGroup& group) {
+    torch::nn::Sequential net(torch::nn::Linear(101, 203), torch::nn::Linear(203, 307));
+    double elements = 0;
+    for (const auto& parameter : net->parameters()) elements += static_cast<double>(parameter.numel());
+    auto model = fully_shard(net, group);
+    optim::AdamW optimizer(net->parameters());
+    model(torch::ones({2, 101})).sum().backward();
+    optimizer.step();
+    std::map<const void*, std::size_t> storages;
+    const auto add = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.numel() > 0)
+        storages[tensor.storage().unsafeGetStorageImpl()] = tensor.storage().nbytes();
+    };
+    for (const auto& parameter : net->parameters()) {
+      add(parameter);
+      add(parameter.grad());
+    }
+    for (const auto& [name, tensor] : optimizer_state(optimizer, {}).tensors) {
+      if (tensor.dim() > 0) add(tensor);
+    }
+    double bytes = 0;
+    for (const auto& [storage, size] : storages) bytes += static_cast<double>(size);
+    EXPECT_NEAR(bytes, 16 * elements / 4, 0.02 * 16 * elements / 4);
   });
 }
 
