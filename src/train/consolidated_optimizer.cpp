@@ -3,6 +3,7 @@
 #include <map>
 
 #include "broadcast_tensors.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,49 @@ void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vec
                              .options = group.broadcast_object(state.options)};
   load_optimizer_state(optimizer.local_optimizer(), names, share, where);
   optimizer.take_over();
+}
+
+namespace {
+
+/// The state with what `change(parameter, tensor)` makes of each tensor that has a value for each element of
+/// a parameter; a number of steps stays.
+template <class Change>
+OptimizerState changed(const OptimizerState& state, const FullyShardedDataParallelBase& model,
+                       const Change& change) {
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& entry : model.parameters()) parameters.emplace(entry.name, entry.tensor);
+  OptimizerState result{.tensors = {}, .options = state.options};
+  for (const auto& [name, tensor] : state.tensors) {
+    const auto parameter = parameters.find(parameter_in(name));
+    const bool has_elements = parameter != parameters.end() && tensor.dim() > 0;
+    at::Tensor value = has_elements ? change(parameter->second, tensor) : tensor;
+    if (value.defined()) result.tensors.emplace(name, std::move(value));
+  }
+  return result;
+}
+
+}  // namespace
+
+OptimizerState consolidate_optimizer_state(const FullyShardedDataParallelBase& model,
+                                           const torch::optim::Optimizer& optimizer, bool keep) {
+  return changed(optimizer_state(optimizer, model.parameters()), model,
+                 [&](const at::Tensor& parameter, const at::Tensor& part) {
+                   const at::Tensor whole = model.gather_full(parameter, part);
+                   return keep ? whole : at::Tensor();
+                 });
+}
+
+void load_consolidated(const FullyShardedDataParallelBase& model, torch::optim::Optimizer& optimizer,
+                       const OptimizerState& state, const std::string& where) {
+  OptimizerState mine;
+  try {
+    mine = changed(state, model, [&](const at::Tensor& parameter, const at::Tensor& whole) {
+      return model.take_part(parameter, whole);
+    });
+  } catch (const DataError& error) {
+    throw DataError(where + " does not fit the model: " + error.what());
+  }
+  load_optimizer_state(optimizer, model.parameters(), mine, where);
 }
 
 }  // namespace lockstep

@@ -88,6 +88,13 @@ class FullyShardedDataParallelBase {
   /// tensor of one float. *Collective*. Throws UsageError unless `max_norm` is more than 0.
   at::Tensor clip_grad_norm_(double max_norm);
 
+  /// The whole of something that has a value for each element of `parameter`, such as an optimizer's state,
+  /// of which each rank gives its `part`; in the shape of the whole parameter, on every rank. *Collective*.
+  /// Throws UsageError for what is no parameter of the module.
+  at::Tensor gather_full(const at::Tensor& parameter, const at::Tensor& part) const;
+  /// This rank's part of such a whole. *Local*. Throws DataError for another shape than the parameter's.
+  at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole) const;
+
   /// The parameters that are trained: each once, in the order of registration, as this rank has them.
   const std::vector<NamedTensor>& parameters() const;
 

@@ -5,6 +5,7 @@
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
+#include "lockstep/parallel/fully_shard.hpp"
 
 namespace lockstep {
 
@@ -21,5 +22,17 @@ OptimizerState consolidate_optimizer_state(const optim::ZeroRedundancyOptimizer&
 /// on `group`. Throws DataError, saying `where`, as load_optimizer_state; then nothing has changed.
 void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vector<NamedTensor>& names,
                        const OptimizerState& state, const ProcessGroup& group, const std::string& where);
+
+/// The whole state of an optimizer on a fully sharded model, in the form of one on a whole model: a
+/// checkpoint's. Ranks with `keep` get all of it, on the group's device; the others hold one tensor at a time
+/// and get the options only. *Collective*. Throws UsageError as optimizer_state.
+OptimizerState consolidate_optimizer_state(const FullyShardedDataParallelBase& model,
+                                           const torch::optim::Optimizer& optimizer, bool keep = true);
+
+/// Gives this rank its parts of a whole state, which must be the same on every rank, whoever wrote it and on
+/// however many ranks. *Local*. Throws DataError, saying `where`, as load_optimizer_state; then nothing has
+/// changed.
+void load_consolidated(const FullyShardedDataParallelBase& model, torch::optim::Optimizer& optimizer,
+                       const OptimizerState& state, const std::string& where);
 
 }  // namespace lockstep

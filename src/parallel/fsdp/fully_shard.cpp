@@ -47,6 +47,9 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void forward_failed(std::size_t unit) noexcept;
   void show_whole();
   void show_shards_again() noexcept;
+  /// `use(segment, number)` of the segment that holds the parameter. Throws UsageError for another tensor.
+  template <class Use>
+  at::Tensor with_place(const at::Tensor& parameter, const Use& use);
 
   ProcessGroup group;
   FullyShardOptions options;
@@ -304,6 +307,19 @@ void FullySharded::forget_failed_step() {
   in_backward_ = false;
 }
 
+template <class Use>
+at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use) {
+  for (auto& unit : units_) {
+    for (auto& segment : unit.segments) {
+      const auto& members = segment.parameters();
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        if (members[i].tensor.is_same(parameter)) return use(segment, i);
+      }
+    }
+  }
+  throw UsageError("fully_shard: the tensor is no parameter of the sharded module");
+}
+
 void FullySharded::show_whole() {
   forget_failed_step();
   for_each_segment([](ShardedSegment& segment) { segment.free_whole(); });
@@ -371,6 +387,20 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
   const at::Tensor factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor.to(gradient.scalar_type()));
   return norm.squeeze().to(at::kFloat);
+}
+
+at::Tensor FullyShardedDataParallelBase::gather_full(const at::Tensor& parameter,
+                                                     const at::Tensor& part) const {
+  if (state_->group.size() == 1) return part;
+  return state_->with_place(
+      parameter, [&](const auto& segment, std::size_t number) { return segment.gather(number, part); });
+}
+
+at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
+                                                   const at::Tensor& whole) const {
+  if (state_->group.size() == 1) return whole;
+  return state_->with_place(
+      parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
 }
 
 const std::vector<NamedTensor>& FullyShardedDataParallelBase::parameters() const { return state_->trained; }

@@ -35,4 +35,10 @@ Range ShardLayout::in_shard(std::size_t number, int rank) const {
   return {begin, place(whole.begin + whole.size) - begin};
 }
 
+Range ShardLayout::in_tensor(std::size_t number, int rank) const {
+  const Range whole = tensors_.at(number);
+  const std::int64_t begin = std::clamp<std::int64_t>(shard_size_ * rank - whole.begin, 0, whole.size);
+  return {begin, in_shard(number, rank).size};
+}
+
 }  // namespace lockstep::parallel

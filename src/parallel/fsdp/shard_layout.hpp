@@ -27,8 +27,10 @@ class ShardLayout {
   /// Where tensor `number` lies in the flat buffer.
   Range tensor(std::size_t number) const { return tensors_.at(number); }
 
-  /// What a rank has of tensor `number`, as a range of the rank's part; empty ones begin somewhere in it.
+  /// What a rank has of tensor `number`, as a range of the rank's part, and as one of the tensor; empty ones
+  /// begin somewhere in it.
   Range in_shard(std::size_t number, int rank) const;
+  Range in_tensor(std::size_t number, int rank) const;
 
   /// What lies between the tensors and behind them.
   const std::vector<Range>& gaps() const noexcept { return gaps_; }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -102,6 +104,23 @@ void ShardedSegment::free_whole() {
 void ShardedSegment::take_over_whole() {
   const at::NoGradGuard no_grad;
   shard_.copy_(part(buffer_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
+}
+
+at::Tensor ShardedSegment::gather(std::size_t number, const at::Tensor& part_of_rank) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor whole = at::zeros({layout_.tensor(number).size}, part_of_rank.options());
+  part(whole, layout_.in_tensor(number, group_.rank())).copy_(part_of_rank);
+  // All ranks but one have zeros: bytes keep the sign of a zero too.
+  if (whole.numel() > 0) group_.all_reduce(whole.view(at::kByte), ReduceOp::max);
+  return whole.view(wholes_[number].sizes());
+}
+
+at::Tensor ShardedSegment::take_part(std::size_t number, const at::Tensor& whole) const {
+  if (whole.sizes() != wholes_[number].sizes()) {
+    throw DataError(fmt::format("parameter '{}' has the shape [{}], not [{}]", parameters_[number].name,
+                                fmt::join(wholes_[number].sizes(), ", "), fmt::join(whole.sizes(), ", ")));
+  }
+  return part(whole.reshape(-1), layout_.in_tensor(number, group_.rank())).clone();
 }
 
 void ShardedSegment::drop_gradients() {

@@ -43,6 +43,12 @@ class ShardedSegment {
   /// This rank's part becomes what the whole parameters are now.
   void take_over_whole();
 
+  /// What belongs to parameter `number` element by element: of this rank's part, from all ranks' parts the
+  /// whole, in the parameter's shape. *Collective*.
+  at::Tensor gather(std::size_t number, const at::Tensor& part_of_rank) const;
+  /// And of the whole, this rank's part.
+  at::Tensor take_part(std::size_t number, const at::Tensor& whole) const;
+
   /// Forgets gradients of whole parameters.
   void drop_gradients();
   bool has_gradients() const;

@@ -15,6 +15,7 @@
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/consolidated_optimizer.hpp"
 #include "support/ranks.hpp"
 #include "support/throws.hpp"
 
@@ -385,6 +386,52 @@ TEST(FullyShard, WhatIsWrittenToWholeParametersStays) {
     }
     const auto whole = model.full_parameters();
     EXPECT_TRUE(torch::equal(net->last->weight, torch::arange(18).view({3, 6})));
+  });
+}
+
+TEST(FullyShard, TheOptimizersStateIsThatOfAWholeModelAndGoesOnAnywhere) {
+  const auto step = [](auto& model, torch::optim::Optimizer& optimizer, int rank, int number) {
+    net_loss(model, rank, number).backward();
+    optimizer.step();
+    model.zero_grad();
+  };
+  run_group(3, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    DistributedDataParallel ddp(one, group);
+    auto model = fully_shard(other, group);
+    optim::AdamW whole(one->parameters(), {.lr = 0.01}), sharded(other->parameters(), {.lr = 0.01});
+    for (int number = 0; number < 2; ++number) {
+      step(ddp, whole, group.rank(), number);
+      step(model, sharded, group.rank(), number);
+    }
+    const auto expected = optimizer_state(whole, ddp.parameters());
+    const auto state = consolidate_optimizer_state(model, sharded);
+    EXPECT_EQ(state.options, expected.options);
+    ASSERT_EQ(state.tensors.size(), expected.tensors.size());
+    for (const auto& [name, tensor] : expected.tensors)
+      EXPECT_TRUE(torch::equal(state.tensors.at(name), tensor)) << name;
+
+    // A new sharded model goes on from the state and the weights of the whole one.
+    auto third = seeded([] { return Net(); });
+    auto resumed = fully_shard(third, group);
+    {
+      const auto full = resumed.full_parameters();
+      const at::NoGradGuard no_grad;
+      for (std::size_t i = 0; i < one->parameters().size(); ++i)
+        third->parameters()[i].copy_(one->parameters()[i]);
+    }
+    optim::AdamW optimizer(third->parameters());
+    load_consolidated(resumed, optimizer, expected, "the state");
+    step(ddp, whole, group.rank(), 2);
+    step(resumed, optimizer, group.rank(), 2);
+    Tensors parameters;
+    for (const auto& parameter : one->parameters()) parameters.push_back(parameter.detach());
+    expect_equal(whole_parameters(resumed, *third), parameters, "parameter");
+
+    auto wrong = expected;
+    wrong.tensors.at("state.last.bias.exp_avg") = torch::zeros({4});
+    EXPECT_THROWS(load_consolidated(resumed, optimizer, wrong, "the state"), DataError, "the state",
+                  "'last.bias' has the shape [3], not [4]");
   });
 }
 

@@ -32,6 +32,7 @@ TEST(ShardLayout, EachElementLiesOnOneRankOrInAGap) {
           const Range mine = layout.in_shard(number, rank);
           ASSERT_LE(mine.begin + mine.size, layout.shard_size());
           if (mine.size == 0) continue;
+          EXPECT_EQ(layout.in_tensor(number, rank).begin, next - layout.tensor(number).begin);
           EXPECT_EQ(rank * layout.shard_size() + mine.begin, next) << "parts follow each other";
           next += mine.size;
         }
