@@ -175,6 +175,26 @@ TEST_P(EveryWorld, TiedWeightsAndAVocabularyThatDoesNotDivide) {
   expect_ddps_bits(GetParam(), make, loss, {.backward_prefetch = false}, 2);
 }
 
+TEST(FullyShard, TrainsOverGlooAsDistributedDataParallelDoes) {
+  const Store store = Store::in_memory();
+  for (const int ranks : {2, 3}) {
+    const Store part = store.with_prefix(std::to_string(ranks));
+    testing::run_ranks(ranks, [&](int rank) {
+      const ProcessGroup group(rank, ranks, part,
+                               {.backend = CommBackend::gloo, .timeout = std::chrono::seconds(60)});
+      auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+      DistributedDataParallel ddp(one, group);
+      auto model = fully_shard(other, group);
+      const auto train = [&](auto& wrapped, Net& net) {
+        return losses_of(
+            wrapped, net->parameters(), [&](auto& m, int step) { return net_loss(m, rank, step); }, 1);
+      };
+      const auto expected = train(ddp, one), losses = train(model, other);
+      for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << i;
+    });
+  }
+}
+
 TEST(FullyShard, KeepsItsPartAloneBetweenSteps) {
   run_group(3, [&](const ProcessGroup& group) {
     auto net = seeded([] { return Net(); });
