@@ -43,7 +43,8 @@ void check_scaler_options(const GradScalerOptions& options) {
 
 }  // namespace
 
-GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
+GradScaler::GradScaler(const GradScalerOptions& options, std::optional<ProcessGroup> group)
+    : options_(options), group_(std::move(group)) {
   check_scaler_options(options);
   scale_ = at::full({1}, options.init_scale, at::kFloat);
   growth_ = at::zeros({1}, at::kInt);
@@ -66,6 +67,7 @@ void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(found.device()));
     seen.found_inf.add_(found.to(seen.found_inf.device()));
   }
+  if (group_) group_->all_reduce(seen.found_inf, ReduceOp::max);
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+
+#include "lockstep/comm/process_group.hpp"
 
 namespace lockstep::optim {
 
@@ -24,12 +27,13 @@ struct GradScalerOptions {
 ///     scaler.step(optimizer);
 ///     scaler.update();
 ///
-/// *Local*. Ranks agree by themselves: gradients that were averaged are finite on all ranks or on none. One
-/// thread at a time.
+/// *Local*. Ranks agree by themselves: gradients that were averaged are finite on all ranks or on none. Not
+/// so where each has a part of them, as in a fully sharded model: give its process group, and unscale() and
+/// step() are *Collective* (PyTorch's ShardedGradScaler). One thread at a time.
 class GradScaler {
  public:
   /// Throws UsageError for options out of range.
-  explicit GradScaler(const GradScalerOptions& options = {});
+  explicit GradScaler(const GradScalerOptions& options = {}, std::optional<ProcessGroup> group = {});
 
   /// The loss times the scale.
   at::Tensor scale(const at::Tensor& loss);
@@ -60,6 +64,7 @@ class GradScaler {
   };
 
   GradScalerOptions options_;
+  std::optional<ProcessGroup> group_;
   at::Tensor scale_;
   at::Tensor growth_;
   std::map<const torch::optim::Optimizer*, Seen> seen_;

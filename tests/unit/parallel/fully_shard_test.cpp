@@ -14,6 +14,7 @@
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/grad_scaler.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
 #include "support/ranks.hpp"
@@ -452,6 +453,28 @@ TEST(FullyShard, TheOptimizersStateIsThatOfAWholeModelAndGoesOnAnywhere) {
     wrong.tensors.at("state.last.bias.exp_avg") = torch::zeros({4});
     EXPECT_THROWS(load_consolidated(resumed, optimizer, wrong, "the state"), DataError, "the state",
                   "'last.bias' has the shape [3], not [4]");
+  });
+}
+
+TEST(FullyShard, AnInfinityOnOneRankSkipsTheStepOfAll) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    optim::AdamW optimizer(net->parameters());
+    optim::GradScaler scaler({.init_scale = 8}, group);
+    const auto step = [&](bool overflows) {
+      scaler.scale(net_loss(model, group.rank(), 0)).backward();
+      if (overflows && group.rank() == 1) {
+        for (auto& parameter : net->parameters()) parameter.mutable_grad().fill_(INFINITY);
+      }
+      const bool made = scaler.step(optimizer);
+      scaler.update();
+      model.zero_grad();
+      return made;
+    };
+    EXPECT_FALSE(step(true));
+    EXPECT_EQ(scaler.get_scale(), 4);
+    EXPECT_TRUE(step(false));
   });
 }
 
