@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <iostream>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "comm/diagnostics/peer_status.hpp"
@@ -79,6 +80,8 @@ using Milliseconds = std::chrono::milliseconds;
 
 /// How long a rank that gives up waits for the others' answers.
 constexpr Milliseconds kAnswerTime{2000};
+/// How long the first rank stays after it has given up.
+constexpr Milliseconds kReadingTime{500};
 
 std::int64_t age_of(const OperationRecord& record) { return (monotonic_now() - record.created) / 1'000'000; }
 
@@ -197,12 +200,18 @@ void OperationTracker::connection_is_lost(const OperationRecord& record, const s
   if (monitor == nullptr) throw CommunicationError(text);
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const GroupFacts group = recorder.group(group_);
-  std::string gone = departed_text(monitor->departed(), group, recorder.rank());
-  if (gone.empty()) gone = silent_text(monitor->ask(kAnswerTime), group, recorder.rank());
+  std::string gone;
+  const PeerStatus status = monitor->ask(kAnswerTime, [&](const std::map<int, std::string>& departed) {
+    gone = departed_text(departed, group, recorder.rank());
+    return !gone.empty();
+  });
+  if (gone.empty()) gone = silent_text(status, group, recorder.rank());
   std::string all = gone.empty() ? text : fmt::format("{}; {}", text, gone);
   if (!named) all += advice_;
   // For those who find this rank gone, and with it what it has found.
   monitor->announce_departure("gave up: " + all);
+  // The first rank often keeps the store: those who ask just now shall read that before it ends.
+  if (recorder.rank() == 0) std::this_thread::sleep_for(kReadingTime);
   throw CommunicationError(all);
 }
 

@@ -36,6 +36,8 @@ constexpr Milliseconds kFresh{500};
 constexpr Milliseconds kStoreTime{2000};
 /// How long a rank that warns waits for the others' answers.
 constexpr Milliseconds kWarningTime{2000};
+/// How often a rank that waits for answers looks whether somebody has departed.
+constexpr Milliseconds kDepartureLook{200};
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
 /// How long the end of a monitor waits for its thread.
 constexpr Milliseconds kJoinTime{2000};
@@ -79,10 +81,14 @@ class StatusExchange {
     for (const char* what : {"answers", "answered", "complete"}) store_.erase(key(what, round - kRoundsKept));
   }
 
-  /// The answers that come within `limit`.
-  std::map<int, RankReport> answers(std::uint64_t round, Milliseconds limit) const {
+  /// Waits for the answers of all; false when `limit` passes first.
+  bool await_answers(std::uint64_t round, Milliseconds limit) const {
     // Asked first, because a store that is out of reach shows by that alone; a wait would first wait.
-    if (!store_.contains(key("complete", round))) store_.wait(key("complete", round), limit);
+    return store_.contains(key("complete", round)) || store_.wait(key("complete", round), limit);
+  }
+
+  /// The answers so far.
+  std::map<int, RankReport> answers(std::uint64_t round) const {
     std::map<int, RankReport> reports;
     for (const auto& line : lines("answers", round))
       reports.insert_or_assign(line.at("rank").get<int>(), line.get<RankReport>());
@@ -204,9 +210,16 @@ struct PeerMonitor::Shared {
   }
 
   /// `in_thread`: it is the monitor's own thread that asks, so that nobody else answers for this rank.
-  PeerStatus ask(const StatusExchange& exchange, Milliseconds limit, bool in_thread) {
+  PeerStatus ask(const StatusExchange& exchange, Milliseconds limit, bool in_thread,
+                 const Enough& enough = {}) {
     PeerStatus result;
+    const auto knows_enough = [&] {
+      if (!enough) return false;
+      result.departed = exchange.departed();
+      return enough(result.departed);
+    };
     try {
+      if (knows_enough()) return result;
       std::uint64_t asked = round;
       const bool is_fresh = monotonic_now() - answered_at < std::chrono::nanoseconds(kFresh).count();
       if (asked > 1 && is_fresh) {
@@ -215,7 +228,12 @@ struct PeerMonitor::Shared {
         exchange.begin(asked);
         if (in_thread) answer();
       }
-      result.reports = exchange.answers(asked, limit);
+      const net::Deadline deadline = net::Clock::now() + limit;
+      while (!exchange.await_answers(asked, std::min(kDepartureLook, net::left_until(deadline)))) {
+        if (net::left_until(deadline) <= Milliseconds(0)) break;
+        if (knows_enough()) return result;
+      }
+      result.reports = exchange.answers(asked);
       result.departed = exchange.departed();
     } catch (const std::exception&) {
       // Whoever asks does so because something is broken; what is known is given.
@@ -308,14 +326,8 @@ PeerMonitor::~PeerMonitor() {
   }
 }
 
-PeerStatus PeerMonitor::ask(Milliseconds limit) { return shared_->ask(shared_->questions, limit, false); }
-
-std::map<int, std::string> PeerMonitor::departed() {
-  try {
-    return shared_->questions.departed();
-  } catch (const std::exception&) {
-    return {};
-  }
+PeerStatus PeerMonitor::ask(Milliseconds limit, const Enough& enough) {
+  return shared_->ask(shared_->questions, limit, false, enough);
 }
 
 void PeerMonitor::announce_exit() noexcept { shared_->announce_exit(); }

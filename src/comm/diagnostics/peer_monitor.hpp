@@ -29,6 +29,9 @@ class PeerMonitor {
   /// Called in the monitor's thread when an operation has been under way for long.
   using LongWait = std::function<void(const OperationRecord&, Milliseconds waited, const PeerStatus&)>;
 
+  /// Whether these departed ranks tell all that the question was for.
+  using Enough = std::function<bool(const std::map<int, std::string>& departed)>;
+
   /// `store` has a key prefix that all ranks share; the monitor takes two connections of its own, one for its
   /// thread.
   PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder, Milliseconds warn_after,
@@ -39,11 +42,8 @@ class PeerMonitor {
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
   /// Asks all ranks, and waits for their answers for at most `limit`. A store that is gone gives no answers,
-  /// which shows within two seconds.
-  PeerStatus ask(Milliseconds limit);
-
-  /// What is already known of ranks that are gone, without asking.
-  std::map<int, std::string> departed();
+  /// which shows within two seconds. Where what is known of departed ranks is `enough`, nobody is waited for.
+  PeerStatus ask(Milliseconds limit, const Enough& enough = {});
 
   /// Lets the others know that this rank leaves. To be called before its connections close; the destructor
   /// does it otherwise.

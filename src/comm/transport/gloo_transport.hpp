@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -80,6 +81,8 @@ at::Tensor view_of(const void* data, shm::Elements elements);
 struct InterHostPlace {
   FingerprintExchange::Names names;  // Of the leaders that are joined: "rank 0 on node0".
   int ranks = 1;                     // Of the whole group: averages are over them.
+  /// Which rank of this host has ended, and how; "": none that is known of.
+  std::function<std::string()> loss_on_this_host;
 };
 
 /// One leader of each host joined by Gloo: the ranks of `gloo` and `fingerprints` are the hosts.

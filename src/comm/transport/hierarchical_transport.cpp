@@ -16,6 +16,8 @@ using shm::Reduction;
 
 /// A rank that ends is noticed by its neighbours, who tell why, within half a second.
 constexpr std::chrono::milliseconds kNotice{1500};
+/// How often the host's own ranks are looked at meanwhile: connections close before their process has ended.
+constexpr std::chrono::milliseconds kLook{50};
 
 class GlooInterHostTransport final : public shm::InterHostTransport {
  public:
@@ -88,9 +90,18 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     } catch (const TimeoutError& error) {
       throw TimeoutError(error.what(), error.missing_ranks());
     } catch (const CommunicationError& error) {
-      const std::string reason = failure_.read(kNotice);
+      const std::string reason = reason_of_failure();
       throw CommunicationError(reason.empty() ? error.what() : fmt::format("{} [{}]", reason, error.what()));
     }
+  }
+
+  /// What a rank of this host has ended by, or what another host has posted; "": neither shows in time.
+  std::string reason_of_failure() const {
+    for (auto waited = kLook; waited <= kNotice; waited += kLook) {
+      if (std::string loss = place_.loss_on_this_host(); !loss.empty()) return loss;
+      if (std::string posted = failure_.read(kLook); !posted.empty()) return posted;
+    }
+    return "";
   }
 
   std::unique_ptr<GlooTransport> gloo_;

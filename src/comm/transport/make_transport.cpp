@@ -60,15 +60,18 @@ class Factory {
                                               .rank = info_.rank,
                                               .leaders = std::min(kMaxLeaders, joined.hosts.least())};
     const int member = group->step_sync().rank();
-    if (member < parts.leaders) parts.transport = inter_host(member, joined);
+    if (member < parts.leaders) parts.transport = inter_host(member, joined, group);
     auto collectives = std::make_unique<shm::HierarchicalCollectives>(std::move(parts));
     return make_hierarchical_transport(group, std::move(collectives), gloo(false));
   }
 
  private:
   /// Joins those who are leader number `leader` on their hosts: "rank 0 on node0", "rank 2 on node1".
-  std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined) const {
-    InterHostPlace place{{info_.who, {}}, info_.size()};
+  std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined,
+                                                      const std::shared_ptr<shm::Group>& host) const {
+    InterHostPlace place{{info_.who, {}}, info_.size(), [host] {
+                           return host->step_sync().loss_among(host->step_sync().members().names);
+                         }};
     for (const auto& part : joined.hosts.ranks)
       place.names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(leader))));
     const auto prefixed = store_.with_prefix(fmt::format("leader/{}", leader));
