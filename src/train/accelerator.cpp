@@ -18,6 +18,7 @@
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
+#include "lockstep/optim/zero_redundancy_optimizer.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
@@ -74,6 +75,8 @@ int device_number(const World& world, const std::string& device) {
 /// Before the first large tensors are made.
 const World& with_process_tuned(const World& world, const AcceleratorOptions& options) {
   if (options.tune_malloc) tune_malloc(process_environment());
+  if (options.fsdp_plugin && options.channels_last)
+    throw UsageError("channels_last: fsdp_plugin keeps weights contiguous in memory; leave one of them out");
   if (options.deterministic && options.cudnn_benchmark) {
     throw UsageError(
         "cudnn_benchmark chooses among algorithms by time, deterministic by their bits: leave one of the two "
@@ -253,13 +256,31 @@ LatestCheckpoint latest_from(const json& document) {
 
 }  // namespace
 
-void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors,
-                            std::shared_ptr<DistributedDataParallelBase> ddp) {
-  gradients()->add_model(ddp);
-  state_->training.add_model({std::move(tensors), std::move(ddp)});
+void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
+                            std::shared_ptr<void> owner) {
+  gradients()->add_model(model, owner);
+  state_->training.add_model({std::move(tensors), model, std::move(owner)});
+}
+
+bool Accelerator::is_fully_sharded(const std::vector<NamedTensor>& state) const {
+  return !state_->training.sharded_models(state).empty();
+}
+
+std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTensor>& state) const {
+  return train::full_parameters(state_->training.sharded_models(state));
+}
+
+TensorMap Accelerator::whole_state(const std::vector<NamedTensor>& state) const {
+  const auto whole = full_parameters_of(state);
+  TensorMap tensors;
+  if (!is_main_process()) return tensors;
+  for (const auto& entry : state) tensors.emplace(entry.name, entry.tensor.detach().cpu().clone());
+  return tensors;
 }
 
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
+  if (options().fsdp_plugin && dynamic_cast<optim::ZeroRedundancyOptimizer*>(&optimizer) != nullptr)
+    throw UsageError("ZeroRedundancyOptimizer: fsdp_plugin has divided the optimizer's state already");
   gradients()->add_optimizer(optimizer);
   state_->training.add_optimizer(optimizer);
 }

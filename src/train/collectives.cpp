@@ -288,8 +288,9 @@ void broadcast_values(const ProcessGroup& group, const std::vector<NamedTensor>&
   for (const auto& entry : tensors) group.broadcast(entry.tensor.detach());
 }
 
-TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root,
-                            const std::function<bool(const std::string& name)>& keep) {
+TensorMap broadcast_tensors(
+    const ProcessGroup& group, const TensorMap& tensors, int root,
+    const std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>& take) {
   if (group.size() == 1) return tensors;
   const at::NoGradGuard no_grad;
   const bool sends = group.rank() == root;
@@ -299,7 +300,8 @@ TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors,
     const at::Tensor tensor =
         sends ? tensors.at(name).detach().to(group.device()).contiguous() : empty_of(form, group.device());
     group.broadcast(tensor, root);
-    if (!keep || keep(name)) result.emplace(name, tensor);
+    at::Tensor taken = take ? take(name, tensor) : tensor;
+    if (taken.defined()) result.emplace(name, std::move(taken));
   }
   return result;
 }

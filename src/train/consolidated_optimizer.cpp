@@ -30,8 +30,9 @@ OptimizerState consolidate_optimizer_state(const optim::ZeroRedundancyOptimizer&
   const auto& group = optimizer.process_group();
   OptimizerState whole{.tensors = {}, .options = own.options};
   for (int rank = 0; rank < group.size(); ++rank)
-    whole.tensors.merge(
-        train::broadcast_tensors(group, own.tensors, rank, [&](const auto&) { return keep; }));
+    whole.tensors.merge(train::broadcast_tensors(
+        group, own.tensors, rank,
+        [&](const auto& /*name*/, const at::Tensor& tensor) { return keep ? tensor : at::Tensor(); }));
   return whole;
 }
 
@@ -39,11 +40,12 @@ void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vec
                        const OptimizerState& state, const ProcessGroup& group, const std::string& where) {
   const auto owners = owners_by_name(optimizer, names);
   const int self = optimizer.process_group().rank();
-  const auto is_own = [&](const std::string& name) {
+  const auto own = [&](const std::string& name, const at::Tensor& tensor) {
     const auto found = owners.find(parameter_in(name));
-    return found == owners.end() || found->second == self;  // What nobody owns is refused below.
+    // What nobody owns is refused below.
+    return found == owners.end() || found->second == self ? tensor : at::Tensor();
   };
-  const OptimizerState share{.tensors = train::broadcast_tensors(group, state.tensors, 0, is_own),
+  const OptimizerState share{.tensors = train::broadcast_tensors(group, state.tensors, 0, own),
                              .options = group.broadcast_object(state.options)};
   load_optimizer_state(optimizer.local_optimizer(), names, share, where);
   optimizer.take_over();
@@ -51,45 +53,81 @@ void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vec
 
 namespace {
 
-/// The state with what `change(parameter, tensor)` makes of each tensor that has a value for each element of
-/// a parameter; a number of steps stays.
-template <class Change>
-OptimizerState changed(const OptimizerState& state, const FullyShardedDataParallelBase& model,
-                       const Change& change) {
-  std::map<std::string, at::Tensor> parameters;
-  for (const auto& entry : model.parameters()) parameters.emplace(entry.name, entry.tensor);
-  OptimizerState result{.tensors = {}, .options = state.options};
-  for (const auto& [name, tensor] : state.tensors) {
-    const auto parameter = parameters.find(parameter_in(name));
-    const bool has_elements = parameter != parameters.end() && tensor.dim() > 0;
-    at::Tensor value = has_elements ? change(parameter->second, tensor) : tensor;
-    if (value.defined()) result.tensors.emplace(name, std::move(value));
+/// A parameter that is sharded, and the model that it belongs to.
+struct ShardedParameter {
+  const FullyShardedDataParallelBase* model;
+  at::Tensor tensor;
+};
+
+using ShardedParameters = std::map<std::string, ShardedParameter>;
+
+ShardedParameters sharded_parameters(const std::vector<const FullyShardedDataParallelBase*>& models,
+                                     const torch::optim::Optimizer& optimizer,
+                                     const std::vector<NamedTensor>& names) {
+  std::map<const void*, const FullyShardedDataParallelBase*> owners;
+  for (const auto* model : models) {
+    for (const auto& entry : model->parameters()) owners.emplace(entry.tensor.unsafeGetTensorImpl(), model);
+  }
+  ShardedParameters result;
+  for (const auto& entry : optimizer_parameters(optimizer, names)) {
+    const auto owner = owners.find(entry.tensor.unsafeGetTensorImpl());
+    if (owner != owners.end()) result.emplace(entry.name, ShardedParameter{owner->second, entry.tensor});
   }
   return result;
 }
 
+/// The parameter whose elements have a value each in this tensor of the state; null for a number of steps.
+const ShardedParameter* parameter_of(const ShardedParameters& parameters, const std::string& name,
+                                     const at::Tensor& tensor) {
+  const auto found = parameters.find(parameter_in(name));
+  return found == parameters.end() || tensor.dim() == 0 ? nullptr : &found->second;
+}
+
 }  // namespace
+
+OptimizerState consolidate_optimizer_state(const std::vector<const FullyShardedDataParallelBase*>& models,
+                                           const torch::optim::Optimizer& optimizer,
+                                           const std::vector<NamedTensor>& names, bool keep) {
+  const auto parameters = sharded_parameters(models, optimizer, names);
+  const OptimizerState own = optimizer_state(optimizer, names);
+  OptimizerState whole{.tensors = {}, .options = own.options};
+  for (const auto& [name, tensor] : own.tensors) {
+    const auto* const parameter = parameter_of(parameters, name, tensor);
+    at::Tensor value = parameter ? parameter->model->gather_full(parameter->tensor, tensor) : tensor;
+    if (keep) whole.tensors.emplace(name, std::move(value));
+  }
+  return whole;
+}
 
 OptimizerState consolidate_optimizer_state(const FullyShardedDataParallelBase& model,
                                            const torch::optim::Optimizer& optimizer, bool keep) {
-  return changed(optimizer_state(optimizer, model.parameters()), model,
-                 [&](const at::Tensor& parameter, const at::Tensor& part) {
-                   const at::Tensor whole = model.gather_full(parameter, part);
-                   return keep ? whole : at::Tensor();
-                 });
+  return consolidate_optimizer_state({&model}, optimizer, model.parameters(), keep);
+}
+
+void load_consolidated(const std::vector<const FullyShardedDataParallelBase*>& models,
+                       torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,
+                       const OptimizerState& state, const ProcessGroup& group, const std::string& where) {
+  const auto parameters = sharded_parameters(models, optimizer, names);
+  std::string complaint;
+  const auto own_part = [&](const std::string& name, const at::Tensor& whole) {
+    const auto* const parameter = parameter_of(parameters, name, whole);
+    if (parameter == nullptr) return whole;
+    try {
+      return parameter->model->take_part(parameter->tensor, whole);
+    } catch (const DataError& error) {
+      complaint = error.what();
+      return at::Tensor();
+    }
+  };
+  const OptimizerState mine{.tensors = train::broadcast_tensors(group, state.tensors, 0, own_part),
+                            .options = group.broadcast_object(state.options)};
+  if (!complaint.empty()) throw DataError(where + " does not fit the model: " + complaint);
+  load_optimizer_state(optimizer, names, mine, where);
 }
 
 void load_consolidated(const FullyShardedDataParallelBase& model, torch::optim::Optimizer& optimizer,
                        const OptimizerState& state, const std::string& where) {
-  OptimizerState mine;
-  try {
-    mine = changed(state, model, [&](const at::Tensor& parameter, const at::Tensor& whole) {
-      return model.take_part(parameter, whole);
-    });
-  } catch (const DataError& error) {
-    throw DataError(where + " does not fit the model: " + error.what());
-  }
-  load_optimizer_state(optimizer, model.parameters(), mine, where);
+  load_consolidated({&model}, optimizer, model.parameters(), state, model.process_group(), where);
 }
 
 }  // namespace lockstep

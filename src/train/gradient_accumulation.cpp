@@ -63,7 +63,7 @@ at::ScalarType dtype_of(MixedPrecision precision) {
   return precision == MixedPrecision::fp16 ? at::kHalf : at::kBFloat16;
 }
 
-std::vector<at::Tensor> parameters_of(const DistributedDataParallelBase& model) {
+std::vector<at::Tensor> parameters_of(const WrappedModel& model) {
   std::vector<at::Tensor> parameters;
   for (const auto& entry : model.parameters()) parameters.push_back(entry.tensor);
   return parameters;
@@ -109,6 +109,33 @@ at::Tensor clip(const std::vector<at::Tensor>& gradients, double max_norm, doubl
   return total;
 }
 
+/// The fully sharded model whose parameters these are; null where they belong to none. Throws UsageError for
+/// some of its parameters, and for others beside them.
+FullyShardedDataParallelBase* sharded_model_of(const std::vector<WrappedModel>& models,
+                                               const std::vector<at::Tensor>& parameters) {
+  for (const auto& model : models) {
+    if (model.fsdp() == nullptr) continue;
+    std::set<const void*> own;
+    std::size_t with_gradient = 0;
+    for (const auto& entry : model.parameters()) {
+      own.insert(entry.tensor.unsafeGetTensorImpl());
+      if (entry.tensor.grad().defined()) ++with_gradient;
+    }
+    std::size_t found = 0, found_with_gradient = 0;
+    for (const auto& parameter : parameters) {
+      if (!own.contains(parameter.unsafeGetTensorImpl())) continue;
+      ++found;
+      if (parameter.grad().defined()) ++found_with_gradient;
+    }
+    if (found == 0) continue;
+    if (found == parameters.size() && found_with_gradient == with_gradient) return model.fsdp();
+    throw UsageError(
+        "clip_grad_norm_: of a fully sharded model all parameters are clipped together, and no others. Give "
+        "it the model");
+  }
+  return nullptr;
+}
+
 template <class Backward>
 void run_backward(const ProcessGroup& group, const Backward& run) {
   process_heartbeat().perhaps_waiting("backward");
@@ -147,10 +174,12 @@ Autocast::~Autocast() {
 
 GradientAccumulation::GradientAccumulation(const ProcessGroup& group, const AcceleratorOptions& options)
     : group_(group), options_(options), gradients_(std::make_shared<train::GradientState>(group, options)) {
-  train::comm_hook_by_name(options.comm_hook, options.comm_wrapper);  // Refuses names that are none.
+  const auto hook = train::comm_hook_by_name(options.comm_hook, options.comm_wrapper);
+  if (options.fsdp_plugin && hook)
+    throw UsageError("comm_hook '" + options.comm_hook + "': fsdp_plugin has no gradients for a hook");
 }
 
-AccumulationStep GradientAccumulation::accumulate_for(std::vector<DistributedDataParallelBase*> models) {
+AccumulationStep GradientAccumulation::accumulate_for(const std::vector<WrappedModel>& models) {
   gradients_->begin_step();
   return AccumulationStep(gradients_, models.empty() ? gradients_->models() : models);
 }
@@ -193,11 +222,16 @@ at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<at::Tensor>& 
   }
   if (!sync_gradients()) return {};
   gradients_->unscale(parameters);
-  return clip(gradients_of(distinct(parameters)), max_norm, norm_type);
+  const auto unique = distinct(parameters);
+  if (auto* const model = sharded_model_of(gradients_->models(), unique)) {
+    if (norm_type != 2)
+      throw UsageError("clip_grad_norm_: of fully sharded models only the norm of type 2 is computed");
+    return model->clip_grad_norm_(max_norm);
+  }
+  return clip(gradients_of(unique), max_norm, norm_type);
 }
 
-at::Tensor GradientAccumulation::clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm,
-                                                 double norm_type) {
+at::Tensor GradientAccumulation::clip_grad_norm_(WrappedModel model, double max_norm, double norm_type) {
   return clip_grad_norm_(parameters_of(model), max_norm, norm_type);
 }
 
@@ -207,7 +241,7 @@ void GradientAccumulation::clip_grad_value_(const std::vector<at::Tensor>& param
   torch::nn::utils::clip_grad_value_(distinct(parameters), clip_value);
 }
 
-void GradientAccumulation::clip_grad_value_(const DistributedDataParallelBase& model, double clip_value) {
+void GradientAccumulation::clip_grad_value_(WrappedModel model, double clip_value) {
   clip_grad_value_(parameters_of(model), clip_value);
 }
 
@@ -242,12 +276,11 @@ void check_accumulation(const GradientAccumulationOptions& options) {
 }
 
 /// The gradients that are there, of each parameter once.
-std::vector<at::Tensor> gradients_of(
-    const std::vector<std::shared_ptr<DistributedDataParallelBase>>& models) {
+std::vector<at::Tensor> gradients_of(const std::vector<WrappedModel>& models) {
   std::vector<at::Tensor> gradients;
   std::set<const void*> seen;
   for (const auto& model : models) {
-    for (const auto& entry : model->parameters()) {
+    for (const auto& entry : model.parameters()) {
       const at::Tensor& gradient = entry.tensor.grad();
       if (gradient.defined() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second)
         gradients.push_back(gradient);
@@ -280,7 +313,13 @@ GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions
   check_precision(group.device(), options.mixed_precision);
   check_accumulation(options_);
   check_steps(steps_);
-  if (options.mixed_precision == MixedPrecision::fp16) scaling_.emplace(options.grad_scaler);
+  if (options.fsdp_plugin && !options_.weights_of_all_ranks) {
+    throw UsageError(
+        "gradient accumulation: fsdp_plugin keeps no gradients of a rank's own to be weighed: leave "
+        "weights_of_all_ranks on.");
+  }
+  if (options.mixed_precision == MixedPrecision::fp16)
+    scaling_.emplace(options.grad_scaler, options.fsdp_plugin ? std::optional(group) : std::nullopt);
 }
 
 void GradientState::set_steps(std::int64_t steps) {
@@ -308,15 +347,10 @@ void GradientState::add_loader(DataLoader::Position loader, std::int64_t batch_s
 
 void GradientState::clear() {
   models_.clear();
+  owners_.clear();
   if (scaling_) scaling_->clear();
   loaders_.clear();
   done_ = 0;
-}
-
-std::vector<DistributedDataParallelBase*> GradientState::models() const {
-  std::vector<DistributedDataParallelBase*> all;
-  for (const auto& model : models_) all.push_back(model.get());
-  return all;
 }
 
 /// That of the pass that began last.
@@ -421,15 +455,15 @@ bool has_stepped(const GradientState& gradients, const torch::optim::Optimizer& 
 }  // namespace train
 
 struct AccumulationStep::Silence {
-  std::list<DistributedDataParallelBase::NoSync> guards;
+  std::list<WrappedModel::NoSync> guards;
 };
 
 AccumulationStep::AccumulationStep(std::shared_ptr<train::GradientState> gradients,
-                                   const std::vector<DistributedDataParallelBase*>& models)
+                                   const std::vector<WrappedModel>& models)
     : gradients_(std::move(gradients)) {
   if (gradients_->syncs() || gradients_->sends_each_batch()) return;
   silence_ = std::make_unique<Silence>();
-  for (auto* model : models) silence_->guards.emplace_back(*model);
+  for (const auto& model : models) silence_->guards.emplace_back(model);
 }
 
 AccumulationStep::~AccumulationStep() { gradients_->end(); }

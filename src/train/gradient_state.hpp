@@ -7,7 +7,6 @@
 
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
 #include "loss_scaling.hpp"
 
@@ -20,7 +19,11 @@ class GradientState {
   /// Throws UsageError for options out of range, and for fp16 on a CPU.
   GradientState(const ProcessGroup& group, const AcceleratorOptions& options);
 
-  void add_model(std::shared_ptr<DistributedDataParallelBase> model) { models_.push_back(std::move(model)); }
+  /// `owner` keeps the model's wrapper.
+  void add_model(WrappedModel model, std::shared_ptr<void> owner) {
+    models_.push_back(model);
+    owners_.push_back(std::move(owner));
+  }
   void add_optimizer(torch::optim::Optimizer& optimizer) {
     if (scaling_) scaling_->add_optimizer(optimizer);
   }
@@ -28,7 +31,7 @@ class GradientState {
   /// divide.
   void add_loader(DataLoader::Position loader, std::int64_t batch_size);
   void clear();
-  std::vector<DistributedDataParallelBase*> models() const;
+  const std::vector<WrappedModel>& models() const noexcept { return models_; }
 
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps);
@@ -65,7 +68,8 @@ class GradientState {
   at::Tensor scaled(const at::Tensor& loss);
 
   ProcessGroup group_;
-  std::vector<std::shared_ptr<DistributedDataParallelBase>> models_;
+  std::vector<WrappedModel> models_;
+  std::vector<std::shared_ptr<void>> owners_;
   std::vector<DataLoader::Position> loaders_;
   GradientAccumulationOptions options_;
   std::int64_t steps_ = 1;

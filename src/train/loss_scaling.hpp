@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@ namespace lockstep::train {
 /// next loss is scaled. What one optimizer left out is not held against another.
 class LossScaling {
  public:
-  explicit LossScaling(const optim::GradScalerOptions& options) : scaler_(options) {}
+  /// `group`: its ranks have parts of the gradients, and skip a step together.
+  explicit LossScaling(const optim::GradScalerOptions& options, const std::optional<ProcessGroup>& group = {})
+      : scaler_(options, group) {}
 
   void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
   void clear();

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 #include <algorithm>
+#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -194,6 +195,33 @@ void TrainingState::clear() {
   scaling_ = scaling;
 }
 
+std::shared_ptr<void> full_parameters(const std::vector<FullyShardedDataParallelBase*>& models) {
+  auto all = std::make_shared<std::list<FullyShardedDataParallelBase::FullParameters>>();
+  for (auto* const model : models) all->emplace_back(*model);
+  return all;
+}
+
+std::vector<FullyShardedDataParallelBase*> TrainingState::sharded_models() const {
+  std::vector<FullyShardedDataParallelBase*> result;
+  for (const auto& model : models_) {
+    if (model.wrapped.fsdp() != nullptr) result.push_back(model.wrapped.fsdp());
+  }
+  return result;
+}
+
+std::vector<FullyShardedDataParallelBase*> TrainingState::sharded_models(
+    const std::vector<NamedTensor>& state) const {
+  const auto is_in_state = [&](const NamedTensor& parameter) {
+    return std::any_of(state.begin(), state.end(),
+                       [&](const NamedTensor& entry) { return entry.tensor.is_same(parameter.tensor); });
+  };
+  auto result = sharded_models();
+  std::erase_if(result, [&](const auto* model) {
+    return std::none_of(model->parameters().begin(), model->parameters().end(), is_in_state);
+  });
+  return result;
+}
+
 std::vector<std::string> TrainingState::object_names() const {
   std::vector<std::string> names;
   for (const auto& entry : objects_) names.push_back(entry.first);
@@ -205,10 +233,17 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool wri
   const auto names = parameter_names();
   for (auto* optimizer : optimizers_) {
     auto& state = content.optimizers.emplace_back();
-    if (const auto* zero = divided(optimizer)) state = consolidate_optimizer_state(*zero, names, writes);
+    if (const auto* zero = divided(optimizer)) {
+      state = consolidate_optimizer_state(*zero, names, writes);
+    } else if (const auto models = sharded_models(); !models.empty()) {
+      state = consolidate_optimizer_state({models.begin(), models.end()}, *optimizer, names, writes);
+    }
   }
   for (const auto& [name, object] : objects_) content.objects.push_back(object->state_dict());
-  for (const auto& model : models_) content.buckets.push_back(model.ddp->bucket_layout());
+  for (const auto& model : models_) {
+    auto* const ddp = model.wrapped.ddp();
+    content.buckets.push_back(ddp == nullptr ? BucketLayout{} : ddp->bucket_layout());
+  }
   content.random = gather_random_states(group);
   return content;
 }
@@ -217,7 +252,8 @@ void TrainingState::add_own(Content& content) const {
   const auto names = parameter_names();
   for (const auto& model : models_) content.weights.push_back(model.tensors());
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    if (divided(optimizers_[i]) == nullptr) content.optimizers[i] = optimizer_state(*optimizers_[i], names);
+    auto& state = content.optimizers[i];
+    if (state.options.empty()) state = optimizer_state(*optimizers_[i], names);
   }
   for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state_dict());
   for (const auto& loader : loaders_) content.loaders.push_back(loader.state());
@@ -251,6 +287,7 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
                          const SaveStateOptions& options, CheckpointWriter& writer) const {
   const bool writes = options.save_on_each_node || accelerator.is_main_process();
   auto content = std::make_shared<Content>(gather(accelerator.process_group(), writes));
+  const auto whole = full_parameters(sharded_models());
   info.world_size = accelerator.num_processes();
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
@@ -307,9 +344,12 @@ FileDigests TrainingState::Content::write(const fs::path& folder, const std::vec
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
   Content content;
-  accelerator.on_main_process([&] { content = read_files(checkpoint); });
-  take_positions(accelerator, content);
-  take_models(accelerator, content);
+  {
+    const auto whole = full_parameters(sharded_models());
+    accelerator.on_main_process([&] { content = read_files(checkpoint); });
+    take_positions(accelerator, content);
+    take_models(accelerator, content);
+  }
   take_optimizers(accelerator, content);
   take_schedulers(accelerator, content);
   take_objects(accelerator, content);
@@ -374,7 +414,8 @@ void TrainingState::take_models(const Accelerator& accelerator, const Content& c
   const json buckets = accelerator.process_group().broadcast_object(json(content.buckets));
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto layout = buckets[i].get<BucketLayout>();
-    if (!layout.empty()) models_[i].ddp->set_bucket_layout(layout);
+    auto* const ddp = models_[i].wrapped.ddp();
+    if (ddp != nullptr && !layout.empty()) ddp->set_bucket_layout(layout);
   }
 }
 
@@ -385,6 +426,11 @@ void TrainingState::take_optimizers(const Accelerator& accelerator, const Conten
     OptimizerState state = main ? content.optimizers[i] : OptimizerState{};
     if (auto* const zero = divided(optimizers_[i])) {
       load_consolidated(*zero, names, state, accelerator.process_group(), "rank 0's optimizer state");
+      continue;
+    }
+    if (const auto sharded = sharded_models(); !sharded.empty()) {
+      load_consolidated({sharded.begin(), sharded.end()}, *optimizers_[i], names, state,
+                        accelerator.process_group(), "rank 0's optimizer state");
       continue;
     }
     state.options = accelerator.process_group().broadcast_object(state.options);

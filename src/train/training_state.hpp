@@ -28,10 +28,14 @@ FileDigest write_json(const std::filesystem::path& path, const nlohmann::json& d
 /// Throws DataError for a file that cannot be read or is no JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 
+/// Until the result goes away the parameters of these models are whole. *Collective*.
+std::shared_ptr<void> full_parameters(const std::vector<FullyShardedDataParallelBase*>& models);
+
 /// A model that was prepared.
 struct PreparedModel {
   std::function<std::vector<NamedTensor>()> tensors;
-  std::shared_ptr<DistributedDataParallelBase> ddp;
+  WrappedModel wrapped;
+  std::shared_ptr<void> owner;
 };
 
 /// Everything that an Accelerator has prepared or registered, and that a checkpoint therefore holds.
@@ -44,6 +48,8 @@ class TrainingState {
   void set_loss_scaling(LossScaling* scaling) { scaling_ = scaling; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
   const std::vector<DataLoader::Position>& loaders() const noexcept { return loaders_; }
+  /// Of the models that are prepared, those that are fully sharded and have one of these tensors.
+  std::vector<FullyShardedDataParallelBase*> sharded_models(const std::vector<NamedTensor>& state) const;
   /// Throws UsageError for a name that makes no file name or is taken.
   void add_object(const std::string& name, Checkpointable& object);
   void clear();
@@ -60,6 +66,7 @@ class TrainingState {
   struct Content;
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
+  std::vector<FullyShardedDataParallelBase*> sharded_models() const;
   std::vector<NamedTensor> parameter_names() const;
   /// `writes`: this rank needs the whole state of what is divided over ranks.
   Content gather(const ProcessGroup& group, bool writes) const;

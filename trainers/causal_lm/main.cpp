@@ -51,6 +51,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   if (output.preempted) return lockstep::kPreemptedExitCode;
   if (blocks.validation) evaluate(trainer);
   model.save(trainer);
+  const auto whole = trainer.model().full_parameters(accelerator);
   if (!options.prompt.empty() && accelerator.is_main_process())
     accelerator.print(model.sample(accelerator.device()));
   accelerator.wait_for_everyone();

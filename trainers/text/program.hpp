@@ -28,6 +28,7 @@ int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void
 /// batch_inference and these programs' --model read.
 template <class Model>
 void save(const lockstep::Trainer& trainer, Model model, const std::string& tokenizer) {
+  const auto whole = trainer.accelerator().full_parameters(model);
   trainer.accelerator().on_main_process([&] {
     save_pretrained(model, trainer.args().output_dir);
     copy_tokenizer(tokenizer, trainer.args().output_dir);

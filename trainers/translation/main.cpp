@@ -98,6 +98,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;
   if (pairs.validation) {
     for (const auto& [name, value] : trainer.evaluate()) accelerator.print(name, " ", value);
+    const auto whole = trainer.model().full_parameters(accelerator);
     if (model.generate) evaluate_translations(trainer, model, tokenizer, pairs, options);
   }
   model.save(trainer);

@@ -27,6 +27,12 @@ namespace parallel {
 
 class FullySharded;
 
+/// What fully_shard() takes: a holder or a shared pointer of a `torch::nn::Module`, and no TorchScript.
+template <class Module>
+concept Shardable = requires(Module& module) {
+  module_of(module).named_modules().begin()->value()->children();
+};
+
 /// A unit of a model, and its name there.
 struct NamedUnit {
   std::string name;
@@ -67,7 +73,8 @@ class FullyShardedDataParallelBase {
 
   /// While it lives, the module's parameters are whole and have no gradients: to be saved, or to be written
   /// to, the same on every rank. At its end each rank takes its part of what they are then. Making one is
-  /// *Collective*; not between a forward and its backward. FSDP's summon_full_params.
+  /// *Collective*; not between a forward and its backward. Forward, of the module too, may be called without
+  /// gradients meanwhile, and sends nothing: *Local*. FSDP's summon_full_params.
   class [[nodiscard]] FullParameters {
    public:
     explicit FullParameters(FullyShardedDataParallelBase& model);

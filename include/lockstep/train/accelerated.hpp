@@ -2,37 +2,43 @@
 
 #include <torch/optim/optimizer.h>
 #include <memory>
-#include <type_traits>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/parallel/fully_shard.hpp"
 #include "lockstep/train/mixed_precision.hpp"
+#include "lockstep/train/wrapped_model.hpp"
 
 namespace lockstep {
 
-/// A model as Accelerator::prepare gives it back: a DistributedDataParallel whose forward runs under the
-/// Accelerator's mixed precision and returns float32 where it computed in half-wide numbers. Copies are
-/// handles on the same model.
+/// A model as Accelerator::prepare gives it back: a DistributedDataParallel, or a FullyShardedDataParallel
+/// where AcceleratorOptions::fsdp_plugin asks for it. Its forward runs under the Accelerator's mixed
+/// precision and returns float32 where it computed in half-wide numbers. Copies are handles on the same
+/// model.
 ///
-/// Wherever a DistributedDataParallel is taken, it fits; taken there by value it loses the mixed precision.
-/// The graph keeps the widths that forward chose, so backward needs no autocast of its own. One thread at a
-/// time.
+/// Wherever a DistributedDataParallel is taken, it fits, unless it is fully sharded (UsageError); taken there
+/// by value it loses the mixed precision. The graph keeps the widths that forward chose, so backward needs no
+/// autocast of its own. One thread at a time.
 template <class Module>
-class AcceleratedModel : public DistributedDataParallel<Module> {
+class AcceleratedModel {
  public:
   /// For Accelerator::prepare. *Local*.
-  AcceleratedModel(DistributedDataParallel<Module> ddp, MixedPrecision precision)
-      : DistributedDataParallel<Module>(std::move(ddp)), precision_(precision) {}
+  AcceleratedModel(DistributedDataParallel<Module> model, MixedPrecision precision)
+      : ddp_(std::move(model)), precision_(precision) {}
+  AcceleratedModel(FullyShardedDataParallel<Module> model, MixedPrecision precision)
+      : fsdp_(std::move(model)), precision_(precision) {}
 
-  /// As DistributedDataParallel's, with its errors. Of what forward returns (see parallel::visit_tensors),
-  /// float16 and bfloat16 tensors become float32, so that losses are computed in full width. *Collective*.
+  /// As the wrapper's, with its errors. Of what forward returns (see parallel::visit_tensors), float16 and
+  /// bfloat16 tensors become float32, so that losses are computed in full width. *Collective*.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    if (precision_ == MixedPrecision::no)
-      return DistributedDataParallel<Module>::operator()(std::forward<Inputs>(inputs)...);
-    const Autocast cast(this->process_group().device(), precision_);
-    auto output = DistributedDataParallel<Module>::operator()(std::forward<Inputs>(inputs)...);
+    if (precision_ == MixedPrecision::no) return run(std::forward<Inputs>(inputs)...);
+    const Autocast cast(process_group().device(), precision_);
+    auto output = run(std::forward<Inputs>(inputs)...);
     parallel::visit_tensors(output, [](at::Tensor& tensor) {
       if (c10::isReducedFloatingType(tensor.scalar_type())) tensor = tensor.to(at::kFloat);
     });
@@ -43,7 +49,58 @@ class AcceleratedModel : public DistributedDataParallel<Module> {
     return (*this)(std::forward<Inputs>(inputs)...);
   }
 
+  /// The module itself.
+  Module& module() { return ddp_ ? ddp_->module() : fsdp_->module(); }
+  const Module& module() const { return ddp_ ? ddp_->module() : fsdp_->module(); }
+  /// Members of the module: `model->train()`.
+  auto* operator->() { return &parallel::module_of(module()); }
+
+  bool is_fully_sharded() const noexcept { return fsdp_.has_value(); }
+  /// The wrapper itself. Throws UsageError where it is the other one.
+  DistributedDataParallel<Module>& ddp() {
+    if (!ddp_) throw UsageError("the model is fully sharded: this needs a DistributedDataParallel");
+    return *ddp_;
+  }
+  FullyShardedDataParallel<Module>& fsdp() {
+    if (!fsdp_) throw UsageError("the model is a DistributedDataParallel: this needs a fully sharded one");
+    return *fsdp_;
+  }
+  operator DistributedDataParallel<Module>&() { return ddp(); }  // NOLINT(google-explicit-constructor)
+  operator WrappedModel() { return wrapped(); }                  // NOLINT(google-explicit-constructor)
+
+  // As both wrappers have it.
+
+  const ProcessGroup& process_group() const { return ddp_ ? ddp_->process_group() : fsdp_->process_group(); }
+  const std::vector<NamedTensor>& parameters() const {
+    return ddp_ ? ddp_->parameters() : fsdp_->parameters();
+  }
+  WrappedModel::NoSync no_sync() { return WrappedModel::NoSync(wrapped()); }
+  void zero_grad(bool set_to_none = true) {
+    ddp_ ? ddp_->zero_grad(set_to_none) : fsdp_->zero_grad(set_to_none);
+  }
+
+  // As DistributedDataParallel has it. Throw UsageError where the model is fully sharded.
+
+  template <class Body>
+  void join(Body&& body, const JoinOptions& options = {}) {
+    ddp().join(std::forward<Body>(body), options);
+  }
+  const DistributedDataParallelOptions& options() { return ddp().options(); }
+  void register_comm_hook(std::shared_ptr<CommHook> hook) { ddp().register_comm_hook(std::move(hook)); }
+  DdpStatistics statistics() { return ddp().statistics(); }
+
  private:
+  template <class... Inputs>
+  auto run(Inputs&&... inputs) {
+    if constexpr (parallel::Shardable<Module>) {
+      if (fsdp_) return (*fsdp_)(std::forward<Inputs>(inputs)...);
+    }
+    return (*ddp_)(std::forward<Inputs>(inputs)...);
+  }
+  WrappedModel wrapped() { return ddp_ ? WrappedModel(*ddp_) : WrappedModel(*fsdp_); }
+
+  std::optional<DistributedDataParallel<Module>> ddp_;
+  std::optional<FullyShardedDataParallel<Module>> fsdp_;
   MixedPrecision precision_;
 };
 

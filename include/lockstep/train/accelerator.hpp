@@ -114,7 +114,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   // ------------------------------------------------------------------------------------------
 
   /// Makes each object ready for this job and returns them in the same order (one object, or a tuple):
-  /// a module moves to the device and becomes an AcceleratedModel, which is a DistributedDataParallel; an
+  /// a module moves to the device and becomes an AcceleratedModel, which wraps it in a
+  /// DistributedDataParallel, or with AcceleratorOptions::fsdp_plugin in a FullyShardedDataParallel; an
   /// optimizer, which must be a variable of the program's, becomes an AcceleratedOptimizer on it; a scheduler
   /// (optim::LrScheduler, optim::ReduceLrOnPlateau), likewise, an AcceleratedScheduler; a DataLoader becomes
   /// this rank's share of it, divided as AcceleratorOptions::dataloader_config says, with its batches on the
@@ -266,11 +267,14 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   }
 
   /// The parameters and buffers of a model, prepared or not, under the module's own names. They are the
-  /// model's tensors, not copies. *Local*.
+  /// model's tensors, not copies. *Local*. Of a fully sharded model rank 0 gets copies of the whole tensors
+  /// on the CPU, and the other ranks nothing, as in Accelerate. *Collective*.
   template <class Model>
   TensorMap get_state_dict(Model& model) const {
+    const auto state = state_of(unwrap_model(model));
+    if (is_fully_sharded(state)) return whole_state(state);
     TensorMap tensors;
-    for (auto& entry : state_of(unwrap_model(model))) tensors.emplace(entry.name, entry.tensor.detach());
+    for (const auto& entry : state) tensors.emplace(entry.name, entry.tensor.detach());
     return tensors;
   }
 
@@ -284,6 +288,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   void save_model(Model& model, const std::filesystem::path& folder,
                   std::uint64_t max_shard_bytes = kMaxShardBytes) const {
     const auto tensors = state_of(unwrap_model(model));
+    const auto whole = full_parameters_of(tensors);
     on_main_process([&] { write_model(folder, tensors, max_shard_bytes); });
   }
 
@@ -293,8 +298,17 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   template <class Model>
   void load_model(Model& model, const std::filesystem::path& path) const {
     const auto tensors = state_of(unwrap_model(model));
+    const auto whole = full_parameters_of(tensors);
     on_main_process([&] { read_model(path, tensors); });
     broadcast_from_main(tensors);
+  }
+
+  /// Until the result goes away the parameters of a prepared model that is fully sharded are whole, for an
+  /// evaluation on numbers of batches that differ from rank to rank, or to look at them: see
+  /// FullyShardedDataParallel::full_parameters. For other models nothing. *Collective*.
+  template <class Model>
+  std::shared_ptr<void> full_parameters(Model& model) const {
+    return full_parameters_of(state_of(unwrap_model(model)));
   }
 
   // ---- Checkpoints and stopping
@@ -376,11 +390,15 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     }
   }
 
+  /// Comes back as it is.
+  template <class Type>
+  static constexpr bool is_prepared =
+      std::is_convertible_v<Type&, WrappedModel> || std::is_same_v<Type, AcceleratedOptimizer>;
+
   template <class Object, class Type = std::remove_cvref_t<Object>>
   static constexpr bool is_preparable =
       std::is_base_of_v<torch::optim::Optimizer, Type> || std::is_base_of_v<optim::Scheduler, Type> ||
-      std::is_same_v<Type, DataLoader> || std::is_base_of_v<DistributedDataParallelBase, Type> ||
-      std::is_same_v<Type, AcceleratedOptimizer> || parallel::ModuleLike<Type>;
+      std::is_same_v<Type, DataLoader> || is_prepared<Type> || parallel::ModuleLike<Type>;
 
   template <class Object>
   auto prepare_one(Object&& object) {
@@ -397,18 +415,33 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
       return AcceleratedScheduler<Type>(object, gradients());
     } else if constexpr (std::is_same_v<Type, DataLoader>) {
       return shard(object);
-    } else if constexpr (std::is_base_of_v<DistributedDataParallelBase, Type> ||
-                         std::is_same_v<Type, AcceleratedOptimizer>) {
+    } else if constexpr (is_prepared<Type>) {
       return Type(object);
     } else {
       parallel::module_of(object).to(device());
       lay_out(parallel::named_parameters_of(object));
-      AcceleratedModel<Type> model({object, process_group(), options().ddp}, mixed_precision());
-      add_hook(model);
-      add_model([module = Type(object)]() mutable { return state_of(module); },
-                std::make_shared<DistributedDataParallel<Type>>(model));
-      return model;
+      const auto model = std::make_shared<AcceleratedModel<Type>>(wrapped(object));
+      add_model([module = Type(object)]() mutable { return state_of(module); }, *model, model);
+      return AcceleratedModel<Type>(*model);
     }
+  }
+
+  template <class Module>
+  AcceleratedModel<Module> wrapped(const Module& module) {
+    if (const auto& plugin = options().fsdp_plugin) {
+      if constexpr (parallel::Shardable<Module>) {
+        if (plugin->activation_checkpointing) set_activation_checkpointing(module);
+        return {fully_shard(module, process_group(),
+                            {.reshard_after_forward = plugin->reshard_after_forward,
+                             .backward_prefetch = plugin->backward_prefetch}),
+                mixed_precision()};
+      } else {
+        throw UsageError("fsdp_plugin: a TorchScript module cannot be fully sharded");
+      }
+    }
+    DistributedDataParallel<Module> ddp(module, process_group(), options().ddp);
+    add_hook(ddp);
+    return {std::move(ddp), mixed_precision()};
   }
 
   template <class Collection, class Function>
@@ -432,8 +465,12 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   DataLoader shard(const DataLoader& loader);
   /// Until the result goes away.
   std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches);
-  void add_model(std::function<std::vector<NamedTensor>()> tensors,
-                 std::shared_ptr<DistributedDataParallelBase> ddp);
+  void add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
+                 std::shared_ptr<void> owner);
+  /// Whether a prepared model that is fully sharded has these parameters.
+  bool is_fully_sharded(const std::vector<NamedTensor>& state) const;
+  std::shared_ptr<void> full_parameters_of(const std::vector<NamedTensor>& state) const;
+  TensorMap whole_state(const std::vector<NamedTensor>& state) const;
   void add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);

@@ -9,6 +9,7 @@
 #include "lockstep/data/sharding.hpp"
 #include "lockstep/optim/grad_scaler.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/fsdp_plugin.hpp"
 #include "lockstep/train/mixed_precision.hpp"
 
 namespace lockstep {
@@ -107,6 +108,9 @@ struct AcceleratorOptions {
   /// copies a step; prepared optimizers clear them rightly. (PyTorch's default is false, as its own
   /// zero_grad(false) throws on such gradients.)
   DistributedDataParallelOptions ddp = {.gradient_as_bucket_view = true};
+
+  /// Prepared models are fully sharded: `ddp` and `comm_hook` do not hold. See docs/fsdp.md.
+  std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = std::nullopt;
 
   GradientAccumulationOptions gradient_accumulation = {};
 

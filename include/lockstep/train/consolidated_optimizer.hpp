@@ -23,15 +23,24 @@ OptimizerState consolidate_optimizer_state(const optim::ZeroRedundancyOptimizer&
 void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vector<NamedTensor>& names,
                        const OptimizerState& state, const ProcessGroup& group, const std::string& where);
 
-/// The whole state of an optimizer on a fully sharded model, in the form of one on a whole model: a
+/// The whole state of an optimizer on fully sharded models, in the form of one on whole models: a
 /// checkpoint's. Ranks with `keep` get all of it, on the group's device; the others hold one tensor at a time
-/// and get the options only. *Collective*. Throws UsageError as optimizer_state.
+/// and get the options only. What belongs to none of `models` is each rank's own. `names` as for
+/// optimizer_state. *Collective*. Throws UsageError as optimizer_state.
+OptimizerState consolidate_optimizer_state(const std::vector<const FullyShardedDataParallelBase*>& models,
+                                           const torch::optim::Optimizer& optimizer,
+                                           const std::vector<NamedTensor>& names, bool keep = true);
+/// Likewise for one model, under its own names.
 OptimizerState consolidate_optimizer_state(const FullyShardedDataParallelBase& model,
                                            const torch::optim::Optimizer& optimizer, bool keep = true);
 
-/// Gives this rank its parts of a whole state, which must be the same on every rank, whoever wrote it and on
-/// however many ranks. *Local*. Throws DataError, saying `where`, as load_optimizer_state; then nothing has
-/// changed.
+/// Gives each rank its parts of the whole state that rank 0 of `group` has, whoever wrote it and on however
+/// many ranks; what other ranks give is ignored. A rank holds one whole tensor at a time. *Collective* on
+/// `group`. Throws DataError, saying `where`, as load_optimizer_state; then nothing has changed.
+void load_consolidated(const std::vector<const FullyShardedDataParallelBase*>& models,
+                       torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,
+                       const OptimizerState& state, const ProcessGroup& group, const std::string& where);
+/// Likewise for one model and its group, under its own names. *Collective*.
 void load_consolidated(const FullyShardedDataParallelBase& model, torch::optim::Optimizer& optimizer,
                        const OptimizerState& state, const std::string& where);
 

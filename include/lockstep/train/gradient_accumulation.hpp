@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
-#include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/accelerator_options.hpp"
 #include "lockstep/train/mixed_precision.hpp"
+#include "lockstep/train/wrapped_model.hpp"
 
 namespace lockstep {
 
@@ -25,8 +25,7 @@ class [[nodiscard]] AccumulationStep {
  public:
   /// For Accelerator::accumulate. Keeps the models silent (see DistributedDataParallel::no_sync) unless the
   /// window ends here.
-  AccumulationStep(std::shared_ptr<train::GradientState> gradients,
-                   const std::vector<DistributedDataParallelBase*>& models);
+  AccumulationStep(std::shared_ptr<train::GradientState> gradients, const std::vector<WrappedModel>& models);
   /// The micro-batch is over. What is outside of windows counts as a step of its own.
   ~AccumulationStep();
   AccumulationStep(const AccumulationStep&) = delete;
@@ -76,7 +75,7 @@ class GradientAccumulation {
   /// *Local*.
   template <class... Models>
   AccumulationStep accumulate(Models&... models) {
-    return accumulate_for({static_cast<DistributedDataParallelBase*>(&models)...});
+    return accumulate_for({models...});
   }
 
   /// Whether this micro-batch ends its window, so that gradients are averaged and optimizers step. True
@@ -89,9 +88,7 @@ class GradientAccumulation {
   void set_gradient_accumulation_steps(std::int64_t steps);
 
   /// `const auto guard = accelerator.no_sync(ddp);`: see DistributedDataParallel::no_sync. *Local*.
-  static DistributedDataParallelBase::NoSync no_sync(DistributedDataParallelBase& model) {
-    return model.no_sync();
-  }
+  static WrappedModel::NoSync no_sync(WrappedModel model) { return WrappedModel::NoSync(model); }
 
   // ---- Backward
 
@@ -134,14 +131,16 @@ class GradientAccumulation {
   /// scalar on the gradients' device: torch.nn.utils.clip_grad_norm_. Nothing waits for the device until
   /// `.item()` asks. With infinity gradients stay as they are. Inside a window that goes on: an undefined
   /// tensor. *Local*: averaged gradients are equal on all ranks. Throws UsageError unless max_norm is above
-  /// 0.
+  /// 0. Of fully sharded models all parameters are clipped together, by their norm over all ranks:
+  /// *Collective* then; UsageError for some of them, for other norms than 2, and for parameters of several
+  /// models.
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                              double norm_type = 2);
-  at::Tensor clip_grad_norm_(const DistributedDataParallelBase& model, double max_norm, double norm_type = 2);
+  at::Tensor clip_grad_norm_(WrappedModel model, double max_norm, double norm_type = 2);
 
   /// Cuts each gradient's elements to [-clip_value, clip_value]. *Local*.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
-  void clip_grad_value_(const DistributedDataParallelBase& model, double clip_value);
+  void clip_grad_value_(WrappedModel model, double clip_value);
 
  protected:
   const std::shared_ptr<train::GradientState>& gradients() const noexcept { return gradients_; }
@@ -149,7 +148,7 @@ class GradientAccumulation {
   void add_hook(DistributedDataParallelBase& model);
 
  private:
-  AccumulationStep accumulate_for(std::vector<DistributedDataParallelBase*> models);
+  AccumulationStep accumulate_for(const std::vector<WrappedModel>& models);
 
   ProcessGroup group_;
   AcceleratorOptions options_;

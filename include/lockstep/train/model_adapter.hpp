@@ -41,6 +41,9 @@ class ModelAdapter {
   /// The same outputs through the bare model, after place(). *Local*: ranks may have different numbers of
   /// batches, so nothing in it may wait for another rank.
   virtual Batch evaluate(const Batch& batch) = 0;
+  /// Until the result goes away evaluate() may be called, and parameters() are whole, also of a model that is
+  /// fully sharded. *Collective*.
+  virtual std::shared_ptr<void> full_parameters(const Accelerator& /*accelerator*/) { return nullptr; }
   /// Training mode (`on`) or evaluation mode. *Local*.
   virtual void train(bool on) = 0;
   /// Backward computes the activations of the model's units again, which are not kept; see
@@ -137,6 +140,9 @@ class ModelWrapper final : public ModelAdapter {
   Batch evaluate(const Batch& batch) override {
     BareModel<Module> model(module_, device_, precision_);
     return forward_(model, batch);
+  }
+  std::shared_ptr<void> full_parameters(const Accelerator& accelerator) override {
+    return accelerator.full_parameters(module_);
   }
   void train(bool on) override { parallel::module_of(module_).train(on); }
   void set_activation_checkpointing() override { lockstep::set_activation_checkpointing(module_); }

@@ -119,6 +119,13 @@ struct TrainingArguments {
   /// Keep no activations inside the model's units; backward computes them again: memory for time, in the same
   /// bits. See lockstep::set_activation_checkpointing.
   bool gradient_checkpointing = false;
+  /// Weights, gradients and the optimizer's state are divided over the ranks: "full_shard" (ZeRO-3) or
+  /// "shard_grad_op" (ZeRO-2), with "auto_wrap" beside it or not; empty: every rank has all of them. See
+  /// docs/fsdp.md.
+  std::string fsdp = "";
+  /// How: JSON, or the path of a JSON file, with transformers' keys reshard_after_forward, backward_prefetch
+  /// ("backward_pre" or "no_prefetch"), activation_checkpointing and fsdp_version (2).
+  std::string fsdp_config = "{}";
 
   // ---- Logging
 

@@ -78,6 +78,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   std::vector<ForwardCall> calls_;
   std::int64_t clock_ = 0;
   bool in_backward_ = false;
+  /// How many FullParameters live: forward finds everything there.
+  int whole_ = 0;
 };
 
 namespace {
@@ -170,6 +172,7 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
 }
 
 void FullySharded::before_forward(std::size_t unit) {
+  if (whole_ > 0) return;
   auto& self = units_[unit];
   if (unit == kRoot && self.begun.empty()) {
     forget_failed_step();
@@ -183,6 +186,7 @@ void FullySharded::before_forward(std::size_t unit) {
 }
 
 void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
+  if (whole_ > 0) return;
   auto& self = units_[unit];
   const ForwardCall call{.unit = unit, .begin = self.begun.back(), .end = clock_++};
   self.begun.pop_back();
@@ -200,6 +204,7 @@ void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
 }
 
 void FullySharded::forward_failed(std::size_t unit) noexcept {
+  if (whole_ > 0) return;
   auto& self = units_[unit];
   self.begun.pop_back();
   if (!self.begun.empty()) return;
@@ -321,12 +326,14 @@ at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use)
 }
 
 void FullySharded::show_whole() {
+  if (whole_++ > 0) return;
   forget_failed_step();
   for_each_segment([](ShardedSegment& segment) { segment.free_whole(); });
   for_each_segment([](ShardedSegment& segment) { segment.show_whole(); });
 }
 
 void FullySharded::show_shards_again() noexcept {
+  if (--whole_ > 0) return;
   for_each_segment([](ShardedSegment& segment) {
     segment.take_over_whole();
     segment.show_shards(false);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "fsdp_config.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/training_arguments.hpp"
 #include "schedule_kwargs.hpp"
@@ -34,6 +35,14 @@ void check_precision(const Args& args) {
   demand(!(args.bf16 && args.fp16), "bf16 and fp16 exclude each other: choose one");
   demand(!(args.bf16_full_eval && args.fp16_full_eval),
          "bf16_full_eval and fp16_full_eval exclude each other: choose one");
+}
+
+void check_fsdp(const Args& args) {
+  if (!fsdp_plugin(args)) return;
+  demand(!args.bf16_full_eval && !args.fp16_full_eval,
+         "bf16_full_eval and fp16_full_eval change weights in place, which fsdp has divided: leave them off");
+  demand(args.average_tokens_across_devices,
+         "fsdp keeps no gradients of a rank's own: leave average_tokens_across_devices on");
 }
 
 void check_schedule(const Args& args) {
@@ -96,6 +105,7 @@ void check_training_arguments(const TrainingArguments& args) {
   training_argument_table().check(args);
   check_length(args);
   check_precision(args);
+  check_fsdp(args);
   check_schedule(args);
   check_intervals(args);
   check_best(args);

@@ -90,7 +90,14 @@ void add_precision(Table& table) {
       .add("fp16-full-eval", &Args::fp16_full_eval, "Evaluate with the model in float16.")
       .add("tf32", &Args::tf32, "Multiply float32 matrices with fewer bits on CUDA devices.")
       .add("gradient-checkpointing", &Args::gradient_checkpointing,
-           "Keep no activations inside the model's layers: backward computes them again.");
+           "Keep no activations inside the model's layers: backward computes them again.")
+      .add("fsdp", &Args::fsdp,
+           "Divide weights, gradients and the optimizer's state over the ranks: full_shard (ZeRO-3) or "
+           "shard_grad_op (ZeRO-2); empty: no.")
+      .add("fsdp-config", &Args::fsdp_config,
+           "How, as a JSON object or the path of one: reshard_after_forward, backward_prefetch (backward_pre "
+           "or no_prefetch), activation_checkpointing, fsdp_version (2).",
+           metavar("JSON"));
 }
 
 void add_logging(Table& table) {

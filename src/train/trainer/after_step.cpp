@@ -207,6 +207,7 @@ void TrainingRun::on_writers(const std::function<void()>& write) {
 
 void TrainingRun::write_weights() {
   const TrainerState& state = impl_.state;
+  const auto whole = trainer_.model().full_parameters(impl_.accelerator);
   auto tensors = trainer_.model().parameters();
   for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
   const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";

@@ -275,6 +275,8 @@ EmaCallback::EmaCallback(double decay, bool apply_at_end) : decay_(decay), apply
 }
 
 void EmaCallback::on_prepare(CallbackContext& event) {
+  if (event.trainer.accelerator().options().fsdp_plugin)
+    throw UsageError("EmaCallback: fsdp divides the weights over the ranks, and a mean of them is not kept");
   means_.tensors.clear();
   for (const auto& entry : event.trainer.model().parameters())
     means_.tensors.push_back(entry.tensor.detach().clone());

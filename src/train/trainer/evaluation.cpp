@@ -194,6 +194,7 @@ std::shared_ptr<EvaluationMetrics> ComputeMetrics::of_function(
 void EvaluationRun::run(const DataLoader& whole, bool keep) {
   const auto& accelerator = impl_.accelerator;
   impl_.parts.model->place(accelerator);
+  const auto weights = impl_.parts.model->full_parameters(accelerator);
   const EvaluationMode mode(*impl_.parts.model);
   type_ = evaluation_type(trainer_, impl_.in_training);
   const HalfWidth width(*impl_.parts.model, type_);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "../rules/fsdp_config.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/callbacks.hpp"
 #include "trainer_impl.hpp"
@@ -79,6 +80,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args) {
                   .find_unused_parameters = args.ddp_find_unused_parameters,
                   .static_graph = args.ddp_static_graph,
                   .gradient_as_bucket_view = args.ddp_gradient_as_bucket_view},
+          .fsdp_plugin = fsdp_plugin(args),
           .gradient_accumulation = {.global_batch_size = args.global_batch_size,
                                     .weights_of_all_ranks = args.average_tokens_across_devices},
           .dataloader_config = {.split_batches = args.split_batches,
@@ -97,6 +99,11 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
   if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerComponents::model");
   if (args.tf32) allow_tf32(*args.tf32);
   if (args.gradient_checkpointing) parts.model->set_activation_checkpointing();
+  if (!args.fsdp.empty() && !accelerator.options().fsdp_plugin) {
+    throw UsageError(
+        "Trainer: fsdp is '" + args.fsdp +
+        "', but the Accelerator has no fsdp_plugin: make it with accelerator_options(args), or give none");
+  }
   accelerator.set_seed(args.seed, /*device_specific=*/true, args.full_determinism);
   if (args.gradient_accumulation_steps > 1)
     accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);
@@ -110,6 +117,11 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
   }
   state.is_world_process_zero = accelerator.is_main_process();
   state.is_local_process_zero = accelerator.is_local_main_process();
+}
+
+/// Once, before they are divided over the ranks.
+void Trainer::Impl::count_parameters() {
+  if (!multiplied) multiplied = numbers_that_multiply(*parts.model);
 }
 
 void Trainer::Impl::call(Trainer& trainer, Event event, const LogValues& values) {
@@ -164,7 +176,7 @@ const Logger& Trainer::logger() const noexcept { return impl_->logger; }
 
 double Trainer::floating_point_operations(const Batch& batch) {
   if (!batch.contains("input_ids")) return 0;
-  if (!impl_->multiplied) impl_->multiplied = numbers_that_multiply(*impl_->parts.model);
+  impl_->count_parameters();
   // A product and a sum forward, twice as many backward.
   return 6.0 * static_cast<double>(batch["input_ids"].numel()) * static_cast<double>(*impl_->multiplied);
 }

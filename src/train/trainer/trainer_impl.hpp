@@ -15,6 +15,7 @@ struct Trainer::Impl {
   using Event = void (TrainerCallback::*)(CallbackContext&);
   /// Calls the event of all callbacks.
   void call(Trainer& trainer, Event event, const LogValues& values = {});
+  void count_parameters();
   /// The given data set, or one of the trainer's. Throws UsageError when there is none.
   std::shared_ptr<const Dataset> eval_dataset(const std::shared_ptr<const Dataset>& given) const;
   /// Evaluates one data set, logs and tells the callbacks. Throws EvaluationInterrupted.

@@ -83,6 +83,7 @@ void TrainingRun::prepare() {
   check_evaluations();
   impl_.has_trained = impl_.in_training = true;
   batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
+  impl_.count_parameters();
   parts.model->prepare(accelerator);
   parts.model->train(true);
   const std::int64_t accumulation = accelerator.gradient_accumulation_steps();

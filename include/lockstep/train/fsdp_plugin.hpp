@@ -1,0 +1,15 @@
+#pragma once
+
+namespace lockstep {
+
+/// Accelerator::prepare() makes models fully sharded, and no DistributedDataParallel: Accelerate's class,
+/// with `fsdp_version` 2. What it has beside these fields does not apply: units are the model's own.
+struct FullyShardedDataParallelPlugin {
+  /// As FullyShardOptions: off is ZeRO-2.
+  bool reshard_after_forward = true;
+  bool backward_prefetch = true;
+  /// Backward computes the activations of the model's units again: see set_activation_checkpointing().
+  bool activation_checkpointing = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include "fsdp_config.hpp"
+
+#include <fmt/core.h>
+
+#include <sstream>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
+#include "lockstep/core/options.hpp"
+
+namespace lockstep {
+namespace {
+
+struct FsdpConfig {
+  std::optional<bool> reshard_after_forward = {};
+  std::string backward_prefetch = "backward_pre";
+  bool activation_checkpointing = false;
+  std::int64_t fsdp_version = 2;
+};
+
+const OptionTable<FsdpConfig>& config_table() {
+  static const auto table =
+      OptionTable<FsdpConfig>("fsdp_config", "How models are sharded.")
+          .add("reshard-after-forward", &FsdpConfig::reshard_after_forward, "Free weights after forward.")
+          .add("backward-prefetch", &FsdpConfig::backward_prefetch, "When backward gathers.",
+               one_of({"backward_pre", "no_prefetch"}))
+          .add("activation-checkpointing", &FsdpConfig::activation_checkpointing, "Recompute activations.")
+          .add("fsdp-version", &FsdpConfig::fsdp_version, "PyTorch's version of FSDP.");
+  return table;
+}
+
+/// The JSON text itself, or that of the file that it names.
+std::string config_text(const std::string& config) {
+  if (config.find('{') != std::string::npos) return config;
+  InputFile file(config);
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  return text;
+}
+
+}  // namespace
+
+std::optional<FullyShardedDataParallelPlugin> fsdp_plugin(const TrainingArguments& args) {
+  std::optional<bool> reshards;
+  std::istringstream words(args.fsdp);
+  for (std::string word; words >> word;) {
+    if (word == "auto_wrap") continue;  // Units are the model's own in any case.
+    if (word != "full_shard" && word != "shard_grad_op") {
+      throw UsageError(fmt::format(
+          "training arguments: fsdp has '{}': expected full_shard or shard_grad_op, and auto_wrap beside it",
+          word));
+    }
+    reshards = word == "full_shard";
+  }
+  const FsdpConfig config = config_table().from_json_text(config_text(args.fsdp_config));
+  if (config.fsdp_version != 2) {
+    throw UsageError(
+        fmt::format("training arguments: fsdp_config has fsdp_version {}: expected 2", config.fsdp_version));
+  }
+  if (!reshards) {
+    if (args.fsdp.empty()) return std::nullopt;
+    throw UsageError("training arguments: fsdp is 'auto_wrap' alone: add full_shard or shard_grad_op");
+  }
+  return FullyShardedDataParallelPlugin{
+      .reshard_after_forward = config.reshard_after_forward.value_or(*reshards),
+      .backward_prefetch = config.backward_prefetch == "backward_pre",
+      .activation_checkpointing = config.activation_checkpointing};
+}
+
+}  // namespace lockstep
