@@ -10,7 +10,7 @@ LAUNCHER_FOLDERS = ["core", "net"]
 LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file", "checkpoint/safetensors_header",
                   "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder", "datasets/prepare", "datasets/staging"]
 # A folder of the data sets includes only folders before it; the files that lie in none of them come last.
-DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writers", "readers", "map", "texts"]
+DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writers", "readers", "stream", "map", "texts"]
 # Where Arrow's headers are included.
 ARROW_FOLDERS = ["arrow", "table", "writers", "readers"]
 # A folder of the launcher includes only folders before it: there are no cycles among them.

@@ -39,12 +39,21 @@ struct CsvOptions {
 };
 
 /// What a file is, where its name does not tell.
-enum class FileFormat : std::uint8_t { automatic, arrow, csv, json, text, parquet };
+enum class FileFormat : std::uint8_t {
+  automatic,
+  arrow,
+  csv,
+  json,
+  text,
+  parquet,
+  /// A tar file of samples: for IterableDataset alone.
+  webdataset
+};
 
 /// How files become a data set.
 struct LoadOptions {
   /// By the name's ending (.arrow, .csv, .tsv, .json, .jsonl, .ndjson, .txt, .parquet; behind the last four
-  /// and .csv and .tsv also .gz or .zst) and, for others, by the first bytes.
+  /// and .csv and .tsv also .gz or .zst; .tar for streams) and, for others, by the first bytes.
   FileFormat format = FileFormat::automatic;
   /// The columns to make: types are converted as by ArrowDataset::cast. By default as found.
   std::optional<Features> features = std::nullopt;
@@ -153,12 +162,12 @@ class ArrowDataset {
 
   // ---- from files and memory --------------------------------------------------------------------------
 
-  /// A file, a pattern of files ("part-*.jsonl"), or a folder that save_to_disk (of Python too) has written.
-  /// For a folder of several splits (a DatasetDict) see DatasetDict::load. Arrow files are mapped, not read:
-  /// their memory is the system's page cache, which the processes of a host share. Other files, if they are
-  /// compressed or have 8 MiB and more, are turned into Arrow files first, once for all processes: these lie
-  /// in the cache folder (LOCKSTEP_CACHE, docs/datasets.md), and are found there as long as the bytes stay
-  /// the same.
+  /// A file, a pattern of files ("part-*.jsonl", "part-{00..31}.csv"), or a folder that save_to_disk (of
+  /// Python too) has written. For a folder of several splits (a DatasetDict) see DatasetDict::load. Arrow
+  /// files are mapped, not read: their memory is the system's page cache, which the processes of a host
+  /// share. Other files, if they are compressed or have 8 MiB and more, are turned into Arrow files first,
+  /// once for all processes: these lie in the cache folder (LOCKSTEP_CACHE, docs/datasets.md), and are found
+  /// there as long as the bytes stay the same.
   static ArrowDataset load(const std::filesystem::path& path, const LoadOptions& options = {});
   /// Several files of one kind and the same columns, one after the other.
   static ArrowDataset load(std::span<const std::filesystem::path> paths, const LoadOptions& options = {});

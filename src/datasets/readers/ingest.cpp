@@ -1,13 +1,10 @@
 #include "readers.hpp"
 
-#include <arrow/buffer.h>
-#include <arrow/io/compressed.h>
-#include <arrow/io/file.h>
-#include <arrow/util/compression.h>
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "datasets/arrow/batch_writer.hpp"
 #include "datasets/distributed/cached_run.hpp"
@@ -18,6 +15,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
+#include "packed_file.hpp"
 
 namespace lockstep::readers {
 namespace {
@@ -30,28 +28,13 @@ constexpr int kLayout = 1;
 /// Reading so much again costs no more than finding it in the cache.
 constexpr std::uintmax_t kSmall = std::uintmax_t{8} << 20;
 
-const std::map<std::string, arrow::Compression::type> kCodecs = {{".gz", arrow::Compression::GZIP},
-                                                                 {".zst", arrow::Compression::ZSTD}};
-
-arrow::Status unpack(const fs::path& from, AtomicFile& to) {
-  ARROW_ASSIGN_OR_RAISE(const auto codec, arrow::util::Codec::Create(kCodecs.at(from.extension())));
-  ARROW_ASSIGN_OR_RAISE(const auto packed, arrow::io::ReadableFile::Open(from.string()));
-  ARROW_ASSIGN_OR_RAISE(const auto stream, arrow::io::CompressedInputStream::Make(codec.get(), packed));
-  for (;;) {
-    constexpr std::int64_t kPiece = std::int64_t{1} << 20;
-    ARROW_ASSIGN_OR_RAISE(const auto piece, stream->Read(kPiece));
-    if (piece->size() == 0) return arrow::Status::OK();
-    to.write(piece->data(), static_cast<std::size_t>(piece->size()));
-  }
-}
-
 /// Unpacks a compressed file to `beside`, and returns where the bytes are.
 fs::path unpacked(const fs::path& path, const fs::path& beside) {
   if (!is_packed(path)) return path;
+  PackedFile packed(path);
   AtomicFile file(beside);
-  const auto status = unpack(path, file);
-  if (!status.ok())
-    throw DataError(fmt::format("'{}' cannot be unpacked: {}.", path.string(), status.message()));
+  std::vector<char> piece(std::size_t{1} << 20);
+  while (const auto count = packed.read(piece)) file.write(piece.data(), count);
   file.commit();
   return beside;
 }
@@ -118,8 +101,6 @@ std::optional<fs::path> cache_folder() {
 }
 
 }  // namespace
-
-bool is_packed(const fs::path& path) { return kCodecs.contains(path.extension()); }
 
 ArrowDataset load_rows(const RowFile& file) {
   // Its own errors for a file that there is not are better than a library's.

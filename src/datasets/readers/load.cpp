@@ -8,6 +8,7 @@
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/dataset/state.hpp"
 #include "lockstep/core/error.hpp"
+#include "packed_file.hpp"
 #include "readers.hpp"
 
 namespace lockstep {
@@ -31,6 +32,7 @@ FileFormat format_by_name(const Path& path) {
   if (ending == ".json" || ending == ".jsonl" || ending == ".ndjson") return FileFormat::json;
   if (ending == ".txt" || ending == ".text") return FileFormat::text;
   if (ending == ".parquet") return FileFormat::parquet;
+  if (ending == ".tar") return FileFormat::webdataset;
   return FileFormat::automatic;
 }
 
@@ -87,22 +89,22 @@ readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
           }};
 }
 
+readers::RowFile text_file(const Path& path, bool keep_linebreaks) {
+  auto fields = fields_of("text", {});
+  fields["keep_linebreaks"] = json(keep_linebreaks).dump();
+  return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
+            return readers::text_rows({unpacked, path.string()}, keep_linebreaks);
+          }};
+}
+
 ArrowDataset read_file(const Path& path, const LoadOptions& options) {
-  auto format = options.format;
-  if (format == FileFormat::automatic) format = format_by_name(path);
-  if (format == FileFormat::automatic) format = format_by_content(path);
-  switch (format) {
-    case FileFormat::csv:
-      return readers::load_rows(csv_file(path, options));
-    case FileFormat::json:
-      return readers::load_rows(json_file(path, options));
-    case FileFormat::text:
-      return load_text_rows(path, false);
-    case FileFormat::parquet:
-      return readers::load_rows(parquet_file(path, options));
-    default:
-      return readers::read_arrow_file(path, options.trusted);
+  const auto format = readers::format_of(path, options);
+  if (format == FileFormat::webdataset) {
+    throw UsageError("'" + path.string() +
+                     "' is a tar file of samples, which is streamed: read it with IterableDataset::load.");
   }
+  if (format == FileFormat::arrow) return readers::read_arrow_file(path, options.trusted);
+  return readers::load_rows(readers::row_file(path, format, options));
 }
 
 ArrowDataset read_folder(const Path& folder, const LoadOptions& options) {
@@ -115,9 +117,61 @@ ArrowDataset read_folder(const Path& folder, const LoadOptions& options) {
                : "has no state.json: it is no folder that save_to_disk wrote. Name the files in it."));
 }
 
+constexpr std::size_t kMostNames = 1'000'000;
+
+/// What the inside of braces stands for: "000..146" or "a,b"; nothing where it is neither.
+std::vector<std::string> alternatives(const std::string& inside) {
+  std::vector<std::string> found;
+  const auto dots = inside.find("..");
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (dots != std::string::npos && is_number(inside.substr(0, dots)) && is_number(inside.substr(dots + 2))) {
+    const auto first = std::stoul(inside.substr(0, dots));
+    const auto last = std::stoul(inside.substr(dots + 2));
+    if (last >= first && last - first >= kMostNames)
+      throw UsageError("the pattern {" + inside + "} names more than a million files.");
+    for (auto number = first; number <= last; ++number) {
+      const auto digits = std::to_string(number);
+      found.push_back(std::string(dots - std::min(dots, digits.size()), '0') + digits);
+    }
+    return found;
+  }
+  if (inside.find(',') == std::string::npos) return found;
+  for (std::size_t begin = 0; begin <= inside.size();) {
+    const auto end = std::min(inside.find(',', begin), inside.size());
+    found.push_back(inside.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return found;
+}
+
+/// The names that the braces of a pattern spell out, the last braces running fastest.
+std::vector<std::string> spelled_out(const std::string& pattern) {
+  std::vector<std::string> names{""};
+  for (std::size_t place = 0; place < pattern.size();) {
+    const auto open = pattern.find('{', place);
+    const auto close = open == std::string::npos ? open : pattern.find('}', open);
+    const auto end = close == std::string::npos ? pattern.size() : close + 1;
+    const auto before = pattern.substr(place, std::min(open, end) - place);
+    auto parts = close == std::string::npos ? std::vector<std::string>{}
+                                            : alternatives(pattern.substr(open + 1, close - open - 1));
+    if (parts.empty()) parts = {pattern.substr(place + before.size(), end - place - before.size())};
+    if (names.size() * parts.size() > kMostNames)
+      throw UsageError("the pattern '" + pattern + "' names more than a million files.");
+    std::vector<std::string> longer;
+    for (const auto& name : names) {
+      for (const auto& part : parts) longer.push_back(name + before + part);
+    }
+    names = std::move(longer);
+    place = end;
+  }
+  return names;
+}
+
 /// The files that a pattern with `*`, `?` or `[...]` names, in the order of their names; else the path
 /// itself.
-std::vector<Path> matching(const Path& path) {
+std::vector<Path> globbed(const Path& path) {
   if (path.string().find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) return {path};
   glob_t found{};
   const int status = ::glob(path.c_str(), GLOB_ERR, nullptr, &found);
@@ -133,12 +187,41 @@ ArrowDataset read_any(const Path& path, const LoadOptions& options) {
 
 }  // namespace
 
+namespace readers {
+
+FileFormat format_of(const Path& path, const LoadOptions& options) {
+  if (options.format != FileFormat::automatic) return options.format;
+  const auto format = format_by_name(path);
+  return format == FileFormat::automatic ? format_by_content(path) : format;
+}
+
+RowFile row_file(const Path& path, FileFormat format, const LoadOptions& options) {
+  if (format == FileFormat::csv) return csv_file(path, options);
+  if (format == FileFormat::json) return json_file(path, options);
+  if (format == FileFormat::parquet) return parquet_file(path, options);
+  return text_file(path, false);
+}
+
+ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options) {
+  if (!options.columns.empty()) rows = rows.select_columns(options.columns);
+  if (options.features && !(rows.features() == *options.features)) rows = rows.cast(*options.features);
+  return rows;
+}
+
+std::vector<Path> matching_files(const Path& pattern) {
+  if (std::filesystem::exists(pattern)) return {pattern};
+  std::vector<Path> files;
+  for (const auto& name : spelled_out(pattern.string())) {
+    const auto some = globbed(name);
+    files.insert(files.end(), some.begin(), some.end());
+  }
+  return files;
+}
+
+}  // namespace readers
+
 ArrowDataset load_text_rows(const Path& path, bool keep_linebreaks) {
-  auto fields = fields_of("text", {});
-  fields["keep_linebreaks"] = json(keep_linebreaks).dump();
-  return readers::load_rows({path, std::move(fields), [=](const Path& unpacked, readers::Types) {
-                               return readers::text_rows({unpacked, path.string()}, keep_linebreaks);
-                             }});
+  return readers::load_rows(text_file(path, keep_linebreaks));
 }
 
 ArrowDataset with_source(const ArrowDataset& dataset, const Path& path) {
@@ -157,14 +240,11 @@ ArrowDataset ArrowDataset::load(std::span<const Path> paths, const LoadOptions& 
   std::vector<ArrowDataset> parts;
   std::vector<Path> files;
   for (const auto& path : paths) {
-    const auto some = matching(path);
+    const auto some = readers::matching_files(path);
     files.insert(files.end(), some.begin(), some.end());
   }
   for (const auto& path : files) {
-    auto part = with_source(read_any(path, options), path);
-    if (!options.columns.empty()) part = part.select_columns(options.columns);
-    if (options.features && !(part.features() == *options.features)) part = part.cast(*options.features);
-    parts.push_back(std::move(part));
+    parts.push_back(readers::with_options(with_source(read_any(path, options), path), options));
   }
   return parts.size() == 1 ? parts.front() : concatenate(parts);
 }

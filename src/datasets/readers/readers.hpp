@@ -122,8 +122,20 @@ struct RowFile {
   std::function<std::unique_ptr<RowSource>(const std::filesystem::path& unpacked, Types types)> open;
 };
 
-/// Whether the name says that the bytes are compressed: ".gz" and ".zst".
-bool is_packed(const std::filesystem::path& path);
+/// What the file is: as the options say, else by its name, else by its first bytes. Throws DataError where
+/// nothing tells.
+FileFormat format_of(const std::filesystem::path& path, const LoadOptions& options);
+
+/// How a file of one of the formats that are read row by row (all but Arrow's own) is read.
+RowFile row_file(const std::filesystem::path& path, FileFormat format, const LoadOptions& options);
+
+/// The rows with the columns and the types that the options ask for.
+ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options);
+
+/// The files that a pattern names: all names that "{000..146}" and "{a,b}" spell out, and of those with `*`,
+/// `?` or `[...]` the files that there are, in the order of their names. Throws DataError where there is
+/// none; UsageError for a pattern with more than a million names.
+std::vector<std::filesystem::path> matching_files(const std::filesystem::path& pattern);
 
 /// The rows of a file. Those of a small one come into memory. A large or compressed one is turned into an
 /// Arrow file in the cache, a piece at a time, and that is mapped: by all processes, and in the next run. One

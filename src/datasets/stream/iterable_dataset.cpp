@@ -1,0 +1,391 @@
+#include "lockstep/datasets/iterable_dataset.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "core/json.hpp"
+#include "data/images/random_bits.hpp"
+#include "datasets/readers/readers.hpp"
+#include "datasets/table/content_hash.hpp"
+#include "lockstep/core/error.hpp"
+#include "row_pass.hpp"
+
+namespace lockstep {
+namespace {
+
+using stream::json;
+using stream::PassPointer;
+
+struct Map {
+  IterableDataset::MapFunction function;
+  std::vector<std::string> remove_columns;
+};
+struct Filter {
+  IterableDataset::KeepFunction keep;
+};
+struct Take {
+  std::int64_t count;
+  /// Whether the count is that of all ranks together.
+  bool divided;
+};
+struct Skip {
+  std::int64_t count;
+  bool divided;
+};
+struct Shuffle {
+  std::uint64_t seed;
+  std::int64_t buffer_size;
+};
+struct Batch {
+  std::int64_t size;
+  bool drop_last;
+};
+using Operation = std::variant<Map, Filter, Take, Skip, Shuffle, Batch>;
+
+bool counts_rows(const Operation& operation) {
+  return std::holds_alternative<Take>(operation) || std::holds_alternative<Skip>(operation);
+}
+
+json described(const Operation& operation) {
+  if (const auto* take = std::get_if<Take>(&operation)) return {"take", take->count, take->divided};
+  if (const auto* skip = std::get_if<Skip>(&operation)) return {"skip", skip->count, skip->divided};
+  if (const auto* shuffle = std::get_if<Shuffle>(&operation))
+    return {"shuffle", shuffle->seed, shuffle->buffer_size};
+  if (const auto* batch = std::get_if<Batch>(&operation)) return {"batch", batch->size, batch->drop_last};
+  if (const auto* map = std::get_if<Map>(&operation)) return {"map", map->remove_columns};
+  return {"filter"};
+}
+
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
+  return RandomBits(RandomBits(seed)() ^ value)();
+}
+
+void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least)
+    throw UsageError(fmt::format("IterableDataset: {} must be {} or more, but is {}.", name, least, value));
+}
+
+void check_part(const char* what, int part, int parts) {
+  if (parts < 1 || part < 0 || part >= parts)
+    throw UsageError(fmt::format("IterableDataset: there is no {} {} of {}.", what, part, parts));
+}
+
+/// The shards that one rank or worker reads, and the operations with its part of their counts.
+struct Part {
+  std::vector<std::int64_t> shards;
+  std::vector<Operation> operations;
+
+  /// Part `index` of `parts`: every parts-th shard.
+  void divide(std::int64_t parts, std::int64_t index) {
+    // Of more parts than shards only the first ones get one.
+    const auto used = std::min(parts, std::ssize(shards));
+    const auto share = [&](std::int64_t count) {
+      return index < used ? count / used + (index < count % used ? 1 : 0) : 0;
+    };
+    for (auto& operation : operations) {
+      if (auto* take = std::get_if<Take>(&operation); take != nullptr && take->divided)
+        take->count = share(take->count);
+      if (auto* skip = std::get_if<Skip>(&operation); skip != nullptr && skip->divided)
+        skip->count = share(skip->count);
+    }
+    std::vector<std::int64_t> mine;
+    for (auto place = index; place < std::ssize(shards); place += parts)
+      mine.push_back(shards[static_cast<std::size_t>(place)]);
+    shards = std::move(mine);
+  }
+};
+
+}  // namespace
+
+/// What a stream is made of. Immutable.
+struct IterableDataset::Plan {
+  std::int64_t shards = 0;
+  /// Of the files, for the fingerprint; of a generator none.
+  std::vector<std::string> names;
+  stream::OpenShard open;
+  stream::TakeBad take_bad;
+  std::shared_ptr<stream::BadFiles> bad_files = std::make_shared<stream::BadFiles>();
+  std::vector<Operation> operations = {};
+  bool is_split = false;
+  int world_size = 1;
+  int rank = 0;
+  SplitStrategy strategy = SplitStrategy::automatic;
+
+  bool is_split_by_shards() const {
+    return strategy == SplitStrategy::shards ||
+           (strategy == SplitStrategy::automatic && shards % world_size == 0);
+  }
+
+  /// take() and skip() behind a shuffle need the same rows in every epoch.
+  std::int64_t shuffle_epoch(std::size_t place, std::int64_t epoch) const {
+    const auto begin = operations.begin() + static_cast<std::ptrdiff_t>(place);
+    return std::any_of(begin, operations.end(), counts_rows) ? 0 : epoch;
+  }
+
+  /// The shards in the order of the epoch, the same on every rank.
+  std::vector<std::int64_t> order(std::int64_t epoch) const {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(shards));
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t place = 0; place < operations.size() && !counts_rows(operations[place]); ++place) {
+      const auto* shuffle = std::get_if<Shuffle>(&operations[place]);
+      if (shuffle == nullptr) continue;
+      RandomBits bits(mixed(shuffle->seed, static_cast<std::uint64_t>(shuffle_epoch(place, epoch))));
+      for (auto left = std::ssize(order); left > 1; --left)
+        std::swap(order[static_cast<std::size_t>(left - 1)],
+                  order[static_cast<std::size_t>(bits.below(left))]);
+    }
+    return order;
+  }
+
+  PassPointer pass(std::int64_t epoch, int num_workers, int worker) const {
+    Part part{order(epoch), operations};
+    const bool by_shards = is_split_by_shards();
+    if (by_shards) part.divide(world_size, rank);
+    part.divide(num_workers, worker);
+    const bool is_empty = part.shards.empty();
+    auto pass = stream::shards_pass(std::move(part.shards), open, take_bad);
+    // A worker without shards must not make rows out of nothing.
+    if (is_empty) return pass;
+    for (std::size_t place = 0; place < operations.size(); ++place) {
+      // Ranks that keep some of the same rows must have the same order.
+      const auto share =
+          static_cast<std::uint64_t>(by_shards ? rank : 0) << 32 | static_cast<std::uint64_t>(worker);
+      const auto shuffled = static_cast<std::uint64_t>(shuffle_epoch(place, epoch));
+      pass = with(std::move(pass), part.operations[place], mixed(share, shuffled));
+    }
+    return by_shards ? std::move(pass) : stream::step_pass(std::move(pass), world_size, rank);
+  }
+
+ private:
+  static PassPointer with(PassPointer pass, const Operation& operation, std::uint64_t salt) {
+    if (const auto* map = std::get_if<Map>(&operation))
+      return stream::map_pass(std::move(pass), map->function, map->remove_columns);
+    if (const auto* filter = std::get_if<Filter>(&operation))
+      return stream::filter_pass(std::move(pass), filter->keep);
+    if (const auto* take = std::get_if<Take>(&operation))
+      return stream::take_pass(std::move(pass), take->count);
+    if (const auto* skip = std::get_if<Skip>(&operation))
+      return stream::skip_pass(std::move(pass), skip->count);
+    if (const auto* batch = std::get_if<Batch>(&operation))
+      return stream::batch_pass(std::move(pass), batch->size, batch->drop_last);
+    const auto& shuffle = std::get<Shuffle>(operation);
+    return stream::shuffle_pass(std::move(pass), shuffle.buffer_size, mixed(shuffle.seed, salt));
+  }
+};
+
+struct RowStream::State {
+  PassPointer pass;
+  /// What the state says besides the position: of which pass it is one.
+  json pass_of;
+};
+
+RowStream::RowStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RowStream::RowStream(RowStream&&) noexcept = default;
+RowStream& RowStream::operator=(RowStream&&) noexcept = default;
+RowStream::~RowStream() = default;
+
+std::optional<Value::Fields> RowStream::next() { return state_->pass->next(); }
+
+std::string RowStream::state_dict() const {
+  auto state = state_->pass_of;
+  state["position"] = state_->pass->state();
+  return state.dump();
+}
+
+namespace {
+
+json parsed(const std::string& state) {
+  auto found = json_tree::parse<json>(state, "the state of a stream");
+  if (!found.is_object()) throw UsageError("the state of a stream is no object of JSON.");
+  return found;
+}
+
+void check_same_pass(const json& saved, const json& here) {
+  for (const auto& [name, value] : here.items()) {
+    if (saved.value(name, json()) == value) continue;
+    throw UsageError(fmt::format(
+        "the saved position belongs to another pass of a stream: its {} is {}, here it is {}. Continue "
+        "with the same files and operations and the same numbers of ranks and workers, or begin the "
+        "epoch anew.",
+        name, saved.value(name, json()).dump(), value.dump()));
+  }
+}
+
+/// Runs `work`, which reads values out of a state.
+template <typename Work>
+void read_state(const Work& work) {
+  try {
+    work();
+  } catch (const json::exception& error) {
+    throw UsageError(fmt::format("the state of a stream is damaged: {}.", error.what()));
+  }
+}
+
+}  // namespace
+
+template <typename Change>
+IterableDataset IterableDataset::changed(const Change& change) const {
+  auto plan = std::make_shared<Plan>(*plan_);
+  change(*plan);
+  IterableDataset other(std::move(plan));
+  other.epoch_ = epoch_;
+  return other;
+}
+
+IterableDataset IterableDataset::load(const std::filesystem::path& pattern, const StreamOptions& options) {
+  return load(std::span<const std::filesystem::path>(&pattern, 1), options);
+}
+
+IterableDataset IterableDataset::load(std::span<const std::filesystem::path> patterns,
+                                      const StreamOptions& options) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& pattern : patterns) {
+    const auto some = readers::matching_files(pattern);
+    files.insert(files.end(), some.begin(), some.end());
+  }
+  if (files.empty()) throw UsageError("there is no file to stream: the list of patterns is empty.");
+  auto plan = std::make_shared<Plan>();
+  plan->shards = std::ssize(files);
+  for (const auto& file : files) plan->names.push_back(file.filename().string());
+  if (options.skip_bad) {
+    plan->take_bad = [files, bad = plan->bad_files](std::int64_t shard, const std::string& reason) {
+      bad->add({files[static_cast<std::size_t>(shard)], reason});
+    };
+  }
+  plan->open = [files = std::move(files), options](std::int64_t shard) {
+    const auto& file = files[static_cast<std::size_t>(shard)];
+    const auto format = readers::format_of(file, options.load);
+    return format == FileFormat::webdataset ? stream::tar_rows(file, options.max_sample_bytes)
+                                            : stream::table_rows(file, format, options.load);
+  };
+  return IterableDataset(std::move(plan));
+}
+
+IterableDataset IterableDataset::from_generator(std::int64_t num_shards,
+                                                const std::function<Generator(std::int64_t shard)>& open) {
+  check_at_least("num_shards", num_shards, 1);
+  auto plan = std::make_shared<Plan>();
+  plan->shards = num_shards;
+  plan->open = [open](std::int64_t shard) { return stream::generator_rows(open(shard)); };
+  return IterableDataset(std::move(plan));
+}
+
+IterableDataset IterableDataset::shuffle(std::uint64_t seed, std::int64_t buffer_size) const {
+  check_at_least("buffer_size", buffer_size, 1);
+  return changed([&](Plan& plan) { plan.operations.emplace_back(Shuffle{seed, buffer_size}); });
+}
+
+IterableDataset IterableDataset::take(std::int64_t count) const {
+  check_at_least("the number of rows to take", count, 0);
+  return changed([&](Plan& plan) { plan.operations.emplace_back(Take{count, !plan.is_split}); });
+}
+
+IterableDataset IterableDataset::skip(std::int64_t count) const {
+  check_at_least("the number of rows to skip", count, 0);
+  return changed([&](Plan& plan) { plan.operations.emplace_back(Skip{count, !plan.is_split}); });
+}
+
+IterableDataset IterableDataset::map(MapFunction function, std::vector<std::string> remove_columns) const {
+  return changed([&](Plan& plan) {
+    plan.operations.emplace_back(Map{std::move(function), std::move(remove_columns)});
+  });
+}
+
+IterableDataset IterableDataset::filter(KeepFunction keep) const {
+  return changed([&](Plan& plan) { plan.operations.emplace_back(Filter{std::move(keep)}); });
+}
+
+IterableDataset IterableDataset::batch(std::int64_t batch_size, bool drop_last_batch) const {
+  check_at_least("batch_size", batch_size, 1);
+  return changed([&](Plan& plan) { plan.operations.emplace_back(Batch{batch_size, drop_last_batch}); });
+}
+
+std::int64_t IterableDataset::num_shards() const noexcept { return plan_->shards; }
+
+void IterableDataset::set_epoch(std::int64_t epoch) {
+  check_at_least("epoch", epoch, 0);
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  start_.clear();
+  pass_.reset();
+}
+
+std::string IterableDataset::fingerprint() const {
+  json operations = json::array();
+  for (const auto& operation : plan_->operations) operations.push_back(described(operation));
+  return table::content_hash(
+      json({{"shards", plan_->shards}, {"names", plan_->names}, {"operations", operations}}).dump());
+}
+
+RowStream IterableDataset::open(int num_workers, int worker, const std::string& state) const {
+  check_part("worker", worker, num_workers);
+  auto made = std::make_unique<RowStream::State>();
+  made->pass = plan_->pass(epoch_, num_workers, worker);
+  made->pass_of = {{"stream", fingerprint()},
+                   {"epoch", epoch_},
+                   {"ranks", plan_->world_size},
+                   {"rank", plan_->rank},
+                   {"by_shards", plan_->is_split_by_shards()},
+                   {"workers", num_workers},
+                   {"worker", worker}};
+  if (!state.empty()) {
+    const auto saved = parsed(state);
+    check_same_pass(saved, made->pass_of);
+    read_state([&] { made->pass->load(saved.at("position")); });
+  }
+  return RowStream(std::move(made));
+}
+
+std::string IterableDataset::state_dict() const {
+  if (pass_) return pass_->state_dict();
+  return start_.empty() ? open().state_dict() : start_;
+}
+
+void IterableDataset::load_state_dict(const std::string& state) {
+  const auto saved = parsed(state);
+  auto other = *this;
+  read_state([&] { other.epoch_ = saved.at("epoch").get<std::int64_t>(); });
+  static_cast<void>(other.open(1, 0, state));
+  epoch_ = other.epoch_;
+  start_ = state;
+  pass_.reset();
+}
+
+IterableDataset::Iterator IterableDataset::begin() {
+  pass_ = std::make_shared<RowStream>(open(1, 0, std::exchange(start_, {})));
+  return Iterator(pass_);
+}
+
+std::vector<BadFile> IterableDataset::bad_files() const { return plan_->bad_files->list(); }
+
+IterableDataset::Iterator::Iterator(std::shared_ptr<RowStream> rows) : rows_(std::move(rows)) { ++*this; }
+
+IterableDataset::Iterator& IterableDataset::Iterator::operator++() {
+  row_ = rows_->next();
+  return *this;
+}
+
+IterableDataset split_dataset_by_node(const IterableDataset& dataset, int rank, int world_size,
+                                      SplitStrategy strategy) {
+  check_part("rank", rank, world_size);
+  return dataset.changed([&](IterableDataset::Plan& plan) {
+    if (plan.is_split && strategy != SplitStrategy::automatic && strategy != plan.strategy)
+      throw UsageError("split_dataset_by_node: this stream is divided already, and in another way.");
+    if (!plan.is_split) plan.strategy = strategy;
+    plan.is_split = true;
+    plan.rank = world_size * plan.rank + rank;
+    plan.world_size *= world_size;
+    if (plan.strategy == SplitStrategy::shards && plan.shards < plan.world_size) {
+      throw UsageError(
+          fmt::format("split_dataset_by_node: {} shards are too few for {} ranks. Divide by rows "
+                      "(SplitStrategy::examples), or make more and smaller shards.",
+                      plan.shards, plan.world_size));
+    }
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/datasets/iterable_dataset.hpp"
+
+namespace lockstep::stream {
+
+using Row = Value::Fields;
+using nlohmann::json;
+
+/// The rows of one pass, as one operation of a stream leaves them. One thread at a time.
+class RowPass {
+ public:
+  virtual ~RowPass() = default;
+  virtual std::optional<Row> next() = 0;
+  /// Passes over rows, without making them where that can be; fewer where there are no more.
+  virtual std::int64_t skip(std::int64_t count);
+  /// Where the pass is: a new pass for which load() is called with it goes on with the next row.
+  virtual json state() const = 0;
+  /// Called before the first row. Throws json::exception for a state that is none.
+  virtual void load(const json& state) = 0;
+};
+
+using PassPointer = std::unique_ptr<RowPass>;
+
+/// Files that were passed over. Any thread.
+class BadFiles {
+ public:
+  void add(BadFile file);
+  std::vector<BadFile> list() const;
+
+ private:
+  mutable std::mutex lock_;
+  std::vector<BadFile> files_;
+};
+
+/// The rows of one shard, from its beginning.
+class ShardRows {
+ public:
+  virtual ~ShardRows() = default;
+  virtual std::optional<Row> next() = 0;
+  virtual std::int64_t skip(std::int64_t count) = 0;
+};
+
+/// Opens a shard. Throws DataError.
+using OpenShard = std::function<std::unique_ptr<ShardRows>(std::int64_t shard)>;
+
+/// A file of a table or of text. A compressed one is unpacked now.
+std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
+                                      const LoadOptions& options);
+/// A WebDataset shard.
+std::unique_ptr<ShardRows> tar_rows(const std::filesystem::path& path, std::uint64_t max_sample_bytes);
+/// Of IterableDataset::from_generator.
+std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator);
+
+/// What to do about a shard that cannot be read; nothing: it is an error.
+using TakeBad = std::function<void(std::int64_t shard, const std::string& reason)>;
+
+/// These shards, one after the other.
+PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad);
+
+PassPointer map_pass(PassPointer source, IterableDataset::MapFunction function,
+                     std::vector<std::string> remove_columns);
+PassPointer filter_pass(PassPointer source, IterableDataset::KeepFunction keep);
+PassPointer take_pass(PassPointer source, std::int64_t count);
+PassPointer skip_pass(PassPointer source, std::int64_t count);
+PassPointer batch_pass(PassPointer source, std::int64_t batch_size, bool drop_last);
+/// Row `offset` of every `step` rows.
+PassPointer step_pass(PassPointer source, std::int64_t step, std::int64_t offset);
+PassPointer shuffle_pass(PassPointer source, std::int64_t buffer_size, std::uint64_t seed);
+
+}  // namespace lockstep::stream

@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <utility>
+
+#include "datasets/readers/packed_file.hpp"
+#include "datasets/readers/readers.hpp"
+#include "lockstep/core/error.hpp"
+#include "row_pass.hpp"
+
+namespace lockstep::stream {
+namespace {
+
+/// A file of a table, a piece of its rows at a time.
+class TableRows final : public ShardRows {
+ public:
+  TableRows(const std::filesystem::path& path, FileFormat format, const LoadOptions& options)
+      : options_(options), unpacked_(path) {
+    if (format == FileFormat::arrow) {
+      whole_ = readers::read_arrow_file(unpacked_.path(), options.trusted);
+    } else {
+      file_ = readers::row_file(path, format, options);
+      source_ = file_.open(unpacked_.path(), readers::Types::of_the_beginning);
+    }
+  }
+
+  std::optional<Row> next() override {
+    if (!has_row()) return std::nullopt;
+    Row row;
+    row.reserve(piece_.columns().size());
+    for (const auto& [name, column] : piece_.columns()) row.emplace_back(name, column.value(row_));
+    ++row_;
+    return row;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t done = 0;
+    while (done < count && has_row()) {
+      const auto some = std::min(count - done, piece_.num_rows() - row_);
+      row_ += some;
+      done += some;
+    }
+    return done;
+  }
+
+ private:
+  bool has_row() {
+    while (row_ == piece_.num_rows()) {
+      auto piece = whole_ ? std::exchange(whole_, std::nullopt) : read_piece();
+      if (!piece) return false;
+      piece_ = readers::with_options(*std::move(piece), options_);
+      row_ = 0;
+    }
+    return true;
+  }
+
+  std::optional<ArrowDataset> read_piece() {
+    if (!source_) return std::nullopt;
+    try {
+      auto piece = piece_of(source_->next());
+      if (piece) read_ += piece->num_rows();
+      return piece;
+    } catch (const readers::TypesTooNarrow&) {
+      source_ = file_.open(unpacked_.path(), readers::Types::of_all_rows);
+    }
+    // The rows that were given stay what they are.
+    const auto given = std::exchange(read_, 0);
+    auto piece = read_piece();
+    while (piece && read_ <= given) piece = read_piece();
+    return piece ? piece->skip(piece->num_rows() - (read_ - given)) : piece;
+  }
+
+  std::optional<ArrowDataset> piece_of(std::vector<ArrayPointer> arrays) {
+    if (arrays.empty()) return std::nullopt;
+    const auto& features = source_->features();
+    std::vector<std::pair<std::string, Column>> columns;
+    for (std::size_t place = 0; place < arrays.size(); ++place)
+      columns.emplace_back(features.items()[place].first, Column(arrays[place]));
+    return ArrowDataset::from_columns(std::move(columns), features);
+  }
+
+  LoadOptions options_;
+  readers::UnpackedFile unpacked_;
+  readers::RowFile file_;
+  std::unique_ptr<readers::RowSource> source_;
+  std::optional<ArrowDataset> whole_;
+  ArrowDataset piece_;
+  std::int64_t row_ = 0;
+  /// Rows of the pieces so far.
+  std::int64_t read_ = 0;
+};
+
+class GeneratorRows final : public ShardRows {
+ public:
+  explicit GeneratorRows(IterableDataset::Generator generator) : generator_(std::move(generator)) {}
+
+  std::optional<Row> next() override { return generator_(); }
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t done = 0;
+    while (done < count && generator_()) ++done;
+    return done;
+  }
+
+ private:
+  IterableDataset::Generator generator_;
+};
+
+class ShardsPass final : public RowPass {
+ public:
+  ShardsPass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad)
+      : shards_(std::move(shards)), open_(std::move(open)), take_bad_(std::move(take_bad)) {}
+
+  std::optional<Row> next() override {
+    std::optional<Row> row;
+    each_shard([&](ShardRows& rows) {
+      row = rows.next();
+      row_ += row ? 1 : 0;
+      return row.has_value();
+    });
+    return row;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t done = 0;
+    if (count == 0) return 0;
+    each_shard([&](ShardRows& rows) {
+      const auto some = rows.skip(count - done);
+      row_ += some;
+      done += some;
+      return done == count;
+    });
+    return done;
+  }
+
+  json state() const override { return {{"shard", place_}, {"row", row_}}; }
+
+  void load(const json& state) override {
+    place_ = state.at("shard").get<std::size_t>();
+    row_ = state.at("row").get<std::int64_t>();
+  }
+
+ private:
+  /// Lets `work` have the shards until it says that it is done.
+  template <typename Work>
+  void each_shard(const Work& work) {
+    while (place_ < shards_.size()) {
+      try {
+        if (!rows_) {
+          rows_ = open_(shards_[place_]);
+          rows_->skip(row_);
+        }
+        if (work(*rows_)) return;
+      } catch (const DataError& error) {
+        if (!take_bad_) throw;
+        take_bad_(shards_[place_], error.what());
+      }
+      rows_.reset();
+      row_ = 0;
+      ++place_;
+    }
+  }
+
+  std::vector<std::int64_t> shards_;
+  OpenShard open_;
+  TakeBad take_bad_;
+  std::unique_ptr<ShardRows> rows_;
+  std::size_t place_ = 0;
+  std::int64_t row_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
+                                      const LoadOptions& options) {
+  return std::make_unique<TableRows>(path, format, options);
+}
+
+std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator) {
+  return std::make_unique<GeneratorRows>(std::move(generator));
+}
+
+PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad) {
+  return std::make_unique<ShardsPass>(std::move(shards), std::move(open), std::move(take_bad));
+}
+
+void BadFiles::add(BadFile file) {
+  const std::lock_guard guard(lock_);
+  files_.push_back(std::move(file));
+}
+
+std::vector<BadFile> BadFiles::list() const {
+  const std::lock_guard guard(lock_);
+  return files_;
+}
+
+}  // namespace lockstep::stream

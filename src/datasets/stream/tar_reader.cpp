@@ -1,0 +1,246 @@
+#include "tar_reader.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <span>
+
+#include "core/utf8_check.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::stream {
+
+/// As POSIX lays it out (ustar).
+struct TarReader::Header {
+  std::array<char, 100> name;
+  std::array<char, 24> mode_and_owner;
+  std::array<char, 12> size;
+  std::array<char, 12> time;
+  std::array<char, 8> checksum;
+  char type;
+  std::array<char, 100> link;
+  std::array<char, 6> magic;
+  std::array<char, 82> version_to_device;
+  std::array<char, 155> prefix;
+  std::array<char, 12> rest;
+};
+
+namespace {
+
+constexpr std::uint64_t kBlock = 512;
+/// Of a long name, or of the records about one member.
+constexpr std::uint64_t kMostText = std::uint64_t{1} << 20;
+/// Read ahead: for small members many at once; behind a large one no more than the next headers, as what is
+/// read ahead is copied once more.
+constexpr std::size_t kAheadOfSmall = std::size_t{64} << 10;
+constexpr std::size_t kAheadOfLarge = std::size_t{4} << 10;
+constexpr std::size_t kLarge = std::size_t{16} << 10;
+/// Memory that a member gets before its bytes are there.
+constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
+
+std::uint64_t padding_of(std::uint64_t size) { return (kBlock - size % kBlock) % kBlock; }
+
+template <std::size_t Size>
+std::string_view text_of(const std::array<char, Size>& field) {
+  return {field.data(), ::strnlen(field.data(), Size)};
+}
+
+/// Octal digits, among blanks.
+std::optional<std::uint64_t> octal(std::string_view text) {
+  const auto begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return 0;
+  text = text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 8);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+/// GNU writes what eight gigabytes exceeds to base 256, with a first bit that no digit has.
+std::optional<std::uint64_t> number_of(const std::array<char, 12>& field) {
+  if ((static_cast<unsigned char>(field[0]) & 0x80U) == 0) return octal(text_of(field));
+  std::uint64_t number = static_cast<unsigned char>(field[0]) & 0x7FU;
+  for (const char byte : std::span(field).subspan(1)) {
+    if (number >> 55 != 0) return std::nullopt;
+    number = number << 8 | static_cast<unsigned char>(byte);
+  }
+  return number;
+}
+
+/// Of the block with blanks for the sum itself. Some programs have added signed characters.
+bool is_whole(std::span<const char, kBlock> block, std::string_view checksum) {
+  constexpr std::size_t kBegin = 148;
+  constexpr std::size_t kEnd = 156;
+  std::int64_t plain = 0;
+  std::int64_t with_signs = 0;
+  for (std::size_t place = 0; place < kBlock; ++place) {
+    const char byte = place >= kBegin && place < kEnd ? ' ' : block[place];
+    plain += static_cast<unsigned char>(byte);
+    with_signs += static_cast<signed char>(byte);
+  }
+  const auto claimed = octal(checksum);
+  return claimed &&
+         (static_cast<std::int64_t>(*claimed) == plain || static_cast<std::int64_t>(*claimed) == with_signs);
+}
+
+}  // namespace
+
+TarReader::TarReader(const std::filesystem::path& path) : path_(path), file_(path), ahead_(kAheadOfSmall) {}
+
+void TarReader::fail(const std::string& what) const {
+  throw DataError(member_.empty()
+                      ? fmt::format("'{}' cannot be read as tar: {}.", path_.string(), what)
+                      : fmt::format("'{}', member '{}': {}.", path_.string(), member_.substr(0, 200), what));
+}
+
+std::optional<TarMember> TarReader::next() {
+  skip(left_ + padding_);
+  left_ = padding_ = 0;
+  Extension extension;
+  Header header;
+  while (read_header(header)) {
+    if (!take_extension(header, extension)) return member_of(header, std::move(extension));
+  }
+  return std::nullopt;
+}
+
+std::string TarReader::read() {
+  std::string bytes;
+  while (left_ > 0) {
+    const auto some = std::min(left_, kPiece);
+    const auto before = bytes.size();
+    bytes.resize(before + some);
+    if (!fill(bytes.data() + before, some)) fail("the file ends before it");
+    left_ -= some;
+  }
+  return bytes;
+}
+
+bool TarReader::read_header(Header& header) {
+  static_assert(sizeof(Header) == kBlock);
+  std::array<char, kBlock> block{};
+  if (!fill(block.data(), block.size()))
+    fail("the file ends without the mark of an archive's end behind it: half of a shard");
+  if (std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; })) return false;
+  std::memcpy(&header, block.data(), block.size());
+  if (!is_whole(block, text_of(header.checksum)))
+    fail(member_.empty() ? "it does not begin with a header" : "no header comes behind it");
+  return true;
+}
+
+bool TarReader::take_extension(const Header& header, Extension& extension) {
+  constexpr std::string_view kOnesThatExtend = "LKxgXS";
+  if (kOnesThatExtend.find(header.type) == std::string_view::npos) return false;
+  if (header.type == 'S') fail("the member behind it is sparse, which is not read");
+  const auto size = number_of(header.size);
+  if (!size || *size > kMostText)
+    fail("the header behind it claims a long name or records of impossible length");
+  auto text = read_text(*size);
+  if (header.type == 'L') extension.name = text.substr(0, text.find('\0'));
+  // Links are passed over, and so are the defaults of all members ('g'), among which is no name.
+  if (header.type == 'x' || header.type == 'X') take_records(text, extension);
+  return true;
+}
+
+/// Of pax: "LENGTH NAME=VALUE\n", whose length counts all of it.
+void TarReader::take_records(std::string_view records, Extension& extension) {
+  while (!records.empty()) {
+    std::size_t length = 0;
+    const auto [digits, error] = std::from_chars(records.data(), records.data() + records.size(), length);
+    const auto begin = static_cast<std::size_t>(digits - records.data()) + 1;
+    if (error != std::errc() || length > records.size() || length <= begin || records[begin - 1] != ' ' ||
+        records[length - 1] != '\n')
+      fail("the pax header behind it is damaged");
+    const auto record = records.substr(begin, length - begin - 1);
+    records.remove_prefix(length);
+    const auto equals = record.find('=');
+    if (equals == std::string_view::npos) fail("the pax header behind it is damaged");
+    const auto name = record.substr(0, equals);
+    const auto value = record.substr(equals + 1);
+    if (name == "path") extension.name = value;
+    if (name.starts_with("GNU.sparse.")) fail("the member behind it is sparse, which is not read");
+    if (name != "size") continue;
+    std::uint64_t size = 0;
+    const auto [end, bad] = std::from_chars(value.data(), value.data() + value.size(), size);
+    if (bad != std::errc() || end != value.data() + value.size()) fail("the pax header behind it is damaged");
+    extension.size = size;
+  }
+}
+
+TarMember TarReader::member_of(const Header& header, Extension extension) {
+  TarMember member;
+  member.name = std::string(text_of(header.name));
+  // GNU's own format has other things there.
+  const bool has_prefix = std::string_view(header.magic.data(), 6) == std::string_view("ustar\0", 6);
+  if (has_prefix && header.prefix[0] != 0)
+    member.name = fmt::format("{}/{}", text_of(header.prefix), member.name);
+  if (extension.name) member.name = *std::move(extension.name);
+  member_ = member.name;
+  check_name(member.name);
+  const auto size = extension.size ? extension.size : number_of(header.size);
+  if (!size || *size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - kBlock)
+    fail("its size is no number that a file can have");
+  const bool is_plain = header.type == '0' || header.type == '\0' || header.type == '7';
+  // An old way to write a folder.
+  member.is_file = is_plain && !(header.type == '\0' && member.name.ends_with('/'));
+  // Links, devices and folders have no bytes, whatever they claim.
+  constexpr std::string_view kWithoutBytes = "123456";
+  member.size = kWithoutBytes.find(header.type) == std::string_view::npos ? *size : 0;
+  const auto in_file = file_.left();
+  if (in_file && member.size > *in_file + (end_ - begin_)) {
+    fail(fmt::format("it claims {} bytes, but the file has only {} more: half of a shard", member.size,
+                     *in_file + (end_ - begin_)));
+  }
+  left_ = member.size;
+  padding_ = padding_of(member.size);
+  return member;
+}
+
+void TarReader::check_name(const std::string& name) const {
+  if (name.empty()) fail("a member has no name");
+  if (first_not_utf8(name) != std::string_view::npos || name.find('\0') != std::string::npos)
+    fail("its name is no text in UTF-8");
+  if (name.front() == '/') fail("its name begins at the root and leaves the folder");
+  for (const auto& part : std::filesystem::path(name)) {
+    if (part == "..") fail("its name leaves the folder");
+  }
+}
+
+std::string TarReader::read_text(std::uint64_t size) {
+  std::string text(size + padding_of(size), '\0');
+  if (!fill(text.data(), text.size())) fail("the file ends in the header behind it: half of a shard");
+  text.resize(size);
+  return text;
+}
+
+bool TarReader::fill(char* to, std::size_t bytes) {
+  const auto held = std::min(bytes, end_ - begin_);
+  std::memcpy(to, ahead_.data() + begin_, held);
+  begin_ += held;
+  auto left = std::span(to, bytes).subspan(held);
+  while (!left.empty()) {
+    // Nothing is read ahead at this point.
+    const auto room = std::span(ahead_).first(bytes < kLarge ? kAheadOfSmall : kAheadOfLarge);
+    const auto count = file_.read(left, room);
+    if (count == 0 && left.size() == bytes) return false;
+    if (count == 0) fail("the file ends in the middle: half of a shard");
+    const auto used = std::min(count, left.size());
+    left = left.subspan(used);
+    begin_ = 0;
+    end_ = count - used;
+  }
+  return true;
+}
+
+void TarReader::skip(std::uint64_t bytes) {
+  const auto held = std::min<std::uint64_t>(bytes, end_ - begin_);
+  begin_ += held;
+  if (bytes == held) return;
+  // Of a file that ends before, the header that is missing tells.
+  file_.skip(bytes - held);
+}
+
+}  // namespace lockstep::stream

@@ -1,0 +1,102 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "row_pass.hpp"
+#include "tar_reader.hpp"
+
+namespace lockstep::stream {
+namespace {
+
+/// A member's name, taken apart as webdataset does: the key up to the first dot of the last part, and the
+/// rest in lower case.
+struct SampleName {
+  std::string_view key;
+  std::string field;
+};
+
+/// Nothing for members that belong to no sample.
+std::optional<SampleName> sample_name(std::string_view name) {
+  const auto base = name.rfind('/') == std::string_view::npos ? 0 : name.rfind('/') + 1;
+  const auto dot = name.find('.', base);
+  if (dot == std::string_view::npos || dot == base) return std::nullopt;
+  SampleName found{name.substr(0, dot), std::string(name.substr(dot + 1))};
+  std::transform(found.field.begin(), found.field.end(), found.field.begin(),
+                 [](unsigned char one) { return std::tolower(one); });
+  return found;
+}
+
+/// "__...__", alone or as the first folder: what writers say about the whole shard.
+bool is_about_shard(std::string_view name) {
+  const auto first = name.substr(0, name.find('/'));
+  return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
+}
+
+class TarRows final : public ShardRows {
+ public:
+  TarRows(const std::filesystem::path& path, std::uint64_t max_sample_bytes)
+      : url_(path.string()), most_(max_sample_bytes), tar_(path) {
+    advance();
+  }
+
+  std::optional<Row> next() override {
+    if (!member_) return std::nullopt;
+    const auto key = key_;
+    Row row{{"__key__", Value(key)}, {"__url__", Value(url_)}};
+    std::uint64_t bytes = 0;
+    for (; member_ && key_ == key; advance()) {
+      constexpr std::uint64_t kHeader = 512;
+      bytes += kHeader + std::min(member_->size, most_);
+      if (bytes > most_) {
+        tar_.fail(
+            fmt::format("with it the sample '{}' takes more than {} bytes. Raise "
+                        "StreamOptions::max_sample_bytes if that is right",
+                        key, most_));
+      }
+      for (const auto& [name, value] : row) {
+        if (name == field_) tar_.fail(fmt::format("the sample '{}' has a '{}' already", key, field_));
+      }
+      row.emplace_back(field_, Value(Bytes{tar_.read()}));
+    }
+    return row;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t done = 0;
+    for (; done < count && member_; ++done) {
+      const auto key = key_;
+      while (member_ && key_ == key) advance();
+    }
+    return done;
+  }
+
+ private:
+  /// To the next member of a sample.
+  void advance() {
+    for (member_ = tar_.next(); member_; member_ = tar_.next()) {
+      const auto name = sample_name(member_->name);
+      if (!member_->is_file || !name || is_about_shard(member_->name)) continue;
+      key_ = name->key;
+      field_ = name->field;
+      return;
+    }
+  }
+
+  std::string url_;
+  std::uint64_t most_;
+  TarReader tar_;
+  /// The member that comes next.
+  std::optional<TarMember> member_;
+  std::string key_;
+  std::string field_;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardRows> tar_rows(const std::filesystem::path& path, std::uint64_t max_sample_bytes) {
+  return std::make_unique<TarRows>(path, max_sample_bytes);
+}
+
+}  // namespace lockstep::stream

@@ -1,0 +1,192 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/iterable_dataset.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::contains_all;
+
+/// What a header is made of; the checksum is right.
+struct Member {
+  std::string name;
+  std::string data = {};
+  char type = '0';
+  /// Instead of the data's.
+  std::string size = {};
+};
+
+std::string header_of(const Member& member) {
+  std::string block(512, '\0');
+  const auto put = [&](std::size_t place, const std::string& text) {
+    block.replace(place, text.size(), text);
+  };
+  std::array<char, 12> size{};
+  std::snprintf(size.data(), size.size(), "%011zo", member.data.size());
+  put(0, member.name.substr(0, 100));
+  put(100, "0000644");
+  put(124, member.size.empty() ? std::string(size.data(), 11) : member.size);
+  put(148, "        ");
+  block[156] = member.type;
+  put(257, std::string("ustar\0"
+                       "00",
+                       8));
+  unsigned sum = 0;
+  for (const char byte : block) sum += static_cast<unsigned char>(byte);
+  std::array<char, 8> digits{};
+  std::snprintf(digits.data(), digits.size(), "%06o", sum);
+  put(148, std::string(digits.data(), 7));
+  return block;
+}
+
+std::string padded(const std::string& data) {
+  return data + std::string((512 - data.size() % 512) % 512, '\0');
+}
+
+std::string tar_of(const std::vector<Member>& members, std::size_t zeros = 1024) {
+  std::string text;
+  for (const auto& member : members) text += header_of(member) + padded(member.data);
+  return text + std::string(zeros, '\0');
+}
+
+std::string record(const std::string& text) {
+  // The length counts itself.
+  auto length = text.size() + 2;
+  while (std::to_string(length).size() + text.size() + 2 != length) ++length;
+  return std::to_string(length) + " " + text + "\n";
+}
+
+class Tar : public ::testing::Test {
+ protected:
+  IterableDataset stream(const std::string& bytes, const StreamOptions& options = {}) const {
+    testing::write_bytes(folder_ / "a.tar", bytes);
+    return IterableDataset::load(folder_ / "a.tar", options);
+  }
+
+  std::vector<Value> rows(const std::string& bytes, const StreamOptions& options = {}) const {
+    std::vector<Value> found;
+    auto all = stream(bytes, options).open();
+    while (auto row = all.next()) found.emplace_back(*std::move(row));
+    return found;
+  }
+
+  std::string error(const std::string& bytes, const StreamOptions& options = {}) const {
+    return testing::message_of<DataError>([&] { rows(bytes, options); });
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(Tar, NeighboursOfOneNameAreARow) {
+  const auto found = rows(tar_of({{"d", "", '5'},
+                                  {"d/1.JPG", "picture"},
+                                  {"d/1.cls", "7"},
+                                  {"link.jpg", "", '2'},
+                                  {"d/2.seg.png", std::string(100'000, 'x')},
+                                  {"__info__/x.json", "{}"},
+                                  {"no_dot", "x"},
+                                  {"d/1.cls", "8"}}));
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0]["__key__"].text(), "d/1");
+  EXPECT_EQ(found[0]["__url__"].text(), (folder_ / "a.tar").string());
+  EXPECT_EQ(found[0]["jpg"].bytes(), "picture");
+  EXPECT_EQ(found[0]["cls"].bytes(), "7");
+  EXPECT_EQ(found[1]["seg.png"].bytes(), std::string(100'000, 'x'));
+  EXPECT_EQ(found[2]["cls"].bytes(), "8");
+}
+
+TEST_F(Tar, LongNamesAndSizesOfGnuAndPax) {
+  const std::string name(300, 'n');
+  const auto found = rows(tar_of({{"././@LongLink", name + ".txt" + '\0', 'L'},
+                                  {"short.txt", "gnu"},
+                                  {"PaxHeaders/x", record("path=" + name + "2.txt") + record("size=3"), 'x'},
+                                  {"short.txt", "pax", '0', "00000000003"},
+                                  {"big.bin", "abc", '0', std::string("\x80\0\0\0\0\0\0\0\0\0\0\3", 12)},
+                                  {"g", record("comment=x"), 'g'},
+                                  {"last.bin", "z"}}));
+  ASSERT_EQ(found.size(), 4U);
+  EXPECT_EQ(found[0]["__key__"].text(), name);
+  EXPECT_EQ(found[0]["txt"].bytes(), "gnu");
+  EXPECT_EQ(found[1]["__key__"].text(), name + "2");
+  EXPECT_EQ(found[1]["txt"].bytes(), "pax");
+  EXPECT_EQ(found[2]["bin"].bytes(), "abc");
+  EXPECT_EQ(found[3]["bin"].bytes(), "z");
+}
+
+TEST_F(Tar, NamesThatLeaveTheFolderAreRefusedByFileAndMember) {
+  for (const char* name : {"../x.jpg", "/etc/x.jpg", "a/../../x.jpg", "a/..", ".."}) {
+    EXPECT_TRUE(contains_all(error(tar_of({{"a.jpg", "1"}, {name, "2"}})),
+                             {"a.tar', member '", name, "leaves the folder"}))
+        << name;
+  }
+  EXPECT_TRUE(contains_all(error(tar_of({{"x", record("path=../x.jpg"), 'x'}, {"a.jpg", "2"}})),
+                           {"../x.jpg", "leaves"}));
+  EXPECT_EQ(rows(tar_of({{"./a..b/1.jpg", "1"}})).size(), 1U);
+}
+
+TEST_F(Tar, EveryHalfOfAShardIsAnErrorWithFileAndMember) {
+  const auto whole = tar_of({{"1.jpg", std::string(1500, 'a')}, {"2.jpg", std::string(700, 'b')}});
+  ASSERT_EQ(rows(whole).size(), 2U);
+  const auto end = whole.size() - 1024;
+  for (std::size_t size = 0; size <= end; size += 256) {
+    const auto text = error(whole.substr(0, size));
+    EXPECT_TRUE(contains_all(text, {"a.tar"})) << size;
+    // Of the member that the end cuts, or behind which it comes.
+    if (size >= 512) {
+      EXPECT_TRUE(contains_all(text, {size < 2560 ? "1.jpg" : "2.jpg"})) << size << text;
+    }
+  }
+  EXPECT_EQ(rows(whole.substr(0, end + 512)).size(), 2U);
+}
+
+TEST_F(Tar, HostileHeadersAreErrors) {
+  EXPECT_TRUE(contains_all(error(std::string(2048, 'x')), {"does not begin with a header"}));
+  auto damaged = tar_of({{"1.jpg", "a"}, {"2.jpg", "b"}});
+  damaged[1024 + 3] = 'X';
+  EXPECT_TRUE(contains_all(error(damaged), {"1.jpg", "no header comes behind it"}));
+  EXPECT_TRUE(
+      contains_all(error(tar_of({{"1.jpg", "a", '0', "77777777777"}})), {"1.jpg", "8589934591 bytes"}));
+  const std::string huge("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12);
+  EXPECT_TRUE(contains_all(error(tar_of({{"1.jpg", "a", '0', huge}})), {"1.jpg", "size"}));
+  EXPECT_TRUE(contains_all(error(tar_of({{"1.jpg", "a", '0', "12x"}})), {"1.jpg", "size"}));
+  EXPECT_TRUE(
+      contains_all(error(tar_of({{"1.jpg", "a"}, {"x", "", 'L', "77777777777"}})), {"1.jpg", "length"}));
+  for (const char* text :
+       {"", "9 path=a", "7 path=a\n", "99 path=a\n", "11 path:abc\n", "-1 path=a\n", "4 a\n"}) {
+    if (*text == 0) continue;
+    EXPECT_TRUE(
+        contains_all(error(tar_of({{"1.jpg", "a"}, {"x", text, 'x'}, {"2.jpg", "b"}})), {"1.jpg", "pax"}))
+        << text;
+  }
+  EXPECT_TRUE(contains_all(error(tar_of({{"x", record("size=99999999999999999999"), 'x'}, {"1.jpg", "a"}})),
+                           {"pax"}));
+  EXPECT_TRUE(
+      contains_all(error(tar_of({{"1.jpg", "a"}, {"1.JPG", "b"}})), {"1.JPG", "has a 'jpg' already"}));
+  EXPECT_TRUE(contains_all(error(tar_of({{"1.jpg", "a", 'S'}})), {"sparse"}));
+  EXPECT_TRUE(contains_all(error(tar_of({{"\xff.jpg", "a"}})), {"UTF-8"}));
+  EXPECT_TRUE(contains_all(error(tar_of({{"1.jpg", std::string(3000, 'a')}}), {.max_sample_bytes = 2000}),
+                           {"1.jpg", "2000 bytes"}));
+}
+
+TEST_F(Tar, ABadShardIsPassedOverAndNamed) {
+  testing::write_bytes(folder_ / "b-0.tar", tar_of({{"1.txt", "a"}, {"2.txt", "b"}}).substr(0, 1800));
+  testing::write_bytes(folder_ / "b-1.tar", tar_of({{"3.txt", "c"}}));
+  auto stream = IterableDataset::load(folder_ / "b-{0..1}.tar", {.skip_bad = true});
+  std::vector<std::string> keys;
+  for (auto& row : stream) keys.push_back(row.front().second.text());
+  EXPECT_EQ(keys, (std::vector<std::string>{"1", "3"}));
+  ASSERT_EQ(stream.bad_files().size(), 1U);
+  EXPECT_TRUE(contains_all(stream.bad_files()[0].reason, {"b-0.tar", "2.txt"}));
+  EXPECT_TRUE(contains_all(testing::message_of<UsageError>([&] { ArrowDataset::load(folder_ / "b-1.tar"); }),
+                           {"IterableDataset::load"}));
+}
+
+}  // namespace
+}  // namespace lockstep
