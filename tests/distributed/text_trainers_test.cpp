@@ -28,10 +28,10 @@ class CausalLm : public TextTrainer {
            split("--learning-rate 1e-3 --logging-steps 1 --max-steps 20 --save-steps 20");
   }
 
-  void expect_losses_of_python(int ranks, const std::string& batch_size) const {
+  void expect_losses_of_python(int ranks, const std::string& batch_size, const Words& more = {}) const {
     const std::string out = file("out" + std::to_string(ranks));
-    const Finished job =
-        run_job(words() + Words{"--output-dir", out, "--per-device-train-batch-size", batch_size}, ranks);
+    const Finished job = run_job(
+        words() + Words{"--output-dir", out, "--per-device-train-batch-size", batch_size} + more, ranks);
     ASSERT_EQ(job.status, 0) << job.err;
     const auto losses = logged(out + "/checkpoint-20", "loss");
     const auto expected = golden_losses(LOCKSTEP_CAUSAL_LM_GOLDEN);
@@ -47,6 +47,15 @@ class CausalLm : public TextTrainer {
 TEST_F(CausalLm, HasTheLossesOfPythonOnOneRankAndOnTwo) {
   expect_losses_of_python(2, "4");
   expect_losses_of_python(1, "8");
+}
+
+/// Also where one rank goes on from the middle, without sharding.
+TEST_F(CausalLm, HasTheLossesOfPythonWhenFullySharded) {
+  expect_losses_of_python(2, "4", split("--fsdp full_shard --gradient-checkpointing --save-steps 10"));
+  fs::rename(file("out2"), file("out1"));
+  fs::remove_all(file("out1/checkpoint-20"));
+  expect_losses_of_python(1, "8");
+  EXPECT_TRUE(fs::exists(file("out1/checkpoint-20")));
 }
 
 TEST_F(CausalLm, EvaluatesWritesATextAndAModelThatCanBeUsedAgain) {

@@ -103,7 +103,7 @@ TEST(CutOff, ARankSpendsLittleTimeOnAStoreOutOfReach) {
   waited = 0;
   note.post("a link is down");
   const PeerStatus found = monitor.ask(Milliseconds(2000));
-  EXPECT_TRUE(monitor.departed().empty());
+  EXPECT_TRUE(found.departed.empty());
   EXPECT_FALSE(found.store_answers);
   EXPECT_LE(waited, 2000);
   line->is_cut = false;  // So that the monitor ends at once.
