@@ -50,6 +50,7 @@
 #include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/datasets/dataset_dict.hpp"
+#include "lockstep/datasets/iterable_dataset.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/stage.hpp"
