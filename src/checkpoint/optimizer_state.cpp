@@ -227,8 +227,17 @@ std::vector<NamedTensor> optimizer_parameters(const Optimizer& optimizer,
 }
 
 void check_optimizer_state(const Optimizer& optimizer, const std::vector<NamedTensor>& names,
-                           const OptimizerState& state, const std::string& where) {
-  require_kind(optimizer, [&](auto kind) { check(kind, groups_of(optimizer, names), state, where); });
+                           const OptimizerState& state, const std::string& where,
+                           const std::vector<NamedTensor>& forms) {
+  Groups groups = groups_of(optimizer, names);
+  std::map<std::string, at::Tensor> whole;
+  for (const auto& entry : forms) whole.emplace(entry.name, entry.tensor);
+  for (auto& group : groups) {
+    for (auto& parameter : group) {
+      if (const auto form = whole.find(parameter.name); form != whole.end()) parameter.tensor = form->second;
+    }
+  }
+  require_kind(optimizer, [&](auto kind) { check(kind, groups, state, where); });
 }
 
 void load_optimizer_state(Optimizer& optimizer, const std::vector<NamedTensor>& names,

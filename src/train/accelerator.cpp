@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <list>
 #include <nlohmann/json.hpp>
 
 #include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
-#include "broadcast_tensors.hpp"
 #include "gradient_state.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
@@ -224,10 +224,6 @@ void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& pa
   on_main_process([&] { save_file(tensors, path); });
 }
 
-void Accelerator::broadcast_from_main(const std::vector<NamedTensor>& tensors) const {
-  train::broadcast_values(process_group(), tensors);
-}
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -262,20 +258,23 @@ void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors, W
   state_->training.add_model({std::move(tensors), model, std::move(owner)});
 }
 
-bool Accelerator::is_fully_sharded(const std::vector<NamedTensor>& state) const {
-  return !state_->training.sharded_models(state).empty();
+std::vector<NamedTensor> Accelerator::whole_state(const std::vector<NamedTensor>& state) const {
+  return train::gather_whole(state_->training.sharded_models(), state, is_main_process());
+}
+
+void Accelerator::load_state_of_model(const std::vector<NamedTensor>& state,
+                                      const std::filesystem::path& path) const {
+  const auto models = state_->training.sharded_models();
+  SafeTensors content;
+  on_main_process([&] { content = load_for_model(path, train::whole_forms(models, state)); });
+  train::scatter_whole(models, process_group(), content, state);
 }
 
 std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTensor>& state) const {
-  return train::full_parameters(state_->training.sharded_models(state));
-}
-
-TensorMap Accelerator::whole_state(const std::vector<NamedTensor>& state) const {
-  const auto whole = full_parameters_of(state);
-  TensorMap tensors;
-  if (!is_main_process()) return tensors;
-  for (const auto& entry : state) tensors.emplace(entry.name, entry.tensor.detach().cpu().clone());
-  return tensors;
+  auto all = std::make_shared<std::list<FullyShardedDataParallelBase::FullParameters>>();
+  for (auto* const model : train::sharded_among(state_->training.sharded_models(), state))
+    all->emplace_back(*model);
+  return all;
 }
 
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {

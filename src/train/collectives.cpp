@@ -282,12 +282,6 @@ at::Tensor empty_of(const json& form, const at::Device& device) {
 
 }  // namespace
 
-void broadcast_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
-  if (group.size() == 1) return;
-  const at::NoGradGuard no_grad;
-  for (const auto& entry : tensors) group.broadcast(entry.tensor.detach());
-}
-
 TensorMap broadcast_tensors(
     const ProcessGroup& group, const TensorMap& tensors, int root,
     const std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>& take) {

@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 #include <algorithm>
-#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -195,30 +194,11 @@ void TrainingState::clear() {
   scaling_ = scaling;
 }
 
-std::shared_ptr<void> full_parameters(const std::vector<FullyShardedDataParallelBase*>& models) {
-  auto all = std::make_shared<std::list<FullyShardedDataParallelBase::FullParameters>>();
-  for (auto* const model : models) all->emplace_back(*model);
-  return all;
-}
-
-std::vector<FullyShardedDataParallelBase*> TrainingState::sharded_models() const {
-  std::vector<FullyShardedDataParallelBase*> result;
+ShardedModels TrainingState::sharded_models() const {
+  ShardedModels result;
   for (const auto& model : models_) {
     if (model.wrapped.fsdp() != nullptr) result.push_back(model.wrapped.fsdp());
   }
-  return result;
-}
-
-std::vector<FullyShardedDataParallelBase*> TrainingState::sharded_models(
-    const std::vector<NamedTensor>& state) const {
-  const auto is_in_state = [&](const NamedTensor& parameter) {
-    return std::any_of(state.begin(), state.end(),
-                       [&](const NamedTensor& entry) { return entry.tensor.is_same(parameter.tensor); });
-  };
-  auto result = sharded_models();
-  std::erase_if(result, [&](const auto* model) {
-    return std::none_of(model->parameters().begin(), model->parameters().end(), is_in_state);
-  });
   return result;
 }
 
@@ -239,6 +219,10 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool wri
       state = consolidate_optimizer_state({models.begin(), models.end()}, *optimizer, names, writes);
     }
   }
+  if (const auto sharded = sharded_models(); !sharded.empty()) {
+    for (const auto& model : models_)
+      content.weights.push_back(gather_whole(sharded, model.tensors(), writes));
+  }
   for (const auto& [name, object] : objects_) content.objects.push_back(object->state_dict());
   for (const auto& model : models_) {
     auto* const ddp = model.wrapped.ddp();
@@ -250,7 +234,8 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool wri
 
 void TrainingState::add_own(Content& content) const {
   const auto names = parameter_names();
-  for (const auto& model : models_) content.weights.push_back(model.tensors());
+  for (std::size_t i = content.weights.size(); i < models_.size(); ++i)
+    content.weights.push_back(models_[i].tensors());
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     auto& state = content.optimizers[i];
     if (state.options.empty()) state = optimizer_state(*optimizers_[i], names);
@@ -287,7 +272,6 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
                          const SaveStateOptions& options, CheckpointWriter& writer) const {
   const bool writes = options.save_on_each_node || accelerator.is_main_process();
   auto content = std::make_shared<Content>(gather(accelerator.process_group(), writes));
-  const auto whole = full_parameters(sharded_models());
   info.world_size = accelerator.num_processes();
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
@@ -344,12 +328,9 @@ FileDigests TrainingState::Content::write(const fs::path& folder, const std::vec
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
   Content content;
-  {
-    const auto whole = full_parameters(sharded_models());
-    accelerator.on_main_process([&] { content = read_files(checkpoint); });
-    take_positions(accelerator, content);
-    take_models(accelerator, content);
-  }
+  accelerator.on_main_process([&] { content = read_files(checkpoint); });
+  take_positions(accelerator, content);
+  take_models(accelerator, content);
   take_optimizers(accelerator, content);
   take_schedulers(accelerator, content);
   take_objects(accelerator, content);
@@ -373,12 +354,14 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   check_count(path, "loaders", sampler_file(last(loaders_.size())), sampler_file(loaders_.size()),
               !loaders_.empty());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    content.models.push_back(load_for_model(path / model_file(i), models_[i].tensors()));
+    content.models.push_back(
+        load_for_model(path / model_file(i), whole_forms(sharded_models(), models_[i].tensors())));
   }
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     content.optimizers.push_back(read_optimizer(path, i));
     check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i],
-                          "'" + (path / optimizer_file(i, ".safetensors")).string() + "'");
+                          "'" + (path / optimizer_file(i, ".safetensors")).string() + "'",
+                          whole_forms(sharded_models(), names));
   }
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
     content.schedulers.push_back(read_json(path / scheduler_file(i)).dump());
@@ -407,9 +390,8 @@ void TrainingState::take_positions(const Accelerator& accelerator, const Content
 
 void TrainingState::take_models(const Accelerator& accelerator, const Content& content) const {
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    const auto tensors = models_[i].tensors();
-    if (accelerator.is_main_process()) copy_into(content.models[i], tensors);
-    broadcast_values(accelerator.process_group(), tensors);
+    scatter_whole(sharded_models(), accelerator.process_group(),
+                  accelerator.is_main_process() ? content.models[i] : SafeTensors{}, models_[i].tensors());
   }
   const json buckets = accelerator.process_group().broadcast_object(json(content.buckets));
   for (std::size_t i = 0; i < models_.size(); ++i) {

@@ -15,6 +15,7 @@
 #include "lockstep/train/checkpointing.hpp"
 #include "loss_scaling.hpp"
 #include "random_state.hpp"
+#include "sharded_state.hpp"
 
 namespace lockstep::train {
 
@@ -27,9 +28,6 @@ DataLoaderState loader_state_from(const nlohmann::json& document);
 FileDigest write_json(const std::filesystem::path& path, const nlohmann::json& document);
 /// Throws DataError for a file that cannot be read or is no JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
-
-/// Until the result goes away the parameters of these models are whole. *Collective*.
-std::shared_ptr<void> full_parameters(const std::vector<FullyShardedDataParallelBase*>& models);
 
 /// A model that was prepared.
 struct PreparedModel {
@@ -48,8 +46,8 @@ class TrainingState {
   void set_loss_scaling(LossScaling* scaling) { scaling_ = scaling; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
   const std::vector<DataLoader::Position>& loaders() const noexcept { return loaders_; }
-  /// Of the models that are prepared, those that are fully sharded and have one of these tensors.
-  std::vector<FullyShardedDataParallelBase*> sharded_models(const std::vector<NamedTensor>& state) const;
+  /// Of the models that are prepared, those that are fully sharded.
+  ShardedModels sharded_models() const;
   /// Throws UsageError for a name that makes no file name or is taken.
   void add_object(const std::string& name, Checkpointable& object);
   void clear();
@@ -66,7 +64,6 @@ class TrainingState {
   struct Content;
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
-  std::vector<FullyShardedDataParallelBase*> sharded_models() const;
   std::vector<NamedTensor> parameter_names() const;
   /// `writes`: this rank needs the whole state of what is divided over ranks.
   Content gather(const ProcessGroup& group, bool writes) const;

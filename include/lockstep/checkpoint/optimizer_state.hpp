@@ -33,9 +33,11 @@ std::vector<NamedTensor> optimizer_parameters(const torch::optim::Optimizer& opt
                                               const std::vector<NamedTensor>& names);
 
 /// Throws DataError, saying `where`, unless load_optimizer_state would accept the state: the same class of
-/// optimizer, the same groups with the same parameters, and for each parameter tensors of its shape. *Local*.
+/// optimizer, the same groups with the same parameters, and for each parameter tensors of its shape, or of
+/// that of its namesake in `forms`: what a parameter is whose tensor has only a part of it. *Local*.
 void check_optimizer_state(const torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,
-                           const OptimizerState& state, const std::string& where);
+                           const OptimizerState& state, const std::string& where,
+                           const std::vector<NamedTensor>& forms = {});
 
 /// Replaces the optimizer's state and options, learning rates among them. The values are copied to each
 /// parameter's device. *Local*. Throws as check_optimizer_state does; then nothing has changed.

@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +97,9 @@ class FullyShardedDataParallelBase {
   /// tensor of one float. *Collective*. Throws UsageError unless `max_norm` is more than 0.
   at::Tensor clip_grad_norm_(double max_norm);
 
+  /// The shape of the whole parameter; nothing for what is no parameter of the module, trained or frozen.
+  /// *Local*.
+  std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
   /// The whole of something that has a value for each element of `parameter`, such as an optimizer's state,
   /// of which each rank gives its `part`; in the shape of the whole parameter, on every rank. *Collective*.
   /// Throws UsageError for what is no parameter of the module.

@@ -268,13 +268,12 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
 
   /// The parameters and buffers of a model, prepared or not, under the module's own names. They are the
   /// model's tensors, not copies. *Local*. Of a fully sharded model rank 0 gets copies of the whole tensors
-  /// on the CPU, and the other ranks nothing, as in Accelerate. *Collective*.
+  /// on the CPU, and the other ranks nothing, as in Accelerate: *Collective*.
   template <class Model>
   TensorMap get_state_dict(Model& model) const {
-    const auto state = state_of(unwrap_model(model));
-    if (is_fully_sharded(state)) return whole_state(state);
     TensorMap tensors;
-    for (const auto& entry : state) tensors.emplace(entry.name, entry.tensor.detach());
+    for (const auto& entry : whole_state(state_of(unwrap_model(model))))
+      tensors.emplace(entry.name, entry.tensor.detach());
     return tensors;
   }
 
@@ -287,8 +286,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   template <class Model>
   void save_model(Model& model, const std::filesystem::path& folder,
                   std::uint64_t max_shard_bytes = kMaxShardBytes) const {
-    const auto tensors = state_of(unwrap_model(model));
-    const auto whole = full_parameters_of(tensors);
+    const auto tensors = whole_state(state_of(unwrap_model(model)));
     on_main_process([&] { write_model(folder, tensors, max_shard_bytes); });
   }
 
@@ -297,10 +295,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// other ranks) when the file does not fit the model; then nothing has changed.
   template <class Model>
   void load_model(Model& model, const std::filesystem::path& path) const {
-    const auto tensors = state_of(unwrap_model(model));
-    const auto whole = full_parameters_of(tensors);
-    on_main_process([&] { read_model(path, tensors); });
-    broadcast_from_main(tensors);
+    load_state_of_model(state_of(unwrap_model(model)), path);
   }
 
   /// Until the result goes away the parameters of a prepared model that is fully sharded are whole, for an
@@ -467,14 +462,13 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches);
   void add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
                  std::shared_ptr<void> owner);
-  /// Whether a prepared model that is fully sharded has these parameters.
-  bool is_fully_sharded(const std::vector<NamedTensor>& state) const;
   std::shared_ptr<void> full_parameters_of(const std::vector<NamedTensor>& state) const;
-  TensorMap whole_state(const std::vector<NamedTensor>& state) const;
+  /// On rank 0 whole, on the others nothing, where some of it is fully sharded; else as it is.
+  std::vector<NamedTensor> whole_state(const std::vector<NamedTensor>& state) const;
+  void load_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& path) const;
   void add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);
-  void broadcast_from_main(const std::vector<NamedTensor>& tensors) const;
   static void write_line(const std::string& line);
 
   std::shared_ptr<State> state_;

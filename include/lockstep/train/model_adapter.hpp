@@ -41,7 +41,10 @@ class ModelAdapter {
   /// The same outputs through the bare model, after place(). *Local*: ranks may have different numbers of
   /// batches, so nothing in it may wait for another rank.
   virtual Batch evaluate(const Batch& batch) = 0;
-  /// Until the result goes away evaluate() may be called, and parameters() are whole, also of a model that is
+  /// Whether the ranks have the model's parameters together: then evaluate() is *Collective*, and every rank
+  /// calls it equally often.
+  virtual bool is_fully_sharded() const { return false; }
+  /// Until the result goes away parameters() are whole, and evaluate() is *Local*, also of a model that is
   /// fully sharded. *Collective*.
   virtual std::shared_ptr<void> full_parameters(const Accelerator& /*accelerator*/) { return nullptr; }
   /// Training mode (`on`) or evaluation mode. *Local*.
@@ -137,7 +140,9 @@ class ModelWrapper final : public ModelAdapter {
     parallel::module_of(module_).to(device_);
   }
   Batch forward(const Batch& batch) override { return forward_(*prepared_, batch); }
+  bool is_fully_sharded() const override { return prepared_ && prepared_->is_fully_sharded(); }
   Batch evaluate(const Batch& batch) override {
+    if (is_fully_sharded()) return forward_(*prepared_, batch);
     BareModel<Module> model(module_, device_, precision_);
     return forward_(model, batch);
   }

@@ -36,6 +36,11 @@ struct ShardedUnit {
   bool is_in_backward = false;
 };
 
+/// A parameter: number `parameter` of a segment of a unit.
+struct Place {
+  std::size_t unit, segment, parameter;
+};
+
 /// A module whose parameters are sharded.
 class FullySharded : public std::enable_shared_from_this<FullySharded> {
  public:
@@ -47,6 +52,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void forward_failed(std::size_t unit) noexcept;
   void show_whole();
   void show_shards_again() noexcept;
+  std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
   /// `use(segment, number)` of the segment that holds the parameter. Throws UsageError for another tensor.
   template <class Use>
   at::Tensor with_place(const at::Tensor& parameter, const Use& use);
@@ -74,6 +80,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
 
   BufferPool pool_;
   std::vector<ShardedUnit> units_;
+  /// Where each parameter is, known by its implementation.
+  std::unordered_map<const void*, Place> places_;
   /// The forwards since the last one of the module began, by their end. Their backwards come the other way.
   std::vector<ForwardCall> calls_;
   std::int64_t clock_ = 0;
@@ -167,7 +175,10 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
   }
   for (auto& [key, members] : segments) {
     for (const auto& entry : members) group.broadcast(entry.tensor.detach());
-    units_[std::get<0>(key)].segments.emplace_back(std::move(members), group, pool_);
+    const std::size_t unit = std::get<0>(key);
+    for (std::size_t i = 0; i < members.size(); ++i)
+      places_.emplace(members[i].tensor.unsafeGetTensorImpl(), Place{unit, units_[unit].segments.size(), i});
+    units_[unit].segments.emplace_back(std::move(members), group, pool_);
   }
 }
 
@@ -312,17 +323,20 @@ void FullySharded::forget_failed_step() {
   in_backward_ = false;
 }
 
+std::optional<std::vector<std::int64_t>> FullySharded::full_sizes(const at::Tensor& parameter) const {
+  const auto place = places_.find(parameter.unsafeGetTensorImpl());
+  if (place == places_.end()) return std::nullopt;
+  const auto& [unit, segment, number] = place->second;
+  return units_[unit].segments[segment].full_sizes(number).vec();
+}
+
 template <class Use>
 at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use) {
-  for (auto& unit : units_) {
-    for (auto& segment : unit.segments) {
-      const auto& members = segment.parameters();
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i].tensor.is_same(parameter)) return use(segment, i);
-      }
-    }
-  }
-  throw UsageError("fully_shard: the tensor is no parameter of the sharded module");
+  const auto place = places_.find(parameter.unsafeGetTensorImpl());
+  if (place == places_.end())
+    throw UsageError("fully_shard: the tensor is no parameter of the sharded module");
+  const auto& [unit, segment, number] = place->second;
+  return use(units_[unit].segments[segment], number);
 }
 
 void FullySharded::show_whole() {
@@ -394,6 +408,11 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
   const at::Tensor factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor.to(gradient.scalar_type()));
   return norm.squeeze().to(at::kFloat);
+}
+
+std::optional<std::vector<std::int64_t>> FullyShardedDataParallelBase::full_sizes(
+    const at::Tensor& parameter) const {
+  return state_->full_sizes(parameter);
 }
 
 at::Tensor FullyShardedDataParallelBase::gather_full(const at::Tensor& parameter,

@@ -43,6 +43,8 @@ class ShardedSegment {
   /// This rank's part becomes what the whole parameters are now.
   void take_over_whole();
 
+  /// The shape of parameter `number` when it is whole.
+  at::IntArrayRef full_sizes(std::size_t number) const { return wholes_[number].sizes(); }
   /// What belongs to parameter `number` element by element: of this rank's part, from all ranks' parts the
   /// whole, in the parameter's shape. *Collective*.
   at::Tensor gather(std::size_t number, const at::Tensor& part_of_rank) const;

@@ -194,7 +194,6 @@ std::shared_ptr<EvaluationMetrics> ComputeMetrics::of_function(
 void EvaluationRun::run(const DataLoader& whole, bool keep) {
   const auto& accelerator = impl_.accelerator;
   impl_.parts.model->place(accelerator);
-  const auto weights = impl_.parts.model->full_parameters(accelerator);
   const EvaluationMode mode(*impl_.parts.model);
   type_ = evaluation_type(trainer_, impl_.in_training);
   const HalfWidth width(*impl_.parts.model, type_);
@@ -204,13 +203,26 @@ void EvaluationRun::run(const DataLoader& whole, bool keep) {
   DataLoader batches =
       whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
                   {.sharding = Sharding::by_batch, .even_batches = false});
-  const std::int64_t rounds = impl_.between_steps ? most_of_all_ranks(batches.size()) : 0;
+  const bool together = impl_.parts.model->is_fully_sharded();
+  const std::int64_t rounds = impl_.between_steps || together ? most_of_all_ranks(batches.size()) : 0;
+  std::optional<Batch> last;
   for (auto& batch : batches) {
     take_batch(type_ ? with_type(batch, *type_) : batch, keep);
+    if (together) last = batch;
     if (impl_.between_steps) stop_when_asked();
   }
-  // Ranks with fewer batches ask as often as the others.
-  for (std::int64_t round = batches_; round < rounds; ++round) stop_when_asked();
+  if (together && !last && rounds > 0) last = first_batch_of(whole);
+  // Ranks with fewer batches ask, and compute, as often as the others.
+  for (std::int64_t round = batches_; round < rounds; ++round) {
+    if (together) trainer_.prediction_step(*last, /*loss_only=*/true);
+    if (impl_.between_steps) stop_when_asked();
+  }
+}
+
+/// For a rank that has none of its own.
+Batch EvaluationRun::first_batch_of(const DataLoader& whole) const {
+  DataLoader batches = whole.shard(1, 0, impl_.accelerator.device(), {});
+  return *batches.begin();
 }
 
 std::int64_t EvaluationRun::most_of_all_ranks(std::int64_t count) const {

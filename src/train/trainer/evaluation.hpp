@@ -57,6 +57,7 @@ class EvaluationRun {
   const Batch& predictions();
 
  private:
+  Batch first_batch_of(const DataLoader& whole) const;
   void take_batch(const Batch& batch, bool keep);
   void add_loss(const Loss& loss, std::int64_t rows);
   void keep_rows(const Batch& outputs, const Batch& batch);

@@ -88,8 +88,8 @@ std::vector<at::Tensor> parameters_of(const Net& net) {
   return result;
 }
 
-std::shared_ptr<const Dataset> samples() {
-  const at::Tensor x = at::linspace(-1, 1, 48 * 3).reshape({48, 3});
+std::shared_ptr<const Dataset> samples(std::int64_t count = 48) {
+  const at::Tensor x = at::linspace(-1, 1, count * 3).reshape({count, 3});
   return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
 }
 
@@ -320,24 +320,31 @@ TrainingArguments arguments(const fs::path& folder, const std::string& fsdp) {
   return args;
 }
 
-/// The losses of the evaluations after each epoch, and of the best weights at the end.
+/// The losses of the evaluations after each epoch, and of the best weights at the end, there also on data of
+/// which one rank has fewer batches than the other, or none.
 Losses train_with(const std::string& fsdp, const fs::path& folder, double epochs) {
   Losses losses;
   TrainingArguments args = arguments(folder, fsdp);
   args.num_train_epochs = epochs;
+  // Before the trainers seed the process's generator.
+  const std::vector<Net> nets{seeded_net(4), seeded_net(4)};
   run_accelerators(
       2,
       [&](Accelerator& accelerator) {
-        Trainer trainer(
-            accelerator, args,
-            {.model = trained_model(seeded_net(4)), .train_dataset = samples(), .eval_dataset = samples()});
+        const Net& net = nets.at(static_cast<std::size_t>(accelerator.process_index()));
+        Trainer trainer(accelerator, args,
+                        {.model = trained_model(net), .train_dataset = samples(), .eval_dataset = samples()});
         trainer.train();
         trainer.evaluate();
         trainer.save_model();
+        LogValues uneven = trainer.predict(samples(17)).metrics;
+        for (const auto& metric : trainer.predict(samples(5)).metrics) uneven.push_back(metric);
         if (!accelerator.is_main_process()) return;
         for (const auto& entry : trainer.state().log_history)
           for (const auto& [name, value] : entry.values)
             if (name == "eval_loss") losses.push_back(value);
+        for (const auto& [name, value] : uneven)
+          if (name == "test_loss") losses.push_back(value);
       },
       accelerator_options(args));
   return losses;
@@ -346,7 +353,7 @@ Losses train_with(const std::string& fsdp, const fs::path& folder, double epochs
 TEST(FsdpArguments, TrainEvaluateSaveAndGoOn) {
   const TemporaryFolder whole, divided, zero2, resumed;
   const Losses expected = train_with("", whole.path(), 3);
-  ASSERT_EQ(expected.size(), 4U);
+  ASSERT_EQ(expected.size(), 6U);
   EXPECT_LT(expected[2], expected[0]);
   expect_near(train_with("full_shard", divided.path(), 3), expected);
   expect_near(train_with("shard_grad_op", zero2.path(), 3), expected);
