@@ -122,9 +122,14 @@ class ShardsPass final : public RowPass {
     std::int64_t done = 0;
     if (count == 0) return 0;
     each_shard([&](ShardRows& rows) {
-      const auto some = rows.skip(count - done);
-      row_ += some;
-      done += some;
+      // Of a shard that may turn out to be bad, the rows before that place count: one at a time.
+      const auto wanted = take_bad_ ? 1 : count - done;
+      std::int64_t some = wanted;
+      while (done < count && some == wanted) {
+        some = rows.skip(wanted);
+        row_ += some;
+        done += some;
+      }
       return done == count;
     });
     return done;

@@ -41,7 +41,19 @@ class TarRows final : public ShardRows {
     advance();
   }
 
-  std::optional<Row> next() override {
+  std::optional<Row> next() override { return sample(true); }
+
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t done = 0;
+    while (done < count && sample(false)) ++done;
+    return done;
+  }
+
+ private:
+  /// The next sample. `with_bytes`: else its fields are null and only the headers are read. What is wrong
+  /// with a sample is an error in both cases, as whoever passes over a row must count it as whoever reads it
+  /// does.
+  std::optional<Row> sample(bool with_bytes) {
     if (!member_) return std::nullopt;
     const auto key = key_;
     Row row{{"__key__", Value(key)}, {"__url__", Value(url_)}};
@@ -58,21 +70,11 @@ class TarRows final : public ShardRows {
       for (const auto& [name, value] : row) {
         if (name == field_) tar_.fail(fmt::format("the sample '{}' has a '{}' already", key, field_));
       }
-      row.emplace_back(field_, Value(Bytes{tar_.read()}));
+      row.emplace_back(field_, with_bytes ? Value(Bytes{tar_.read()}) : Value());
     }
     return row;
   }
 
-  std::int64_t skip(std::int64_t count) override {
-    std::int64_t done = 0;
-    for (; done < count && member_; ++done) {
-      const auto key = key_;
-      while (member_ && key_ == key) advance();
-    }
-    return done;
-  }
-
- private:
   /// To the next member of a sample.
   void advance() {
     for (member_ = tar_.next(); member_; member_ = tar_.next()) {

@@ -188,5 +188,41 @@ TEST_F(Tar, ABadShardIsPassedOverAndNamed) {
                            {"IterableDataset::load"}));
 }
 
+/// The keys of the rows from `state` on.
+std::vector<std::string> keys_of(const IterableDataset& stream, const std::string& state = {}) {
+  std::vector<std::string> keys;
+  auto rows = stream.open(1, 0, state);
+  while (const auto row = rows.next()) keys.push_back(row->front().second.text());
+  return keys;
+}
+
+TEST_F(Tar, WhoSkipsRowsOfABadShardCountsThemAsWhoReadsThem) {
+  testing::write_bytes(
+      folder_ / "c-0.tar",
+      tar_of({{"1.txt", "a"}, {"2.txt", "b"}, {"3.txt", "c"}, {"3.TXT", "d"}, {"4.txt", "e"}}));
+  testing::write_bytes(folder_ / "c-1.tar", tar_of({{"5.txt", "f"}, {"6.txt", "g"}, {"7.txt", "h"}}));
+  testing::write_bytes(folder_ / "c-2.tar", tar_of({{"8.txt", "i"}, {"9.txt", "j"}}).substr(0, 1800));
+  using Keys = std::vector<std::string>;
+  const Keys whole{"1", "2", "5", "6", "7", "8"};
+  const auto stream = IterableDataset::load(folder_ / "c-{0..2}.tar", {.skip_bad = true});
+  ASSERT_EQ(keys_of(stream), whole);
+  for (std::size_t count = 0; count <= whole.size(); ++count) {
+    EXPECT_EQ(keys_of(stream.skip(static_cast<std::int64_t>(count))),
+              Keys(whole.begin() + static_cast<std::ptrdiff_t>(count), whole.end()));
+  }
+  Keys of_ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto keys = keys_of(split_dataset_by_node(stream, rank, 4, SplitStrategy::examples));
+    of_ranks.insert(of_ranks.end(), keys.begin(), keys.end());
+  }
+  EXPECT_EQ(of_ranks, (Keys{"1", "7", "2", "8", "5", "6"}));
+  const auto shuffled = stream.shuffle(1, 3);
+  const auto order = keys_of(shuffled);
+  auto pass = shuffled.open();
+  for (std::size_t place = 0; place <= order.size(); ++place, pass.next())
+    EXPECT_EQ(keys_of(shuffled, pass.state_dict()),
+              Keys(order.begin() + static_cast<std::ptrdiff_t>(place), order.end()));
+}
+
 }  // namespace
 }  // namespace lockstep
