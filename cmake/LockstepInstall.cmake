@@ -14,6 +14,11 @@ if(TARGET lockstep_datasets)
   else()
     set_target_properties(lockstep_datasets PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   endif()
+  # So does Oniguruma, of which Debian has no static library, under the name that ours asks for: libonig.so.5.
+  file(REAL_PATH "${LOCKSTEP_ONIGURUMA_LIBRARY}" oniguruma)
+  cmake_path(GET oniguruma FILENAME oniguruma_name)
+  string(REGEX MATCH "^libonig\\.so\\.[0-9]+" oniguruma_name "${oniguruma_name}")
+  install(PROGRAMS "${oniguruma}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" RENAME "${oniguruma_name}")
 endif()
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${LOCKSTEP_PACKAGE_DIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"

@@ -6,6 +6,7 @@ database: every code point is shown to the PyPI package itself, whose parts stan
 what it does with it is written down.
 """
 import os
+import struct
 import sys
 
 import tokenizers
@@ -15,7 +16,8 @@ from tokenizers import pre_tokenizers as p
 
 CODES = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 HANGUL = range(0xAC00, 0xD7A4)
-HEAD = """// Written by scripts/make_unicode_tables.py from what tokenizers {version} does. Change the script, not this file.
+HEAD = """// Written by scripts/make_unicode_tables.py from what tokenizers {version} does. Change the script, not this
+// file.
 #include "unicode_tables.hpp"
 
 namespace lockstep::tokenizer {{
@@ -73,9 +75,95 @@ def properties():
         "CombiningMark": {c for c, text in changed(n.StripAccents()).items() if text == ""},
         "BertPunctuation": punctuation,
         "Word": set(CODES) - regex_space - symbols,
-        "Letter": matched(r"\p{L}"),
-        "Number": matched(r"\p{N}"),
+        "Digit": removed_or_alone(p.Digits(individual_digits=True))[1],
+        "Han": matched(r"\p{Han}"),
     }
+
+
+# In the order of the enumeration Category.
+CATEGORIES = ["Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So"]
+
+
+def categories():
+    """{code point: number of its general category}, for letters, marks, numbers, punctuation and symbols."""
+    return {code: number for number, name in enumerate(CATEGORIES, 1) for code in matched(rf"\p{{{name}}}")}
+
+
+def charsmap_of_everything():
+    """A charsmap of SentencePiece that turns each character into an exclamation mark: a double-array trie whose branches
+    are shared, in blocks of 256 units."""
+    units = [0] * (6 * 256)
+
+    def branch(block, first, last, target, is_leaf=False):
+        for label in range(first, last + 1):
+            place = block * 256 + label
+            units[place] = label | is_leaf << 8 | (place ^ target * 256) << 10
+
+    units[0] = 256 << 10
+    branch(1, 0x01, 0x7F, 5, True)
+    branch(1, 0xC2, 0xDF, 2)
+    branch(1, 0xE0, 0xEF, 3)
+    branch(1, 0xF0, 0xF4, 4)
+    branch(2, 0x80, 0xBF, 5, True)
+    branch(3, 0x80, 0xBF, 2)
+    branch(4, 0x80, 0xBF, 3)
+    return struct.pack(f"<{1 + len(units)}I", 4 * len(units), *units) + b"!\0"
+
+
+# In the order of the enumeration GraphemeClass.
+GRAPHEME_CLASSES = ["control", "extend", "conjunct_extend", "linker", "spacing", "prepend", "lead", "vowel", "tail", "pictographic", "consonant"]
+
+
+def grapheme_classes():
+    """{code point: class} of what decides where a character as users see it ends. The normalizer Precompiled makes one
+    exclamation mark of such a character of less than six bytes, else one of each code point: their number tells whether
+    two are parted. Regional indicators and Hangul syllables are left out, as are U+0000 and what has no influence."""
+    everything = n.Precompiled(charsmap_of_everything())
+    mark, virama, ka, joiner = "\u0301", "\u094d", "\u0915", "\u200d"
+
+    def parts(text):
+        return len(everything.normalize_str(text))
+
+    def class_of(c):
+        if parts(c + mark + mark) == 2:
+            return "control"
+        if parts("a" + c) == 1:
+            if parts(ka + c + ka + mark) == 4:
+                return "linker"
+            if parts(ka + c + virama + ka + mark) == 5:
+                return "conjunct_extend"
+            return "extend" if parts("\u00a9" + c + joiner + "\u00ae" + mark) == 5 else "spacing"
+        if parts(c + "a" + mark) != 2:
+            return "prepend"
+        if parts(c + joiner + "\u00a9" + mark) == 4:
+            return "pictographic"
+        if parts(c + virama + ka + mark) == 4:
+            return "consonant"
+        if parts(c + "\u1161" + mark) == 3 and parts("\u1161" + c + mark) != 3:
+            return "lead"
+        if parts("\u1100" + c + mark) == 3 and parts(c + "\u1161" + mark) == 3:
+            return "vowel"
+        return "tail" if parts("\u1161" + c + mark) == 3 else None
+
+    skipped = {0, *HANGUL, *range(0x1F1E6, 0x1F200)}
+    found = {c: class_of(chr(c)) for c in CODES if c not in skipped}
+    return {0: 1} | {c: 1 + GRAPHEME_CLASSES.index(name) for c, name in found.items() if name}
+
+
+def compatibilities():
+    """[(first, last, count)] of neighbours that become `count` code points each, and these, in order."""
+    nfd, nfkd = n.NFD(), n.NFKD()
+    rows, parts = [], []
+    for c in CODES:
+        text = nfkd.normalize_str(chr(c))
+        if text == nfd.normalize_str(chr(c)):
+            continue
+        if rows and rows[-1][1:] == [c - 1, len(text)]:
+            rows[-1][1] = c
+        else:
+            rows.append([c, c, len(text)])
+        parts += map(ord, text)
+    return rows, parts
 
 
 def ranges(codes):
@@ -151,11 +239,31 @@ def number(value):
     return f"0x{value:X}" if value > 9 else str(value)
 
 
+def class_ranges(classes):
+    """[(first, last, class)] of {code point: class}."""
+    by_class = {}
+    for code, value in classes.items():
+        by_class.setdefault(value, set()).add(code)
+    return sorted((*r, value) for value, codes in by_class.items() for r in ranges(codes))
+
+
+def class_runs(classes):
+    """[(first, last, step, class)] of {code point: class}: capital letters and small ones take turns."""
+    runs = []
+    for first, last, value in sorted(class_ranges(classes), key=lambda row: (row[2], row[0])):
+        before = runs[-1] if runs else None
+        if before and first == last == before[1] + 2 and before[3] == value and (before[2] == 2 or before[0] == before[1]):
+            before[1:3] = [first, 2]
+        else:
+            runs.append([first, last, 1, value])
+    return runs
+
+
 def table(kind, name, rows):
     """The rows as a table of C++, filled into lines."""
     text, line = [f"static constexpr {kind} {name}Rows[] = {{"], "   "
     for row in rows:
-        item = " {" + ",".join(str(v) if v < 0 else number(v) for v in row) + "},"
+        item = f" {number(row)}," if isinstance(row, int) else " {" + ",".join(str(v) if v < 0 else number(v) for v in row) + "},"
         if len(line) + len(item) > 118:
             text.append(line)
             line = "   "
@@ -174,14 +282,16 @@ def main():
     sets = properties()
     pairs, lost = decompositions()
     runs, doubles = lower_case()
-    classes = {}
-    for mark, value in combining_classes().items():
-        classes.setdefault(value, set()).add(mark)
+    compatible, parts = compatibilities()
     write(folder, "unicode_properties.cpp", [table("Range", "k" + name, ranges(codes)) for name, codes in sets.items()])
     write(folder, "unicode_forms.cpp", [
         table("Decomposition", "kDecompositions", pairs),
         table("Range", "kNotComposed", ranges(lost)),
-        table("ClassRange", "kCombiningClasses", sorted((*r, v) for v, marks in classes.items() for r in ranges(marks)))])
+        table("ClassRange", "kCombiningClasses", class_ranges(combining_classes()))])
+    write(folder, "unicode_compatibility.cpp", [table("Compatibility", "kCompatibilities", compatible),
+                                                table("char32_t", "kCompatibilityParts", parts)])
+    write(folder, "unicode_categories.cpp", [table("ClassRun", "kCategories", class_runs(categories()))])
+    write(folder, "unicode_graphemes.cpp", [table("ClassRange", "kGraphemeClasses", class_ranges(grapheme_classes()))])
     write(folder, "unicode_case.cpp", [table("CaseRun", "kLowerCase", runs), table("CasePair", "kLowerCasePairs", doubles)])
 
 

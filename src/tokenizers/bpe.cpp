@@ -1,4 +1,6 @@
-#include "model.hpp"
+#include "bpe.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <queue>
@@ -17,7 +19,7 @@ constexpr std::size_t kShort = 40;
 bool is_never_text(unsigned byte) { return byte == 0xC0 || byte == 0xC1 || byte > 0xF4; }
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is no byte-level BPE: " + what + ".");
+  throw DataError("'" + file + "' is no BPE: " + what + ".");
 }
 
 /// A merge that may be made, unless one of its two has been merged meanwhile.
@@ -76,7 +78,7 @@ class MergeQueue {
     const auto left = candidate.left;
     const auto right = next_[left];
     alive_[right] = false;
-    tokens_[left] = {candidate.id, tokens_[right].end};
+    tokens_[left] = {candidate.id, tokens_[left].begin, tokens_[right].end};
     next_[left] = next_[right];
     if (next_[left] < tokens_.size()) previous_[next_[left]] = left;
     if (left > 0) offer(previous_[left]);
@@ -93,26 +95,110 @@ class MergeQueue {
 
 }  // namespace
 
-Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, bool ignore_merges, const std::string& file)
-    : vocabulary_(std::move(vocabulary)), merges_(merges.size()), ignore_merges_(ignore_merges) {
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    std::string token;
-    append_utf8(token, byte_characters()[byte]);
-    const auto id = vocabulary_.id(token);
-    if (!id && !is_never_text(byte)) {
-      fail(file, "the vocabulary has no '" + token + "', the token of the byte " + std::to_string(byte));
+std::uint32_t Bpe::Symbols::find(char32_t code) const noexcept {
+  if (code < low.size()) return low[code];
+  const auto found = others.find(code);
+  return found == others.end() ? kNone : found->second;
+}
+
+void Bpe::Symbols::set(char32_t code, std::uint32_t id) {
+  if (code < low.size()) {
+    low[code] = id;
+  } else {
+    others[code] = id;
+  }
+}
+
+Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const std::string& file)
+    : vocabulary_(std::move(vocabulary)), settings_(std::move(settings)), merges_(merges.size()) {
+  for (auto& symbols : symbols_) symbols.low.fill(kNone);
+  for (std::uint32_t id = 0; id < vocabulary_.id_end(); ++id) {
+    const auto* token = vocabulary_.token(id);
+    for (unsigned place = 0; token != nullptr && place < symbols_.size(); ++place) {
+      add_symbol(*token, id, place);
     }
-    byte_ids_[byte] = id.value_or(0);
   }
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right] = merges[rank];
-    merges_.add(require(left, rank, file), require(right, rank, file),
-                {static_cast<std::uint32_t>(rank), require(left + right, rank, file)});
+  if (settings_.byte_level) require_bytes(file);
+  if (settings_.unknown_token) {
+    const auto id = vocabulary_.id(*settings_.unknown_token);
+    if (!id && !settings_.byte_level) {
+      fail(file, "the vocabulary has no '" + *settings_.unknown_token + "', its unk_token");
+    }
+    unknown_ = id.value_or(kNone);
   }
-  for (std::uint32_t id = 0; ignore_merges && id < vocabulary_.id_end(); ++id) {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    fallback_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(kNone);
+  }
+  add_merges(merges, file);
+  settings_.byte_level ? find_words() : find_parts(merges);
+}
+
+void Bpe::find_words() {
+  for (std::uint32_t id = 0; settings_.ignore_merges && id < vocabulary_.id_end(); ++id) {
     const auto* token = vocabulary_.token(id);
     if (token == nullptr) continue;
     if (auto bytes = bytes_of_token(*token)) words_.emplace(std::move(*bytes), id);
+  }
+}
+
+/// A token that is a single character, or byte, between the prefix and the suffix of its place.
+void Bpe::add_symbol(std::string_view token, std::uint32_t id, unsigned place) {
+  if ((place & 1U) != 0) {
+    if (!token.starts_with(settings_.continuing_prefix)) return;
+    token.remove_prefix(settings_.continuing_prefix.size());
+  }
+  if ((place & 2U) != 0) {
+    if (!token.ends_with(settings_.end_suffix)) return;
+    token.remove_suffix(settings_.end_suffix.size());
+  }
+  std::size_t end = 0;
+  if (token.empty() || is_tail(token[0])) return;
+  const auto code = next_character(token, end);
+  if (end != token.size()) return;
+  if (!settings_.byte_level) return symbols_[place].set(code, id);
+  if (const auto byte = bytes_of_token(token)) {
+    symbols_[place].low[static_cast<unsigned char>(byte->front())] = id;
+  }
+}
+
+void Bpe::require_bytes(const std::string& file) const {
+  for (const auto& symbols : symbols_) {
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      if (symbols.low[byte] != kNone || is_never_text(byte)) continue;
+      std::string token;
+      append_utf8(token, byte_characters()[byte]);
+      fail(file, "the vocabulary has no '" + token + "', the token of the byte " + std::to_string(byte));
+    }
+  }
+}
+
+void Bpe::add_merges(const Merges& merges, const std::string& file) {
+  const auto prefix = settings_.continuing_prefix.size();
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    if (right.size() < prefix) {
+      fail(file, "merge " + std::to_string(rank) + " (from 0) goes on a word without '" +
+                     settings_.continuing_prefix + "'");
+    }
+    merges_.add(require(left, rank, file), require(right, rank, file),
+                {static_cast<std::uint32_t>(rank), require(left + right.substr(prefix), rank, file)});
+  }
+}
+
+/// A merge joins what ends with one character to what begins with another one: where no merge does that for
+/// two neighbours, both sides of a word are tokenized without a look at the other one. Unknown characters may
+/// wait for others, so nothing is parted beside them, and where they leave no token all offsets move.
+void Bpe::find_parts(const Merges& merges) {
+  const bool all_bytes = settings_.byte_fallback && std::ranges::count(fallback_, kNone) == 0;
+  has_parts_ = settings_.continuing_prefix.empty() && settings_.end_suffix.empty() &&
+               !settings_.ignore_merges && (unknown_ != kNone || all_bytes);
+  if (!has_parts_) return;
+  neighbours_ = MergeTable(merges.size());
+  for (const auto& [left, right] : merges) {
+    if (left.empty() || right.empty()) continue;
+    auto last = left.size();
+    std::size_t first = 0;
+    neighbours_.add(previous_character(left, last), next_character(right, first), {.rank = 0});
   }
 }
 
@@ -123,23 +209,89 @@ std::uint32_t Bpe::require(const std::string& token, std::size_t number, const s
                  "', which the vocabulary does not have");
 }
 
+const Bpe::Symbols& Bpe::symbols(bool is_first, bool is_last) const noexcept {
+  return symbols_[(is_first ? 0U : 1U) | (is_last ? 2U : 0U)];
+}
+
+std::size_t Bpe::part_end(std::string_view word, std::size_t begin) const {
+  if (!has_parts_) return word.size();
+  const auto& known = symbols_[0];
+  auto place = begin;
+  for (auto left = next_character(word, place); place < word.size();) {
+    const auto end = place;
+    const auto right = next_character(word, place);
+    if (neighbours_.find(left, right).rank == MergeTable::kNever && known.find(left) != kNone &&
+        known.find(right) != kNone) {
+      return end;
+    }
+    left = right;
+  }
+  return word.size();
+}
+
 void Bpe::tokenize(std::string_view word, Tokens& tokens) const {
   tokens.clear();
-  if (ignore_merges_) {
-    const auto found = words_.find(std::string(word));
-    if (found != words_.end()) {
-      return tokens.push_back({found->second, static_cast<std::uint32_t>(word.size())});
+  if (settings_.ignore_merges) {
+    const auto length = static_cast<std::uint32_t>(word.size());
+    if (!settings_.byte_level) {
+      if (const auto id = vocabulary_.id(word)) return tokens.push_back({*id, 0, length});
+    } else if (const auto found = words_.find(std::string(word)); found != words_.end()) {
+      return tokens.push_back({found->second, 0, length});
     }
   }
-  for (std::size_t place = 0; place < word.size(); ++place) {
-    tokens.push_back(
-        {byte_ids_[static_cast<unsigned char>(word[place])], static_cast<std::uint32_t>(place + 1)});
-  }
+  settings_.byte_level ? begin_bytes(word, tokens) : begin_characters(word, tokens);
   if (tokens.size() <= kShort) {
     merge_short(tokens);
   } else {
     merge_long(tokens);
   }
+}
+
+void Bpe::begin_bytes(std::string_view word, Tokens& tokens) const {
+  for (std::uint32_t place = 0; place < word.size(); ++place) {
+    const auto& known = symbols(place == 0, place + 1 == word.size());
+    tokens.push_back({known.low[static_cast<unsigned char>(word[place])], place, place + 1});
+  }
+}
+
+/// As the Python package does it to the letter: unknown characters wait for the next known one, behind tokens
+/// of bytes too, and the offsets of what is left out go to what follows.
+void Bpe::begin_characters(std::string_view word, Tokens& tokens) const {
+  std::uint32_t done = 0;
+  std::uint32_t waiting = 0;
+  const auto add = [&](std::uint32_t id, std::uint32_t length) {
+    tokens.push_back({id, done, done + length});
+    done += length;
+  };
+  for (std::size_t place = 0; place < word.size();) {
+    const auto begin = place;
+    const auto code = next_character(word, place);
+    const auto length = static_cast<std::uint32_t>(place - begin);
+    const auto id = symbols(begin == 0, place == word.size()).find(code);
+    if (id == kNone && fall_back(word.substr(begin, length), tokens, done)) continue;
+    if (id == kNone && unknown_ == kNone) continue;
+    if (waiting > 0 && (id != kNone || !settings_.fuse_unknown)) {
+      add(unknown_, waiting);
+      waiting = 0;
+    }
+    if (id != kNone) {
+      add(id, length);
+    } else {
+      waiting += length;
+    }
+  }
+  if (waiting > 0) add(unknown_, waiting);
+}
+
+bool Bpe::fall_back(std::string_view character, Tokens& tokens, std::uint32_t& length) const {
+  const auto token = [&](char byte) { return fallback_[static_cast<unsigned char>(byte)]; };
+  if (!settings_.byte_fallback) return false;
+  if (std::ranges::any_of(character, [&](char byte) { return token(byte) == kNone; })) return false;
+  for (const char byte : character) {
+    tokens.push_back({token(byte), length, length + 1});
+    ++length;
+  }
+  return true;
 }
 
 void Bpe::merge_short(Tokens& tokens) const {
@@ -155,7 +307,7 @@ void Bpe::merge_short(Tokens& tokens) const {
         merges.data(), end, [](const auto& left, const auto& right) { return left.rank < right.rank; });
     if (found->rank == MergeTable::kNever) break;
     const auto best = static_cast<std::size_t>(found - merges.data());
-    tokens[best] = {merges[best].id, tokens[best + 1].end};
+    tokens[best] = {merges[best].id, tokens[best].begin, tokens[best + 1].end};
     --count;
     std::copy(tokens.begin() + static_cast<std::ptrdiff_t>(best) + 2, tokens.end(),
               tokens.begin() + static_cast<std::ptrdiff_t>(best) + 1);
@@ -167,5 +319,55 @@ void Bpe::merge_short(Tokens& tokens) const {
 }
 
 void Bpe::merge_long(Tokens& tokens) const { MergeQueue(merges_, tokens).run(); }
+
+namespace {
+
+std::pair<std::string, std::string> read_merge(const Node& node) {
+  if (node.is_list()) {
+    if (node.size() != 2) node.fail("a merge has two tokens, not " + std::to_string(node.size()));
+    return {node.element(0).text(), node.element(1).text()};
+  }
+  const auto& text = node.text();
+  const auto blank = text.find(' ');
+  if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos) {
+    node.fail("'" + text.substr(0, 100) + "' is no merge: two tokens with a blank between them are needed");
+  }
+  return {text.substr(0, blank), text.substr(blank + 1)};
+}
+
+Merges read_merges(const Node& node) {
+  Merges merges;
+  const auto count = node.size();
+  for (std::size_t index = 0; index < count; ++index) {
+    const auto merge = node.element(index);
+    if (merge.is_text() && merge.text().starts_with("#version")) continue;
+    merges.push_back(read_merge(merge));
+  }
+  return merges;
+}
+
+}  // namespace
+
+std::unique_ptr<const Model> make_bpe(const Node& node, bool byte_level) {
+  if (const auto dropout = node.find("dropout"); dropout && !dropout->is_zero()) {
+    dropout->fail("the model's 'dropout' is not supported");
+  }
+  Bpe::Settings settings{.byte_level = byte_level,
+                         .ignore_merges = node.flag("ignore_merges", false),
+                         .byte_fallback = node.flag("byte_fallback", false),
+                         .fuse_unknown = node.flag("fuse_unk", false),
+                         .continuing_prefix = node.text("continuing_subword_prefix", ""),
+                         .end_suffix = node.text("end_of_word_suffix", "")};
+  if (const auto unknown = node.find("unk_token")) settings.unknown_token = unknown->text();
+  const bool decorated = !settings.continuing_prefix.empty() || !settings.end_suffix.empty();
+  if (settings.byte_fallback && (byte_level || decorated)) {
+    node.fail("a 'byte_fallback' with ByteLevel, a prefix or a suffix is not supported");
+  }
+  if (byte_level && settings.ignore_merges && decorated) {
+    node.fail("'ignore_merges' with ByteLevel and a prefix or suffix is not supported");
+  }
+  return std::make_unique<Bpe>(read_vocabulary(node["vocab"]), read_merges(node["merges"]),
+                               std::move(settings), node.file());
+}
 
 }  // namespace lockstep::tokenizer

@@ -25,15 +25,22 @@ class ByteTrie {
     if (values_[node] == kNothing) values_[node] = value;
   }
 
-  /// The longest string that the text begins with; length 0 when there is none.
-  Match longest(std::string_view text) const noexcept {
-    Match match;
+  /// Calls `found(length, value)` for each string that the text begins with, from the shortest to the
+  /// longest.
+  template <class Found>
+  void for_each_prefix(std::string_view text, const Found& found) const {
     std::uint32_t node = 0;
     for (std::size_t place = 0; place < text.size(); ++place) {
       node = edges_[slot(key(node, text[place]))].child;
       if (node == 0) break;
-      if (values_[node] != kNothing) match = {place + 1, values_[node]};
+      if (values_[node] != kNothing) found(place + 1, values_[node]);
     }
+  }
+
+  /// The longest string that the text begins with; length 0 when there is none.
+  Match longest(std::string_view text) const noexcept {
+    Match match;
+    for_each_prefix(text, [&](std::size_t length, std::uint32_t value) { match = {length, value}; });
     return match;
   }
 

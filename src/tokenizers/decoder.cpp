@@ -1,9 +1,13 @@
 #include "decoder.hpp"
 
 #include <array>
+#include <charconv>
+#include <optional>
 #include <utility>
 
 #include "byte_alphabet.hpp"
+#include "pattern.hpp"
+#include "pre_tokenizer.hpp"
 #include "utf8.hpp"
 
 namespace lockstep::tokenizer {
@@ -36,19 +40,17 @@ class WordPieceDecoder final : public Decoder {
  public:
   WordPieceDecoder(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
 
-  std::string decode(const std::vector<std::string_view>& tokens) const override {
-    std::string text;
-    bool is_first = true;
-    for (auto token : tokens) {
+  void apply(std::vector<std::string>& tokens) const override {
+    for (std::size_t place = 0; place < tokens.size(); ++place) {
       // Token by token, as the Python package does: what lies across two tokens is not cleaned up.
-      const bool continues = !is_first && token.starts_with(prefix_);
-      if (continues) token.remove_prefix(prefix_.size());
-      std::string part = (is_first || continues ? "" : " ") + std::string(token);
-      if (cleanup_) clean_up(part);
-      text += part;
-      is_first = false;
+      auto& token = tokens[place];
+      if (place > 0 && token.starts_with(prefix_)) {
+        token.erase(0, prefix_.size());
+      } else if (place > 0) {
+        token.insert(0, 1, ' ');
+      }
+      if (cleanup_) clean_up(token);
     }
-    return text;
   }
 
  private:
@@ -58,23 +60,142 @@ class WordPieceDecoder final : public Decoder {
 
 class ByteLevelDecoder final : public Decoder {
  public:
-  std::string decode(const std::vector<std::string_view>& tokens) const override {
+  void apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
-    for (const auto token : tokens) bytes += bytes_of_token(token).value_or(std::string(token));
-    return repaired_utf8(bytes);
+    for (const auto& token : tokens) bytes += bytes_of_token(token).value_or(token);
+    tokens.assign(1, repaired_utf8(bytes));
   }
 };
 
 class PlainDecoder final : public Decoder {
  public:
-  std::string decode(const std::vector<std::string_view>& tokens) const override {
-    std::string text;
-    for (std::size_t place = 0; place < tokens.size(); ++place) {
-      if (place > 0) text += ' ';
-      text += tokens[place];
-    }
-    return text;
+  void apply(std::vector<std::string>& tokens) const override {
+    for (std::size_t place = 1; place < tokens.size(); ++place) tokens[place].insert(0, 1, ' ');
   }
+};
+
+/// The byte of a token such as "<0x0A>", or nothing.
+std::optional<char> byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  unsigned char byte = 0;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return static_cast<char>(byte);
+}
+
+/// Bytes in a row become the text that they are; if they are none, each becomes U+FFFD.
+class ByteFallbackDecoder final : public Decoder {
+ public:
+  void apply(std::vector<std::string>& tokens) const override {
+    std::vector<std::string> result;
+    std::string bytes;
+    const auto finish = [&] {
+      if (check_utf8(bytes).valid == bytes.size()) {
+        if (!bytes.empty()) result.push_back(bytes);
+      } else {
+        result.insert(result.end(), bytes.size(), "\xEF\xBF\xBD");
+      }
+      bytes.clear();
+    };
+    for (auto& token : tokens) {
+      if (const auto byte = byte_of_token(token)) {
+        bytes += *byte;
+        continue;
+      }
+      finish();
+      result.push_back(std::move(token));
+    }
+    finish();
+    tokens = std::move(result);
+  }
+};
+
+class FuseDecoder final : public Decoder {
+ public:
+  void apply(std::vector<std::string>& tokens) const override {
+    std::string text;
+    for (const auto& token : tokens) text += token;
+    tokens.assign(1, std::move(text));
+  }
+};
+
+class ReplaceDecoder final : public Decoder {
+ public:
+  explicit ReplaceDecoder(const Node& node) : pattern_(node["pattern"]), content_(node["content"].text()) {}
+  void apply(std::vector<std::string>& tokens) const override {
+    for (auto& token : tokens) token = pattern_.replaced(token, content_);
+  }
+
+ private:
+  Pattern pattern_;
+  std::string content_;
+};
+
+/// Takes a character off both ends of each token, some times at most.
+class StripDecoder final : public Decoder {
+ public:
+  explicit StripDecoder(const Node& node) : start_(node["start"].number()), stop_(node["stop"].number()) {
+    append_utf8(content_, node["content"].character());
+  }
+  void apply(std::vector<std::string>& tokens) const override {
+    for (auto& token : tokens) {
+      for (auto left = start_; left > 0 && token.starts_with(content_); --left)
+        token.erase(0, content_.size());
+      for (auto left = stop_; left > 0 && token.ends_with(content_); --left) {
+        token.resize(token.size() - content_.size());
+      }
+    }
+  }
+
+ private:
+  std::string content_;
+  std::uint32_t start_;
+  std::uint32_t stop_;
+};
+
+/// Visible blanks become blanks; those of the first token go, because one was put before the text.
+class MetaspaceDecoder final : public Decoder {
+ public:
+  explicit MetaspaceDecoder(const Node& node)
+      : prepended_(read_prepend_scheme(node) != PrependScheme::never) {
+    append_utf8(replacement_, node.character("replacement", U'\u2581'));
+  }
+  void apply(std::vector<std::string>& tokens) const override {
+    for (std::size_t place = 0; place < tokens.size(); ++place) {
+      replace_all(tokens[place], replacement_, place == 0 && prepended_ ? "" : " ");
+    }
+  }
+
+ private:
+  std::string replacement_;
+  bool prepended_;
+};
+
+/// The suffix that ends words becomes a blank, and nothing in the last token.
+class SuffixDecoder final : public Decoder {
+ public:
+  explicit SuffixDecoder(std::string suffix) : suffix_(std::move(suffix)) {}
+  void apply(std::vector<std::string>& tokens) const override {
+    for (std::size_t place = 0; place < tokens.size() && !suffix_.empty(); ++place) {
+      replace_all(tokens[place], suffix_, place + 1 == tokens.size() ? "" : " ");
+    }
+  }
+
+ private:
+  std::string suffix_;
+};
+
+class SequenceDecoder final : public Decoder {
+ public:
+  explicit SequenceDecoder(const Node& node) {
+    for (const auto& part : node["decoders"].elements()) parts_.push_back(make_decoder(part));
+  }
+  void apply(std::vector<std::string>& tokens) const override {
+    for (const auto& part : parts_) part->apply(tokens);
+  }
+
+ private:
+  std::vector<std::unique_ptr<const Decoder>> parts_;
 };
 
 }  // namespace
@@ -85,7 +206,17 @@ std::unique_ptr<const Decoder> make_decoder(const Node& node) {
     return make_word_piece_decoder(node.text("prefix", "##"), node.flag("cleanup", true));
   }
   if (type == "ByteLevel") return make_byte_level_decoder();
-  node.fail("the decoder '" + type + "' is not supported (WordPiece and ByteLevel are)");
+  if (type == "BPEDecoder") return std::make_unique<SuffixDecoder>(node.text("suffix", "</w>"));
+  if (type == "ByteFallback") return std::make_unique<ByteFallbackDecoder>();
+  if (type == "Fuse") return std::make_unique<FuseDecoder>();
+  if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(node);
+  if (type == "Replace") return std::make_unique<ReplaceDecoder>(node);
+  if (type == "Sequence") return std::make_unique<SequenceDecoder>(node);
+  if (type == "Strip") return std::make_unique<StripDecoder>(node);
+  node.fail(
+      "the decoder '" + type +
+      "' is not supported (BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip "
+      "and WordPiece are)");
 }
 
 std::unique_ptr<const Decoder> make_word_piece_decoder(std::string prefix, bool cleanup) {

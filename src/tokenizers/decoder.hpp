@@ -16,7 +16,8 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  virtual std::string decode(const std::vector<std::string_view>& tokens) const = 0;
+  /// Changes the tokens to parts of a text, which joined are the text.
+  virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
 /// The decoder that a file's field "decoder" describes. Throws DataError for one that is not supported.

@@ -1,5 +1,6 @@
 #include "json_file.hpp"
 
+#include <cmath>
 #include <limits>
 
 #include "core/json.hpp"
@@ -93,6 +94,13 @@ std::uint32_t Node::number() const {
   return json_->get<std::uint32_t>();
 }
 
+double Node::real() const {
+  if (!json_->is_number()) fail(std::string("a number is needed, but it is ") + json_->type_name());
+  const auto number = json_->get<double>();
+  if (!std::isfinite(number)) fail("a finite number is needed");
+  return number;
+}
+
 const json& Node::object() const {
   if (!json_->is_object()) fail(std::string("an object is needed, but it is ") + json_->type_name());
   return *json_;
@@ -113,9 +121,26 @@ std::uint32_t Node::number(const std::string& field, std::uint32_t otherwise) co
   return found ? found->number() : otherwise;
 }
 
+char32_t Node::character() const {
+  const auto& whole = text();
+  std::size_t end = 0;
+  const auto code = whole.empty() ? char32_t{0} : next_character(whole, end);
+  if (whole.empty() || end != whole.size()) fail("a single character is needed, not '" + whole + "'");
+  return code;
+}
+
+char32_t Node::character(const std::string& field, char32_t otherwise) const {
+  const auto found = find(field);
+  return found ? found->character() : otherwise;
+}
+
 void Node::fail(const std::string& what) const {
   const auto place = place_.empty() ? "the document" : "'" + place_.substr(0, json_tree::kNameShown) + "'";
   throw DataError("'" + file_ + "' is no tokenizer file that can be read: at " + place + ": " + what + ".");
+}
+
+std::string Node::place() const {
+  return "'" + file_ + "' at '" + place_.substr(0, json_tree::kNameShown) + "'";
 }
 
 }  // namespace lockstep::tokenizer

@@ -39,9 +39,13 @@ class Node {
   Node value(const nlohmann::json& json, const std::string& name) const;
 
   const std::string& text() const;
+  /// A text of a single character.
+  char32_t character() const;
   bool flag() const;
   /// A whole number from 0 to 2^31 - 1.
   std::uint32_t number() const;
+  /// A finite number.
+  double real() const;
   bool is_text() const { return json_->is_string(); }
   bool is_list() const { return json_->is_array(); }
   bool is_zero() const { return json_->is_number() && *json_ == 0; }
@@ -51,12 +55,15 @@ class Node {
   std::string text(const std::string& field, const std::string& otherwise) const;
   bool flag(const std::string& field, bool otherwise) const;
   std::uint32_t number(const std::string& field, std::uint32_t otherwise) const;
+  char32_t character(const std::string& field, char32_t otherwise) const;
   /// The field "type" of a part.
   const std::string& type() const { return (*this)["type"].text(); }
 
   /// Throws DataError: the file, this place, what is wrong with it.
   [[noreturn]] void fail(const std::string& what) const;
   const std::string& file() const { return file_; }
+  /// The file and this place in it, for errors that come later.
+  std::string place() const;
 
  private:
   Node(const nlohmann::json& json, std::string file, std::string place)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "bpe.hpp"
 #include "lockstep/core/error.hpp"
+#include "unigram.hpp"
 #include "utf8.hpp"
 
 namespace lockstep::tokenizer {
@@ -35,50 +37,17 @@ bool WordPiece::is_too_long(std::string_view word) const noexcept {
 void WordPiece::tokenize(std::string_view word, Tokens& tokens) const {
   const auto whole = static_cast<std::uint32_t>(word.size());
   tokens.clear();
-  if (is_too_long(word)) return tokens.push_back({unknown_, whole});
+  if (is_too_long(word)) return tokens.push_back({unknown_, 0, whole});
   for (std::size_t place = 0; place < word.size();) {
     const auto match = (place == 0 ? first_ : further_).longest(word.substr(place));
-    if (match.length == 0) return tokens.assign(1, {unknown_, whole});
+    if (match.length == 0) return tokens.assign(1, {unknown_, 0, whole});
+    const auto begin = static_cast<std::uint32_t>(place);
     place += match.length;
-    tokens.push_back({match.value, static_cast<std::uint32_t>(place)});
+    tokens.push_back({match.value, begin, static_cast<std::uint32_t>(place)});
   }
 }
 
 namespace {
-
-/// A setting that changes nothing when it is absent, null or empty.
-void refuse_text(const Node& node, const std::string& field) {
-  const auto text = node.text(field, "");
-  if (!text.empty()) node.fail("the model's '" + field + "' ('" + text + "') is not supported");
-}
-
-void refuse_flag(const Node& node, const std::string& field) {
-  if (node.flag(field, false)) node.fail("the model's '" + field + "' is not supported");
-}
-
-std::pair<std::string, std::string> read_merge(const Node& node) {
-  if (node.is_list()) {
-    if (node.size() != 2) node.fail("a merge has two tokens, not " + std::to_string(node.size()));
-    return {node.element(0).text(), node.element(1).text()};
-  }
-  const auto& text = node.text();
-  const auto blank = text.find(' ');
-  if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos) {
-    node.fail("'" + text.substr(0, 100) + "' is no merge: two tokens with a blank between them are needed");
-  }
-  return {text.substr(0, blank), text.substr(blank + 1)};
-}
-
-Merges read_merges(const Node& node) {
-  Merges merges;
-  const auto count = node.size();
-  for (std::size_t index = 0; index < count; ++index) {
-    const auto merge = node.element(index);
-    if (merge.is_text() && merge.text().starts_with("#version")) continue;
-    merges.push_back(read_merge(merge));
-  }
-  return merges;
-}
 
 std::unique_ptr<const Model> make_word_piece(const Node& node) {
   WordPiece::Settings settings;
@@ -86,18 +55,6 @@ std::unique_ptr<const Model> make_word_piece(const Node& node) {
   settings.continuing_prefix = node.text("continuing_subword_prefix", settings.continuing_prefix);
   settings.longest_word = node.number("max_input_chars_per_word", settings.longest_word);
   return std::make_unique<WordPiece>(read_vocabulary(node["vocab"]), settings, node.file());
-}
-
-/// Every byte has a token, so nothing is unknown, and what is said of unknown characters has no effect.
-std::unique_ptr<const Model> make_byte_pairs(const Node& node) {
-  if (const auto dropout = node.find("dropout"); dropout && !dropout->is_zero()) {
-    dropout->fail("the model's 'dropout' is not supported");
-  }
-  refuse_text(node, "continuing_subword_prefix");
-  refuse_text(node, "end_of_word_suffix");
-  refuse_flag(node, "byte_fallback");
-  return std::make_unique<Bpe>(read_vocabulary(node["vocab"]), read_merges(node["merges"]),
-                               node.flag("ignore_merges", false), node.file());
 }
 
 /// Files of old versions do not name the model; what it has tells.
@@ -111,15 +68,12 @@ std::string type_of(const Node& node) {
 
 std::unique_ptr<const Model> make_model(const Node& node, bool byte_level) {
   const auto type = type_of(node);
-  if (type == "WordPiece" && byte_level) {
-    node.fail("a WordPiece behind the pre-tokenizer ByteLevel is not supported");
+  if (type == "BPE") return make_bpe(node, byte_level);
+  if (type != "WordPiece" && type != "Unigram") {
+    node.fail("the model '" + type + "' is not supported (BPE, Unigram and WordPiece are)");
   }
-  if (type == "WordPiece") return make_word_piece(node);
-  if (type == "BPE" && !byte_level) {
-    node.fail("a BPE without the pre-tokenizer ByteLevel is not supported: only byte-level BPE is");
-  }
-  if (type == "BPE") return make_byte_pairs(node);
-  node.fail("the model '" + type + "' is not supported (WordPiece and byte-level BPE are)");
+  if (byte_level) node.fail("a " + type + " behind the pre-tokenizer ByteLevel is not supported");
+  return type == "Unigram" ? make_unigram(node) : make_word_piece(node);
 }
 
 }  // namespace lockstep::tokenizer

@@ -27,15 +27,9 @@ struct Stretch {
   /// For each byte the end of its characters; nullptr where each stands for a single one.
   const std::uint32_t* ends = nullptr;
   std::uint32_t first = 0;
-  /// A blank was put before the text: it stands for what the byte after it stands for.
-  bool has_prefix = false;
 
   Offsets offsets(std::size_t begin, std::size_t end) const noexcept {
-    std::size_t last = end - 1;
-    if (has_prefix) {
-      begin -= begin > 0 ? 1 : 0;
-      last -= last > 0 ? 1 : 0;
-    }
+    const std::size_t last = end - 1;
     if (begins == nullptr) {
       return {first + static_cast<std::uint32_t>(begin), first + static_cast<std::uint32_t>(last) + 1};
     }
@@ -70,6 +64,21 @@ struct NormalizedString {
     const auto bytes = append_utf8(text, code);
     begins.insert(begins.end(), bytes, begin);
     ends.insert(ends.end(), bytes, end);
+  }
+  void append(char32_t code, const Offsets& offsets) { append(code, offsets.begin, offsets.end); }
+  /// Text as it is, with what it stands for.
+  void append(const Stretch& part) {
+    const auto count = part.text.size();
+    const auto before = text.size();
+    text += part.text;
+    begins.resize(text.size());
+    ends.resize(text.size());
+    for (std::size_t byte = 0; byte < count; ++byte) {
+      const auto begin =
+          part.begins == nullptr ? part.first + static_cast<std::uint32_t>(byte) : part.begins[byte];
+      begins[before + byte] = begin;
+      ends[before + byte] = part.ends == nullptr ? begin + 1 : part.ends[byte];
+    }
   }
   Stretch stretch() const {
     return {.text = text,

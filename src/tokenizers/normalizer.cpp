@@ -1,5 +1,9 @@
 #include "normalizer.hpp"
 
+#include <algorithm>
+
+#include "pattern.hpp"
+#include "precompiled.hpp"
 #include "unicode.hpp"
 #include "unicode_normalization.hpp"
 
@@ -64,12 +68,12 @@ constexpr unsigned char kRemoved = 0xFF;
 BertNormalizer::BertNormalizer(const Settings& settings) : settings_(settings) {
   for (unsigned char code = 0; code < ascii_.size(); ++code) {
     Characters text{{code, 0, 1}};
-    apply(text);
+    apply(text, 0);
     ascii_[code] = text.empty() ? kRemoved : static_cast<unsigned char>(text[0].code);
   }
 }
 
-void BertNormalizer::apply(Characters& text) const {
+void BertNormalizer::apply(Characters& text, std::uint32_t) const {
   if (settings_.clean_text) {
     remove(text, kIsBertControl);
     blank_spaces(text);
@@ -155,7 +159,7 @@ class Step final : public Normalizer {
  public:
   using Function = void (*)(Characters&);
   explicit Step(Function function) : function_(function) {}
-  void apply(Characters& text) const override { function_(text); }
+  void apply(Characters& text, std::uint32_t) const override { function_(text); }
 
  private:
   Function function_;
@@ -164,8 +168,8 @@ class Step final : public Normalizer {
 class Sequence final : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<const Normalizer>> parts) : parts_(std::move(parts)) {}
-  void apply(Characters& text) const override {
-    for (const auto& part : parts_) part->apply(text);
+  void apply(Characters& text, std::uint32_t first) const override {
+    for (const auto& part : parts_) part->apply(text, first);
   }
 
  private:
@@ -173,6 +177,112 @@ class Sequence final : public Normalizer {
 };
 
 void strip_accents(Characters& text) { remove(text, kIsCombiningMark); }
+
+/// SentencePiece's rules for machine translation: no control characters, and blanks of all kinds are one.
+void nmt(Characters& text) {
+  const auto is_control = [](const Character& character) {
+    const auto code = character.code;
+    return (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
+           code == 0x8F || code == 0x9F;
+  };
+  const auto is_blank = [](char32_t code) {
+    return code == 9 || code == 0xA || code == 0xC || code == 0xD || code == 0x1680 ||
+           (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
+           code == 0xFEFF || code == 0xFFFD;
+  };
+  std::erase_if(text, is_control);
+  for (auto& character : text) {
+    if (is_blank(character.code)) character.code = U' ';
+  }
+}
+
+std::u32string code_points(std::string_view text) {
+  std::u32string codes;
+  for (std::size_t place = 0; place < text.size();) codes += next_character(text, place);
+  return codes;
+}
+
+/// Puts a text before one that is not empty; it stands for what the first character stands for.
+class Prepend final : public Normalizer {
+ public:
+  explicit Prepend(std::string_view text) : codes_(code_points(text)) {}
+  void apply(Characters& text, std::uint32_t) const override {
+    if (text.empty()) return;
+    Characters prefix;
+    for (const auto code : codes_) prefix.push_back(with_code(text.front(), code));
+    text.insert(text.begin(), prefix.begin(), prefix.end());
+  }
+
+ private:
+  std::u32string codes_;
+};
+
+/// White space at the ends.
+class Strip final : public Normalizer {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  void apply(Characters& text, std::uint32_t) const override {
+    const auto is_text = [](const Character& character) {
+      return !Unicode::get().is(character.code, kIsSpace);
+    };
+    if (right_) text.erase(std::find_if(text.rbegin(), text.rend(), is_text).base(), text.end());
+    if (left_) text.erase(text.begin(), std::find_if(text.begin(), text.end(), is_text));
+  }
+
+ private:
+  bool left_;
+  bool right_;
+};
+
+/// Replaces what a pattern matches by a text, which stands for what the last matched character stands for.
+class Replace final : public Normalizer {
+ public:
+  explicit Replace(const Node& node)
+      : pattern_(node["pattern"]), codes_(code_points(node["content"].text())) {
+    const auto literal = node["pattern"].find("String");
+    const auto wanted = code_points(literal ? literal->text() : "");
+    if (wanted.size() == 1 && codes_.size() == 1) single_ = wanted[0];
+  }
+
+  void apply(Characters& text, std::uint32_t first) const override {
+    if (single_ != 0) {
+      for (auto& character : text) character.code = character.code == single_ ? codes_[0] : character.code;
+      return;
+    }
+    std::string bytes;
+    std::vector<std::uint32_t> places;
+    for (const auto& character : text) {
+      places.push_back(static_cast<std::uint32_t>(bytes.size()));
+      append_utf8(bytes, character.code);
+    }
+    ByteRanges matches;
+    pattern_.find_all(bytes, matches);
+    if (!matches.empty()) replace(text, first, places, matches);
+  }
+
+ private:
+  /// `places` are the characters' first bytes. What is put before all of them stands for the empty place
+  /// before the given text, even where an earlier normalizer has taken its first characters.
+  void replace(Characters& text, std::uint32_t first, const std::vector<std::uint32_t>& places,
+               const ByteRanges& matches) const {
+    Characters result;
+    std::size_t place = 0;
+    const auto before = [&](std::uint32_t byte) { return place < text.size() && places[place] < byte; };
+    for (const auto& match : matches) {
+      while (before(match.begin)) result.push_back(text[place++]);
+      while (before(match.end)) ++place;
+      const auto source = place > 0 ? text[place - 1] : Character{0, first, first};
+      for (const auto code : codes_) result.push_back(with_code(source, code));
+    }
+    result.insert(result.end(), text.begin() + static_cast<std::ptrdiff_t>(place), text.end());
+    text = std::move(result);
+  }
+
+  Pattern pattern_;
+  std::u32string codes_;
+  /// A character that becomes one other, or 0: most files have nothing else.
+  char32_t single_ = 0;
+};
 
 std::unique_ptr<const Normalizer> make_bert(const Node& node) {
   const bool lowercase = node.flag("lowercase", true);
@@ -198,7 +308,7 @@ void Normalizer::normalize(std::string_view text, std::uint32_t first, Normalize
   for (std::size_t place = 0; place < text.size(); ++number) {
     characters.push_back({next_character(text, place), number, number + 1});
   }
-  apply(characters);
+  apply(characters, first);
   result.clear();
   result.first = first;
   for (const auto& character : characters) result.append(character.code, character.begin, character.end);
@@ -211,9 +321,19 @@ std::unique_ptr<const Normalizer> make_normalizer(const Node& node) {
   if (type == "Lowercase") return std::make_unique<Step>(lower);
   if (type == "NFC") return std::make_unique<Step>(compose);
   if (type == "NFD") return std::make_unique<Step>(decompose);
+  if (type == "NFKC") return std::make_unique<Step>(compose_compatible);
+  if (type == "NFKD") return std::make_unique<Step>(decompose_compatible);
+  if (type == "Nmt") return std::make_unique<Step>(nmt);
+  if (type == "Prepend") return std::make_unique<Prepend>(node["prepend"].text());
+  if (type == "Replace") return std::make_unique<Replace>(node);
+  if (type == "Strip") {
+    return std::make_unique<Strip>(node.flag("strip_left", true), node.flag("strip_right", true));
+  }
   if (type == "StripAccents") return std::make_unique<Step>(strip_accents);
+  if (type == "Precompiled") return std::make_unique<Precompiled>(node);
   node.fail("the normalizer '" + type +
-            "' is not supported (BertNormalizer, Lowercase, NFC, NFD, StripAccents and Sequence are)");
+            "' is not supported (BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, "
+            "Replace, Sequence, Strip and StripAccents are)");
 }
 
 std::string normalized(const Normalizer* normalizer, std::string_view text) {

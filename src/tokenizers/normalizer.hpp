@@ -30,7 +30,8 @@ class Normalizer {
   Normalizer(const Normalizer&) = delete;
   Normalizer& operator=(const Normalizer&) = delete;
 
-  virtual void apply(Characters& text) const = 0;
+  /// Changes a text whose first character had the number `first`.
+  virtual void apply(Characters& text, std::uint32_t first) const = 0;
 
   /// Sets `result` to the normalized form of a valid text whose first character has the number `first`.
   virtual void normalize(std::string_view text, std::uint32_t first, NormalizedString& result) const;
@@ -48,7 +49,7 @@ class BertNormalizer final : public Normalizer {
   explicit BertNormalizer(const Settings& settings);
 
   /// Step by step, as the Python package does it.
-  void apply(Characters& text) const override;
+  void apply(Characters& text, std::uint32_t first) const override;
   /// The same in one pass, unless the text has marks that may change places.
   void normalize(std::string_view text, std::uint32_t first, NormalizedString& result) const override;
 

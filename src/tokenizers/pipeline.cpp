@@ -93,37 +93,26 @@ class Run {
 
   void split(const Stretch& part) {
     if (part.text.empty()) return;
-    pipeline_.pre_tokenizer.split(part.text, workspace_.words, workspace_.spare);
-    for (const auto& word : workspace_.words) {
-      if (pipeline_.pre_tokenizer.adds_prefix_space()) {
-        split_prefixed(part.part(word.begin, word.end));
-      } else {
-        tokenize(part, word);
-      }
-    }
+    auto& split = workspace_.split;
+    pipeline_.pre_tokenizer.split(part, split);
+    for (const auto& word : split.words) tokenize(split.text, word);
   }
 
-  void split_prefixed(Stretch part) {
-    if (part.text.front() != ' ') {
-      workspace_.prefixed.assign(1, ' ');
-      workspace_.prefixed += part.text;
-      part.text = workspace_.prefixed;
-      part.has_prefix = true;
-    }
-    workspace_.prefixed_words.clear();
-    pipeline_.pre_tokenizer.split_prefixed(part.text, workspace_.prefixed_words);
-    for (const auto& word : workspace_.prefixed_words) tokenize(part, word);
-  }
-
-  void tokenize(const Stretch& part, const Word& word) {
-    const auto text = part.text.substr(word.begin, word.end - word.begin);
-    std::uint32_t begin = 0;
-    for (const auto& token : tokens_of(text)) {
-      put(token.id, part.offsets(word.begin + begin, word.begin + token.end));
-      if (return_tokens_ || trims_) put_text(*pipeline_.model->vocabulary().token(token.id));
-      begin = token.end;
+  void tokenize(const Stretch& text, const Word& word) {
+    const auto whole = text.text.substr(word.begin, word.end - word.begin);
+    for (std::size_t begin = 0; begin < whole.size();) {
+      const auto end = WordCache::fits(whole) ? whole.size() : pipeline_.model->part_end(whole, begin);
+      put_tokens(whole.substr(begin, end - begin), text.part(word.begin + begin, word.begin + end));
+      begin = end;
     }
     ++word_;
+  }
+
+  void put_tokens(std::string_view part, const Stretch& text) {
+    for (const auto& token : tokens_of(part)) {
+      put(token.id, text.offsets(token.begin, token.end));
+      if (return_tokens_ || trims_) put_text(pipeline_.model->text(token, part));
+    }
   }
 
   std::span<const Token> tokens_of(std::string_view word) {

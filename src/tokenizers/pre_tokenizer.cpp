@@ -1,104 +1,277 @@
 #include "pre_tokenizer.hpp"
 
+#include "utf8.hpp"
+
 namespace lockstep::tokenizer {
+
+NormalizedString& SplitText::begin_rewriting() {
+  current_ = 1 - current_;
+  rewritten_[current_].clear();
+  return rewritten_[current_];
+}
+
 namespace {
 
-void split_each(std::string_view text, Splitter splitter, const Words& from, Words& to) {
-  to.clear();
-  for (const auto& word : from) {
-    const auto first = to.size();
-    splitter(text.substr(word.begin, word.end - word.begin), to);
-    for (auto place = first; place < to.size(); ++place) {
-      to[place].begin += word.begin;
-      to[place].end += word.begin;
+class FunctionStep final : public PreTokenizerStep {
+ public:
+  explicit FunctionStep(Splitter splitter) : splitter_(splitter) {}
+
+  void apply(SplitText& split) const override {
+    auto& words = split.spare;
+    words.clear();
+    for (const auto& word : split.words) {
+      const auto first = words.size();
+      splitter_(split.text.text.substr(word.begin, word.end - word.begin), words);
+      for (auto place = first; place < words.size(); ++place) {
+        words[place].begin += word.begin;
+        words[place].end += word.begin;
+      }
+    }
+    split.words.swap(words);
+  }
+
+ private:
+  Splitter splitter_;
+};
+
+/// What becomes of the matches of a Split.
+enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+Behavior read_behavior(const Node& node) {
+  const auto& name = node.text();
+  if (name == "Removed") return Behavior::removed;
+  if (name == "Isolated") return Behavior::isolated;
+  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+  if (name == "MergedWithNext") return Behavior::merged_with_next;
+  if (name == "Contiguous") return Behavior::contiguous;
+  node.fail("the behavior '" + name +
+            "' is not supported (Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous are)");
+}
+
+/// Splits words at the matches of a pattern, or, inverted, at what lies between them.
+class PatternSplit final : public PreTokenizerStep {
+ public:
+  PatternSplit(Pattern pattern, Behavior behavior, bool invert)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+
+  void apply(SplitText& split) const override {
+    auto& words = split.spare;
+    words.clear();
+    for (const auto& word : split.words) {
+      pattern_.find_all(split.text.text.substr(word.begin, word.end - word.begin), split.matches);
+      Pieces pieces{*this, words, words.size(), word.begin};
+      std::uint32_t done = 0;
+      for (const auto& match : split.matches) {
+        if (done < match.begin) pieces.add({done, match.begin}, false);
+        pieces.add(match, true);
+        done = match.end;
+      }
+      if (done < word.end - word.begin) pieces.add({done, word.end - word.begin}, false);
+    }
+    std::erase_if(words, [](const Word& word) { return word.begin == word.end; });
+    split.words.swap(words);
+  }
+
+ private:
+  /// Puts the pieces of one word, matches and what lies between, together to words.
+  struct Pieces {
+    const PatternSplit& split;
+    Words& words;
+    std::size_t first;
+    std::uint32_t shift;
+    bool previous = false;
+
+    void add(ByteRange piece, bool found) {
+      const bool match = found != split.invert_;
+      const bool joins = words.size() > first && split.joins(match, previous);
+      previous = match;
+      if (match && split.behavior_ == Behavior::removed) return;
+      if (joins) {
+        words.back().end = piece.end + shift;
+      } else {
+        words.push_back({piece.begin + shift, piece.end + shift});
+      }
+    }
+  };
+
+  /// Whether a piece becomes part of the one before it.
+  bool joins(bool match, bool previous) const {
+    switch (behavior_) {
+      case Behavior::merged_with_previous:
+        return match && !previous;
+      case Behavior::merged_with_next:
+        return !match && previous;
+      case Behavior::contiguous:
+        return match == previous;
+      default:
+        return false;
     }
   }
+
+  Pattern pattern_;
+  Behavior behavior_;
+  bool invert_;
+};
+
+/// ByteLevel's blank before each word that does not begin with one.
+class PrefixSpace final : public PreTokenizerStep {
+ public:
+  void apply(SplitText& split) const override {
+    auto& result = split.begin_rewriting();
+    for (auto& word : split.words) {
+      const auto part = split.text.part(word.begin, word.end);
+      word.begin = static_cast<std::uint32_t>(result.text.size());
+      if (part.text.front() != ' ') result.append(U' ', part.offsets(0, 1));
+      result.append(part);
+      word.end = static_cast<std::uint32_t>(result.text.size());
+    }
+    split.take(result);
+  }
+};
+
+/// SentencePiece's words: blanks become a visible character, which begins a word.
+class Metaspace final : public PreTokenizerStep {
+ public:
+  Metaspace(char32_t replacement, PrependScheme scheme, bool splits)
+      : replacement_(replacement), scheme_(scheme), splits_(splits) {
+    append_utf8(bytes_, replacement);
+  }
+
+  void apply(SplitText& split) const override {
+    auto& result = split.begin_rewriting();
+    split.spare.clear();
+    for (const auto& word : split.words) {
+      const auto part = split.text.part(word.begin, word.end);
+      auto begin = static_cast<std::uint32_t>(result.text.size());
+      if (prepends(part)) result.append(replacement_, part.offsets(0, 1));
+      for (std::size_t place = 0; place < part.text.size();) {
+        const auto end = place + sequence_length(part.text[place]);
+        const bool starts = part.text[place] == ' ' || part.text.substr(place).starts_with(bytes_);
+        const auto here = static_cast<std::uint32_t>(result.text.size());
+        if (starts && splits_ && here > begin) {
+          split.spare.push_back({begin, here});
+          begin = here;
+        }
+        if (part.text[place] == ' ') {
+          result.append(replacement_, part.offsets(place, end));
+        } else {
+          result.append(part.part(place, end));
+        }
+        place = end;
+      }
+      split.spare.push_back({begin, static_cast<std::uint32_t>(result.text.size())});
+    }
+    split.words.swap(split.spare);
+    split.take(result);
+  }
+
+ private:
+  bool prepends(const Stretch& part) const {
+    if (scheme_ == PrependScheme::never) return false;
+    if (scheme_ == PrependScheme::first && part.offsets(0, 1).begin != 0) return false;
+    return part.text.front() != ' ' && !part.text.starts_with(bytes_);
+  }
+
+  char32_t replacement_;
+  std::string bytes_;
+  PrependScheme scheme_;
+  bool splits_;
+};
+
+std::unique_ptr<const PreTokenizerStep> make_metaspace(const Node& node) {
+  return std::make_unique<Metaspace>(node.character("replacement", U'\u2581'), read_prepend_scheme(node),
+                                     node.flag("split", true));
+}
+
+/// Patterns that have a splitter of their own leave no character out, so that isolated matches, and the
+/// removal of all but matches, are the same.
+Splitter known_splitter(const Node& pattern, Behavior behavior, bool invert) {
+  const auto expression = pattern.find("Regex");
+  const bool whole = behavior == (invert ? Behavior::removed : Behavior::isolated);
+  return expression && whole ? find_pattern(expression->text()) : nullptr;
 }
 
 }  // namespace
 
-PreTokenizer::PreTokenizer(const Node& node) {
-  if (node.type() != "Sequence") {
-    add(node);
-  } else {
-    for (const auto& part : node["pretokenizers"].elements()) add(part);
-  }
+PrependScheme read_prepend_scheme(const Node& node) {
+  const auto scheme = node.text("prepend_scheme", node.flag("add_prefix_space", true) ? "always" : "never");
+  if (scheme == "always") return PrependScheme::always;
+  if (scheme == "first") return PrependScheme::first;
+  if (scheme == "never") return PrependScheme::never;
+  node.fail("the prepend_scheme '" + scheme + "' is not supported (always, first and never are)");
 }
+
+PreTokenizer::PreTokenizer(const Node& node) { add(node); }
 
 PreTokenizer PreTokenizer::of(Splitter splitter) {
   PreTokenizer result;
-  result.splitters_.push_back(splitter);
+  result.steps_.push_back(std::make_unique<FunctionStep>(splitter));
   return result;
 }
 
 PreTokenizer PreTokenizer::byte_level(bool add_prefix_space) {
   PreTokenizer result;
-  result.byte_level_ = true;
-  result.add_prefix_space_ = add_prefix_space;
-  result.last_ = split_gpt2;
+  result.add_byte_level(add_prefix_space, true);
   return result;
 }
 
 void PreTokenizer::add(const Node& node) {
   const auto& type = node.type();
   if (byte_level_) node.fail("a pre-tokenizer ('" + type + "') behind ByteLevel is not supported");
-  if (type == "BertPreTokenizer") {
-    splitters_.push_back(split_bert);
+  const auto add_splitter = [&](Splitter splitter) {
+    steps_.push_back(std::make_unique<FunctionStep>(splitter));
+  };
+  const auto add_pattern = [&](Pattern pattern, Behavior behavior) {
+    steps_.push_back(std::make_unique<PatternSplit>(std::move(pattern), behavior, false));
+  };
+  if (type == "Sequence") {
+    for (const auto& part : node["pretokenizers"].elements()) add(part);
+  } else if (type == "BertPreTokenizer") {
+    add_splitter(split_bert);
   } else if (type == "Whitespace") {
-    splitters_.push_back(split_words);
+    add_splitter(split_words);
   } else if (type == "WhitespaceSplit") {
-    splitters_.push_back(split_spaces);
+    add_splitter(split_spaces);
   } else if (type == "Split") {
     add_split(node);
+  } else if (type == "Metaspace") {
+    steps_.push_back(make_metaspace(node));
+  } else if (type == "Digits") {
+    const bool single = node.flag("individual_digits", false);
+    add_pattern(Pattern(kIsDigit), single ? Behavior::isolated : Behavior::contiguous);
+  } else if (type == "Punctuation") {
+    const auto behavior = node.find("behavior");
+    add_pattern(Pattern(kIsBertPunctuation), behavior ? read_behavior(*behavior) : Behavior::isolated);
   } else if (type == "ByteLevel") {
-    add_byte_level(node);
+    add_byte_level(node.flag("add_prefix_space", true), node.flag("use_regex", true));
   } else {
     node.fail("the pre-tokenizer '" + type +
-              "' is not supported (BertPreTokenizer, Whitespace, WhitespaceSplit, Split with a known "
-              "pattern, ByteLevel and Sequence are)");
+              "' is not supported (BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Sequence, "
+              "Split, Whitespace and WhitespaceSplit are)");
   }
 }
 
-/// The known patterns leave no character out, so that isolated matches, and the removal of all but matches,
-/// are the same.
 void PreTokenizer::add_split(const Node& node) {
   const auto pattern = node["pattern"];
-  if (!pattern.find("Regex")) pattern.fail("the pre-tokenizer 'Split' with a fixed text is not supported");
-  const auto& text = pattern["Regex"].text();
-  const auto splitter = find_pattern(text);
-  if (splitter == nullptr) {
-    node.fail("the pre-tokenizer 'Split' with the pattern '" + text +
-              "' is not supported (the patterns of GPT-2, of cl100k and Llama 3, and of Qwen 2 are)");
-  }
-  const auto& behavior = node["behavior"].text();
+  const auto behavior = read_behavior(node["behavior"]);
   const bool invert = node.flag("invert", false);
-  if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-    node.fail("the pre-tokenizer 'Split' with the behavior '" + behavior + "' and invert " +
-              (invert ? "true" : "false") + " is not supported");
+  if (const auto splitter = known_splitter(pattern, behavior, invert); splitter != nullptr) {
+    steps_.push_back(std::make_unique<FunctionStep>(splitter));
+  } else {
+    steps_.push_back(std::make_unique<PatternSplit>(Pattern(pattern), behavior, invert));
   }
-  splitters_.push_back(splitter);
 }
 
-void PreTokenizer::add_byte_level(const Node& node) {
+void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
   byte_level_ = true;
-  add_prefix_space_ = node.flag("add_prefix_space", true);
-  if (node.flag("use_regex", true)) last_ = split_gpt2;
+  if (add_prefix_space) steps_.push_back(std::make_unique<PrefixSpace>());
+  if (use_regex) steps_.push_back(std::make_unique<FunctionStep>(split_gpt2));
 }
 
-void PreTokenizer::split(std::string_view text, Words& words, Words& spare) const {
-  words.assign(1, {0, static_cast<std::uint32_t>(text.size())});
-  for (const auto splitter : splitters_) {
-    split_each(text, splitter, words, spare);
-    words.swap(spare);
-  }
-  if (last_ == nullptr || add_prefix_space_) return;
-  split_each(text, last_, words, spare);
-  words.swap(spare);
-}
-
-void PreTokenizer::split_prefixed(std::string_view text, Words& words) const {
-  if (last_ != nullptr) return last_(text, words);
-  words.push_back({0, static_cast<std::uint32_t>(text.size())});
+void PreTokenizer::split(const Stretch& text, SplitText& split) const {
+  split.text = text;
+  split.words.assign(1, {0, static_cast<std::uint32_t>(text.text.size())});
+  for (const auto& step : steps_) step->apply(split);
 }
 
 }  // namespace lockstep::tokenizer

@@ -1,21 +1,21 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "json_file.hpp"
 #include "normalized_string.hpp"
+#include "pattern.hpp"
 
 namespace lockstep::tokenizer {
 
 /// The bytes of a word in a text; never empty.
-struct Word {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-};
-using Words = std::vector<Word>;
+using Word = ByteRange;
+using Words = ByteRanges;
 
 /// Appends the words of a valid text; what belongs to none is left out.
 using Splitter = void (*)(std::string_view text, Words& words);
@@ -32,10 +32,38 @@ void split_gpt2(std::string_view text, Words& words);
 void split_llama3(std::string_view text, Words& words);
 void split_qwen2(std::string_view text, Words& words);
 
-/// The splitter of a regular expression as files write it; nullptr for one that is not known.
+/// The splitter of a regular expression as files write it; nullptr for one that has none of its own.
 Splitter find_pattern(std::string_view pattern) noexcept;
 
-/// Splits text into words: by each splitter in turn, the next one splitting the words of the one before.
+/// A text on its way through the parts of a pre-tokenizer: what it has become, its words, and room to work
+/// in. For one thread at a time; used again and again, so that it seldom allocates.
+struct SplitText {
+  Stretch text;
+  Words words;
+  Words spare;
+  ByteRanges matches;
+
+  /// Where a part writes the text anew; `text` becomes that by take().
+  NormalizedString& begin_rewriting();
+  void take(const NormalizedString& rewritten) { text = rewritten.stretch(); }
+
+ private:
+  std::array<NormalizedString, 2> rewritten_;
+  std::size_t current_ = 0;
+};
+
+/// A part of a pre-tokenizer: splits the words of a text further, or writes them anew. Immutable.
+class PreTokenizerStep {
+ public:
+  virtual ~PreTokenizerStep() = default;
+  PreTokenizerStep() = default;
+  PreTokenizerStep(const PreTokenizerStep&) = delete;
+  PreTokenizerStep& operator=(const PreTokenizerStep&) = delete;
+
+  virtual void apply(SplitText& split) const = 0;
+};
+
+/// Splits text into words: by each part in turn, the next one working on the words of the one before.
 class PreTokenizer {
  public:
   /// One word: the whole text.
@@ -48,24 +76,24 @@ class PreTokenizer {
 
   /// Whether the model gets bytes: the last part was ByteLevel.
   bool is_byte_level() const noexcept { return byte_level_; }
-  /// Whether a text, or a word of the splitters, gets a blank before it unless it has one.
-  bool adds_prefix_space() const noexcept { return add_prefix_space_; }
 
-  /// Sets `words` to those of a text that is not empty. `spare` is room to work in.
-  void split(std::string_view text, Words& words, Words& spare) const;
-  /// Appends the words of one of those after its prefix was added.
-  void split_prefixed(std::string_view text, Words& words) const;
+  /// Sets `split` to the words of a text that is not empty. Throws DataError for a regular expression that
+  /// takes too many steps.
+  void split(const Stretch& text, SplitText& split) const;
 
  private:
   void add(const Node& node);
   void add_split(const Node& node);
-  void add_byte_level(const Node& node);
+  void add_byte_level(bool add_prefix_space, bool use_regex);
 
-  std::vector<Splitter> splitters_;
+  std::vector<std::unique_ptr<const PreTokenizerStep>> steps_;
   bool byte_level_ = false;
-  bool add_prefix_space_ = false;
-  /// ByteLevel's own splitter, where it is used.
-  Splitter last_ = nullptr;
 };
+
+/// Whether a text, or each word, gets the replacement of a blank put before it.
+enum class PrependScheme { always, first, never };
+
+/// The field "prepend_scheme" of Metaspace, or what older files have in its place. Throws DataError.
+PrependScheme read_prepend_scheme(const Node& node);
 
 }  // namespace lockstep::tokenizer

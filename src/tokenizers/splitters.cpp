@@ -12,7 +12,7 @@ namespace {
 enum class Kind : unsigned char { inside, space, alone, other };
 
 /// The kinds of the ASCII characters, and the rule for the others.
-template <Kind (*classify)(std::uint16_t)>
+template <Kind (*classify)(std::uint32_t)>
 class Kinds {
  public:
   Kinds() {
@@ -28,22 +28,22 @@ class Kinds {
   std::array<Kind, 128> ascii_{};
 };
 
-Kind bert_kind(std::uint16_t properties) {
+Kind bert_kind(std::uint32_t properties) {
   if ((properties & kIsSpace) != 0) return Kind::space;
   return (properties & kIsBertPunctuation) != 0 ? Kind::alone : Kind::inside;
 }
 
-Kind word_kind(std::uint16_t properties) {
+Kind word_kind(std::uint32_t properties) {
   if ((properties & kIsWord) != 0) return Kind::inside;
   return (properties & kIsSpace) != 0 ? Kind::space : Kind::other;
 }
 
-Kind space_kind(std::uint16_t properties) {
+Kind space_kind(std::uint32_t properties) {
   return (properties & kIsSpace) != 0 ? Kind::space : Kind::inside;
 }
 
 /// Neighbours of one kind are a word; `alone` is one by itself, and `space` none.
-template <Kind (*classify)(std::uint16_t)>
+template <Kind (*classify)(std::uint32_t)>
 void split_by_kind(std::string_view text, Words& words) {
   static const Kinds<classify> kinds;
   auto current = Kind::space;

@@ -102,7 +102,7 @@ std::vector<Encoding> Tokenizer::encode_batch(const std::vector<std::string>& te
 std::string Tokenizer::decode(const std::vector<std::int64_t>& ids,
                               const tokenizer::DecodeOptions& options) const {
   const auto& pipeline = *parts_->pipeline;
-  std::vector<std::string_view> tokens;
+  std::vector<std::string> tokens;
   for (const auto id : ids) {
     if (id < 0 || id > std::int64_t{0xFFFFFFFF}) continue;
     const auto* added = pipeline.added.find(static_cast<std::uint32_t>(id));
@@ -111,7 +111,10 @@ std::string Tokenizer::decode(const std::vector<std::int64_t>& ids,
         added != nullptr ? &added->shown : pipeline.model->vocabulary().token(static_cast<std::uint32_t>(id));
     if (token != nullptr) tokens.push_back(*token);
   }
-  return pipeline.decoder->decode(tokens);
+  pipeline.decoder->apply(tokens);
+  std::string text;
+  for (const auto& token : tokens) text += token;
+  return text;
 }
 
 std::optional<std::int64_t> Tokenizer::token_to_id(std::string_view token) const {

@@ -1,5 +1,5 @@
+#include "bpe.hpp"
 #include "lockstep/core/error.hpp"
-#include "model.hpp"
 #include "normalizer.hpp"
 #include "tokenizer_parts.hpp"
 
@@ -179,8 +179,9 @@ Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_json,
   const auto merges = tokenizer::read_merge_lines(tokenizer::read_text_file(merges_txt), merges_txt.string());
   auto pipeline = std::make_shared<tokenizer::Pipeline>();
   pipeline->pre_tokenizer = tokenizer::PreTokenizer::byte_level(options.add_prefix_space);
-  pipeline->model = std::make_unique<tokenizer::Bpe>(tokenizer::read_vocabulary(tokenizer::Node(tree, file)),
-                                                     merges, false, file);
+  pipeline->model =
+      std::make_unique<tokenizer::Bpe>(tokenizer::read_vocabulary(tokenizer::Node(tree, file)), merges,
+                                       tokenizer::Bpe::Settings{.byte_level = true}, file);
   pipeline->post_processor =
       tokenizer::PostProcessor::byte_level(options.add_prefix_space, options.trim_offsets);
   pipeline->decoder = tokenizer::make_byte_level_decoder();

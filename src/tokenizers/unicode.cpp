@@ -40,7 +40,7 @@ char32_t syllable(char32_t first, char32_t second) {
 
 std::uint64_t pair_key(char32_t first, char32_t second) { return std::uint64_t{first} << 32 | second; }
 
-void mark(std::vector<std::uint16_t>& flat, Rows<Range> ranges, Property property) {
+void mark(std::vector<std::uint32_t>& flat, Rows<Range> ranges, Property property) {
   for (const auto& range : ranges) {
     for (auto code = range.first; code <= range.last; ++code) flat[code] |= property;
   }
@@ -49,7 +49,7 @@ void mark(std::vector<std::uint16_t>& flat, Rows<Range> ranges, Property propert
 }  // namespace
 
 Unicode::Unicode() {
-  std::vector<std::uint16_t> flat(kCodePoints);
+  std::vector<std::uint32_t> flat(kCodePoints);
   mark(flat, kSpace, kIsSpace);
   mark(flat, kBertControl, kIsBertControl);
   mark(flat, kBertIdeograph, kIsBertIdeograph);
@@ -57,14 +57,33 @@ Unicode::Unicode() {
   mark(flat, kCombiningMark, kIsCombiningMark);
   mark(flat, kBertPunctuation, kIsBertPunctuation);
   mark(flat, kWord, kIsWord);
-  mark(flat, kLetter, kIsLetter);
-  mark(flat, kNumber, kIsNumber);
+  mark(flat, kDigit, kIsDigit);
+  fill_categories(flat);
   fill_forms(flat);
   fill_case(flat);
   fold(flat);
 }
 
-void Unicode::fill_forms(std::vector<std::uint16_t>& flat) {
+void Unicode::fill_categories(std::vector<std::uint32_t>& flat) {
+  for (const auto& run : kCategories) {
+    const auto category = static_cast<Category>(run.number);
+    std::uint32_t properties = 0;
+    if (category <= Category::Lo) properties = kIsLetter;
+    if (category == Category::Lu || category == Category::Lt) properties |= kIsUpper;
+    if (category == Category::Ll) properties |= kIsLower;
+    if (category >= Category::Mn && category <= Category::Me) properties = kIsMark;
+    if (category >= Category::Nd && category <= Category::No) properties = kIsNumber;
+    if (category >= Category::Pc) properties = kIsSymbol;
+    for (auto code = run.first; code <= run.last; code += run.step) flat[code] |= properties;
+  }
+  for (const auto& range : kGraphemeClasses) {
+    for (auto code = range.first; code <= range.last; ++code) {
+      flat[code] |= std::uint32_t{range.number} << kGraphemeShift;
+    }
+  }
+}
+
+void Unicode::fill_forms(std::vector<std::uint32_t>& flat) {
   std::vector<bool> lost(kCodePoints);
   for (const auto& range : kNotComposed) {
     for (auto code = range.first; code <= range.last; ++code) lost[code] = true;
@@ -74,16 +93,22 @@ void Unicode::fill_forms(std::vector<std::uint16_t>& flat) {
     decompositions_.emplace(row.code, CodePair{row.first, row.second});
     if (!lost[row.code]) compositions_.emplace(pair_key(row.first, row.second), row.code);
   }
+  std::size_t part = 0;
+  for (const auto& row : kCompatibilities) {
+    for (auto code = row.first; code <= row.last; ++code, part += row.count) {
+      compatibilities_.emplace(code, kCompatibilityParts.subspan(part, row.count));
+    }
+  }
   for (char32_t code = kSyllables; code < kSyllables + kSyllableCount; ++code) flat[code] |= kDecomposes;
   for (const auto& range : kCombiningClasses) {
     for (auto code = range.first; code <= range.last; ++code) {
       flat[code] |= kIsOrdered;
-      classes_.emplace(code, range.combining_class);
+      classes_.emplace(code, range.number);
     }
   }
 }
 
-void Unicode::fill_case(std::vector<std::uint16_t>& flat) {
+void Unicode::fill_case(std::vector<std::uint32_t>& flat) {
   for (const auto& run : kLowerCase) {
     for (auto code = run.first; code <= run.last; code += run.step) {
       lower_case_.emplace(code,
@@ -95,12 +120,12 @@ void Unicode::fill_case(std::vector<std::uint16_t>& flat) {
 }
 
 /// Keeps each block of the flat table once.
-void Unicode::fold(const std::vector<std::uint16_t>& flat) {
+void Unicode::fold(const std::vector<std::uint32_t>& flat) {
   constexpr std::size_t kBlock = std::size_t{1} << kBlockBits;
-  std::map<std::vector<std::uint16_t>, std::uint32_t> known;
+  std::map<std::vector<std::uint32_t>, std::uint32_t> known;
   for (std::size_t block = 0; block < index_.size(); ++block) {
     const auto begin = flat.begin() + static_cast<std::ptrdiff_t>(block * kBlock);
-    const std::vector<std::uint16_t> rows(begin, begin + kBlock);
+    const std::vector<std::uint32_t> rows(begin, begin + kBlock);
     const auto [place, is_new] = known.try_emplace(rows, static_cast<std::uint32_t>(blocks_.size()));
     if (is_new) blocks_.insert(blocks_.end(), rows.begin(), rows.end());
     index_[block] = place->second;
@@ -114,6 +139,11 @@ const Unicode& Unicode::get() {
 
 CodePair Unicode::decomposition(char32_t code) const {
   return is_syllable(code) ? syllable_parts(code) : decompositions_.find(code)->second;
+}
+
+std::span<const char32_t> Unicode::compatibility(char32_t code) const {
+  const auto found = compatibilities_.find(code);
+  return found == compatibilities_.end() ? std::span<const char32_t>() : found->second;
 }
 
 std::uint8_t Unicode::combining_class(char32_t code) const {

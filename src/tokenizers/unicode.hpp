@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace lockstep::tokenizer {
 
 /// What the parts of a tokenizer ask about a code point. Each is the answer of the part of the Python package
 /// that asks it: they stand on Unicode tables of different ages.
-enum Property : std::uint16_t {
+enum Property : std::uint32_t {
   kIsSpace = 1 << 0,
   /// Removed by BertNormalizer's clean_text.
   kIsBertControl = 1 << 1,
@@ -22,13 +23,63 @@ enum Property : std::uint16_t {
   kIsBertPunctuation = 1 << 5,
   /// \w of the pre-tokenizer Whitespace and of added tokens that are single words.
   kIsWord = 1 << 6,
-  /// \p{L} and \p{N} of the patterns of byte-level BPE.
+  /// \p{L}, \p{N}, \p{M} of regular expressions; [\p{P}\p{S}], [\p{Lu}\p{Lt}], \p{Ll}.
   kIsLetter = 1 << 7,
   kIsNumber = 1 << 8,
   kHasLowerCase = 1 << 9,
   kDecomposes = 1 << 10,
   /// A mark that canonical order may move.
   kIsOrdered = 1 << 11,
+  kIsMark = 1 << 12,
+  kIsSymbol = 1 << 13,
+  kIsUpper = 1 << 14,
+  kIsLower = 1 << 15,
+  /// Set apart by the pre-tokenizer Digits, whose Unicode is newer than that of \p{N}.
+  kIsDigit = 1 << 16,
+};
+
+/// What decides where a character as users see it, a grapheme cluster, ends (Unicode's annex 29). Marks that
+/// do not part are of three kinds, and of Indic consonants two with a linker between them are one.
+enum class GraphemeClass : std::uint8_t {
+  other,
+  control,
+  extend,
+  conjunct_extend,
+  linker,
+  spacing,
+  prepend,
+  lead,
+  vowel,
+  tail,
+  pictographic,
+  consonant,
+};
+
+/// General categories, in the order of make_unicode_tables.py.
+enum class Category : std::uint8_t {
+  none,
+  Lu,
+  Ll,
+  Lt,
+  Lm,
+  Lo,
+  Mn,
+  Mc,
+  Me,
+  Nd,
+  Nl,
+  No,
+  Pc,
+  Pd,
+  Ps,
+  Pe,
+  Pi,
+  Pf,
+  Po,
+  Sm,
+  Sc,
+  Sk,
+  So,
 };
 
 /// Up to two code points; `second` is 0 where there is one.
@@ -43,15 +94,21 @@ class Unicode {
   /// Built when it is asked for first, in a few milliseconds.
   static const Unicode& get();
 
-  std::uint16_t properties(char32_t code) const noexcept {
+  std::uint32_t properties(char32_t code) const noexcept {
     return blocks_[index_[code >> kBlockBits] + (code & kBlockMask)];
   }
   bool is(char32_t code, Property property) const noexcept { return (properties(code) & property) != 0; }
+
+  GraphemeClass grapheme_class(char32_t code) const noexcept {
+    return static_cast<GraphemeClass>(properties(code) >> kGraphemeShift);
+  }
 
   /// For a code point that kHasLowerCase.
   CodePair lower_case(char32_t code) const { return lower_case_.find(code)->second; }
   /// One step of canonical decomposition, for a code point that kDecomposes.
   CodePair decomposition(char32_t code) const;
+  /// All of the compatibility decomposition where it differs from the canonical one, else nothing.
+  std::span<const char32_t> compatibility(char32_t code) const;
   /// 0 for what canonical order leaves in place.
   std::uint8_t combining_class(char32_t code) const;
   /// The primary composite of the two, or 0.
@@ -61,15 +118,20 @@ class Unicode {
   static constexpr unsigned kBlockBits = 7;
   static constexpr char32_t kBlockMask = (1U << kBlockBits) - 1;
 
+  /// Above the properties lies the grapheme class.
+  static constexpr unsigned kGraphemeShift = 24;
+
   Unicode();
-  void fill_forms(std::vector<std::uint16_t>& flat);
-  void fill_case(std::vector<std::uint16_t>& flat);
-  void fold(const std::vector<std::uint16_t>& flat);
+  void fill_categories(std::vector<std::uint32_t>& flat);
+  void fill_forms(std::vector<std::uint32_t>& flat);
+  void fill_case(std::vector<std::uint32_t>& flat);
+  void fold(const std::vector<std::uint32_t>& flat);
 
   std::array<std::uint32_t, (0x110000U >> kBlockBits)> index_{};
-  std::vector<std::uint16_t> blocks_;
+  std::vector<std::uint32_t> blocks_;
   std::unordered_map<char32_t, CodePair> lower_case_;
   std::unordered_map<char32_t, CodePair> decompositions_;
+  std::unordered_map<char32_t, std::span<const char32_t>> compatibilities_;
   std::unordered_map<char32_t, std::uint8_t> classes_;
   std::unordered_map<std::uint64_t, char32_t> compositions_;
 };

@@ -7,24 +7,29 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// A character of the result, and how many more characters there are by it: 1 for one that has been added
-/// behind another, -n for one that took in n others.
-struct Piece {
-  char32_t code;
-  int change;
-  std::uint8_t combining_class;
-};
-using Pieces = std::vector<Piece>;
+/// Which decompositions are made: those that change nothing but the spelling, or those too that lose what
+/// kind of character it was.
+enum class Form { canonical, compatible };
 
+template <Form form>
 void append_parts(Pieces& pieces, char32_t code, bool is_first) {
   const auto& unicode = Unicode::get();
+  if (form == Form::compatible) {
+    if (const auto parts = unicode.compatibility(code); !parts.empty()) {
+      for (const auto part : parts) {
+        pieces.push_back({part, is_first ? 0 : 1, unicode.combining_class(part)});
+        is_first = false;
+      }
+      return;
+    }
+  }
   if (!unicode.is(code, kDecomposes)) {
     pieces.push_back({code, is_first ? 0 : 1, unicode.combining_class(code)});
     return;
   }
   const auto parts = unicode.decomposition(code);
-  append_parts(pieces, parts.first, is_first);
-  if (parts.second != 0) append_parts(pieces, parts.second, false);
+  append_parts<form>(pieces, parts.first, is_first);
+  if (parts.second != 0) append_parts<form>(pieces, parts.second, false);
 }
 
 /// Marks between two characters that are none, in the order of their classes.
@@ -39,10 +44,11 @@ void order_marks(Pieces& pieces) {
   }
 }
 
+template <Form form>
 Pieces decomposed(const Characters& text) {
   Pieces pieces;
   pieces.reserve(text.size() + text.size() / 8);
-  for (const auto& character : text) append_parts(pieces, character.code, true);
+  for (const auto& character : text) append_parts<form>(pieces, character.code, true);
   order_marks(pieces);
   return pieces;
 }
@@ -104,10 +110,10 @@ class Composer {
   bool has_base_ = false;
 };
 
-/// Hands out what the characters stood for. A character that was added stands for what the one before it
-/// does; the count goes on in the order of the result, also where marks have changed places: so does the
-/// Python package.
+}  // namespace
+
 void realign(Characters& text, const Pieces& pieces) {
+  if (text.empty()) return;
   Characters result;
   result.reserve(pieces.size());
   std::size_t place = 0;
@@ -120,14 +126,14 @@ void realign(Characters& text, const Pieces& pieces) {
   text = std::move(result);
 }
 
-}  // namespace
+void decompose(Characters& text) { realign(text, decomposed<Form::canonical>(text)); }
 
-void decompose(Characters& text) {
-  if (!text.empty()) realign(text, decomposed(text));
-}
+void compose(Characters& text) { realign(text, Composer().run(decomposed<Form::canonical>(text))); }
 
-void compose(Characters& text) {
-  if (!text.empty()) realign(text, Composer().run(decomposed(text)));
+void decompose_compatible(Characters& text) { realign(text, decomposed<Form::compatible>(text)); }
+
+void compose_compatible(Characters& text) {
+  realign(text, Composer().run(decomposed<Form::compatible>(text)));
 }
 
 }  // namespace lockstep::tokenizer

@@ -14,9 +14,10 @@
 
 namespace lockstep::tokenizer {
 
-/// A token of a word: its id, and where in the word's bytes it ends. It begins where the one before it ends.
+/// A token of a word: its id, and its bytes in the word.
 struct Token {
   std::uint32_t id = 0;
+  std::uint32_t begin = 0;
   std::uint32_t end = 0;
 };
 using Tokens = std::vector<Token>;
@@ -47,7 +48,7 @@ class WordCache {
     return key;
   }
 
-  /// The word's tokens; empty when it is not known (no word has none).
+  /// The word's tokens; empty when it is not known, or has none.
   std::span<const Token> find(const Key& key) const noexcept {
     const auto& slot = slots_[key.slot];
     if (slot.length != key.length || slot.bytes != key.bytes) return {};
@@ -79,14 +80,10 @@ class WordCache {
 struct Workspace {
   WordCache cache;
   Tokens tokens;
-  Words words;
-  Words spare;
+  SplitText split;
   NormalizedString normalized;
   /// For each byte of a text that is not ASCII the number of its character.
   std::vector<std::uint32_t> characters;
-  /// A word with a blank before it, and the words of that.
-  std::string prefixed;
-  Words prefixed_words;
 };
 
 /// Lends workspaces to threads, and keeps as many as there were threads at a time.

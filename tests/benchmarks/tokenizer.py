@@ -3,8 +3,8 @@
 
 Usage: tokenizer.py TOKENIZER_BENCHMARK TEXT_FILE [TOKENIZER_JSON ...]      run it with a Python that has `tokenizers`
 
-Without a file it trains tokenizers of 8,000 tokens on the text: BERT's WordPiece, GPT-2's and Llama 3's BPE. Both sides
-encode the text's lines by encode_batch, with special tokens, offsets and all masks; the ids' number is compared.
+Without a file it trains tokenizers on the text: BERT's WordPiece, GPT-2's and Llama 3's BPE of 8,000 tokens, and smaller ones of the other
+kinds. Both sides encode the text's lines by encode_batch, with special tokens, offsets and all masks; the ids' number is compared.
 """
 import os
 import statistics
@@ -30,7 +30,9 @@ def trained(lines, folder):
     parts = tokenizers.pre_tokenizers.Sequence([tokenizers.pre_tokenizers.Split(tokenizers.Regex(kinds.LLAMA3), "isolated"),
                                                 tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     llama3 = kinds.byte_level(lines, parts, [], size=8000, ignore_merges=True)
-    for name, tokenizer in (("bert", bert), ("gpt2", gpt2), ("llama3", llama3)):
+    others = [(kind.__name__, kind(lines)) for kind in (kinds.o200k, kinds.deepseek, kinds.clip, kinds.llama2, kinds.mistral, kinds.gemma, kinds.t5,
+                                                        kinds.xlm_roberta, kinds.unigram_bytes, kinds.continued)]
+    for name, tokenizer in (("bert", bert), ("gpt2", gpt2), ("llama3", llama3), *others):
         path = os.path.join(folder, name + ".json")
         tokenizer.save(path)
         yield path

@@ -1,11 +1,21 @@
 """The tokenizers that are compared: built and trained here, one for each kind of file in use, and saved as tokenizer.json."""
+import json
 import os
 
+import tokenizer_charsmap
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+O200K = "|".join([
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+DEEPSEEK_HAN = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+DEEPSEEK = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+            r"""|\s*[\r\n]+|\s+(?!\S)|\s+""")
+CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 ALPHABET = pre_tokenizers.ByteLevel.alphabet()
 
 
@@ -101,7 +111,163 @@ def prefixed(lines):
     return byte_level(lines, parts, ["<|endoftext|>"])
 
 
-KINDS = [bert, bert_cased, accents, composed, gpt2, roberta, llama3, qwen2, prefixed]
+def isolated(pattern):
+    return pre_tokenizers.Split(Regex(pattern), "isolated")
+
+
+def o200k(lines):
+    parts = pre_tokenizers.Sequence([isolated(O200K), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer = byte_level(lines, parts, ["<|endoftext|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def deepseek(lines):
+    parts = pre_tokenizers.Sequence([isolated(r"\p{N}{1,3}"), isolated(DEEPSEEK_HAN), isolated(DEEPSEEK),
+                                     pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer = byte_level(lines, parts, [])
+    tokenizer.add_special_tokens(["<|begin_of_text|>", "<|eot_id|>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B:1", special_tokens=[("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))])
+    return tokenizer
+
+
+def clip(lines):
+    """Bytes with a suffix, and white space that is dropped."""
+    parts = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(CLIP), "removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = parts
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("</w>", " ")])
+    both = ["<|startoftext|>", "<|endoftext|>"]
+    trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=both, initial_alphabet=ALPHABET, end_of_word_suffix="</w>", show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    # The trainer knows only the ends of words that it has seen.
+    saved = json.loads(tokenizer.to_str())
+    for letter in sorted(ALPHABET):
+        saved["model"]["vocab"].setdefault(letter + "</w>", len(saved["model"]["vocab"]))
+    tokenizer = Tokenizer.from_str(json.dumps(saved))
+    tokenizer.post_processor = processors.RobertaProcessing(("<|endoftext|>", 1), ("<|startoftext|>", 0), add_prefix_space=False, trim_offsets=False)
+    return tokenizer
+
+
+def character_bpe(lines, size=1500, **model):
+    """BPE on characters with SentencePiece's blanks, trained word by word, and with a token for each byte."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True, **model))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
+                                  limit_alphabet=120, show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    saved = json.loads(tokenizer.to_str())
+    saved["added_tokens"] = saved["added_tokens"][:3]
+    saved["pre_tokenizer"] = None
+    tokenizer = Tokenizer.from_str(json.dumps(saved))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+def llama2(lines):
+    tokenizer = character_bpe(lines)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    return tokenizer
+
+
+def mistral(lines):
+    tokenizer = character_bpe(lines, ignore_merges=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.add_special_tokens([AddedToken("[INST]", normalized=False)])
+    return tokenizer
+
+
+def gemma(lines):
+    tokenizer = character_bpe(lines)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("<mask>")])
+    return tokenizer
+
+
+def some_bytes(lines):
+    """Some bytes have tokens, so that unknown characters wait behind them; words by Metaspace."""
+    saved = json.loads(character_bpe(lines).to_str())
+    vocab = {token: number for number, token in enumerate(
+        token for token in saved["model"]["vocab"] if not (token.startswith("<0x") and token[3] in "9B"))}
+    saved["model"]["vocab"] = vocab
+    for token in saved["added_tokens"]:
+        token["id"] = vocab[token["content"]]
+    tokenizer = Tokenizer.from_str(json.dumps(saved))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="_", prepend_scheme="first")
+    return tokenizer
+
+
+def unigram(lines, size=1200, **trainer):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer.train_from_iterator(lines, trainers.UnigramTrainer(vocab_size=size, special_tokens=special, unk_token="<unk>", show_progress=False, **trainer))
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def t5(lines):
+    tokenizer = unigram(lines)
+    tokenizer.normalizer = normalizers.Precompiled(tokenizer_charsmap.charsmap(tokenizer_charsmap.like_nmt_nfkc()))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 2)])
+    return tokenizer
+
+
+def xlm_roberta(lines):
+    tokenizer = unigram(lines)
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(tokenizer_charsmap.charsmap(tokenizer_charsmap.like_nmt_nfkc())), normalizers.Strip(left=False, right=True),
+        normalizers.Replace(Regex(" {2,}"), "\u2581")])
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return tokenizer
+
+
+def unigram_bytes(lines):
+    """Unknown characters by their bytes, whole texts as one word, and what SentencePiece did before it had a table."""
+    saved = json.loads(unigram(lines).to_str())
+    saved["model"]["vocab"] += [[f"<0x{byte:02X}>", 0.0] for byte in range(256)]
+    saved["model"]["byte_fallback"] = True
+    tokenizer = Tokenizer.from_str(json.dumps(saved))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex("^| {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="never")])
+    return tokenizer
+
+
+def continued(lines):
+    """BPE on characters with a prefix and a suffix; unknown characters one by one."""
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##", end_of_word_suffix="</w>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.Strip(), normalizers.StripAccents()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)])
+    tokenizer.decoder = decoders.BPEDecoder()
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=1500, special_tokens=["[UNK]"], continuing_subword_prefix="##",
+                                                             end_of_word_suffix="</w>", limit_alphabet=100, show_progress=False))
+    return tokenizer
+
+
+def left_out(lines):
+    """All behaviors of Split, and unknown characters that leave no token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFKC()
+    splits = [(Regex(r"\s+"), "removed", False), (Regex(r"\p{Lu}"), "merged_with_next", False), (Regex(r"[aeiou]+"), "merged_with_previous", False),
+              (Regex(r"\p{L}|\p{M}"), "contiguous", False), (Regex(r"(?<=l)|x*"), "isolated", False), ("th", "merged_with_next", True),
+              (Regex(r"[\p{Han}\p{^Ll}]"), "merged_with_previous", True)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(*split) for split in splits] + [pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.Digits()])
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=600, limit_alphabet=60, show_progress=False))
+    return tokenizer
+
+
+KINDS = [bert, bert_cased, accents, composed, gpt2, roberta, llama3, qwen2, prefixed, o200k, deepseek, clip, llama2, mistral, gemma, some_bytes,
+         t5, xlm_roberta, unigram_bytes, continued, left_out]
 
 
 def save_all(lines, folder):

@@ -6,7 +6,7 @@ WRITTEN = [
     "'\u017fx '\u017f's'", "   leading", "trailing   ", "a  b   c\n\n\td \n e\r\n\r\nf", "x\u00a0y\u2003z\u3000w\u200bv\ufeffu",
     "\u00c9t\u00e9 caf\u00e9 cafe\u0301 na\u00efve \u0130stanbul \u1e9e \u03a3\u03a3 \u01c5 \ufb01", "e\u0323\u0301 \u00e9\u0323 \u0344\u0323 q\u0307\u0323 \u1e0b\u0323",
     "\u1100\u1161\u11a8 \uac00\uac01 \u1100\u1161 \ud55c\uad6d\uc5b4", "\u4e2d\u6587\u5b57\u7b26 mixed \u65e5\u672c\u8a9e \U00020000\U0002f800 \uf900",
-    "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea \u2764\ufe0f", "1234567 12 3,456.78 \u0661\u0662\u0663 \u00bd \u2168 x1y22z333",
+    "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea \u2764\ufe0f", "1234567 12 3,456.78 \u0661\u0662\u0663 \u00bd \u2168 x1y22z333 \U00011de7\u26e6\U00016ff4",
     "\x00\x01\x1f\x7f\x80\x85\u2028\u2029\ufffd\ue000\U0010ffff", "unaffable" * 30, "a" * 100, "a" * 101, "a" * 5000, "\u00e9" * 101, "!" * 300, " " * 200,
     "[CLS] [SEP][MASK] [UNK]x[PAD]", "<s></s><mask> <mask>  <mask>a <|endoftext|>b", "<|begin_of_text|>hi<|eot_id|>",
     "added ADDED xadded added_ added, Add\u00e9d", "##ing #hash ##", "$a+b=c; (x)[y]{z} \u00ab\u00bb \u201cq\u201d \u2014 \u20ac \u00a3",

@@ -17,7 +17,7 @@ TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", 
 HEADERS = "libgloo-dev nlohmann-json3-dev libcxxopts-dev libfmt-dev libxxhash-dev " \
     "libjpeg62-turbo-dev libpng-dev zlib1g-dev"
 INSTALLED = "cmake ninja-build g++ ccache help2man libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " \
-    "g++-aarch64-linux-gnu " + HEADERS
+    "g++-aarch64-linux-gnu libonig-dev " + HEADERS
 
 
 def lines(path):
@@ -130,8 +130,8 @@ class Machine(unittest.TestCase):
             self.assertEqual(self.setup("demo", root=root)[1], "")
 
     def test_tests_need_more(self):
-        self.installed(INSTALLED.replace("libgtest-dev", ""))
-        self.assertIn("--no-install-recommends libgtest-dev\n", self.setup("test")[2])
+        self.installed(INSTALLED.replace("libgtest-dev", "").replace("libonig-dev", ""))
+        self.assertIn("--no-install-recommends libonig-dev libgtest-dev\n", self.setup("test")[2])
 
     def test_slurm_is_for_root_and_can_be_missed(self):
         without = INSTALLED.replace("slurm-wlm munge", "")

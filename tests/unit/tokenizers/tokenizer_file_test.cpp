@@ -35,16 +35,28 @@ TEST(TokenizerFile, RefusesWhatIsNotSupportedByName) {
   const auto refuse = [](const char* place, const json& value, const char* name) {
     EXPECT_THROWS(loaded(with(word_piece(), place, value)), DataError, "made.json", name);
   };
-  refuse("/model/type", "Unigram", "the model 'Unigram'");
-  refuse("/model/type", "BPE", "without the pre-tokenizer ByteLevel");
-  refuse("/normalizer", {{"type", "NFKC"}}, "the normalizer 'NFKC'");
-  refuse("/pre_tokenizer", {{"type", "Metaspace"}}, "the pre-tokenizer 'Metaspace'");
-  refuse("/pre_tokenizer",
-         {{"type", "Split"}, {"pattern", {{"Regex", "\\d+"}}}, {"behavior", "Isolated"}, {"invert", false}},
-         "the pre-tokenizer 'Split' with the pattern '\\d+'");
+  refuse("/model/type", "WordLevel", "the model 'WordLevel'");
+  refuse("/normalizer", {{"type", "Odd"}}, "the normalizer 'Odd'");
+  refuse("/pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre-tokenizer 'UnicodeScripts'");
   refuse("/post_processor", {{"type", "Odd"}}, "the post-processor 'Odd'");
   refuse("/decoder", {{"type", "CTC"}}, "the decoder 'CTC'");
   refuse("/version", "2.0", "the version '2.0'");
+}
+
+json split_by(const char* expression) {
+  return {
+      {"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Isolated"}, {"invert", false}};
+}
+
+TEST(TokenizerFile, NamesTheRegularExpressionThatCannotBeUsed) {
+  EXPECT_THROWS(loaded(with(word_piece(), "/pre_tokenizer", split_by("a(b"))), DataError, "'a(b'",
+                "pre_tokenizer.pattern.Regex", "cannot be used");
+}
+
+TEST(TokenizerFile, AnExpressionThatExplodesEndsAtALimitWithItsName) {
+  const auto peer = loaded(with(word_piece(), "/pre_tokenizer", split_by("(x+x+)+(?=y)\\1")));
+  EXPECT_THROWS(peer.encode(std::string(64, 'x')), DataError, "'(x+x+)+(?=y)\\1'",
+                "pre_tokenizer.pattern.Regex", "too many steps", "limit");
 }
 
 TEST(TokenizerFile, NamesThePlaceOfWhatIsWrong) {

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <unordered_map>
+
+#include "merge_table.hpp"
+#include "model.hpp"
+
+namespace lockstep::tokenizer {
+
+/// The merges of a file in their order: two tokens each, as they stand in the vocabulary.
+using Merges = std::vector<std::pair<std::string, std::string>>;
+
+/// Byte-pair encoding: a word is its characters, or its bytes, and of all neighbours that may be merged the
+/// pair with the lowest rank, the leftmost first, is, until none is left.
+class Bpe final : public Model {
+ public:
+  struct Settings {
+    /// Words are bytes, which the vocabulary writes as visible characters; else they are characters.
+    bool byte_level = false;
+    /// A word that is a token is one, whatever the merges make of it.
+    bool ignore_merges = false;
+    /// Unknown characters become tokens of their bytes, "<0x0A>", where the vocabulary has all of these.
+    bool byte_fallback = false;
+    /// Else they become this token, neighbours together with `fuse_unknown`; without one they are left out.
+    std::optional<std::string> unknown_token = std::nullopt;
+    bool fuse_unknown = false;
+    /// What tokens that go on a word begin with, and what a word's last token ends with.
+    std::string continuing_prefix = {};
+    std::string end_suffix = {};
+  };
+  /// Throws DataError, naming the file, when a merge, the unknown token or, with `byte_level`, one of the 243
+  /// bytes of UTF-8 has no token.
+  Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const std::string& file);
+
+  void tokenize(std::string_view word, Tokens& tokens) const override;
+  std::size_t part_end(std::string_view word, std::size_t begin) const override;
+  const Vocabulary& vocabulary() const noexcept override { return vocabulary_; }
+
+ private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  /// The tokens of single characters, or bytes, as they stand in one place of a word.
+  struct Symbols {
+    std::array<std::uint32_t, 256> low;
+    std::unordered_map<char32_t, std::uint32_t> others;
+    std::uint32_t find(char32_t code) const noexcept;
+    void set(char32_t code, std::uint32_t id);
+  };
+
+  void add_symbol(std::string_view token, std::uint32_t id, unsigned place);
+  void require_bytes(const std::string& file) const;
+  void add_merges(const Merges& merges, const std::string& file);
+  void find_words();
+  void find_parts(const Merges& merges);
+  std::uint32_t require(const std::string& token, std::size_t number, const std::string& file) const;
+  /// The symbols at a place: bit 0 for one that goes on a word, bit 1 for the last one.
+  const Symbols& symbols(bool is_first, bool is_last) const noexcept;
+  void begin_bytes(std::string_view word, Tokens& tokens) const;
+  void begin_characters(std::string_view word, Tokens& tokens) const;
+  bool fall_back(std::string_view character, Tokens& tokens, std::uint32_t& length) const;
+  void merge_short(Tokens& tokens) const;
+  void merge_long(Tokens& tokens) const;
+
+  Vocabulary vocabulary_;
+  Settings settings_;
+  MergeTable merges_;
+  std::array<Symbols, 4> symbols_;
+  std::array<std::uint32_t, 256> fallback_{};
+  std::uint32_t unknown_ = kNone;
+  /// The tokens by their bytes, for ignore_merges with bytes.
+  std::unordered_map<std::string, std::uint32_t> words_;
+  /// Pairs of characters that a merge may bring together; nothing else crosses from one to the next.
+  bool has_parts_ = false;
+  MergeTable neighbours_{0};
+};
+
+/// The model of a file that says BPE. Throws DataError.
+std::unique_ptr<const Model> make_bpe(const Node& node, bool byte_level);
+
+}  // namespace lockstep::tokenizer

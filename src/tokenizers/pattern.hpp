@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "json_file.hpp"
+#include "unicode.hpp"
+
+namespace lockstep::tokenizer {
+
+/// Some bytes of a text.
+struct ByteRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+using ByteRanges = std::vector<ByteRange>;
+
+class Regex;
+
+/// What a part looks for in a text: a fixed text, a regular expression, or characters with a property.
+/// Immutable: any thread may search.
+class Pattern {
+ public:
+  /// {"String": text} or {"Regex": expression}, as files write it. Throws DataError for an expression that
+  /// Oniguruma does not take.
+  explicit Pattern(const Node& node);
+  explicit Pattern(Property property) : what_(property) {}
+
+  /// Sets `matches` to those in a valid text, from left to right; none overlap. A regular expression may
+  /// match nothing between two characters. Throws DataError, naming the expression, when it takes too many
+  /// steps.
+  void find_all(std::string_view text, ByteRanges& matches) const;
+
+  /// The same text with each match replaced.
+  std::string replaced(std::string_view text, std::string_view by) const;
+
+ private:
+  std::variant<std::string, std::shared_ptr<const Regex>, Property> what_;
+};
+
+}  // namespace lockstep::tokenizer
