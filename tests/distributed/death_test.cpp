@@ -9,7 +9,8 @@ namespace {
 
 class AKilledRank : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(In, AKilledRank,
-                         ::testing::Values("killed_in_all_reduce", "killed_in_barrier", "killed_in_backward"),
+                         ::testing::Values("killed_in_all_reduce", "killed_in_barrier", "killed_in_backward",
+                                           "killed_in_sharded_backward"),
                          [](const auto& test) { return std::string(test.param); });
 
 /// Timeouts of the probe are 40 s, and LauncherProcess waits for 60 s: a job that ended by a timeout would

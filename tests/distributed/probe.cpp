@@ -43,6 +43,7 @@ const std::map<std::string, Scenario> kScenarios{
     {"killed_in_all_reduce", killed_in_all_reduce},
     {"killed_in_barrier", killed_in_barrier},
     {"killed_in_backward", killed_in_backward},
+    {"killed_in_sharded_backward", killed_in_sharded_backward},
     {"throws", throws},
     {"leaves_early", leaves_early},
     {"library_warning", library_warning},

@@ -41,6 +41,7 @@ int join_within(const Words& words);
 int killed_in_all_reduce(const Words& words);
 int killed_in_barrier(const Words& words);
 int killed_in_backward(const Words& words);
+int killed_in_sharded_backward(const Words& words);
 int throws(const Words& words);
 int leaves_early(const Words& words);
 /// Joins the others, and then writes a warning into LibTorch's log.

@@ -60,6 +60,14 @@ void train_steps(Accelerator& accelerator, int steps, const StepHook& hook) {
   }
 }
 
+int killed_in_backward_of(Accelerator accelerator) {
+  train_steps(accelerator, kEndless, [&](int step, const at::Tensor& output) {
+    if (step != 3 || accelerator.process_index() != 1) return;
+    output.register_hook([](const at::Tensor&) { std::raise(SIGKILL); });
+  });
+  return 0;
+}
+
 }  // namespace
 
 int hello(const Words&) {
@@ -92,13 +100,14 @@ int killed_in_barrier(const Words&) {
   return 0;
 }
 
-int killed_in_backward(const Words&) {
-  auto accelerator = join();
-  train_steps(accelerator, kEndless, [&](int step, const at::Tensor& output) {
-    if (step != 3 || accelerator.process_index() != 1) return;
-    output.register_hook([](const at::Tensor&) { std::raise(SIGKILL); });
-  });
-  return 0;
+int killed_in_backward(const Words&) { return killed_in_backward_of(join()); }
+
+int killed_in_sharded_backward(const Words&) {
+  constexpr milliseconds kTime = std::chrono::seconds(40);
+  return killed_in_backward_of(Accelerator({.device = "cpu",
+                                            .timeout = kTime,
+                                            .join_timeout = kTime,
+                                            .fsdp_plugin = lockstep::FullyShardedDataParallelPlugin{}}));
 }
 
 int throws(const Words&) {

@@ -1,8 +1,10 @@
 // The trainers on texts, from the command line to the files that they leave, on one rank and on two.
 
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/core/runtime/program.hpp"
 #include "support/tiny_models.hpp"
@@ -56,6 +58,24 @@ TEST_F(CausalLm, HasTheLossesOfPythonWhenFullySharded) {
   fs::remove_all(file("out1/checkpoint-20"));
   expect_losses_of_python(1, "8");
   EXPECT_TRUE(fs::exists(file("out1/checkpoint-20")));
+}
+
+/// Each rank draws what it would draw without sharding, in a recomputation too.
+TEST_F(CausalLm, HasTheSameDropoutWhenFullySharded) {
+  auto config = nlohmann::json::parse(read_file(file("model/config.json")));
+  for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config[name] = 0.3;
+  write("model/config.json", config.dump());
+  const auto losses_with = [&](const std::string& folder, const std::string& flags) {
+    const Finished job = run_job(words() + Words{"--output-dir", file(folder)} + split(flags), 2);
+    EXPECT_EQ(job.status, 0) << job.err;
+    return logged(file(folder) + "/checkpoint-20", "loss");
+  };
+  const auto whole = losses_with("whole", "--seed 3"), again = losses_with("again", "--seed 4");
+  const auto sharded = losses_with("sharded", "--seed 3 --fsdp full_shard --gradient-checkpointing");
+  ASSERT_EQ(whole.size(), 20U);
+  ASSERT_EQ(sharded.size(), 20U);
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_NEAR(sharded[i], whole[i], 1e-5) << i;
+  EXPECT_GT(std::abs(again[0] - whole[0]), 1e-3);
 }
 
 TEST_F(CausalLm, EvaluatesWritesATextAndAModelThatCanBeUsedAgain) {
