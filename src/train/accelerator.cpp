@@ -195,6 +195,11 @@ std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batc
   });
 }
 
+parallel::ShardGroups Accelerator::shard_groups() const {
+  if (!options().fsdp_plugin->hybrid_shard) return process_group();
+  return ParallelContext(process_group(), {.shard_size = world().local_world_size});
+}
+
 void Accelerator::lay_out(const std::vector<NamedTensor>& parameters) const {
   constexpr std::int64_t kDimensions = 4;
   if (!options().channels_last) return;

@@ -11,6 +11,7 @@
 
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/parallel/module_tensors.hpp"
+#include "lockstep/parallel/parallel_context.hpp"
 #include "lockstep/parallel/unit.hpp"
 
 namespace lockstep {
@@ -28,6 +29,19 @@ struct FullyShardOptions {
 namespace parallel {
 
 class FullySharded;
+
+/// Which ranks have a part of the parameters each, and which have the same part; together all that train.
+struct ShardGroups {
+  /// One group for all: everything is divided over it.
+  ShardGroups(const ProcessGroup& group) : all(group), shard(group) {}  // NOLINT(google-explicit-constructor)
+  /// The context's data group. Where that is divided (ParallelContextOptions::shard_size) its shard groups
+  /// have a model each: HSDP.
+  ShardGroups(const ParallelContext& context);  // NOLINT(google-explicit-constructor)
+
+  ProcessGroup all;
+  ProcessGroup shard;
+  std::optional<ProcessGroup> replica;
+};
 
 /// What fully_shard() takes: a holder or a shared pointer of a `torch::nn::Module`, and no TorchScript.
 template <class Module>
@@ -110,14 +124,15 @@ class FullyShardedDataParallelBase {
   /// The parameters that are trained: each once, in the order of registration, as this rank has them.
   const std::vector<NamedTensor>& parameters() const;
 
+  /// All ranks that train.
   const ProcessGroup& process_group() const;
   const FullyShardOptions& options() const;
 
  protected:
   FullyShardedDataParallelBase(const std::vector<NamedTensor>& parameters,
                                const std::vector<NamedTensor>& buffers,
-                               const std::vector<parallel::NamedUnit>& units, const ProcessGroup& group,
-                               const FullyShardOptions& options);
+                               const std::vector<parallel::NamedUnit>& units,
+                               const parallel::ShardGroups& groups, const FullyShardOptions& options);
   ~FullyShardedDataParallelBase() = default;
   FullyShardedDataParallelBase(const FullyShardedDataParallelBase&) = default;
   FullyShardedDataParallelBase& operator=(const FullyShardedDataParallelBase&) = default;
@@ -156,9 +171,10 @@ template <class Module>
 class FullyShardedDataParallel : public FullyShardedDataParallelBase {
  public:
   /// As fully_shard().
-  FullyShardedDataParallel(Module module, const ProcessGroup& group, const FullyShardOptions& options = {})
+  FullyShardedDataParallel(Module module, const parallel::ShardGroups& groups,
+                           const FullyShardOptions& options = {})
       : FullyShardedDataParallelBase(parallel::named_parameters_of(module),
-                                     parallel::named_buffers_of(module), parallel::units_of(module), group,
+                                     parallel::named_buffers_of(module), parallel::units_of(module), groups,
                                      options),
         module_(std::move(module)) {}
 
@@ -186,16 +202,20 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
   Module module_;
 };
 
-/// Shards `module`, a `torch::nn` holder or `std::shared_ptr`, over the group: checks that all ranks have the
-/// same parameters and buffers, copies rank 0's values to the others, and leaves each rank its part. The
-/// module stays sharded when the wrapper is gone. *Collective*. Throws CommunicationError on every rank,
-/// naming the parameter and the ranks that differ; UsageError when no parameter requires a gradient, when one
-/// is not on the group's device, and for a module that is sharded already or that DistributedDataParallel
-/// holds.
+/// Shards `module`, a `torch::nn` holder or `std::shared_ptr`, over a ProcessGroup or the data group of a
+/// ParallelContext: checks that all ranks have the same parameters and buffers, copies rank 0's values to the
+/// others, and leaves each rank its part. The module stays sharded when the wrapper is gone. *Collective*.
+/// Throws CommunicationError on every rank, naming the parameter and the ranks that differ; UsageError when
+/// no parameter requires a gradient, when one is not on the group's device, and for a module that is sharded
+/// already or that DistributedDataParallel holds.
+///
+/// With ParallelContextOptions::shard_size each shard group of so many ranks has the whole model, and
+/// gradients are averaged over all: HSDP. What is gathered stays within a shard group, on a node for example,
+/// and between them go gradients alone.
 template <class Module>
-FullyShardedDataParallel<Module> fully_shard(Module module, const ProcessGroup& group,
+FullyShardedDataParallel<Module> fully_shard(Module module, const parallel::ShardGroups& groups,
                                              const FullyShardOptions& options = {}) {
-  return FullyShardedDataParallel<Module>(std::move(module), group, options);
+  return FullyShardedDataParallel<Module>(std::move(module), groups, options);
 }
 
 }  // namespace lockstep

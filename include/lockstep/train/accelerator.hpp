@@ -426,7 +426,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     if (const auto& plugin = options().fsdp_plugin) {
       if constexpr (parallel::Shardable<Module>) {
         if (plugin->activation_checkpointing) set_activation_checkpointing(module);
-        return {fully_shard(module, process_group(),
+        return {fully_shard(module, shard_groups(),
                             {.reshard_after_forward = plugin->reshard_after_forward,
                              .backward_prefetch = plugin->backward_prefetch}),
                 mixed_precision()};
@@ -455,6 +455,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     return parallel::named_state_of(model);
   }
 
+  parallel::ShardGroups shard_groups() const;
   /// AcceleratorOptions::channels_last.
   void lay_out(const std::vector<NamedTensor>& parameters) const;
   DataLoader shard(const DataLoader& loader);

@@ -10,6 +10,9 @@ struct FullyShardedDataParallelPlugin {
   bool backward_prefetch = true;
   /// Backward computes the activations of the model's units again: see set_activation_checkpointing().
   bool activation_checkpointing = false;
+  /// The ranks of each node divide a model among themselves, and nodes have the same: HYBRID_SHARD. Every
+  /// node must have equally many.
+  bool hybrid_shard = false;
 };
 
 }  // namespace lockstep

@@ -120,7 +120,8 @@ struct TrainingArguments {
   /// bits. See lockstep::set_activation_checkpointing.
   bool gradient_checkpointing = false;
   /// Weights, gradients and the optimizer's state are divided over the ranks: "full_shard" (ZeRO-3) or
-  /// "shard_grad_op" (ZeRO-2), with "auto_wrap" beside it or not; empty: every rank has all of them. See
+  /// "shard_grad_op" (ZeRO-2), or "hybrid_shard" and "hybrid_shard_zero2", where the ranks of each node
+  /// divide them among themselves; with "auto_wrap" beside it or not. Empty: every rank has all of them. See
   /// docs/fsdp.md.
   std::string fsdp = "";
   /// How: JSON, or the path of a JSON file, with transformers' keys reshard_after_forward, backward_prefetch

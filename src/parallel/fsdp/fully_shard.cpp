@@ -45,7 +45,7 @@ struct Place {
 class FullySharded : public std::enable_shared_from_this<FullySharded> {
  public:
   FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
-               const ProcessGroup& process_group, const FullyShardOptions& shard_options);
+               const ShardGroups& shard_groups, const FullyShardOptions& shard_options);
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit, const Tensors& outputs);
@@ -57,7 +57,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   template <class Use>
   at::Tensor with_place(const at::Tensor& parameter, const Use& use);
 
-  ProcessGroup group;
+  ShardGroups groups;
   FullyShardOptions options;
   std::vector<NamedTensor> trained;
   std::unique_ptr<UnitHooks> root_hooks;
@@ -89,6 +89,13 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   /// How many FullParameters live: forward finds everything there.
   int whole_ = 0;
 };
+
+ShardGroups::ShardGroups(const ParallelContext& context)
+    : ShardGroups(context.get_group(ParallelMode::data)) {
+  if (context.get_world_size(ParallelMode::shard) == 1) return;
+  shard = context.get_group(ParallelMode::shard);
+  if (context.get_world_size(ParallelMode::replica) > 1) replica = context.get_group(ParallelMode::replica);
+}
 
 namespace {
 
@@ -158,13 +165,13 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
 }  // namespace
 
 FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
-                           const ProcessGroup& process_group, const FullyShardOptions& shard_options)
-    : group(process_group), options(shard_options), units_(named.size() + 1) {
+                           const ShardGroups& shard_groups, const FullyShardOptions& shard_options)
+    : groups(shard_groups), options(shard_options), units_(named.size() + 1) {
   const auto parameters = without_repeats(all);
   for (const auto& entry : parameters) {
     if (entry.tensor.requires_grad()) trained.push_back(entry);
   }
-  if (group.size() == 1) return;
+  if (groups.all.size() == 1) return;
   const auto owners = owners_of(all, named);
   // By unit, dtype, and whether it is trained.
   std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::vector<NamedTensor>> segments;
@@ -174,11 +181,11 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
     segments[key].push_back(entry);
   }
   for (auto& [key, members] : segments) {
-    for (const auto& entry : members) group.broadcast(entry.tensor.detach());
+    for (const auto& entry : members) groups.all.broadcast(entry.tensor.detach());
     const std::size_t unit = std::get<0>(key);
     for (std::size_t i = 0; i < members.size(); ++i)
       places_.emplace(members[i].tensor.unsafeGetTensorImpl(), Place{unit, units_[unit].segments.size(), i});
-    units_[unit].segments.emplace_back(std::move(members), group, pool_);
+    units_[unit].segments.emplace_back(std::move(members), groups, pool_);
   }
 }
 
@@ -296,8 +303,8 @@ void FullySharded::end_backward() {
     used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
   });
   if (used.empty()) return;
-  const at::Tensor flags = at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte).to(group.device());
-  group.all_reduce(flags, ReduceOp::max);
+  const at::Tensor flags = at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte).to(groups.all.device());
+  groups.all.all_reduce(flags, ReduceOp::max);
   const at::Tensor agreed = flags.cpu();
   std::span<const std::uint8_t> rest(agreed.const_data_ptr<std::uint8_t>(), used.size());
   for_each_segment([&](ShardedSegment& segment) {
@@ -359,8 +366,9 @@ void FullySharded::show_shards_again() noexcept {
 FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<NamedTensor>& parameters,
                                                            const std::vector<NamedTensor>& buffers,
                                                            const std::vector<parallel::NamedUnit>& units,
-                                                           const ProcessGroup& group,
+                                                           const parallel::ShardGroups& groups,
                                                            const FullyShardOptions& options) {
+  const ProcessGroup& group = groups.all;
   const std::string complaint = parallel::complaint_about_sharding(parameters, units, group);
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
@@ -370,7 +378,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
     parallel::check_agreement(group, {parameters, buffers, std::move(summary), complaint});
     for (const auto& entry : buffers) group.broadcast(entry.tensor);
   }
-  state_ = std::make_shared<parallel::FullySharded>(parameters, units, group, options);
+  state_ = std::make_shared<parallel::FullySharded>(parameters, units, groups, options);
   if (group.size() == 1) return;
   state_->root_hooks = std::make_unique<parallel::Hooks>(state_, parallel::kRoot);
   for (std::size_t i = 0; i < units.size(); ++i)
@@ -396,14 +404,14 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
     throw UsageError(fmt::format("clip_grad_norm_: max_norm must be more than 0, but is {}", max_norm));
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(state_->group.device()));
+  at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(state_->groups.all.device()));
   for (const auto& entry : state_->trained) {
     const at::Tensor& gradient = entry.tensor.grad();
     if (!gradient.defined()) continue;
     gradients.push_back(gradient);
     squares.add_(at::linalg_vector_norm(gradient, 2, at::nullopt, false, at::kDouble).square());
   }
-  if (state_->group.size() > 1) state_->group.all_reduce(squares);
+  if (state_->groups.shard.size() > 1) state_->groups.shard.all_reduce(squares);
   const at::Tensor norm = squares.sqrt();
   const at::Tensor factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor.to(gradient.scalar_type()));
@@ -417,20 +425,20 @@ std::optional<std::vector<std::int64_t>> FullyShardedDataParallelBase::full_size
 
 at::Tensor FullyShardedDataParallelBase::gather_full(const at::Tensor& parameter,
                                                      const at::Tensor& part) const {
-  if (state_->group.size() == 1) return part;
+  if (state_->groups.all.size() == 1) return part;
   return state_->with_place(
       parameter, [&](const auto& segment, std::size_t number) { return segment.gather(number, part); });
 }
 
 at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
                                                    const at::Tensor& whole) const {
-  if (state_->group.size() == 1) return whole;
+  if (state_->groups.all.size() == 1) return whole;
   return state_->with_place(
       parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
 }
 
 const std::vector<NamedTensor>& FullyShardedDataParallelBase::parameters() const { return state_->trained; }
-const ProcessGroup& FullyShardedDataParallelBase::process_group() const { return state_->group; }
+const ProcessGroup& FullyShardedDataParallelBase::process_group() const { return state_->groups.all; }
 const FullyShardOptions& FullyShardedDataParallelBase::options() const { return state_->options; }
 
 FullyShardedDataParallelBase::NoSync::NoSync(FullyShardedDataParallelBase& model)

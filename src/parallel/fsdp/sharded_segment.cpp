@@ -37,12 +37,14 @@ at::Tensor mean_factor(int ranks) {
 
 }  // namespace
 
-ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ProcessGroup& group,
+ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups,
                                BufferPool& pool)
     : parameters_(std::move(parameters)),
-      group_(group),
+      group_(groups.shard),
+      replicas_(groups.replica),
+      all_ranks_(groups.all.size()),
       pool_(pool),
-      layout_(layout_of(parameters_, group.size())),
+      layout_(layout_of(parameters_, group_.size())),
       hidden_gradients_(parameters_.size()) {
   const at::NoGradGuard no_grad;
   const auto options = parameters_.front().tensor.detach().options();
@@ -52,9 +54,9 @@ ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const Proces
     const at::Tensor& parameter = parameters_[i].tensor;
     wholes_.push_back(part(flat_, layout_.tensor(i)).view(parameter.sizes()));
     wholes_.back().copy_(parameter.detach());
-    shards_.push_back(part(shard_, layout_.in_shard(i, group.rank())));
+    shards_.push_back(part(shard_, layout_.in_shard(i, group_.rank())));
   }
-  shard_.copy_(part(flat_, {layout_.shard_size() * group.rank(), layout_.shard_size()}));
+  shard_.copy_(part(flat_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
     parameters_[i].tensor.set_data(shards_[i]);
@@ -137,7 +139,7 @@ void ShardedSegment::start_reducing() {
   const at::NoGradGuard no_grad;
   had_gradient_.resize(parameters_.size());
   gradient_buffer_ = pool_.take(layout_.size(), shard_.options());
-  const at::Tensor factor = mean_factor(group_.size());
+  const at::Tensor factor = mean_factor(all_ranks_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = hidden_gradients_[i];
     at::Tensor place = part(gradient_buffer_, layout_.tensor(i));
@@ -163,6 +165,7 @@ void ShardedSegment::finish_reducing() {
   reducing_->wait();
   reducing_.reset();
   pool_.give_back(gradient_buffer_);
+  if (replicas_) replicas_->all_reduce(reduced_);
   if (sum_.defined()) {
     sum_.add_(reduced_);
     reduced_.reset();

@@ -11,6 +11,7 @@
 #include "buffer_pool.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/work.hpp"
+#include "lockstep/parallel/fully_shard.hpp"
 #include "lockstep/parallel/module_tensors.hpp"
 #include "shard_layout.hpp"
 
@@ -26,7 +27,7 @@ namespace lockstep::parallel {
 class ShardedSegment {
  public:
   /// Takes the parameters' values as they are; they are at rest then.
-  ShardedSegment(std::vector<NamedTensor> parameters, const ProcessGroup& group, BufferPool& pool);
+  ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups, BufferPool& pool);
 
   bool is_trained() const { return parameters_.front().tensor.requires_grad(); }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
@@ -54,10 +55,10 @@ class ShardedSegment {
   /// Forgets gradients of whole parameters.
   void drop_gradients();
   bool has_gradients() const;
-  /// Begins to add the gradients of the whole parameters, divided by the number of ranks, to the sums of
+  /// Begins to add the gradients of the whole parameters, divided by the number of all ranks, to the sums of
   /// their owners. At rest. *Collective*.
   void start_reducing();
-  /// Waits for that.
+  /// Waits for that, and adds up what owners of the same part have.
   void finish_reducing();
   /// Whether start_reducing() was called since take_sums(), and, for each parameter, whether it had a
   /// gradient.
@@ -69,6 +70,8 @@ class ShardedSegment {
  private:
   std::vector<NamedTensor> parameters_;
   ProcessGroup group_;
+  std::optional<ProcessGroup> replicas_;
+  int all_ranks_;
   BufferPool& pool_;
   ShardLayout layout_;
   at::Tensor shard_;

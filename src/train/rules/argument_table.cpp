@@ -93,7 +93,7 @@ void add_precision(Table& table) {
            "Keep no activations inside the model's layers: backward computes them again.")
       .add("fsdp", &Args::fsdp,
            "Divide weights, gradients and the optimizer's state over the ranks: full_shard (ZeRO-3) or "
-           "shard_grad_op (ZeRO-2); empty: no.")
+           "shard_grad_op (ZeRO-2), or over those of each node: hybrid_shard, hybrid_shard_zero2; empty: no.")
       .add("fsdp-config", &Args::fsdp_config,
            "How, as a JSON object or the path of one: reshard_after_forward, backward_prefetch (backward_pre "
            "or no_prefetch), activation_checkpointing, fsdp_version (2).",

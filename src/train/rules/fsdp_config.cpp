@@ -42,15 +42,19 @@ std::string config_text(const std::string& config) {
 
 std::optional<FullyShardedDataParallelPlugin> fsdp_plugin(const TrainingArguments& args) {
   std::optional<bool> reshards;
+  bool hybrid = false;
   std::istringstream words(args.fsdp);
   for (std::string word; words >> word;) {
     if (word == "auto_wrap") continue;  // Units are the model's own in any case.
-    if (word != "full_shard" && word != "shard_grad_op") {
+    hybrid = word.starts_with("hybrid_shard");
+    const bool frees = word == "full_shard" || word == "hybrid_shard";
+    if (!frees && word != "shard_grad_op" && word != "hybrid_shard_zero2") {
       throw UsageError(fmt::format(
-          "training arguments: fsdp has '{}': expected full_shard or shard_grad_op, and auto_wrap beside it",
+          "training arguments: fsdp has '{}': expected full_shard, shard_grad_op, hybrid_shard or "
+          "hybrid_shard_zero2, and auto_wrap beside it",
           word));
     }
-    reshards = word == "full_shard";
+    reshards = frees;
   }
   const FsdpConfig config = config_table().from_json_text(config_text(args.fsdp_config));
   if (config.fsdp_version != 2) {
@@ -64,7 +68,8 @@ std::optional<FullyShardedDataParallelPlugin> fsdp_plugin(const TrainingArgument
   return FullyShardedDataParallelPlugin{
       .reshard_after_forward = config.reshard_after_forward.value_or(*reshards),
       .backward_prefetch = config.backward_prefetch == "backward_pre",
-      .activation_checkpointing = config.activation_checkpointing};
+      .activation_checkpointing = config.activation_checkpointing,
+      .hybrid_shard = hybrid};
 }
 
 }  // namespace lockstep

@@ -178,6 +178,42 @@ TEST(FsdpPlugin, TrainsAsDistributedDataParallel) {
   }
 }
 
+/// Two nodes of two ranks each.
+TEST(FsdpPlugin, DividesAModelWithinEachNode) {
+  const TemporaryFolder folder;
+  const auto train = [&](bool hybrid) {
+    Losses losses;
+    testing::run_group(4, [&](const ProcessGroup& group) {
+      World world;
+      world.rank = group.rank();
+      world.world_size = 4;
+      world.local_rank = group.rank() % 2;
+      world.local_world_size = 2;
+      world.group_rank = group.rank() / 2;
+      world.group_world_size = 2;
+      AcceleratorOptions options = sharded(hybrid, 2);
+      if (hybrid) options.fsdp_plugin->hybrid_shard = true;
+      Accelerator accelerator(world, group, options);
+      Job job(accelerator);
+      if (hybrid) {
+        std::int64_t numbers = 0;
+        for (const auto& parameter : job.net->blocks->parameters()) numbers += parameter.numel();
+        EXPECT_EQ(accelerator.reduce(at::full({}, numbers)).item<std::int64_t>(), 2 * 2 * 82);
+      }
+      const Losses own = job.train(8);
+      accelerator.save_state(folder / (hybrid ? "hybrid" : "whole"));
+      if (accelerator.is_main_process()) losses = own, losses.push_back(job.norms.back());
+    });
+    return losses;
+  };
+  expect_near(train(true), train(false));
+  const auto one = load_file(folder / "hybrid" / "optimizer.safetensors").tensors;
+  const auto other = load_file(folder / "whole" / "optimizer.safetensors").tensors;
+  ASSERT_EQ(one.size(), other.size());
+  for (const auto& [name, tensor] : one)
+    EXPECT_TRUE(torch::allclose(tensor, other.at(name), 1e-3, 1e-6)) << name;
+}
+
 TEST(FsdpPlugin, GoesOnWithTheSameBits) {
   const TemporaryFolder folder;
   Losses through, again;
@@ -377,8 +413,7 @@ TEST(FsdpArguments, AreChecked) {
       check_training_arguments(args);
     });
   };
-  EXPECT_TRUE(
-      contains_all(complaint("hybrid_shard", "{}"), {"'hybrid_shard'", "full_shard or shard_grad_op"}));
+  EXPECT_TRUE(contains_all(complaint("no_shard", "{}"), {"'no_shard'", "full_shard, shard_grad_op"}));
   EXPECT_TRUE(contains_all(complaint("auto_wrap", "{}"), {"add full_shard"}));
   EXPECT_TRUE(
       contains_all(complaint("full_shard", R"({"min_num_params": 3})"), {"min_num_params", "fsdp_config"}));
