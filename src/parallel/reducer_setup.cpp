@@ -6,6 +6,7 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/diagnostics/op_meta.hpp"
 #include "comm/transport/shared_allocation.hpp"
+#include "fsdp/sharded_parameters.hpp"
 #include "lockstep/core/error.hpp"
 #include "reducer_setup.hpp"
 
@@ -74,6 +75,10 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters, const Pr
   }
   if (!(options.bucket_cap_mb > 0)) return "bucket_cap_mb must be more than 0";
   for (const auto& entry : parameters) {
+    if (parallel::ShardedParameters::contain(entry.tensor)) {
+      return "parameter '" + entry.name +
+             "' is fully sharded: DistributedDataParallel needs a module that fully_shard has not divided";
+    }
     if (entry.tensor.device() == group.device()) continue;
     return "parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
            ", but the process group was made for " + group.device().str() +

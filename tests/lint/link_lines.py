@@ -2,7 +2,7 @@
 
 The core library needs libtorch_cpu and libc10 and otherwise the system only: no CUDA, no libgloo, no Arrow. The launcher
 needs no LibTorch, so that it starts in milliseconds. TRAINER trains on tensors: of our libraries it loads the core library
-alone. DATASETS is the one library that loads Arrow.
+alone. DATASETS is the one library that loads Arrow, and Oniguruma for tokenizers: an install takes them along.
 """
 import re
 import subprocess
@@ -12,7 +12,7 @@ import tree
 
 SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|z|asan|ubsan|tsan))\.so(\.\d+)*$")
 LIBTORCH = re.compile(r"lib(torch_cpu|c10)\.so$")
-ARROW = re.compile(r"lib(arrow|parquet)\.so(\.\d+)*$")
+TAKEN_ALONG = re.compile(r"lib(arrow|parquet|onig)\.so(\.\d+)*$")
 
 
 def needed(binary):
@@ -28,15 +28,15 @@ def problems_of(binary, names, may_need_libtorch):
 
 def trainer_problems(binary, names):
     for name in names:
-        if name.startswith("liblockstep_") or ARROW.match(name):
+        if name.startswith("liblockstep_") or TAKEN_ALONG.match(name):
             yield f"{binary} needs {name}, though it trains on tensors alone"
 
 
 def datasets_problems(binary, names):
     for name in names:
         ours = re.match(r"liblockstep\.so", name)
-        if not (ours or SYSTEM.match(name) or LIBTORCH.match(name) or ARROW.match(name)):
-            yield f"{binary} needs {name}, which it must not: of Arrow's libraries libarrow and libparquet alone are installed"
+        if not (ours or SYSTEM.match(name) or LIBTORCH.match(name) or TAKEN_ALONG.match(name)):
+            yield f"{binary} needs {name}, which it must not: libarrow, libparquet and libonig alone are installed with it"
 
 
 def problems(library, trainer, datasets, launcher=None):

@@ -14,6 +14,7 @@
 
 #include "../module_agreement.hpp"
 #include "lockstep/core/error.hpp"
+#include "sharded_parameters.hpp"
 #include "sharded_segment.hpp"
 
 namespace lockstep {
@@ -145,6 +146,8 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
   bool any = false;
   for (const auto& [name, tensor] : parameters) {
     any = any || tensor.requires_grad();
+    if (ShardedParameters::contain(tensor))
+      return fmt::format("parameter '{}' is fully sharded already", name);
     if (tensor.device() != group.device()) {
       return fmt::format(
           "parameter '{}' is on {}, but the process group was made for {}: move the module to that device "
@@ -181,7 +184,10 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
     segments[key].push_back(entry);
   }
   for (auto& [key, members] : segments) {
-    for (const auto& entry : members) groups.all.broadcast(entry.tensor.detach());
+    for (const auto& entry : members) {
+      groups.all.broadcast(entry.tensor.detach());
+      ShardedParameters::add(entry.tensor);
+    }
     const std::size_t unit = std::get<0>(key);
     for (std::size_t i = 0; i < members.size(); ++i)
       places_.emplace(members[i].tensor.unsafeGetTensorImpl(), Place{unit, units_[unit].segments.size(), i});

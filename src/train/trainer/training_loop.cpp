@@ -79,6 +79,12 @@ void TrainingRun::evaluate_on_start() {
 /// The loader first: a global batch settles the accumulation steps by it.
 void TrainingRun::prepare() {
   auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
+  if (impl_.has_trained && accelerator.options().fsdp_plugin) {
+    throw UsageError(
+        "Trainer: train() a second time, but the first has left the model fully sharded. Begin with a new "
+        "model "
+        "and a new Trainer; resume_from_checkpoint goes on where this one ended");
+  }
   if (impl_.has_trained) accelerator.free_memory();
   check_evaluations();
   impl_.has_trained = impl_.in_training = true;

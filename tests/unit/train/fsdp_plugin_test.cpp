@@ -298,6 +298,17 @@ TEST(FsdpPlugin, SavesAndLoadsWholeModels) {
       sharded());
 }
 
+TEST(FsdpPlugin, AShardedModuleIsNotWrappedAgain) {
+  testing::run_group(2, [](const ProcessGroup& group) {
+    torch::nn::Linear layer(2, 2);
+    { const auto wrapper = fully_shard(layer, group); }
+    EXPECT_TRUE(contains_all(message_of<UsageError>([&] { fully_shard(layer, group); }),
+                             {"parameter 'weight' is fully sharded already"}));
+    EXPECT_TRUE(contains_all(message_of<UsageError>([&] { DistributedDataParallel(layer, group); }),
+                             {"parameter 'weight' is fully sharded", "DistributedDataParallel"}));
+  });
+}
+
 TEST(FsdpPlugin, RefusesWhatDoesNotGoWithIt) {
   const auto with = [](const std::function<void(AcceleratorOptions&)>& change) {
     return message_of<UsageError>([&] {
