@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <memory>
 #include <sstream>
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "safetensors_file.hpp"
+#include "tensor_source.hpp"
 
 static_assert(std::endian::native == std::endian::little,
               "the format is little-endian and tensors are written as they lie");
@@ -64,8 +65,13 @@ std::string dtype_name(const std::string& name, const at::Tensor& tensor) {
 Entry entry_of(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(name, "it is undefined.");
   if (tensor.layout() != at::kStrided) refuse(name, "it is not dense. Call to_dense() first.");
-  if (tensor.is_meta()) refuse(name, "it is a meta tensor, which has no data.");
   return {.name = name, .dtype = dtype_name(name, tensor), .shape = tensor.sizes().vec()};
+}
+
+Header header_of(const TensorMap& forms, const TensorMetadata& metadata = {}) {
+  Header header{.entries = {}, .metadata = metadata};
+  for (const auto& [name, form] : forms) header.entries.push_back(entry_of(name, form));
+  return header;
 }
 
 /// The tensor's elements one after another in this host's memory; the same storage where that is so already.
@@ -81,30 +87,69 @@ at::ScalarType scalar_type(const std::string& dtype) {
 
 }  // namespace
 
-FileDigest save_file(const TensorMap& tensors, const std::filesystem::path& path,
-                     const TensorMetadata& metadata) {
-  Header header{.entries = {}, .metadata = metadata};
-  for (const auto& [name, tensor] : tensors) header.entries.push_back(entry_of(name, tensor));
+TensorSource source_of(TensorMap tensors) {
+  auto shared = std::make_shared<const TensorMap>(tensors);
+  return {.forms = std::move(tensors),
+          .get_tensor = [shared = std::move(shared)](const std::string& name) { return shared->at(name); }};
+}
+
+TensorMap get_tensors(const TensorSource& source) {
+  TensorMap tensors;
+  for (const auto& entry : source.forms) tensors.emplace(entry.first, source.get_tensor(entry.first));
+  return tensors;
+}
+
+std::vector<std::string> names_in_file_order(const TensorMap& forms) {
+  Header header = header_of(forms);
+  safetensors::make_header(header);
+  std::vector<std::string> names;
+  for (const auto& entry : header.entries) names.push_back(entry.name);
+  return names;
+}
+
+FileDigest save_file_from(const TensorSource& source, const std::filesystem::path& path) {
+  Header header = header_of(source.forms, source.metadata);
   const auto head = safetensors::make_header(header);
   AtomicFile file(path);
   file.write(head);
   for (const auto& entry : header.entries) {
-    const auto data = plain(tensors.at(entry.name));
+    const auto data = plain(source.get_tensor(entry.name));
     file.write(data.const_data_ptr(), data.nbytes());
   }
   return file.commit();
 }
 
-SafeTensors load_file(const std::filesystem::path& path) {
-  InputFile file(path);
-  auto header = safetensors::read_header(file, path.string());
-  SafeTensors loaded{.tensors = {}, .metadata = std::move(header.metadata)};
-  for (const auto& entry : header.entries) {
-    auto tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(entry.dtype)));
-    file.read(tensor.mutable_data_ptr(), entry.end - entry.begin);
-    loaded.tensors.emplace(entry.name, std::move(tensor));
+FileDigest save_file(const TensorMap& tensors, const std::filesystem::path& path,
+                     const TensorMetadata& metadata) {
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.defined() && tensor.is_meta()) refuse(name, "it is a meta tensor, which has no data.");
   }
-  return loaded;
+  TensorSource source = source_of(tensors);
+  source.metadata = metadata;
+  return save_file_from(source, path);
+}
+
+TensorSource safe_open(const std::filesystem::path& path) {
+  const auto file = std::make_shared<const safetensors::File>(path);
+  TensorSource source{.forms = {}, .get_tensor = {}, .metadata = file->header().metadata};
+  std::map<std::string, Entry> entries;
+  for (const auto& entry : file->header().entries) {
+    const auto options = at::TensorOptions(at::kMeta).dtype(scalar_type(entry.dtype));
+    source.forms.emplace(entry.name, at::empty(entry.shape, options));
+    entries.emplace(entry.name, entry);
+  }
+  source.get_tensor = [file, entries = std::move(entries)](const std::string& name) {
+    const Entry& entry = entries.at(name);
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(entry.dtype)));
+    file->read(entry, 0, tensor.mutable_data_ptr(), entry.end - entry.begin);
+    return tensor;
+  };
+  return source;
+}
+
+SafeTensors load_file(const std::filesystem::path& path) {
+  TensorSource source = safe_open(path);
+  return {.tensors = get_tensors(source), .metadata = std::move(source.metadata)};
 }
 
 }  // namespace lockstep

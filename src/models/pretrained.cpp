@@ -29,23 +29,25 @@ bool ends(const std::string& name, const Names& endings) {
 /// Finds the model's tensors in the files' and keeps account of what has no counterpart.
 class Match {
  public:
-  Match(const TensorMap& file, const std::vector<NamedTensor>& tensors, const PretrainedNames& names)
-      : file_(file), names_(names) {
+  Match(TensorSource source, const std::vector<NamedTensor>& tensors, const PretrainedNames& names)
+      : source_(std::move(source)), names_(names) {
     for (const auto& entry : tensors) add(entry);
     for (const auto& entry : tensors) check(entry);
-    for (const auto& [name, tensor] : file) check_use(name);
+    for (const auto& [name, tensor] : file_) check_use(name);
   }
 
   void throw_if_wrong(const std::filesystem::path& file) const { complaints_.throw_if_any(file); }
 
+  /// Reads one tensor at a time.
   PretrainedReport copy() {
     const at::NoGradGuard no_grad;
-    for (const auto& [target, value] : values_) targets_.at(target).detach().copy_(*value);
+    for (const auto& [target, value] : values_)
+      targets_.at(target).detach().copy_(source_.get_tensor(value->first));
     return std::move(report_);
   }
 
  private:
-  using Values = std::map<const void*, const at::Tensor*>;
+  using Values = std::map<const void*, TensorMap::const_iterator>;
 
   void add(const NamedTensor& entry) {
     const auto* key = entry.tensor.unsafeGetTensorImpl();
@@ -53,7 +55,7 @@ class Match {
     const auto found = find(entry.name);
     if (found == file_.end()) return;
     used_.insert(found->first);
-    values_.emplace(key, &found->second);
+    values_.emplace(key, found);
   }
 
   TensorMap::const_iterator find(const std::string& name) const {
@@ -67,7 +69,7 @@ class Match {
     const auto found = values_.find(entry.tensor.unsafeGetTensorImpl());
     if (found == values_.end()) {
       check_new(entry);
-    } else if (!fits(*found->second, entry.tensor)) {
+    } else if (!fits(found->second->second, entry.tensor)) {
       check_replaced(entry, found);
     }
   }
@@ -86,7 +88,7 @@ class Match {
       report_.unused.push_back(find(entry.name)->first);
       values_.erase(found);
     } else {
-      complaints_.add("'" + entry.name + "' is " + tensor_form(*found->second) + ", expected " +
+      complaints_.add("'" + entry.name + "' is " + tensor_form(found->second->second) + ", expected " +
                       tensor_form(entry.tensor));
     }
   }
@@ -104,7 +106,8 @@ class Match {
     return value.sizes() == target.sizes() && value.is_floating_point() == target.is_floating_point();
   }
 
-  const TensorMap& file_;
+  const TensorSource source_;
+  const TensorMap& file_ = source_.forms;
   const PretrainedNames& names_;
   std::map<const void*, at::Tensor> targets_;
   Values values_;
@@ -118,8 +121,7 @@ class Match {
 PretrainedReport load_pretrained(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                                  const PretrainedNames& names) {
   const auto file = model_file_of(path);
-  const SafeTensors content = load_model_file(file);
-  Match match(content.tensors, tensors, names);
+  Match match(open_model_file(file), tensors, names);
   match.throw_if_wrong(file);
   return match.copy();
 }

@@ -22,6 +22,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
+#include "model_content.hpp"
 
 namespace lockstep {
 namespace {
@@ -200,6 +201,18 @@ parallel::ShardGroups Accelerator::shard_groups() const {
   return ParallelContext(process_group(), {.shard_size = world().local_world_size});
 }
 
+MixedPrecisionPolicy Accelerator::mixed_precision_policy() const {
+  const auto& precision = options().fsdp_plugin->mixed_precision_policy;
+  if (!precision || *precision == MixedPrecision::no) return {};
+  if (*precision == MixedPrecision::fp16) {
+    throw UsageError(
+        "fsdp_plugin: a mixed_precision_policy of fp16 would need its losses scaled: use bf16, or "
+        "mixed_precision");
+  }
+  constexpr auto dtype = at::kBFloat16;
+  return {.param_dtype = dtype, .reduce_dtype = dtype, .output_dtype = at::kFloat};
+}
+
 void Accelerator::lay_out(const std::vector<NamedTensor>& parameters) const {
   constexpr std::int64_t kDimensions = 4;
   if (!options().channels_last) return;
@@ -267,11 +280,24 @@ std::vector<NamedTensor> Accelerator::whole_state(const std::vector<NamedTensor>
   return train::gather_whole(state_->training.sharded_models(), state, is_main_process());
 }
 
+void Accelerator::save_state_of_model(const std::vector<NamedTensor>& state,
+                                      const std::filesystem::path& folder,
+                                      std::uint64_t max_shard_bytes) const {
+  const auto models = state_->training.sharded_models();
+  train::GatheredTensors gathered;
+  train::queue_model(gathered, models, state, max_shard_bytes);
+  if (!is_main_process()) gathered.drop_rest();
+  on_main_process([&] {
+    const auto get = [&](const std::string& name) { return gathered.get(name); };
+    gathered.during([&] { write_model(folder, train::whole_forms(models, state), get, max_shard_bytes); });
+  });
+}
+
 void Accelerator::load_state_of_model(const std::vector<NamedTensor>& state,
                                       const std::filesystem::path& path) const {
   const auto models = state_->training.sharded_models();
-  SafeTensors content;
-  on_main_process([&] { content = load_for_model(path, train::whole_forms(models, state)); });
+  TensorSource content;
+  on_main_process([&] { content = train::open_state(models, path, state); });
   train::scatter_whole(models, process_group(), content, state);
 }
 

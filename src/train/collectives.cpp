@@ -282,21 +282,36 @@ at::Tensor empty_of(const json& form, const at::Device& device) {
 
 }  // namespace
 
-TensorMap broadcast_tensors(
-    const ProcessGroup& group, const TensorMap& tensors, int root,
-    const std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>& take) {
+TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root,
+                            const TakeTensor& take) {
   if (group.size() == 1) return tensors;
+  return broadcast_tensors(group, source_of(tensors), root, take);
+}
+
+TensorMap broadcast_tensors(const ProcessGroup& group, const TensorSource& tensors, int root,
+                            const TakeTensor& take) {
   const at::NoGradGuard no_grad;
   const bool sends = group.rank() == root;
+  std::string failure;
   TensorMap result;
-  for (const auto& form : group.broadcast_object(sends ? forms_of(tensors) : json::array(), root)) {
+  for (const auto& form : group.broadcast_object(sends ? forms_of(tensors.forms) : json::array(), root)) {
     const auto name = form[0].get<std::string>();
-    const at::Tensor tensor =
-        sends ? tensors.at(name).detach().to(group.device()).contiguous() : empty_of(form, group.device());
-    group.broadcast(tensor, root);
+    at::Tensor tensor;
+    if (sends && failure.empty()) {
+      try {
+        tensor = tensors.get_tensor(name).detach().to(group.device()).contiguous();
+      } catch (const DataError& error) {
+        // The others wait for all tensors.
+        failure = error.what();
+      }
+    }
+    if (!tensor.defined()) tensor = empty_of(form, group.device());
+    if (group.size() > 1) group.broadcast(tensor, root);
     at::Tensor taken = take ? take(name, tensor) : tensor;
     if (taken.defined()) result.emplace(name, std::move(taken));
   }
+  failure = group.broadcast_object(failure, root);
+  if (!failure.empty()) throw DataError(failure);
   return result;
 }
 

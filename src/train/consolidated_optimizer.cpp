@@ -1,9 +1,12 @@
 #include "lockstep/train/consolidated_optimizer.hpp"
 
+#include <ATen/ops/empty.h>
+
 #include <map>
 
 #include "broadcast_tensors.hpp"
 #include "lockstep/core/error.hpp"
+#include "sharded_state.hpp"
 
 namespace lockstep {
 namespace {
@@ -83,6 +86,28 @@ const ShardedParameter* parameter_of(const ShardedParameters& parameters, const 
   return found == parameters.end() || tensor.dim() == 0 ? nullptr : &found->second;
 }
 
+void load_sharded(const std::vector<const FullyShardedDataParallelBase*>& models,
+                  torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,
+                  const TensorSource& tensors, const std::string& options, const ProcessGroup& group,
+                  const std::string& where) {
+  const auto parameters = sharded_parameters(models, optimizer, names);
+  std::string complaint;
+  const auto own_part = [&](const std::string& name, const at::Tensor& whole) {
+    const auto* const parameter = parameter_of(parameters, name, whole);
+    if (parameter == nullptr) return whole;
+    try {
+      return parameter->model->take_part(parameter->tensor, whole);
+    } catch (const DataError& error) {
+      complaint = error.what();
+      return at::Tensor();
+    }
+  };
+  const OptimizerState mine{.tensors = train::broadcast_tensors(group, tensors, 0, own_part),
+                            .options = group.broadcast_object(options)};
+  if (!complaint.empty()) throw DataError(where + " does not fit the model: " + complaint);
+  load_optimizer_state(optimizer, names, mine, where);
+}
+
 }  // namespace
 
 OptimizerState consolidate_optimizer_state(const std::vector<const FullyShardedDataParallelBase*>& models,
@@ -99,6 +124,30 @@ OptimizerState consolidate_optimizer_state(const std::vector<const FullyShardedD
   return whole;
 }
 
+OptimizerState train::queue_optimizer_state(GatheredTensors& gathered, const ShardedModels& models,
+                                            const torch::optim::Optimizer& optimizer,
+                                            const std::vector<NamedTensor>& names) {
+  const auto parameters = sharded_parameters({models.begin(), models.end()}, optimizer, names);
+  OptimizerState state = optimizer_state(optimizer, names);
+  const TensorMap own = state.tensors;
+  for (auto& [name, form] : state.tensors) {
+    const auto* const parameter = parameter_of(parameters, name, form);
+    const auto sizes = parameter ? parameter->model->full_sizes(parameter->tensor) : std::nullopt;
+    if (sizes) form = at::empty(*sizes, form.options().device(at::kMeta));
+  }
+  for (const auto& name : names_in_file_order(state.tensors)) {
+    const at::Tensor& tensor = own.at(name);
+    const auto* const parameter = parameter_of(parameters, name, tensor);
+    if (parameter == nullptr) {
+      gathered.add(name, [tensor] { return tensor; });
+    } else {
+      gathered.add(name,
+                   [tensor, owner = *parameter] { return owner.model->gather_full(owner.tensor, tensor); });
+    }
+  }
+  return state;
+}
+
 OptimizerState consolidate_optimizer_state(const FullyShardedDataParallelBase& model,
                                            const torch::optim::Optimizer& optimizer, bool keep) {
   return consolidate_optimizer_state({&model}, optimizer, model.parameters(), keep);
@@ -107,22 +156,14 @@ OptimizerState consolidate_optimizer_state(const FullyShardedDataParallelBase& m
 void load_consolidated(const std::vector<const FullyShardedDataParallelBase*>& models,
                        torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,
                        const OptimizerState& state, const ProcessGroup& group, const std::string& where) {
-  const auto parameters = sharded_parameters(models, optimizer, names);
-  std::string complaint;
-  const auto own_part = [&](const std::string& name, const at::Tensor& whole) {
-    const auto* const parameter = parameter_of(parameters, name, whole);
-    if (parameter == nullptr) return whole;
-    try {
-      return parameter->model->take_part(parameter->tensor, whole);
-    } catch (const DataError& error) {
-      complaint = error.what();
-      return at::Tensor();
-    }
-  };
-  const OptimizerState mine{.tensors = train::broadcast_tensors(group, state.tensors, 0, own_part),
-                            .options = group.broadcast_object(state.options)};
-  if (!complaint.empty()) throw DataError(where + " does not fit the model: " + complaint);
-  load_optimizer_state(optimizer, names, mine, where);
+  load_sharded(models, optimizer, names, source_of(state.tensors), state.options, group, where);
+}
+
+void train::load_consolidated(const ShardedModels& models, torch::optim::Optimizer& optimizer,
+                              const std::vector<NamedTensor>& names, const TensorSource& tensors,
+                              const std::string& options, const ProcessGroup& group,
+                              const std::string& where) {
+  load_sharded({models.begin(), models.end()}, optimizer, names, tensors, options, group, where);
 }
 
 void load_consolidated(const FullyShardedDataParallelBase& model, torch::optim::Optimizer& optimizer,

@@ -177,6 +177,12 @@ GradientAccumulation::GradientAccumulation(const ProcessGroup& group, const Acce
   const auto hook = train::comm_hook_by_name(options.comm_hook, options.comm_wrapper);
   if (options.fsdp_plugin && hook)
     throw UsageError("comm_hook '" + options.comm_hook + "': fsdp_plugin has no gradients for a hook");
+  if (options.fsdp_plugin && options.fsdp_plugin->mixed_precision_policy &&
+      options.mixed_precision != MixedPrecision::no) {
+    throw UsageError(
+        "fsdp_plugin has a mixed_precision_policy beside mixed_precision: the one computes in its dtype, the "
+        "other by autocast; leave one of them out");
+  }
 }
 
 AccumulationStep GradientAccumulation::accumulate_for(const std::vector<WrappedModel>& models) {

@@ -16,19 +16,22 @@ namespace {
 
 constexpr int kComplaintsShown = 8;
 
-SafeTensors load_parts(const std::filesystem::path& index) {
+TensorSource open_parts(const std::filesystem::path& index) {
   std::set<std::string> files;
   for (const auto& entry : shards::read_index(index)) files.insert(entry.second);
-  SafeTensors all;
+  TensorSource all;
+  std::map<std::string, GetTensor> readers;
   for (const auto& name : files) {
-    SafeTensors part = load_file(index.parent_path() / name);
-    all.tensors.merge(part.tensors);
+    TensorSource part = safe_open(index.parent_path() / name);
+    for (const auto& entry : part.forms) readers.emplace(entry.first, part.get_tensor);
+    all.forms.merge(part.forms);
     all.metadata.merge(part.metadata);
     // A merge leaves behind what is there already.
-    if (part.tensors.empty()) continue;
-    throw DataError(index.string() + ": the tensor '" + part.tensors.begin()->first +
+    if (part.forms.empty()) continue;
+    throw DataError(index.string() + ": the tensor '" + part.forms.begin()->first +
                     "' is in two files, one of them " + name);
   }
+  all.get_tensor = [readers = std::move(readers)](const std::string& name) { return readers.at(name)(name); };
   return all;
 }
 
@@ -40,8 +43,8 @@ std::filesystem::path model_file_of(const std::filesystem::path& path) {
   return std::filesystem::exists(index) ? index : path / kModelFileName;
 }
 
-SafeTensors load_model_file(const std::filesystem::path& file) {
-  return file.string().ends_with(shards::kIndexEnding) ? load_parts(file) : load_file(file);
+TensorSource open_model_file(const std::filesystem::path& file) {
+  return file.string().ends_with(shards::kIndexEnding) ? open_parts(file) : safe_open(file);
 }
 
 std::string tensor_form(const at::Tensor& tensor) {
@@ -122,31 +125,68 @@ void remove_others(const std::filesystem::path& folder, const shards::Plan& plan
 
 }  // namespace
 
-FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
-  TensorMap content;
-  for (const auto& entry : each_once(tensors)) content.emplace(entry.name, entry.tensor);
-  return save_file(content, path, {{"format", "pt"}});
+namespace {
+
+TensorMap map_of(const std::vector<NamedTensor>& tensors) {
+  TensorMap result;
+  for (const auto& entry : tensors) result.emplace(entry.name, entry.tensor);
+  return result;
 }
 
-void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,
-                 std::uint64_t max_shard_bytes) {
+GetTensor reader_of(const std::vector<NamedTensor>& tensors) {
+  return [all = map_of(tensors)](const std::string& name) { return all.at(name); };
+}
+
+shards::Plan plan_of(const std::vector<NamedTensor>& forms, std::uint64_t max_shard_bytes) {
+  shards::TensorSizes sizes;
+  for (const auto& entry : each_once(forms)) sizes.emplace_back(entry.name, entry.tensor.nbytes());
+  return shards::plan(sizes, max_shard_bytes, kModelFileName);
+}
+
+}  // namespace
+
+FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& forms,
+                            const GetTensor& get_tensor) {
+  return save_file_from({map_of(each_once(forms)), get_tensor, {{"format", "pt"}}}, path);
+}
+
+FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
+  return write_model_file(path, tensors, reader_of(tensors));
+}
+
+std::vector<std::string> model_file_order(const std::vector<NamedTensor>& forms,
+                                          std::uint64_t max_shard_bytes) {
+  std::vector<std::string> order;
+  for (const auto& [file, names] : plan_of(forms, max_shard_bytes).files) {
+    const auto in_file = names_in_file_order(map_of(with_names(forms, names)));
+    order.insert(order.end(), in_file.begin(), in_file.end());
+  }
+  return order;
+}
+
+void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& forms,
+                 const GetTensor& get_tensor, std::uint64_t max_shard_bytes) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder " + folder.string() + ": " + failure.message());
-  shards::TensorSizes sizes;
-  for (const auto& entry : each_once(tensors)) sizes.emplace_back(entry.name, entry.tensor.nbytes());
-  const auto plan = shards::plan(sizes, max_shard_bytes, kModelFileName);
+  const auto plan = plan_of(forms, max_shard_bytes);
   const auto index = folder / (std::string(kModelFileName) + shards::kIndexEnding);
   std::filesystem::remove(index, failure);
-  for (const auto& [file, names] : plan.files) write_model_file(folder / file, with_names(tensors, names));
+  for (const auto& [file, names] : plan.files)
+    write_model_file(folder / file, with_names(forms, names), get_tensor);
   remove_others(folder, plan);
   if (plan.is_sharded()) write_atomically(index, shards::index_text(plan));
 }
 
-SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
+void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,
+                 std::uint64_t max_shard_bytes) {
+  write_model(folder, tensors, reader_of(tensors), max_shard_bytes);
+}
+
+TensorSource open_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   const auto file = model_file_of(path);
-  SafeTensors content = load_model_file(file);
-  const auto found = match(content.tensors, tensors);
+  TensorSource content = open_model_file(file);
+  const auto found = match(content.forms, tensors);
   MismatchReport complaints;
   for (const auto& entry : tensors) {
     const auto place = found.find(identity(entry));
@@ -157,7 +197,7 @@ SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<
                      tensor_form(entry.tensor));
     }
   }
-  for (const auto& [name, tensor] : content.tensors) {
+  for (const auto& [name, tensor] : content.forms) {
     if (!has_name(tensors, name))
       complaints.add("'" + name + "' (" + tensor_form(tensor) + ") is not part of the model");
   }
@@ -165,14 +205,11 @@ SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<
   return content;
 }
 
-void copy_into(const SafeTensors& content, const std::vector<NamedTensor>& tensors) {
-  const auto found = match(content.tensors, tensors);
+void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
+  const TensorMap content = get_tensors(open_for_model(path, tensors));
+  const auto found = match(content, tensors);
   const at::NoGradGuard no_grad;
   for (const auto& entry : tensors) entry.tensor.detach().copy_(*found.at(identity(entry)));
-}
-
-void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
-  copy_into(load_for_model(path, tensors), tensors);
 }
 
 }  // namespace lockstep

@@ -6,7 +6,8 @@
 #include <map>
 #include <set>
 
-#include "lockstep/train/model_files.hpp"
+#include "lockstep/core/error.hpp"
+#include "model_content.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -60,26 +61,63 @@ std::vector<NamedTensor> whole_forms(const ShardedModels& models, const std::vec
   return result;
 }
 
-void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const SafeTensors& content,
+at::Tensor GatheredTensors::get(const std::string& name) {
+  if (rest_.empty() || rest_.front().name != name) throw Error("'" + name + "' is gathered out of order");
+  const Entry entry = std::move(rest_.front());
+  rest_.pop_front();
+  return entry.gather();
+}
+
+void GatheredTensors::drop_rest() {
+  while (!empty()) get(std::string(rest_.front().name));
+}
+
+void queue_model(GatheredTensors& gathered, const ShardedModels& models,
+                 const std::vector<NamedTensor>& state, std::uint64_t max_shard_bytes) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& entry : state) tensors.emplace(entry.name, entry.tensor);
+  for (const auto& name : model_file_order(whole_forms(models, state), max_shard_bytes)) {
+    const at::Tensor& tensor = tensors.at(name);
+    const auto* const owner = owner_of(models, tensor);
+    gathered.add(name,
+                 [owner, tensor] { return owner ? owner->gather_full(tensor, tensor.detach()) : tensor; });
+  }
+}
+
+TensorSource open_state(const ShardedModels& models, const std::filesystem::path& path,
+                        const std::vector<NamedTensor>& state) {
+  TensorSource content = open_for_model(path, whole_forms(models, state));
+  return sharded_among(models, state).empty() ? source_of(get_tensors(content)) : content;
+}
+
+void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const TensorSource& content,
                    const std::vector<NamedTensor>& state) {
   const at::NoGradGuard no_grad;
-  std::map<const void*, at::Tensor> values;
+  std::map<const void*, std::string> names;
   if (group.rank() == 0) {
-    for (const auto& entry : state) {
-      const auto found = content.tensors.find(entry.name);
-      if (found != content.tensors.end()) values.emplace(identity(entry.tensor), found->second);
-    }
+    for (const auto& entry : state)
+      if (content.forms.contains(entry.name)) names.emplace(identity(entry.tensor), entry.name);
   }
+  std::string failure;
   std::set<const void*> done;
   for (const auto& entry : state) {
     if (!done.insert(identity(entry.tensor)).second) continue;
     const auto* const owner = owner_of(models, entry.tensor);
     const at::Tensor whole =
         owner ? at::empty(*owner->full_sizes(entry.tensor), entry.tensor.options()) : entry.tensor.detach();
-    if (group.rank() == 0) whole.copy_(values.at(identity(entry.tensor)));
+    if (group.rank() == 0 && failure.empty()) {
+      try {
+        whole.copy_(content.get_tensor(names.at(identity(entry.tensor))));
+      } catch (const DataError& error) {
+        // The others wait for all tensors.
+        failure = error.what();
+      }
+    }
     if (group.size() > 1) group.broadcast(whole);
     if (owner) entry.tensor.detach().copy_(owner->take_part(entry.tensor, whole));
   }
+  if (!sharded_among(models, state).empty()) failure = group.broadcast_object(failure);
+  if (!failure.empty()) throw DataError("the model is half loaded: " + failure);
 }
 
 }  // namespace lockstep::train

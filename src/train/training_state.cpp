@@ -11,6 +11,7 @@
 #include "lockstep/core/input_file.hpp"
 #include "lockstep/core/version.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
+#include "model_content.hpp"
 #include "training_state.hpp"
 
 namespace lockstep::train {
@@ -110,11 +111,6 @@ void check_count(const fs::path& checkpoint, const char* what, const std::string
   }
 }
 
-OptimizerState read_optimizer(const fs::path& checkpoint, std::size_t index) {
-  return {load_file(checkpoint / optimizer_file(index, ".safetensors")).tensors,
-          read_json(checkpoint / optimizer_file(index, ".json")).dump()};
-}
-
 /// Nothing for an optimizer whose state every rank has.
 optim::ZeroRedundancyOptimizer* divided(torch::optim::Optimizer* optimizer) {
   return dynamic_cast<optim::ZeroRedundancyOptimizer*>(optimizer);
@@ -149,12 +145,17 @@ DataLoaderState read_position(const fs::path& path) {
 struct TrainingState::Content {
   /// Gives up what the training goes on changing.
   void copy_tensors();
-  FileDigests write(const fs::path& folder, const std::vector<std::string>& object_names, int threads) const;
+  FileDigests write(const fs::path& folder, const std::vector<std::string>& object_names, int threads);
 
+  /// Of models and optimizers that are divided the tensors' forms, where `gathered` has the tensors: first
+  /// the optimizers', then the models'.
+  GatheredTensors gathered = {};
   std::vector<std::vector<NamedTensor>> weights = {};
-  std::vector<SafeTensors> models = {};
+  std::vector<TensorSource> models = {};
   std::vector<BucketLayout> buckets = {};
   std::vector<OptimizerState> optimizers = {};
+  /// What is read for them while it is divided.
+  std::vector<TensorSource> optimizer_tensors = {};
   std::vector<std::string> schedulers = {};
   std::string scaler = {};
   std::vector<DataLoaderState> loaders = {};
@@ -208,20 +209,26 @@ std::vector<std::string> TrainingState::object_names() const {
   return names;
 }
 
-TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool writes) const {
+TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool writes, bool at_once) const {
   Content content;
   const auto names = parameter_names();
+  const auto sharded = sharded_models();
   for (auto* optimizer : optimizers_) {
     auto& state = content.optimizers.emplace_back();
     if (const auto* zero = divided(optimizer)) {
       state = consolidate_optimizer_state(*zero, names, writes);
-    } else if (const auto models = sharded_models(); !models.empty()) {
-      state = consolidate_optimizer_state({models.begin(), models.end()}, *optimizer, names, writes);
+    } else if (!sharded.empty() && at_once) {
+      state = consolidate_optimizer_state({sharded.begin(), sharded.end()}, *optimizer, names, writes);
+    } else if (!sharded.empty()) {
+      state = queue_optimizer_state(content.gathered, sharded, *optimizer, names);
     }
   }
-  if (const auto sharded = sharded_models(); !sharded.empty()) {
-    for (const auto& model : models_)
-      content.weights.push_back(gather_whole(sharded, model.tensors(), writes));
+  for (const auto& model : models_) {
+    if (sharded.empty()) break;
+    const auto tensors = model.tensors();
+    if (!at_once) queue_model(content.gathered, sharded, tensors);
+    content.weights.push_back(at_once ? gather_whole(sharded, tensors, writes)
+                                      : whole_forms(sharded, tensors));
   }
   for (const auto& [name, object] : objects_) content.objects.push_back(object->state_dict());
   for (const auto& model : models_) {
@@ -270,8 +277,10 @@ void TrainingState::Content::copy_tensors() {
 
 void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info,
                          const SaveStateOptions& options, CheckpointWriter& writer) const {
-  const bool writes = options.save_on_each_node || accelerator.is_main_process();
-  auto content = std::make_shared<Content>(gather(accelerator.process_group(), writes));
+  const bool may_write = options.save_on_each_node || accelerator.is_main_process();
+  // What is written beside the training must not change meanwhile.
+  auto content =
+      std::make_shared<Content>(gather(accelerator.process_group(), may_write, options.asynchronous));
   info.world_size = accelerator.num_processes();
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
@@ -288,31 +297,50 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
     if (done) done();
   };
   const auto save = [&] {
-    writer.wait();
-    add_own(*content);
-    if (!options.asynchronous) return write();
-    content->copy_tensors();
-    writer.start(write);
+    content->gathered.during([&] {
+      writer.wait();
+      add_own(*content);
+      if (!options.asynchronous) return write();
+      content->copy_tensors();
+      writer.start(write);
+    });
   };
+  const bool writes = options.save_on_each_node ? writes_for_its_node(accelerator, path.parent_path())
+                                                : accelerator.is_main_process();
+  if (!writes) content->gathered.drop_rest();
   if (!options.save_on_each_node) return accelerator.on_main_process(save);
-  run_on_writers(accelerator, writes_for_its_node(accelerator, path.parent_path()), save);
+  run_on_writers(accelerator, writes, save);
 }
 
 FileDigests TrainingState::Content::write(const fs::path& folder, const std::vector<std::string>& names,
-                                          int threads) const {
+                                          int threads) {
+  FileDigests known;
   ParallelFileWriter jobs;
+  const auto get = [&](const std::string& name) { return gathered.get(name); };
+  const bool is_gathered_now = !gathered.empty();
   const auto add_json = [&](const std::string& name, const json& document) {
     jobs.add(name, [document](const fs::path& path) { return write_json(path, document); });
   };
   // The largest first.
+  const auto add = [&](const std::string& name, const auto& write) {
+    // All ranks gather in one order.
+    if (is_gathered_now) return void(known[name] = write(folder / name));
+    jobs.add(name, write);
+  };
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
-    jobs.add(optimizer_file(i, ".safetensors"), [this, i](const fs::path& path) {
-      return save_file(optimizers[i].tensors, path, {{"format", "pt"}});
+    add(optimizer_file(i, ".safetensors"), [this, i, is_gathered_now, get](const fs::path& path) {
+      TensorSource tensors = source_of(optimizers[i].tensors);
+      if (is_gathered_now) tensors.get_tensor = get;
+      tensors.metadata = {{"format", "pt"}};
+      return save_file_from(tensors, path);
     });
     add_json(optimizer_file(i, ".json"), json::parse(optimizers[i].options));
   }
-  for (std::size_t i = 0; i < weights.size(); ++i)
-    jobs.add(model_file(i), [this, i](const fs::path& path) { return write_model_file(path, weights[i]); });
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    add(model_file(i), [this, i, is_gathered_now, get](const fs::path& path) {
+      return is_gathered_now ? write_model_file(path, weights[i], get) : write_model_file(path, weights[i]);
+    });
+  }
   for (std::size_t i = 0; i < schedulers.size(); ++i) add_json(scheduler_file(i), json::parse(schedulers[i]));
   if (!scaler.empty()) add_json(kScalerFile, json::parse(scaler));
   for (std::size_t i = 0; i < loaders.size(); ++i) add_json(sampler_file(i), to_json(loaders[i]));
@@ -323,7 +351,8 @@ FileDigests TrainingState::Content::write(const fs::path& folder, const std::vec
   for (std::size_t r = 0; r < random.size(); ++r)
     jobs.add(random_file(r), [this, r](const fs::path& path) { return write_random_state(path, random[r]); });
   add_json(kBucketsFile, buckets);
-  return jobs.run(folder, threads);
+  known.merge(jobs.run(folder, threads));
+  return known;
 }
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
@@ -354,14 +383,20 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   check_count(path, "loaders", sampler_file(last(loaders_.size())), sampler_file(loaders_.size()),
               !loaders_.empty());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    content.models.push_back(
-        load_for_model(path / model_file(i), whole_forms(sharded_models(), models_[i].tensors())));
+    content.models.push_back(open_state(sharded_models(), path / model_file(i), models_[i].tensors()));
   }
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    content.optimizers.push_back(read_optimizer(path, i));
-    check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i],
-                          "'" + (path / optimizer_file(i, ".safetensors")).string() + "'",
+    const auto file = path / optimizer_file(i, ".safetensors");
+    TensorSource tensors = safe_open(file);
+    content.optimizers.push_back({tensors.forms, read_json(path / optimizer_file(i, ".json")).dump()});
+    check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i], "'" + file.string() + "'",
                           whole_forms(sharded_models(), names));
+    // What no rank divides is read at once, so that a file that cannot be read changes nothing.
+    if (sharded_models().empty()) {
+      content.optimizers[i].tensors = get_tensors(tensors);
+    } else {
+      content.optimizer_tensors.push_back(std::move(tensors));
+    }
   }
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
     content.schedulers.push_back(read_json(path / scheduler_file(i)).dump());
@@ -391,7 +426,7 @@ void TrainingState::take_positions(const Accelerator& accelerator, const Content
 void TrainingState::take_models(const Accelerator& accelerator, const Content& content) const {
   for (std::size_t i = 0; i < models_.size(); ++i) {
     scatter_whole(sharded_models(), accelerator.process_group(),
-                  accelerator.is_main_process() ? content.models[i] : SafeTensors{}, models_[i].tensors());
+                  accelerator.is_main_process() ? content.models[i] : TensorSource{}, models_[i].tensors());
   }
   const json buckets = accelerator.process_group().broadcast_object(json(content.buckets));
   for (std::size_t i = 0; i < models_.size(); ++i) {
@@ -411,8 +446,8 @@ void TrainingState::take_optimizers(const Accelerator& accelerator, const Conten
       continue;
     }
     if (const auto sharded = sharded_models(); !sharded.empty()) {
-      load_consolidated({sharded.begin(), sharded.end()}, *optimizers_[i], names, state,
-                        accelerator.process_group(), "rank 0's optimizer state");
+      load_consolidated(sharded, *optimizers_[i], names, main ? content.optimizer_tensors[i] : TensorSource{},
+                        state.options, accelerator.process_group(), "rank 0's optimizer state");
       continue;
     }
     state.options = accelerator.process_group().broadcast_object(state.options);

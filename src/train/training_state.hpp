@@ -65,8 +65,9 @@ class TrainingState {
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
   std::vector<NamedTensor> parameter_names() const;
-  /// `writes`: this rank needs the whole state of what is divided over ranks.
-  Content gather(const ProcessGroup& group, bool writes) const;
+  /// `writes`: this rank needs the whole state of what is divided over ranks. `at_once`: now, not while it is
+  /// written.
+  Content gather(const ProcessGroup& group, bool writes, bool at_once) const;
   /// What only rank 0 needs to write.
   void add_own(Content& content) const;
   std::vector<std::string> object_names() const;

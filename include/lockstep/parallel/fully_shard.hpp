@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,22 @@
 
 namespace lockstep {
 
+/// In which dtypes a fully sharded model computes and sends, where they are not its parameters' own:
+/// torch.distributed.fsdp.MixedPrecisionPolicy. Ranks keep and optimize their parts in the parameters' dtype.
+struct MixedPrecisionPolicy {
+  /// Weights are gathered, and forward and backward compute, in this one.
+  std::optional<at::ScalarType> param_dtype = std::nullopt;
+  /// Gradients are reduced, and without sending added up, in this one; otherwise in `param_dtype`.
+  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
+  /// Floating-point tensors that the model returns are converted to this one.
+  std::optional<at::ScalarType> output_dtype = std::nullopt;
+  /// Floating-point tensors among the arguments of the model and of its units are converted to `param_dtype`:
+  /// tensors, optional ones, and vectors and maps of tensors.
+  bool cast_forward_inputs = true;
+
+  bool changes_anything() const { return param_dtype || reduce_dtype || output_dtype; }
+};
+
 /// Names, defaults and meaning as in torch.distributed.fsdp.fully_shard.
 struct FullyShardOptions {
   /// Free the weights of a unit after its forward and gather them again for its backward: ZeRO-3. Otherwise
@@ -24,6 +41,7 @@ struct FullyShardOptions {
   bool reshard_after_forward = true;
   /// In backward, gather the weights of the next unit while this one computes.
   bool backward_prefetch = true;
+  MixedPrecisionPolicy mp_policy = {};
 };
 
 namespace parallel {
@@ -90,7 +108,8 @@ class FullyShardedDataParallelBase {
   /// While it lives, the module's parameters are whole and have no gradients: to be saved, or to be written
   /// to, the same on every rank. At its end each rank takes its part of what they are then. Making one is
   /// *Collective*; not between a forward and its backward. Forward, of the module too, may be called without
-  /// gradients meanwhile, and sends nothing: *Local*. FSDP's summon_full_params.
+  /// gradients meanwhile, and sends nothing: *Local*. In the parameters' own dtype,
+  /// whatever the policy says. FSDP's summon_full_params.
   class [[nodiscard]] FullParameters {
    public:
     explicit FullParameters(FullyShardedDataParallelBase& model);
@@ -137,7 +156,7 @@ class FullyShardedDataParallelBase {
   FullyShardedDataParallelBase(const FullyShardedDataParallelBase&) = default;
   FullyShardedDataParallelBase& operator=(const FullyShardedDataParallelBase&) = default;
 
-  /// Null in a group of one.
+  /// Null where the module behaves as if it were not wrapped.
   parallel::UnitHooks* root_hooks() const;
 
  private:
@@ -165,8 +184,8 @@ class FullyShardedDataParallelBase {
 /// *Bits.* Over shared memory, in float32, losses, gradients and weights are DistributedDataParallel's.
 ///
 /// Parameters that took no part in a backward on any rank get no gradient. Buffers are those of rank 0 at the
-/// beginning, and each rank's own from then on. Weights are contiguous in memory. In a group of one the
-/// module behaves as if it were not wrapped.
+/// beginning, and each rank's own from then on. Weights are contiguous in memory. In a group of one, without
+/// a policy of dtypes, the module behaves as if it were not wrapped.
 template <class Module>
 class FullyShardedDataParallel : public FullyShardedDataParallelBase {
  public:
@@ -181,9 +200,12 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
   /// The module's forward. *Collective*: every rank must call it equally often, with gradients or without.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    const auto run = [&] { return parallel::call(module_, std::forward<Inputs>(inputs)...); };
+    const auto run = [&](auto&&... values) {
+      return parallel::call(module_, std::forward<decltype(values)>(values)...);
+    };
     auto* const hooks = root_hooks();
-    return hooks ? parallel::call_between(*hooks, run) : run();
+    return hooks ? parallel::call_between(*hooks, run, std::forward<Inputs>(inputs)...)
+                 : run(std::forward<Inputs>(inputs)...);
   }
 
   template <class... Inputs>

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,10 @@ class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
   virtual void before_forward() = 0;
+  /// What tensors are converted to after before_forward(): floating-point ones among forward's arguments, and
+  /// in what it returns.
+  virtual std::optional<at::ScalarType> input_dtype() const { return std::nullopt; }
+  virtual std::optional<at::ScalarType> output_dtype() const { return std::nullopt; }
   /// `outputs`: the tensors that forward returned.
   virtual void after_forward(const std::vector<at::Tensor>& outputs) = 0;
   /// Instead of after_forward() where forward threw.
@@ -35,12 +41,45 @@ struct ForwardGuard {
   }
 };
 
-/// Calls `run()` between the hooks.
-template <class Run>
-auto call_between(UnitHooks& hooks, const Run& run) {
+/// A tensor, or a vector, optional or map of tensors.
+template <class Value>
+constexpr bool holds_tensors_alone = std::is_same_v<Value, at::Tensor>;
+template <class Value>
+constexpr bool holds_tensors_alone<std::optional<Value>> = std::is_same_v<Value, at::Tensor>;
+template <class Value>
+constexpr bool holds_tensors_alone<std::vector<Value>> = std::is_same_v<Value, at::Tensor>;
+template <class Value>
+requires std::is_same_v<typename Value::mapped_type, at::Tensor>
+constexpr bool holds_tensors_alone<Value> = true;
+
+/// A copy of the argument with floating-point tensors of this dtype; what is no tensor is passed on as it is.
+template <class Input>
+decltype(auto) cast_input(Input&& input, at::ScalarType dtype) {
+  using Value = std::remove_cvref_t<Input>;
+  if constexpr (holds_tensors_alone<Value>) {
+    Value cast = input;
+    visit_tensors(cast, [&](at::Tensor& tensor) {
+      if (tensor.is_floating_point()) tensor = tensor.to(dtype);
+    });
+    return cast;
+  } else {
+    return std::forward<Input>(input);
+  }
+}
+
+/// Calls `run(inputs...)` between the hooks.
+template <class Run, class... Inputs>
+auto call_between(UnitHooks& hooks, const Run& run, Inputs&&... inputs) {
   hooks.before_forward();
   ForwardGuard guard{&hooks};
-  auto output = run();
+  const auto dtype = hooks.input_dtype();
+  auto output =
+      dtype ? run(cast_input(std::forward<Inputs>(inputs), *dtype)...) : run(std::forward<Inputs>(inputs)...);
+  if (const auto wanted = hooks.output_dtype()) {
+    visit_tensors(output, [&](at::Tensor& tensor) {
+      if (tensor.is_floating_point()) tensor = tensor.to(*wanted);
+    });
+  }
   guard.hooks = nullptr;
   std::vector<at::Tensor> tensors;
   visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
@@ -95,9 +134,9 @@ class Unit {
 /// fully sharded.
 template <class Block, class Body, class... Inputs>
 auto through_once(Block& unit, Body body, const Inputs&... inputs) {
-  const auto run = [&] { return std::invoke(body, unit, inputs...); };
+  const auto run = [&](const auto&... values) { return std::invoke(body, unit, values...); };
   const auto& hooks = static_cast<Unit&>(unit).hooks_;
-  return hooks ? parallel::call_between(*hooks, run) : run();
+  return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
 }
 
 /// Calls the member function `body` of `unit` as its forward. What lockstep::checkpoint asks of inputs holds
@@ -107,9 +146,11 @@ template <class Block, class Body, class... Inputs>
 auto through(Block& unit, Body body, const Inputs&... inputs) {
   const std::optional<std::string>& name = static_cast<Unit&>(unit).checkpoint_name_;
   if (!name) return through_once(unit, body, inputs...);
-  const auto run = [&] { return parallel::named_checkpoint(*name, std::bind_front(body, &unit), inputs...); };
+  const auto run = [&](const auto&... values) {
+    return parallel::named_checkpoint(*name, std::bind_front(body, &unit), values...);
+  };
   const auto& hooks = static_cast<Unit&>(unit).hooks_;
-  return hooks ? parallel::call_between(*hooks, run) : run();
+  return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
 }
 
 /// Switches activation checkpointing of all units in a model on or off; transformers'

@@ -282,17 +282,18 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   void save(const TensorMap& tensors, const std::filesystem::path& path) const;
 
   /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors, likewise; a model of
-  /// more than `max_shard_bytes` in parts with an index: see write_model. *Collective*.
+  /// more than `max_shard_bytes` in parts with an index: see write_model. Of a fully sharded model no rank
+  /// holds more than one whole tensor. *Collective*.
   template <class Model>
   void save_model(Model& model, const std::filesystem::path& folder,
                   std::uint64_t max_shard_bytes = kMaxShardBytes) const {
-    const auto tensors = whole_state(state_of(unwrap_model(model)));
-    on_main_process([&] { write_model(folder, tensors, max_shard_bytes); });
+    save_state_of_model(state_of(unwrap_model(model)), folder, max_shard_bytes);
   }
 
   /// Rank 0 reads the file (or the folder that save_model wrote) into the model, and the other ranks get the
   /// values from it: the file need not be visible to them. *Collective*. Throws DataError (RemoteError on the
-  /// other ranks) when the file does not fit the model; then nothing has changed.
+  /// other ranks) when the file does not fit the model; then nothing has changed. A fully sharded model is
+  /// read tensor by tensor: an error of the disk meanwhile leaves it half loaded, and says so.
   template <class Model>
   void load_model(Model& model, const std::filesystem::path& path) const {
     load_state_of_model(state_of(unwrap_model(model)), path);
@@ -428,7 +429,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
         if (plugin->activation_checkpointing) set_activation_checkpointing(module);
         return {fully_shard(module, shard_groups(),
                             {.reshard_after_forward = plugin->reshard_after_forward,
-                             .backward_prefetch = plugin->backward_prefetch}),
+                             .backward_prefetch = plugin->backward_prefetch,
+                             .mp_policy = mixed_precision_policy()}),
                 mixed_precision()};
       } else {
         throw UsageError("fsdp_plugin: a TorchScript module cannot be fully sharded");
@@ -456,6 +458,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   }
 
   parallel::ShardGroups shard_groups() const;
+  MixedPrecisionPolicy mixed_precision_policy() const;
   /// AcceleratorOptions::channels_last.
   void lay_out(const std::vector<NamedTensor>& parameters) const;
   DataLoader shard(const DataLoader& loader);
@@ -466,6 +469,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   std::shared_ptr<void> full_parameters_of(const std::vector<NamedTensor>& state) const;
   /// On rank 0 whole, on the others nothing, where some of it is fully sharded; else as it is.
   std::vector<NamedTensor> whole_state(const std::vector<NamedTensor>& state) const;
+  void save_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& folder,
+                           std::uint64_t max_shard_bytes) const;
   void load_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& path) const;
   void add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);

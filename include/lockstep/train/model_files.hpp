@@ -33,8 +33,4 @@ FileDigest write_model_file(const std::filesystem::path& path, const std::vector
 /// then nothing has been copied.
 void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
 
-/// The two halves of read_model: the content of `path`, compared with `tensors`; and the copying of it.
-SafeTensors load_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
-void copy_into(const SafeTensors& content, const std::vector<NamedTensor>& tensors);
-
 }  // namespace lockstep

@@ -51,6 +51,13 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit, const Tensors& outputs);
   void forward_failed(std::size_t unit) noexcept;
+  std::optional<at::ScalarType> input_dtype() const {
+    const bool casts = options.mp_policy.cast_forward_inputs && whole_ == 0;
+    return casts ? options.mp_policy.param_dtype : std::nullopt;
+  }
+  std::optional<at::ScalarType> output_dtype(std::size_t unit) const {
+    return unit == kRoot ? options.mp_policy.output_dtype : std::nullopt;
+  }
   void show_whole();
   void show_shards_again() noexcept;
   std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
@@ -63,6 +70,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   std::vector<NamedTensor> trained;
   std::unique_ptr<UnitHooks> root_hooks;
   bool synchronise = true;
+  /// Each rank may have a part, or parameters another dtype at rest: not in a group of one without a policy.
+  bool is_sharded() const { return groups.all.size() > 1 || options.mp_policy.changes_anything(); }
 
  private:
   void before_backward(const ForwardCall& call);
@@ -104,6 +113,8 @@ class Hooks final : public UnitHooks {
  public:
   Hooks(std::weak_ptr<FullySharded> state, std::size_t unit) : state_(std::move(state)), unit_(unit) {}
   void before_forward() override { state()->before_forward(unit_); }
+  std::optional<at::ScalarType> input_dtype() const override { return state()->input_dtype(); }
+  std::optional<at::ScalarType> output_dtype() const override { return state()->output_dtype(unit_); }
   void after_forward(const Tensors& outputs) override { state()->after_forward(unit_, outputs); }
   void forward_failed() noexcept override {
     if (const auto state = state_.lock()) state->forward_failed(unit_);
@@ -165,6 +176,17 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
   return any ? "" : "fully_shard is not needed for a module without a parameter that requires a gradient";
 }
 
+/// What ranks must agree on.
+std::string in_words(const MixedPrecisionPolicy& policy) {
+  std::string text;
+  const auto add = [&](const char* name, std::optional<at::ScalarType> dtype) {
+    if (dtype) text += fmt::format(", {} {}", name, c10::toString(*dtype));
+  };
+  add("param_dtype", policy.param_dtype);
+  add("reduce_dtype", policy.reduce_dtype);
+  return text;
+}
+
 }  // namespace
 
 FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
@@ -174,7 +196,7 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
   for (const auto& entry : parameters) {
     if (entry.tensor.requires_grad()) trained.push_back(entry);
   }
-  if (groups.all.size() == 1) return;
+  if (!is_sharded()) return;
   const auto owners = owners_of(all, named);
   // By unit, dtype, and whether it is trained.
   std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::vector<NamedTensor>> segments;
@@ -185,13 +207,13 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
   }
   for (auto& [key, members] : segments) {
     for (const auto& entry : members) {
-      groups.all.broadcast(entry.tensor.detach());
+      if (groups.all.size() > 1) groups.all.broadcast(entry.tensor.detach());
       ShardedParameters::add(entry.tensor);
     }
     const std::size_t unit = std::get<0>(key);
     for (std::size_t i = 0; i < members.size(); ++i)
       places_.emplace(members[i].tensor.unsafeGetTensorImpl(), Place{unit, units_[unit].segments.size(), i});
-    units_[unit].segments.emplace_back(std::move(members), groups, pool_);
+    units_[unit].segments.emplace_back(std::move(members), groups, options.mp_policy, pool_);
   }
 }
 
@@ -279,7 +301,10 @@ void FullySharded::reduce(std::size_t unit) {
   auto& self = units_[unit];
   for (auto& segment : self.segments) segment.show_shards(false);
   self.is_in_backward = false;
-  if (!synchronise) return;
+  if (!synchronise) {
+    for (auto& segment : self.segments) segment.keep_gradients();
+    return;
+  }
   // One unit's gradients travel at a time: their buffers are whole.
   finish_reducing();
   for (auto& segment : self.segments) {
@@ -355,14 +380,13 @@ at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use)
 void FullySharded::show_whole() {
   if (whole_++ > 0) return;
   forget_failed_step();
-  for_each_segment([](ShardedSegment& segment) { segment.free_whole(); });
-  for_each_segment([](ShardedSegment& segment) { segment.show_whole(); });
+  for_each_segment([](ShardedSegment& segment) { segment.show_originals(); });
 }
 
 void FullySharded::show_shards_again() noexcept {
   if (--whole_ > 0) return;
   for_each_segment([](ShardedSegment& segment) {
-    segment.take_over_whole();
+    segment.take_over_originals();
     segment.show_shards(false);
   });
 }
@@ -379,13 +403,13 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
   } else {
-    std::string summary =
-        fmt::format("reshard_after_forward {}, {} units", options.reshard_after_forward, units.size());
+    std::string summary = fmt::format("reshard_after_forward {}, {} units{}", options.reshard_after_forward,
+                                      units.size(), parallel::in_words(options.mp_policy));
     parallel::check_agreement(group, {parameters, buffers, std::move(summary), complaint});
     for (const auto& entry : buffers) group.broadcast(entry.tensor);
   }
   state_ = std::make_shared<parallel::FullySharded>(parameters, units, groups, options);
-  if (group.size() == 1) return;
+  if (!state_->is_sharded()) return;
   state_->root_hooks = std::make_unique<parallel::Hooks>(state_, parallel::kRoot);
   for (std::size_t i = 0; i < units.size(); ++i)
     units[i].unit->set_hooks(std::make_shared<parallel::Hooks>(state_, i + 1));
@@ -431,14 +455,14 @@ std::optional<std::vector<std::int64_t>> FullyShardedDataParallelBase::full_size
 
 at::Tensor FullyShardedDataParallelBase::gather_full(const at::Tensor& parameter,
                                                      const at::Tensor& part) const {
-  if (state_->groups.all.size() == 1) return part;
+  if (!state_->is_sharded()) return part;
   return state_->with_place(
       parameter, [&](const auto& segment, std::size_t number) { return segment.gather(number, part); });
 }
 
 at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
                                                    const at::Tensor& whole) const {
-  if (state_->groups.all.size() == 1) return whole;
+  if (!state_->is_sharded()) return whole;
   return state_->with_place(
       parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
 }

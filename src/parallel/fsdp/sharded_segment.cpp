@@ -38,25 +38,28 @@ at::Tensor mean_factor(int ranks) {
 }  // namespace
 
 ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups,
-                               BufferPool& pool)
+                               const MixedPrecisionPolicy& policy, BufferPool& pool)
     : parameters_(std::move(parameters)),
       group_(groups.shard),
       replicas_(groups.replica),
       all_ranks_(groups.all.size()),
+      compute_dtype_(parameters_.front().tensor.is_floating_point() && policy.param_dtype
+                         ? *policy.param_dtype
+                         : parameters_.front().tensor.scalar_type()),
+      reduce_dtype_(policy.reduce_dtype.value_or(compute_dtype_)),
       pool_(pool),
       layout_(layout_of(parameters_, group_.size())),
       hidden_gradients_(parameters_.size()) {
   const at::NoGradGuard no_grad;
   const auto options = parameters_.front().tensor.detach().options();
-  shard_ = at::empty({layout_.shard_size()}, options);
-  flat_ = at::zeros({layout_.size()}, options);
+  shard_ = at::zeros({layout_.shard_size()}, options);
+  flat_ = at::empty({layout_.size()}, options.dtype(compute_dtype_));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     wholes_.push_back(part(flat_, layout_.tensor(i)).view(parameter.sizes()));
-    wholes_.back().copy_(parameter.detach());
     shards_.push_back(part(shard_, layout_.in_shard(i, group_.rank())));
+    shards_.back().copy_(part(parameter.detach().reshape(-1), layout_.in_tensor(i, group_.rank())));
   }
-  shard_.copy_(part(flat_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
     parameters_[i].tensor.set_data(shards_[i]);
@@ -67,19 +70,37 @@ ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ShardG
 void ShardedSegment::start_gathering() {
   if (buffer_.defined()) return;
   const at::NoGradGuard no_grad;
-  buffer_ = pool_.take(layout_.size(), shard_.options());
-  gathering_ = group_.all_gather_into_tensor_async(buffer_, shard_);
+  buffer_ = pool_.take(layout_.size(), flat_.options());
+  cast_shard_ = shard_.to(compute_dtype_);
+  gathering_ = group_.all_gather_into_tensor_async(buffer_, cast_shard_);
+}
+
+void ShardedSegment::finish_gathering() {
+  if (gathering_) gathering_->wait();
+  gathering_.reset();
+  cast_shard_.reset();
 }
 
 void ShardedSegment::show_whole() {
   if (is_whole_) return;
   start_gathering();
-  if (gathering_) gathering_->wait();
-  gathering_.reset();
+  finish_gathering();
   set_memory(flat_, buffer_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
     parameters_[i].tensor.set_data(wholes_[i]);
+  }
+  is_whole_ = true;
+}
+
+void ShardedSegment::show_originals() {
+  const at::NoGradGuard no_grad;
+  free_whole();
+  originals_ = at::empty({layout_.size()}, shard_.options());
+  group_.all_gather_into_tensor(originals_, shard_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
+    parameters_[i].tensor.set_data(part(originals_, layout_.tensor(i)).view(wholes_[i].sizes()));
   }
   is_whole_ = true;
 }
@@ -91,21 +112,21 @@ void ShardedSegment::show_shards(bool keep) {
       exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
     }
     is_whole_ = false;
+    originals_.reset();
   }
   if (!keep) free_whole();
 }
 
 void ShardedSegment::free_whole() {
   if (!buffer_.defined()) return;
-  if (gathering_) gathering_->wait();
-  gathering_.reset();
+  finish_gathering();
   set_memory(flat_, {});
   pool_.give_back(buffer_);
 }
 
-void ShardedSegment::take_over_whole() {
+void ShardedSegment::take_over_originals() {
   const at::NoGradGuard no_grad;
-  shard_.copy_(part(buffer_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
+  shard_.copy_(part(originals_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
 }
 
 at::Tensor ShardedSegment::gather(std::size_t number, const at::Tensor& part_of_rank) const {
@@ -125,6 +146,13 @@ at::Tensor ShardedSegment::take_part(std::size_t number, const at::Tensor& whole
   return part(whole.reshape(-1), layout_.in_tensor(number, group_.rank())).clone();
 }
 
+void ShardedSegment::keep_gradients() {
+  const at::NoGradGuard no_grad;
+  for (auto& gradient : hidden_gradients_) {
+    if (gradient.defined()) gradient = gradient.to(reduce_dtype_);
+  }
+}
+
 void ShardedSegment::drop_gradients() {
   for (auto& gradient : hidden_gradients_) gradient.reset();
 }
@@ -138,7 +166,7 @@ void ShardedSegment::start_reducing() {
   finish_reducing();
   const at::NoGradGuard no_grad;
   had_gradient_.resize(parameters_.size());
-  gradient_buffer_ = pool_.take(layout_.size(), shard_.options());
+  gradient_buffer_ = pool_.take(layout_.size(), shard_.options().dtype(reduce_dtype_));
   const at::Tensor factor = mean_factor(all_ranks_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = hidden_gradients_[i];
@@ -152,11 +180,11 @@ void ShardedSegment::start_reducing() {
                        "' has a sparse gradient. Make its embedding without `sparse`");
     }
     had_gradient_[i] = 1;
-    at::mul_out(place, gradient.detach().reshape(-1), factor);
+    at::mul_out(place, gradient.detach().reshape(-1).to(reduce_dtype_), factor);
     gradient.reset();
   }
   for (const auto& gap : layout_.gaps()) part(gradient_buffer_, gap).zero_();
-  reduced_ = at::empty({layout_.shard_size()}, shard_.options());
+  reduced_ = at::empty({layout_.shard_size()}, gradient_buffer_.options());
   reducing_ = group_.reduce_scatter_tensor_async(reduced_, gradient_buffer_);
 }
 
@@ -168,10 +196,10 @@ void ShardedSegment::finish_reducing() {
   if (replicas_) replicas_->all_reduce(reduced_);
   if (sum_.defined()) {
     sum_.add_(reduced_);
-    reduced_.reset();
   } else {
-    sum_ = std::move(reduced_);
+    sum_ = reduced_.to(shard_.scalar_type());
   }
+  reduced_.reset();
 }
 
 void ShardedSegment::take_sums(std::span<const std::uint8_t> use) {

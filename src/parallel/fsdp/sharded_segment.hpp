@@ -27,22 +27,26 @@ namespace lockstep::parallel {
 class ShardedSegment {
  public:
   /// Takes the parameters' values as they are; they are at rest then.
-  ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups, BufferPool& pool);
+  ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups,
+                 const MixedPrecisionPolicy& policy, BufferPool& pool);
 
   bool is_trained() const { return parameters_.front().tensor.requires_grad(); }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
   /// Begins to gather the whole values, unless they are there. *Collective*.
   void start_gathering();
-  /// The parameters are whole, with the gradients that they had when they were whole last. *Collective*.
+  /// The parameters are whole, in the dtype of computations, with the gradients that they had when they were
+  /// whole last. *Collective*.
   void show_whole();
+  /// The parameters are whole in their own dtype, until show_shards(). At rest. *Collective*.
+  void show_originals();
   /// The parameters are at rest, with the gradients of this rank's part. `keep`: the whole values stay in
   /// memory.
   void show_shards(bool keep);
   /// Frees the whole values, if they were kept. At rest.
   void free_whole();
-  /// This rank's part becomes what the whole parameters are now.
-  void take_over_whole();
+  /// This rank's part becomes what the originals are now.
+  void take_over_originals();
 
   /// The shape of parameter `number` when it is whole.
   at::IntArrayRef full_sizes(std::size_t number) const { return wholes_[number].sizes(); }
@@ -52,6 +56,9 @@ class ShardedSegment {
   /// And of the whole, this rank's part.
   at::Tensor take_part(std::size_t number, const at::Tensor& whole) const;
 
+  /// Between a backward that sends nothing and the next, the gradients of whole parameters have the dtype of
+  /// reductions. At rest.
+  void keep_gradients();
   /// Forgets gradients of whole parameters.
   void drop_gradients();
   bool has_gradients() const;
@@ -68,10 +75,13 @@ class ShardedSegment {
   void take_sums(std::span<const std::uint8_t> use);
 
  private:
+  void finish_gathering();
+
   std::vector<NamedTensor> parameters_;
   ProcessGroup group_;
   std::optional<ProcessGroup> replicas_;
   int all_ranks_;
+  at::ScalarType compute_dtype_, reduce_dtype_;
   BufferPool& pool_;
   ShardLayout layout_;
   at::Tensor shard_;
@@ -80,8 +90,12 @@ class ShardedSegment {
   at::Tensor flat_;
   std::vector<at::Tensor> wholes_;
   at::Tensor buffer_;
+  /// This rank's part in the dtype of computations, while it is sent.
+  at::Tensor cast_shard_;
   std::optional<Work> gathering_;
   bool is_whole_ = false;
+  /// Whole values in the parameters' own dtype, while they are shown.
+  at::Tensor originals_;
 
   /// Of each parameter: what `.grad` is in the state that it is not in.
   std::vector<at::Tensor> hidden_gradients_;

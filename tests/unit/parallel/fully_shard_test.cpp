@@ -34,9 +34,11 @@ class BlockImpl : public torch::nn::Module, public Unit {
         out(register_module("out", torch::nn::Linear(11, 6))) {}
   at::Tensor forward(const at::Tensor& states) { return through(*this, &BlockImpl::body, states); }
   bool fails = false;
+  at::ScalarType computes_in = at::kInt;
 
  private:
   at::Tensor body(const at::Tensor& states) {
+    computes_in = in->weight.scalar_type();
     const at::Tensor hidden = torch::tanh(in(norm(states)));
     if (fails) throw Error("the block fails");
     return states + out(hidden);
@@ -57,12 +59,13 @@ class NetImpl : public torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor states = first(input);
-    for (const std::size_t number : {0, 1, 1, 2}) states = block(number).forward(states);
+    for (const std::size_t number : order) states = block(number).forward(states);
     return last(states);
   }
   BlockImpl& block(std::size_t number) { return *blocks->at<BlockImpl>(number).as<BlockImpl>(); }
   torch::nn::Linear first{nullptr}, last{nullptr};
   torch::nn::ModuleList blocks;
+  std::vector<std::size_t> order{0, 1, 1, 2};
 };
 TORCH_MODULE(Net);
 
@@ -174,6 +177,91 @@ TEST_P(EveryWorld, TiedWeightsAndAVocabularyThatDoesNotDivide) {
   };
   expect_ddps_bits(GetParam(), make, loss);
   expect_ddps_bits(GetParam(), make, loss, {.backward_prefetch = false}, 2);
+}
+
+/// What a policy of bf16 and reductions in float32 means, done by hand: copies in bf16 compute, and float32
+/// weights are optimized with the mean of float32 sums.
+template <class Make>
+Training in_bfloat16_by_hand(const Make& make, const ProcessGroup& group, int accumulation) {
+  auto weights = seeded(make), copy = seeded(make);
+  copy->to(at::kBFloat16);
+  optim::AdamW optimizer(weights->parameters(), {.lr = 0.01});
+  Training result;
+  for (int step = 0; step < 4; ++step) {
+    for (std::size_t i = 0; i < weights->parameters().size(); ++i) {
+      const at::NoGradGuard no_grad;
+      copy->parameters()[i].copy_(weights->parameters()[i]);
+      weights->parameters()[i].mutable_grad().reset();
+    }
+    for (int micro = 0; micro < accumulation; ++micro) {
+      const auto input = batch_of(group.rank(), step * accumulation + micro).to(at::kBFloat16);
+      const at::Tensor loss = copy->forward(input).to(at::kFloat).square().mean();
+      result.losses.push_back(loss.item<double>());
+      loss.backward();
+      for (std::size_t i = 0; i < weights->parameters().size(); ++i) {
+        at::Tensor& sum = weights->parameters()[i].mutable_grad();
+        at::Tensor& gradient = copy->parameters()[i].mutable_grad();
+        sum = sum.defined() ? sum + gradient : gradient.to(at::kFloat);
+        gradient.reset();
+      }
+    }
+    for (const auto& parameter : weights->parameters()) {
+      parameter.mutable_grad().mul_(1.0 / group.size());
+      group.all_reduce(parameter.grad());
+    }
+    optimizer.step();
+  }
+  for (const auto& parameter : weights->parameters()) result.parameters.push_back(parameter.detach());
+  return result;
+}
+
+TEST_P(EveryWorld, ComputesInBfloat16AndReducesInFloat32) {
+  for (const int accumulation : {1, 2}) {
+    const auto make = [&] {
+      Net net;
+      // The gradients of several uses are rounded to bfloat16 before they are added to what is kept, or
+      // after.
+      if (accumulation > 1) net->order = {0, 1, 2};
+      return net;
+    };
+    run_group(GetParam(), [&](const ProcessGroup& group) {
+      auto net = seeded(make);
+      auto model = fully_shard(
+          net, group,
+          {.mp_policy = {
+               .param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat, .output_dtype = at::kFloat}});
+      const Training expected = in_bfloat16_by_hand(make, group, accumulation);
+      const auto losses = losses_of(
+          model, net->parameters(), [&](auto& m, int step) { return net_loss(m, group.rank(), step); },
+          accumulation);
+      EXPECT_EQ(net->block(1).computes_in, at::kBFloat16);
+      EXPECT_EQ(losses, expected.losses);
+      expect_equal(whole_parameters(model, *net), expected.parameters, "parameter");
+    });
+  }
+}
+
+TEST(FullyShard, AllDtypesOfAPolicyMayBeHalfWide) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    auto whole = fully_shard(one, group);
+    auto half = fully_shard(other, group,
+                            {.reshard_after_forward = false, .mp_policy = {.param_dtype = at::kBFloat16}});
+    const auto train = [&](auto& model, Net& net) {
+      return losses_of(
+          model, net->parameters(), [&](auto& m, int step) { return net_loss(m, group.rank(), step); }, 1);
+    };
+    const auto expected = train(whole, one), losses = train(half, other);
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 0.02) << i;
+    EXPECT_EQ(half(batch_of(0, 0)).scalar_type(), at::kBFloat16);
+    for (const auto& parameter : other->parameters()) {
+      EXPECT_EQ(parameter.scalar_type(), at::kFloat);
+      EXPECT_EQ(parameter.grad().defined(), false);
+    }
+    const auto originals = half.full_parameters();
+    const at::NoGradGuard no_grad;
+    EXPECT_EQ(half(batch_of(0, 0)).scalar_type(), at::kFloat);
+  });
 }
 
 TEST(FullyShard, TrainsOverGlooAsDistributedDataParallelDoes) {

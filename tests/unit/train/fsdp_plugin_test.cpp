@@ -1,5 +1,7 @@
 // Fully sharded models in Accelerator and Trainer, beside DistributedDataParallel.
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -8,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/optim/adam.hpp"
@@ -61,7 +64,7 @@ class NetImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor states = first(input);
     for (std::size_t i = 0; i < 2; ++i) states = blocks->at<BlockImpl>(i).forward(states);
-    return last(again(torch::tanh(shared(states * scale))));
+    return last(again(torch::tanh(shared(states * scale.to(states.scalar_type())))));
   }
   torch::nn::Linear first{nullptr}, shared{nullptr}, again{nullptr}, last{nullptr};
   torch::nn::ModuleList blocks;
@@ -298,6 +301,118 @@ TEST(FsdpPlugin, SavesAndLoadsWholeModels) {
       sharded());
 }
 
+/// The most bytes of tensors that this thread has had beside those before.
+class PeakBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
+    now_ += bytes;
+    peak_ = std::max(peak_, now_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t peak() const { return peak_; }
+
+  template <class Action>
+  static std::int64_t of(const Action& action) {
+    const auto info = std::make_shared<PeakBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, info);
+    action();
+    return info->peak();
+  }
+
+ private:
+  std::int64_t now_ = 0, peak_ = 0;
+};
+
+/// Twelve matrices of 16 KiB, and two more of each for the optimizer.
+TEST(FsdpPlugin, FilesAreWrittenAndReadTensorByTensor) {
+  constexpr std::int64_t kMatrix = 64 * 64 * 4, kModel = 12 * kMatrix;
+  const TemporaryFolder folder;
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        torch::nn::Sequential net;
+        for (int i = 0; i < 12; ++i)
+          net->push_back(torch::nn::Linear(torch::nn::LinearOptions(64, 64).bias(false)));
+        optim::AdamW adam(net->parameters(), {.lr = 0.1});
+        auto model = accelerator.prepare(net);
+        auto optimizer = accelerator.prepare(adam);
+        accelerator.backward(model(at::ones({2, 64})).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+        EXPECT_LT(PeakBytes::of([&] { accelerator.save_state(folder / "state"); }), 4 * kMatrix);
+        EXPECT_LT(PeakBytes::of([&] { accelerator.save_model(model, folder.path(), 3 * kMatrix); }),
+                  4 * kMatrix);
+        EXPECT_LT(PeakBytes::of([&] { accelerator.load_model(model, folder.path()); }), 4 * kMatrix);
+        // This rank's half of the optimizer's state, twice.
+        EXPECT_LT(PeakBytes::of([&] { accelerator.load_state(folder / "state"); }), 2 * kModel + 4 * kMatrix);
+        EXPECT_GE(PeakBytes::of([&] { accelerator.get_state_dict(model); }),
+                  accelerator.is_main_process() ? kModel : 0);
+        accelerator.wait_for_everyone();
+        std::vector<NamedTensor> in_parts, state;
+        for (const auto& [name, tensor] : load_file(folder / "state" / "model.safetensors").tensors) {
+          state.push_back({name, tensor});
+          in_parts.push_back({name, at::zeros_like(tensor)});
+        }
+        ASSERT_EQ(state.size(), 12U);
+        EXPECT_TRUE(fs::exists(folder / "model-00004-of-00004.safetensors"));
+        read_model(folder.path(), in_parts);
+        for (std::size_t i = 0; i < state.size(); ++i)
+          EXPECT_TRUE(torch::equal(state[i].tensor, in_parts[i].tensor)) << state[i].name;
+      },
+      sharded());
+}
+
+/// The other ranks do not wait for what rank 0 cannot write.
+TEST(FsdpPlugin, AFileThatCannotBeWrittenFailsOnEveryRank) {
+  const TemporaryFolder folder;
+  write_atomically(folder / "file", "");
+  run_accelerators(
+      3,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        job.train(1);
+        for (const auto& action : std::vector<std::function<void()>>{
+                 [&] { accelerator.save_model(job.model, folder / "file" / "model"); },
+                 [&] { accelerator.save_state(folder / "file" / "state"); }}) {
+          EXPECT_TRUE(contains_all(message_of<Error>(action), {(folder / "file").string()}));
+        }
+        job.train(1);
+      },
+      sharded());
+}
+
+TEST(FsdpPlugin, APolicyOfBfloat16ComputesAndReducesInIt) {
+  const TemporaryFolder folder;
+  AcceleratorOptions options = sharded();
+  options.fsdp_plugin->mixed_precision_policy = MixedPrecision::bf16;
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        EXPECT_EQ(job.model(at::ones({1, 3})).scalar_type(), at::kFloat);
+        job.train(6);
+        accelerator.save_state(folder / "kept");
+      },
+      options);
+  for (const auto& [name, tensor] : load_file(folder / "kept" / "model.safetensors").tensors)
+    EXPECT_EQ(tensor.scalar_type(), at::kFloat) << name;
+  Losses halves, wholes;
+  for (auto* const losses : {&halves, &wholes}) {
+    if (losses == &wholes) options = sharded();
+    run_accelerators(
+        2,
+        [&](Accelerator& accelerator) {
+          Job job(accelerator, 77);
+          accelerator.load_state(folder / "kept");
+          const Losses own = job.train(4);
+          if (accelerator.is_main_process()) *losses = own;
+        },
+        options);
+  }
+  EXPECT_NE(halves, wholes);
+  for (std::size_t i = 0; i < halves.size(); ++i) EXPECT_NEAR(halves[i], wholes[i], 0.02) << i;
+}
+
 TEST(FsdpPlugin, AShardedModuleIsNotWrappedAgain) {
   testing::run_group(2, [](const ProcessGroup& group) {
     torch::nn::Linear layer(2, 2);
@@ -319,6 +434,11 @@ TEST(FsdpPlugin, RefusesWhatDoesNotGoWithIt) {
     });
   };
   EXPECT_TRUE(contains_all(with([](auto& o) { o.comm_hook = "bf16"; }), {"comm_hook 'bf16'", "fsdp_plugin"}));
+  EXPECT_TRUE(contains_all(with([](auto& o) {
+                             o.mixed_precision = MixedPrecision::bf16;
+                             o.fsdp_plugin->mixed_precision_policy = MixedPrecision::bf16;
+                           }),
+                           {"mixed_precision_policy", "leave one of them out"}));
   EXPECT_TRUE(contains_all(with([](auto& o) { o.gradient_accumulation.weights_of_all_ranks = false; }),
                            {"weights_of_all_ranks", "fsdp_plugin"}));
   run_accelerators(
