@@ -5,6 +5,7 @@
 
 #include "attention.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 
 namespace lockstep::models {
 
@@ -63,11 +64,12 @@ namespace lockstep::models {
 
 void initialize(torch::nn::Module& module, double spread) {
   const at::NoGradGuard no_grad;
+  const auto draw = [&](const at::Tensor& weight) { torch::nn::init::normal_(weight, 0, spread); };
   if (auto* linear = module.as<torch::nn::LinearImpl>()) {
-    torch::nn::init::normal_(linear->weight, 0, spread);
-    linear->bias.zero_();
+    parallel::set_initial_values(linear->weight, draw);
+    parallel::set_initial_values(linear->bias, [](const at::Tensor& bias) { bias.zero_(); });
   } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
-    torch::nn::init::normal_(embedding->weight, 0, spread);
+    parallel::set_initial_values(embedding->weight, draw);
     if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();
   }
 }

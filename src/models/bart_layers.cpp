@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "lockstep/parallel/sharded_init.hpp"
+
 namespace lockstep::models {
 namespace {
 
@@ -146,7 +148,7 @@ at::Tensor BartSideImpl::embedded(const at::Tensor& ids, std::int64_t begin) {
 BartEncoderImpl::BartEncoderImpl(const BartConfig& config, const Embedding& tokens)
     : BartSideImpl(config, tokens) {
   register_rest();
-  for (std::int64_t i = 0; i < config.encoder_layers; ++i) layers_->push_back(BartEncoderLayer(config));
+  for (std::int64_t i = 0; i < config.encoder_layers; ++i) layers_->push_back(made(BartEncoderLayer(config)));
 }
 
 at::Tensor BartEncoderImpl::forward(const at::Tensor& ids, const AttentionMask& mask) {
@@ -158,7 +160,7 @@ at::Tensor BartEncoderImpl::forward(const at::Tensor& ids, const AttentionMask& 
 BartDecoderImpl::BartDecoderImpl(const BartConfig& config, const Embedding& tokens)
     : BartSideImpl(config, tokens) {
   register_rest();
-  for (std::int64_t i = 0; i < config.decoder_layers; ++i) layers_->push_back(BartDecoderLayer(config));
+  for (std::int64_t i = 0; i < config.decoder_layers; ++i) layers_->push_back(made(BartDecoderLayer(config)));
 }
 
 at::Tensor BartDecoderImpl::forward(const at::Tensor& ids, const BartContext& context) {

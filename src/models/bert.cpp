@@ -13,6 +13,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/class_names.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "module_state.hpp"
 
@@ -228,7 +229,7 @@ class BertEncoderImpl : public torch::nn::Module {
  public:
   explicit BertEncoderImpl(const BertConfig& config) {
     layers_ = register_module("layer", torch::nn::ModuleList());
-    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) layers_->push_back(BertLayer(config));
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) layers_->push_back(made(BertLayer(config)));
   }
 
   at::Tensor forward(at::Tensor states, const at::Tensor& mask) {

@@ -11,6 +11,7 @@
 #include "config_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "module_state.hpp"
 
@@ -200,7 +201,7 @@ class Gpt2BodyImpl : public torch::nn::Module {
     blocks_ = register_module("h", torch::nn::ModuleList());
     // The layers that end a residual branch begin smaller, by the number of branches.
     const double spread = config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
-    for (std::int64_t i = 0; i < config.n_layer; ++i) blocks_->push_back(Gpt2Block(config, spread));
+    for (std::int64_t i = 0; i < config.n_layer; ++i) blocks_->push_back(made(Gpt2Block(config, spread)));
     norm_ = register_module("ln_f", layer_norm(config));
   }
 

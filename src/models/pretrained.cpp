@@ -8,6 +8,7 @@
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "train/model_content.hpp"
 
@@ -41,8 +42,12 @@ class Match {
   /// Reads one tensor at a time.
   PretrainedReport copy() {
     const at::NoGradGuard no_grad;
-    for (const auto& [target, value] : values_)
-      targets_.at(target).detach().copy_(source_.get_tensor(value->first));
+    for (const auto& target : targets_) {
+      const auto value = values_.find(target.unsafeGetTensorImpl());
+      if (value == values_.end()) continue;
+      parallel::set_initial_values(
+          target, [&](const at::Tensor& values) { values.copy_(source_.get_tensor(value->second->first)); });
+    }
     return std::move(report_);
   }
 
@@ -51,7 +56,9 @@ class Match {
 
   void add(const NamedTensor& entry) {
     const auto* key = entry.tensor.unsafeGetTensorImpl();
-    targets_.emplace(key, entry.tensor);
+    const bool is_new = std::none_of(targets_.begin(), targets_.end(),
+                                     [&](const at::Tensor& other) { return other.is_same(entry.tensor); });
+    if (is_new) targets_.push_back(entry.tensor);
     const auto found = find(entry.name);
     if (found == file_.end()) return;
     used_.insert(found->first);
@@ -103,13 +110,15 @@ class Match {
   }
 
   static bool fits(const at::Tensor& value, const at::Tensor& target) {
-    return value.sizes() == target.sizes() && value.is_floating_point() == target.is_floating_point();
+    return value.sizes() == parallel::initial_sizes(target) &&
+           value.is_floating_point() == target.is_floating_point();
   }
 
   const TensorSource source_;
   const TensorMap& file_ = source_.forms;
   const PretrainedNames& names_;
-  std::map<const void*, at::Tensor> targets_;
+  /// Each once, in the same order on all ranks.
+  std::vector<at::Tensor> targets_;
   Values values_;
   std::set<std::string> used_;
   MismatchReport complaints_;

@@ -19,6 +19,7 @@
 #include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
@@ -199,6 +200,10 @@ std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batc
 parallel::ShardGroups Accelerator::shard_groups() const {
   if (!options().fsdp_plugin->hybrid_shard) return process_group();
   return ParallelContext(process_group(), {.shard_size = world().local_world_size});
+}
+
+std::shared_ptr<void> Accelerator::sharded_init() const {
+  return options().fsdp_plugin ? std::make_shared<ShardedInit>(shard_groups()) : nullptr;
 }
 
 MixedPrecisionPolicy Accelerator::mixed_precision_policy() const {

@@ -2,7 +2,8 @@
 """A fully sharded GPT-2 here and with PyTorch's fully_shard (FSDP2) over Gloo: fsdp_compare.py LAUNCHER PEER
 
 PEER is the program fsdp_peer. Both start from the same weights and see the same tokens; the losses of all steps must
-agree within 1e-4, and a rank must keep no more than 2 % more numbers than PyTorch's.
+agree within 1e-4, those of a bfloat16 MixedPrecisionPolicy within 0.02, and a rank must keep no more than 2 % more
+numbers than PyTorch's.
 """
 import json
 import os
@@ -13,7 +14,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
@@ -65,12 +66,12 @@ def tokens_of(rank, step):
     return (torch.arange(3 * 17) * 7 + rank * 13 + step * 5).remainder(101).view(3, 17)
 
 
-def train(rank, folder):
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, init_method=f"file://{folder}/rendezvous")
+def losses_of(rank, folder, dtype):
     model = Gpt2(read_safetensors(os.path.join(folder, "model.safetensors")))
     for block in model.blocks:
-        fully_shard(block)
-    fully_shard(model)
+        fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype))
+    fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype,
+                                                      output_dtype=torch.float32))
     adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for step in range(STEPS):
@@ -83,11 +84,21 @@ def train(rank, folder):
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / RANKS)
+    return losses, sum(parameter.to_local().numel() for parameter in model.parameters())
+
+
+def train(rank, folder):
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS, init_method=f"file://{folder}/rendezvous")
+    losses, numbers = losses_of(rank, folder, None)
+    bf16_losses, _ = losses_of(rank, folder, torch.bfloat16)
     if rank == 0:
-        numbers = sum(parameter.to_local().numel() for parameter in model.parameters())
         with open(os.path.join(folder, "python.json"), "w", encoding="utf-8") as file:
-            json.dump({"losses": losses, "numbers": numbers}, file)
+            json.dump({"losses": losses, "bf16_losses": bf16_losses, "numbers": numbers}, file)
     dist.destroy_process_group()
+
+
+def apart(ours, theirs, kind):
+    return max(abs(one - other) for one, other in zip(ours[kind], theirs[kind], strict=True))
 
 
 def main():
@@ -99,11 +110,14 @@ def main():
         torch.multiprocessing.spawn(train, (folder,), RANKS)
         with open(os.path.join(folder, "python.json"), encoding="utf-8") as file:
             theirs = json.load(file)
-    worst = max(abs(one - other) for one, other in zip(ours["losses"], theirs["losses"], strict=True))
-    print(f"losses {theirs['losses'][0]:.4f} to {theirs['losses'][-1]:.4f}, apart by {worst:.1e} at most; "
-          f"rank 0 keeps {ours['numbers']} of each number, PyTorch {theirs['numbers']}")
+    worst, worst_bf16 = apart(ours, theirs, "losses"), apart(ours, theirs, "bf16_losses")
+    print(f"losses {theirs['losses'][0]:.4f} to {theirs['losses'][-1]:.4f}, apart by {worst:.1e} at most, "
+          f"in bfloat16 by {worst_bf16:.1e}, and by {apart(theirs, {'losses': theirs['bf16_losses']}, 'losses'):.1e} "
+          f"from float32; rank 0 keeps {ours['numbers']} of each number, PyTorch {theirs['numbers']}")
     assert theirs["losses"][-1] < theirs["losses"][0] - 0.5, "nothing was learnt"
     assert worst < 1e-4
+    assert worst_bf16 < 0.02 and ours["bf16_losses"] != ours["losses"]
+    assert ours["same_weights"], "a model that is divided while it is made has other weights"
     assert ours["numbers"] <= 1.02 * theirs["numbers"]
 
 

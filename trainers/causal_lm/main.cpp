@@ -33,7 +33,9 @@ void evaluate(Trainer& trainer) {
 int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   torch::manual_seed(options.seed);
+  auto init = accelerator.sharded_init();
   const LanguageModel model = make_model(options, tokenizer);
+  init.reset();
   const Blocks blocks =
       load_blocks(options, model.block_size,
                   lockstep::distributed_context(accelerator.world(), accelerator.process_group()));

@@ -113,7 +113,7 @@ class Unit {
 
   /// For fully_shard(): what happens around forward. *Local*.
   void set_hooks(std::shared_ptr<parallel::UnitHooks> hooks) { hooks_ = std::move(hooks); }
-  bool has_hooks() const noexcept { return hooks_ != nullptr; }
+  const std::shared_ptr<parallel::UnitHooks>& hooks() const noexcept { return hooks_; }
 
  protected:
   ~Unit() = default;

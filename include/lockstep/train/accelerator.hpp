@@ -299,6 +299,11 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     load_state_of_model(state_of(unwrap_model(model)), path);
   }
 
+  /// Until the result goes away, models that this thread makes are divided as they are made, where
+  /// AcceleratorOptions::fsdp_plugin is set: see ShardedInit. *Local*; what is made meanwhile is
+  /// *Collective*.
+  std::shared_ptr<void> sharded_init() const;
+
   /// Until the result goes away the parameters of a prepared model that is fully sharded are whole, for an
   /// evaluation on numbers of batches that differ from rank to rank, or to look at them: see
   /// FullyShardedDataParallel::full_parameters. For other models nothing. *Collective*.

@@ -9,11 +9,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
 #include "../module_agreement.hpp"
+#include "divided_unit.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "sharded_parameters.hpp"
 #include "sharded_segment.hpp"
 
@@ -151,13 +154,20 @@ std::unordered_map<const void*, std::size_t> owners_of(const std::vector<NamedTe
 
 std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
                                      const std::vector<NamedUnit>& units, const ProcessGroup& group) {
+  std::set<const void*> divided_before;
   for (const auto& [name, unit] : units) {
-    if (unit->has_hooks()) return "unit '" + name + "' is fully sharded already";
+    if (const auto* const before = divided(*unit)) {
+      before->visit_places([&](const at::Tensor& parameter, auto, auto) {
+        divided_before.insert(parameter.unsafeGetTensorImpl());
+      });
+    } else if (unit->hooks() != nullptr) {
+      return "unit '" + name + "' is fully sharded already";
+    }
   }
   bool any = false;
   for (const auto& [name, tensor] : parameters) {
     any = any || tensor.requires_grad();
-    if (ShardedParameters::contain(tensor))
+    if (!divided_before.contains(tensor.unsafeGetTensorImpl()) && ShardedParameters::contain(tensor))
       return fmt::format("parameter '{}' is fully sharded already", name);
     if (tensor.device() != group.device()) {
       return fmt::format(
@@ -174,6 +184,22 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
     }
   }
   return any ? "" : "fully_shard is not needed for a module without a parameter that requires a gradient";
+}
+
+/// With the shapes that they have when they are whole.
+std::vector<NamedTensor> whole_forms(const std::vector<NamedTensor>& parameters) {
+  std::vector<NamedTensor> forms;
+  std::map<const void*, at::Tensor> done;
+  for (const auto& entry : parameters) {
+    // A tensor that has several names stays one tensor.
+    auto& form = done[entry.tensor.unsafeGetTensorImpl()];
+    if (!form.defined()) {
+      form = at::empty(initial_sizes(entry.tensor), entry.tensor.options().device(at::kMeta))
+                 .set_requires_grad(entry.tensor.requires_grad());
+    }
+    forms.push_back({entry.name, form});
+  }
+  return forms;
 }
 
 /// What ranks must agree on.
@@ -205,7 +231,26 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
     const auto key = std::make_tuple(owner, entry.tensor.scalar_type(), entry.tensor.requires_grad());
     segments[key].push_back(entry);
   }
+  // A unit that a ShardedInit has divided is whole from here to the end of its segments; one with tied
+  // weights, which are the root's, from the beginning.
+  std::vector<bool> is_early(units_.size(), false);
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (const auto* const before = divided(*named[i].unit)) {
+      before->visit_places([&](const at::Tensor& parameter, auto, auto) {
+        is_early[i + 1] = is_early[i + 1] || owners.at(parameter.unsafeGetTensorImpl()) != i + 1;
+      });
+    }
+  }
+  const auto make_whole = [&](std::size_t unit) {
+    if (unit == kRoot) return;
+    const auto before = named[unit - 1].unit->hooks();
+    named[unit - 1].unit->set_hooks(nullptr);
+    if (auto* const is_divided = dynamic_cast<DividedUnit*>(before.get())) is_divided->make_whole();
+  };
+  for (std::size_t unit = 1; unit < units_.size(); ++unit)
+    if (is_early[unit]) make_whole(unit);
   for (auto& [key, members] : segments) {
+    make_whole(std::get<0>(key));
     for (const auto& entry : members) {
       if (groups.all.size() > 1) groups.all.broadcast(entry.tensor.detach());
       ShardedParameters::add(entry.tensor);
@@ -405,7 +450,8 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
   } else {
     std::string summary = fmt::format("reshard_after_forward {}, {} units{}", options.reshard_after_forward,
                                       units.size(), parallel::in_words(options.mp_policy));
-    parallel::check_agreement(group, {parameters, buffers, std::move(summary), complaint});
+    parallel::check_agreement(group,
+                              {parallel::whole_forms(parameters), buffers, std::move(summary), complaint});
     for (const auto& entry : buffers) group.broadcast(entry.tensor);
   }
   state_ = std::make_shared<parallel::FullySharded>(parameters, units, groups, options);

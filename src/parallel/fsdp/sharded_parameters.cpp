@@ -24,6 +24,12 @@ void ShardedParameters::add(const at::Tensor& parameter) {
   known.insert_or_assign(parameter.unsafeGetTensorImpl(), parameter.getIntrusivePtr());
 }
 
+void ShardedParameters::remove(const at::Tensor& parameter) {
+  auto& [mutex, known] = registry();
+  const std::lock_guard lock(mutex);
+  known.erase(parameter.unsafeGetTensorImpl());
+}
+
 bool ShardedParameters::contain(const at::Tensor& tensor) {
   auto& [mutex, known] = registry();
   const std::lock_guard lock(mutex);

@@ -9,6 +9,7 @@ namespace lockstep::parallel {
 class ShardedParameters {
  public:
   static void add(const at::Tensor& parameter);
+  static void remove(const at::Tensor& parameter);
   static bool contain(const at::Tensor& tensor);
 };
 

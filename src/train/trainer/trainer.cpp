@@ -1,6 +1,7 @@
 #include "lockstep/train/trainer.hpp"
 
 #include <ATen/Context.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "../rules/fsdp_config.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/callbacks.hpp"
 #include "trainer_impl.hpp"
 
@@ -43,7 +45,8 @@ std::int64_t numbers_that_multiply(ModelAdapter& model) {
   std::int64_t count = 0;
   for (const auto& entry : model.parameters()) {
     const bool is_new = seen.insert(entry.tensor.unsafeGetTensorImpl()).second;
-    if (is_new && !looked_up.contains(entry.name)) count += entry.tensor.numel();
+    if (is_new && !looked_up.contains(entry.name))
+      count += c10::multiply_integers(parallel::initial_sizes(entry.tensor));
   }
   return count;
 }

@@ -1,7 +1,5 @@
 // Fully sharded models in Accelerator and Trainer, beside DistributedDataParallel.
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -20,6 +18,7 @@
 #include "lockstep/train/callbacks.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "support/accelerators.hpp"
+#include "support/peak_bytes.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -30,6 +29,7 @@ namespace fs = std::filesystem;
 namespace F = torch::nn::functional;
 using testing::contains_all;
 using testing::message_of;
+using testing::PeakBytes;
 using testing::run_accelerators;
 using testing::TemporaryFolder;
 using Losses = std::vector<double>;
@@ -300,28 +300,6 @@ TEST(FsdpPlugin, SavesAndLoadsWholeModels) {
       },
       sharded());
 }
-
-/// The most bytes of tensors that this thread has had beside those before.
-class PeakBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
-    now_ += bytes;
-    peak_ = std::max(peak_, now_);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t peak() const { return peak_; }
-
-  template <class Action>
-  static std::int64_t of(const Action& action) {
-    const auto info = std::make_shared<PeakBytes>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, info);
-    action();
-    return info->peak();
-  }
-
- private:
-  std::int64_t now_ = 0, peak_ = 0;
-};
 
 /// Twelve matrices of 16 KiB, and two more of each for the optimizer.
 TEST(FsdpPlugin, FilesAreWrittenAndReadTensorByTensor) {

@@ -1,0 +1,125 @@
+#include "lockstep/parallel/sharded_init.hpp"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+
+#include "../module_agreement.hpp"
+#include "divided_unit.hpp"
+#include "lockstep/core/error.hpp"
+#include "sharded_parameters.hpp"
+
+namespace lockstep {
+namespace parallel {
+namespace {
+
+/// Of the innermost ShardedInit of this thread.
+thread_local const ShardGroups* active = nullptr;
+
+/// Where a parameter that a ShardedInit has divided is.
+struct DividedPlace {
+  std::weak_ptr<DividedUnit> unit;
+  std::size_t segment, number;
+};
+
+struct DividedPlaces {
+  std::mutex mutex;
+  std::unordered_map<const void*, DividedPlace> known;
+};
+
+DividedPlaces& places() {
+  static DividedPlaces all;
+  return all;
+}
+
+/// Nothing for a parameter that is not divided, or no longer.
+std::optional<std::pair<std::shared_ptr<DividedUnit>, DividedPlace>> place_of(const at::Tensor& parameter) {
+  if (!ShardedParameters::contain(parameter)) return std::nullopt;
+  auto& [mutex, known] = places();
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(parameter.unsafeGetTensorImpl());
+  if (found == known.end()) return std::nullopt;
+  auto unit = found->second.unit.lock();
+  if (unit == nullptr) return std::nullopt;
+  return std::pair(std::move(unit), found->second);
+}
+
+}  // namespace
+
+DividedUnit::DividedUnit(const std::vector<NamedTensor>& parameters, const ShardGroups& groups)
+    : all_(groups.all) {
+  std::map<std::tuple<at::ScalarType, bool>, std::vector<NamedTensor>> members;
+  for (const auto& entry : parameters)
+    members[{entry.tensor.scalar_type(), entry.tensor.requires_grad()}].push_back(entry);
+  for (auto& [kind, of_kind] : members) {
+    for (const auto& entry : of_kind) {
+      if (entry.tensor.device() != groups.all.device())
+        entry.tensor.set_data(entry.tensor.detach().to(groups.all.device()));
+      groups.all.broadcast(entry.tensor.detach());
+      ShardedParameters::add(entry.tensor);
+    }
+    segments_.emplace_back(std::move(of_kind), groups, MixedPrecisionPolicy{}, pool_);
+  }
+}
+
+void DividedUnit::before_forward() {
+  throw UsageError(
+      "a model that was made under a ShardedInit has no forward before fully_shard() or "
+      "Accelerator::prepare()");
+}
+
+void DividedUnit::make_whole() {
+  for (auto& segment : segments_) {
+    segment.show_originals();
+    for (const auto& entry : segment.parameters()) ShardedParameters::remove(entry.tensor);
+  }
+}
+
+DividedUnit* divided(const Unit& unit) { return dynamic_cast<DividedUnit*>(unit.hooks().get()); }
+
+void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
+                 const std::vector<NamedTensor>& buffers) {
+  if (active == nullptr || active->all.size() == 1) return;
+  auto own = without_repeats(parameters);
+  // Those of units within it.
+  std::erase_if(own, [](const NamedTensor& entry) { return ShardedParameters::contain(entry.tensor); });
+  check_agreement(active->all, {own, buffers, "a unit that was made", ""});
+  const auto result = std::make_shared<DividedUnit>(own, *active);
+  unit.set_hooks(result);
+  auto& [mutex, known] = places();
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& entry) { return entry.second.unit.expired(); });
+  result->visit_places([&](const at::Tensor& parameter, std::size_t segment, std::size_t number) {
+    known.insert_or_assign(parameter.unsafeGetTensorImpl(), DividedPlace{result, segment, number});
+  });
+}
+
+std::vector<std::int64_t> initial_sizes(const at::Tensor& parameter) {
+  const auto found = place_of(parameter);
+  return found ? found->first->full_sizes(found->second.segment, found->second.number)
+               : parameter.sizes().vec();
+}
+
+void set_initial_values(const at::Tensor& parameter, const std::function<void(const at::Tensor&)>& give) {
+  const at::NoGradGuard no_grad;
+  const auto found = place_of(parameter);
+  if (!found) return give(parameter.detach());
+  const auto& [unit, place] = *found;
+  const at::Tensor whole = at::empty(unit->full_sizes(place.segment, place.number), parameter.options());
+  give(whole);
+  unit->broadcast(whole);
+  parameter.detach().copy_(unit->take_part(place.segment, place.number, whole));
+}
+
+}  // namespace parallel
+
+ShardedInit::ShardedInit(const parallel::ShardGroups& groups)
+    : groups_(groups), before_(std::exchange(parallel::active, &groups_)) {}
+
+ShardedInit::~ShardedInit() { parallel::active = before_; }
+
+}  // namespace lockstep
