@@ -1,6 +1,7 @@
 #include "lockstep/core/options.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,9 @@
 
 namespace lockstep {
 namespace {
+
+/// So many fit on two lines.
+constexpr std::size_t kKeysListed = 12;
 
 using Json = nlohmann::json;
 
@@ -203,8 +207,10 @@ void OptionSet::from_json(void* options, const nlohmann::json& json) const {
   for (const auto& [key, value] : json.items()) {
     const OptionSpec* spec = find(key);
     if (spec == nullptr || !spec->field) {
-      throw UsageError(fmt::format("unknown JSON key '{}' among the options of {}{}.", key, program_,
-                                   did_you_mean(key, keys)));
+      const std::string known =
+          keys.size() > kKeysListed ? "" : fmt::format(" Known: {}.", fmt::join(keys, ", "));
+      throw UsageError(fmt::format("unknown JSON key '{}' among the options of {}{}.{}", key, program_,
+                                   did_you_mean(key, keys), known));
     }
     assign_json(*spec, spec->field(options), value);
   }

@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/core.h>
+#include <torch/optim/lbfgs.h>
 #include <algorithm>
 #include <charconv>
 #include <iostream>
@@ -316,6 +317,12 @@ std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTen
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
   if (options().fsdp_plugin && dynamic_cast<optim::ZeroRedundancyOptimizer*>(&optimizer) != nullptr)
     throw UsageError("ZeroRedundancyOptimizer: fsdp_plugin has divided the optimizer's state already");
+  if (options().fsdp_plugin && dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    throw UsageError(
+        "LBFGS: fsdp_plugin gives each rank a part of the parameters, and it has one state for all of them: "
+        "use "
+        "an optimizer that treats each element by itself, as AdamW or SGD");
+  }
   gradients()->add_optimizer(optimizer);
   state_->training.add_optimizer(optimizer);
 }

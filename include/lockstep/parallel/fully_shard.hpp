@@ -42,6 +42,9 @@ struct FullyShardOptions {
   /// In backward, gather the weights of the next unit while this one computes.
   bool backward_prefetch = true;
   MixedPrecisionPolicy mp_policy = {};
+  /// The classes of the units that are gathered by themselves ("Gpt2Block"; in any case of letters); others
+  /// belong to the root. Empty: all units. Accelerate's name.
+  std::vector<std::string> transformer_cls_names_to_wrap = {};
 };
 
 namespace parallel {
@@ -67,10 +70,11 @@ concept Shardable = requires(Module& module) {
   module_of(module).named_modules().begin()->value()->children();
 };
 
-/// A unit of a model, and its name there.
+/// A unit of a model, its name there, and its class without namespace and "Impl".
 struct NamedUnit {
   std::string name;
   Unit* unit = nullptr;
+  std::string class_name;
 };
 
 /// The units in a model; the model itself is none. *Local*.
@@ -79,7 +83,7 @@ std::vector<NamedUnit> units_of(Module& module) {
   std::vector<NamedUnit> units;
   for (const auto& entry : module_of(module).named_modules()) {
     auto* const unit = dynamic_cast<Unit*>(entry.value().get());
-    if (unit != nullptr && !entry.key().empty()) units.push_back({entry.key(), unit});
+    if (unit != nullptr && !entry.key().empty()) units.push_back({entry.key(), unit, class_of(entry)});
   }
   return units;
 }
@@ -228,8 +232,8 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
 /// ParallelContext: checks that all ranks have the same parameters and buffers, copies rank 0's values to the
 /// others, and leaves each rank its part. The module stays sharded when the wrapper is gone. *Collective*.
 /// Throws CommunicationError on every rank, naming the parameter and the ranks that differ; UsageError when
-/// no parameter requires a gradient, when one is not on the group's device, and for a module that is sharded
-/// already or that DistributedDataParallel holds.
+/// no parameter requires a gradient, when the model has no unit of a class that `options` name, when one is
+/// not on the group's device, and for a module that is sharded already or that DistributedDataParallel holds.
 ///
 /// With ParallelContextOptions::shard_size each shard group of so many ranks has the whole model, and
 /// gradients are averaged over all: HSDP. What is gathered stays within a shard group, on a node for example,

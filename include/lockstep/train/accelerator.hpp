@@ -435,7 +435,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
         return {fully_shard(module, shard_groups(),
                             {.reshard_after_forward = plugin->reshard_after_forward,
                              .backward_prefetch = plugin->backward_prefetch,
-                             .mp_policy = mixed_precision_policy()}),
+                             .mp_policy = mixed_precision_policy(),
+                             .transformer_cls_names_to_wrap = plugin->transformer_cls_names_to_wrap}),
                 mixed_precision()};
       } else {
         throw UsageError("fsdp_plugin: a TorchScript module cannot be fully sharded");

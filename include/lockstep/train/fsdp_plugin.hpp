@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -12,6 +14,7 @@ struct FullyShardedDataParallelPlugin {
   /// As FullyShardOptions: off is ZeRO-2.
   bool reshard_after_forward = true;
   bool backward_prefetch = true;
+  std::vector<std::string> transformer_cls_names_to_wrap = {};
   /// A MixedPrecisionPolicy with this dtype everywhere: weights are sent and computed with, and gradients
   /// reduced, in half the bytes; bf16 alone. AcceleratorOptions::mixed_precision instead leaves both in
   /// float32 and converts what autocast chooses; leave it `no` then.

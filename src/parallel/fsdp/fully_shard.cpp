@@ -1,15 +1,19 @@
 #include "lockstep/parallel/fully_shard.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/util/hash.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <fmt/ranges.h>
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 
@@ -30,6 +34,8 @@ constexpr std::size_t kRoot = 0;
 struct ForwardCall {
   std::size_t unit;
   std::int64_t begin, end;
+  /// Which weights it computed with: how often others had been written over them.
+  std::int64_t generation;
 };
 
 struct ShardedUnit {
@@ -63,6 +69,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   }
   void show_whole();
   void show_shards_again() noexcept;
+  /// Of what is written over the parameters or an optimizer's state. Throws UsageError while they are whole.
+  at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole);
   std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
   /// `use(segment, number)` of the segment that holds the parameter. Throws UsageError for another tensor.
   template <class Use>
@@ -81,6 +89,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void leave(std::size_t unit, const ForwardCall& next);
   void prefetch(const ForwardCall& call);
   void end_backward();
+  void add_order(std::vector<std::uint8_t>& bytes) const;
+  void check_order(std::span<const std::uint8_t> greatest) const;
   void reduce(std::size_t unit);
   void finish_reducing();
   void forget_failed_step();
@@ -98,6 +108,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   /// The forwards since the last one of the module began, by their end. Their backwards come the other way.
   std::vector<ForwardCall> calls_;
   std::int64_t clock_ = 0;
+  std::int64_t generation_ = 0;
   bool in_backward_ = false;
   /// How many FullParameters live: forward finds everything there.
   int whole_ = 0;
@@ -152,10 +163,47 @@ std::unordered_map<const void*, std::size_t> owners_of(const std::vector<NamedTe
   return owners;
 }
 
+/// Where a ShardedInit has divided it.
+void make_whole(Unit& unit) {
+  const auto hooks = unit.hooks();
+  auto* const before = divided(unit);
+  if (before == nullptr) return;
+  unit.set_hooks(nullptr);
+  before->make_whole();
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  return text;
+}
+
+/// The units of these classes; all without any.
+std::vector<NamedUnit> units_of_classes(const std::vector<NamedUnit>& units,
+                                        const std::vector<std::string>& names) {
+  if (names.empty()) return units;
+  std::vector<NamedUnit> chosen;
+  std::set<std::string> missing;
+  for (const auto& name : names) missing.insert(lower(name));
+  const auto wanted = missing;
+  std::set<std::string> present;
+  for (const auto& unit : units) {
+    present.insert(unit.class_name);
+    if (!wanted.contains(lower(unit.class_name))) continue;
+    missing.erase(lower(unit.class_name));
+    chosen.push_back(unit);
+  }
+  if (missing.empty()) return chosen;
+  throw UsageError(
+      fmt::format("fully_shard: transformer_cls_names_to_wrap has '{}', but the model's units are of {}",
+                  fmt::join(names, "', '"),
+                  present.empty() ? "no class: it has none" : fmt::format("{}", fmt::join(present, ", "))));
+}
+
 std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
                                      const std::vector<NamedUnit>& units, const ProcessGroup& group) {
   std::set<const void*> divided_before;
-  for (const auto& [name, unit] : units) {
+  for (const auto& [name, unit, class_name] : units) {
     if (const auto* const before = divided(*unit)) {
       before->visit_places([&](const at::Tensor& parameter, auto, auto) {
         divided_before.insert(parameter.unsafeGetTensorImpl());
@@ -241,16 +289,10 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
       });
     }
   }
-  const auto make_whole = [&](std::size_t unit) {
-    if (unit == kRoot) return;
-    const auto before = named[unit - 1].unit->hooks();
-    named[unit - 1].unit->set_hooks(nullptr);
-    if (auto* const is_divided = dynamic_cast<DividedUnit*>(before.get())) is_divided->make_whole();
-  };
   for (std::size_t unit = 1; unit < units_.size(); ++unit)
-    if (is_early[unit]) make_whole(unit);
+    if (is_early[unit]) make_whole(*named[unit - 1].unit);
   for (auto& [key, members] : segments) {
-    make_whole(std::get<0>(key));
+    if (const auto unit = std::get<0>(key); unit != kRoot) make_whole(*named[unit - 1].unit);
     for (const auto& entry : members) {
       if (groups.all.size() > 1) groups.all.broadcast(entry.tensor.detach());
       ShardedParameters::add(entry.tensor);
@@ -267,8 +309,11 @@ void FullySharded::before_forward(std::size_t unit) {
   auto& self = units_[unit];
   if (unit == kRoot && self.begun.empty()) {
     forget_failed_step();
-    // An optimizer may have stepped since.
-    for_each_segment([](ShardedSegment& segment) { segment.free_whole(); });
+    for_each_segment([](ShardedSegment& segment) {
+      segment.check_parts();
+      // An optimizer may have stepped since.
+      segment.free_whole();
+    });
     calls_.clear();
   }
   for (auto& segment : self.segments) segment.start_gathering();
@@ -279,7 +324,8 @@ void FullySharded::before_forward(std::size_t unit) {
 void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
   if (whole_ > 0) return;
   auto& self = units_[unit];
-  const ForwardCall call{.unit = unit, .begin = self.begun.back(), .end = clock_++};
+  const ForwardCall call{
+      .unit = unit, .begin = self.begun.back(), .end = clock_++, .generation = generation_};
   self.begun.pop_back();
   bool has_backward = false;
   for (const auto& output : outputs) {
@@ -305,6 +351,11 @@ void FullySharded::forward_failed(std::size_t unit) noexcept {
 /// The engine runs the nodes of later forwards first. So where the backward of `call` begins, all nodes of
 /// forwards that began after `call` ended have run.
 void FullySharded::before_backward(const ForwardCall& call) {
+  if (call.generation != generation_) {
+    throw UsageError(
+        "fully_shard: weights were loaded or written between a forward and its backward, which would compute "
+        "with other ones: call forward again");
+  }
   if (!in_backward_) {
     in_backward_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback(
@@ -371,24 +422,48 @@ void FullySharded::end_backward() {
   finish_reducing();
   // What was gathered for a backward that did not come.
   for_each_segment([](ShardedSegment& segment) { segment.show_shards(false); });
-  in_backward_ = false;
 
   // A parameter without a gradient on any rank gets none: an optimizer would change it all the same.
   std::vector<std::uint8_t> used;
   for_each_segment([&](ShardedSegment& segment) {
     used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
   });
-  if (used.empty()) return;
+  if (used.empty()) {
+    in_backward_ = false;
+    return;
+  }
+  const std::size_t parameters = used.size();
+  add_order(used);
   const at::Tensor flags = at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte).to(groups.all.device());
   groups.all.all_reduce(flags, ReduceOp::max);
   const at::Tensor agreed = flags.cpu();
   std::span<const std::uint8_t> rest(agreed.const_data_ptr<std::uint8_t>(), used.size());
+  check_order(rest.subspan(parameters));
+  in_backward_ = false;
   for_each_segment([&](ShardedSegment& segment) {
     if (!segment.was_reduced()) return;
     const std::size_t count = segment.had_gradient().size();
     segment.take_sums(rest.first(count));
     rest = rest.subspan(count);
   });
+}
+
+/// Adds two numbers for the order of the forwards, of which the greatest of all ranks add up to all ones
+/// where that is the same.
+void FullySharded::add_order(std::vector<std::uint8_t>& bytes) const {
+  std::size_t order = calls_.size();
+  for (const auto& call : calls_) order = c10::hash_combine(order, call.unit);
+  for (const std::size_t number : {order, ~order})
+    for (std::size_t i = 0; i < sizeof number; ++i) bytes.push_back(number >> (8 * i) & 0xFF);
+}
+
+void FullySharded::check_order(std::span<const std::uint8_t> greatest) const {
+  for (std::size_t i = 0; i < sizeof(std::size_t); ++i) {
+    if (greatest[i] + greatest[i + sizeof(std::size_t)] == 0xFF) continue;
+    throw CommunicationError(
+        "fully_shard: not all ranks called the same units in the same order in this forward, so that they "
+        "gathered each other's weights: the losses and gradients of this step are wrong");
+  }
 }
 
 /// A forward or a backward that threw leaves parameters whole and gradients half summed.
@@ -422,6 +497,16 @@ at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use)
   return use(units_[unit].segments[segment], number);
 }
 
+at::Tensor FullySharded::take_part(const at::Tensor& parameter, const at::Tensor& whole) {
+  if (whole_ > 0) {
+    throw UsageError(
+        "fully_shard: a state cannot be loaded inside full_parameters(), where the parameters are whole");
+  }
+  ++generation_;
+  return with_place(
+      parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
+}
+
 void FullySharded::show_whole() {
   if (whole_++ > 0) return;
   forget_failed_step();
@@ -430,6 +515,7 @@ void FullySharded::show_whole() {
 
 void FullySharded::show_shards_again() noexcept {
   if (--whole_ > 0) return;
+  ++generation_;
   for_each_segment([](ShardedSegment& segment) {
     segment.take_over_originals();
     segment.show_shards(false);
@@ -440,11 +526,12 @@ void FullySharded::show_shards_again() noexcept {
 
 FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<NamedTensor>& parameters,
                                                            const std::vector<NamedTensor>& buffers,
-                                                           const std::vector<parallel::NamedUnit>& units,
+                                                           const std::vector<parallel::NamedUnit>& all_units,
                                                            const parallel::ShardGroups& groups,
                                                            const FullyShardOptions& options) {
+  const auto units = parallel::units_of_classes(all_units, options.transformer_cls_names_to_wrap);
   const ProcessGroup& group = groups.all;
-  const std::string complaint = parallel::complaint_about_sharding(parameters, units, group);
+  const std::string complaint = parallel::complaint_about_sharding(parameters, all_units, group);
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
   } else {
@@ -453,6 +540,11 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
     parallel::check_agreement(group,
                               {parallel::whole_forms(parameters), buffers, std::move(summary), complaint});
     for (const auto& entry : buffers) group.broadcast(entry.tensor);
+  }
+  for (const auto& [name, unit, class_name] : all_units) {
+    const bool is_chosen =
+        std::any_of(units.begin(), units.end(), [&](const auto& chosen) { return chosen.unit == unit; });
+    if (!is_chosen) parallel::make_whole(*unit);
   }
   state_ = std::make_shared<parallel::FullySharded>(parameters, units, groups, options);
   if (!state_->is_sharded()) return;
@@ -509,8 +601,7 @@ at::Tensor FullyShardedDataParallelBase::gather_full(const at::Tensor& parameter
 at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
                                                    const at::Tensor& whole) const {
   if (!state_->is_sharded()) return whole;
-  return state_->with_place(
-      parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
+  return state_->take_part(parameter, whole);
 }
 
 const std::vector<NamedTensor>& FullyShardedDataParallelBase::parameters() const { return state_->trained; }

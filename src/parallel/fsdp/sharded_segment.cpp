@@ -67,6 +67,16 @@ ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ShardG
   set_memory(flat_, {});
 }
 
+void ShardedSegment::check_parts() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    if (is_whole_ || tensor.unsafeGetTensorImpl()->storage().is_alias_of(shard_.storage())) continue;
+    throw UsageError(
+        "fully_shard: the parameter '" + name +
+        "' has other data than it was given: move or convert a module (to()) before sharding it");
+  }
+}
+
 void ShardedSegment::start_gathering() {
   if (buffer_.defined()) return;
   const at::NoGradGuard no_grad;

@@ -33,6 +33,9 @@ class ShardedSegment {
   bool is_trained() const { return parameters_.front().tensor.requires_grad(); }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
+  /// Throws UsageError where a parameter is no longer this rank's part that it was made, but has been moved
+  /// or converted. At rest.
+  void check_parts() const;
   /// Begins to gather the whole values, unless they are there. *Collective*.
   void start_gathering();
   /// The parameters are whole, in the dtype of computations, with the gradients that they had when they were

@@ -15,6 +15,7 @@ struct FsdpConfig {
   std::optional<bool> reshard_after_forward = {};
   std::string backward_prefetch = "backward_pre";
   bool activation_checkpointing = false;
+  std::vector<std::string> transformer_layer_cls_to_wrap = {};
   std::int64_t fsdp_version = 2;
 };
 
@@ -25,6 +26,8 @@ const OptionTable<FsdpConfig>& config_table() {
           .add("backward-prefetch", &FsdpConfig::backward_prefetch, "When backward gathers.",
                one_of({"backward_pre", "no_prefetch"}))
           .add("activation-checkpointing", &FsdpConfig::activation_checkpointing, "Recompute activations.")
+          .add("transformer-layer-cls-to-wrap", &FsdpConfig::transformer_layer_cls_to_wrap,
+               "Classes of the units that are gathered.")
           .add("fsdp-version", &FsdpConfig::fsdp_version, "PyTorch's version of FSDP.");
   return table;
 }
@@ -68,6 +71,7 @@ std::optional<FullyShardedDataParallelPlugin> fsdp_plugin(const TrainingArgument
   return FullyShardedDataParallelPlugin{
       .reshard_after_forward = config.reshard_after_forward.value_or(*reshards),
       .backward_prefetch = config.backward_prefetch == "backward_pre",
+      .transformer_cls_names_to_wrap = config.transformer_layer_cls_to_wrap,
       .activation_checkpointing = config.activation_checkpointing,
       .hybrid_shard = hybrid};
 }

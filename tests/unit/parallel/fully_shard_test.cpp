@@ -722,6 +722,53 @@ TEST(FullyShard, AnInfinityOnOneRankSkipsTheStepOfAll) {
   });
 }
 
+TEST(FullyShard, UnitsOfOtherClassesAreTheRoots) {
+  const auto make = [] { return Net(); };
+  expect_ddps_bits(3, make, net_loss, {.transformer_cls_names_to_wrap = {"block"}});
+  run_group(2, [&](const ProcessGroup& group) {
+    models::Gpt2LMHeadModel gpt2(gpt2_config(1, 12));
+    EXPECT_THROWS(fully_shard(gpt2, group, {.transformer_cls_names_to_wrap = {"BertLayer"}}), UsageError,
+                  "'BertLayer'", "units are of Gpt2Block");
+    std::optional<ShardedInit> init(std::in_place, group);
+    models::BartForConditionalGeneration bart(models::BartConfig{.vocab_size = 29,
+                                                                 .max_position_embeddings = 16,
+                                                                 .d_model = 12,
+                                                                 .encoder_layers = 1,
+                                                                 .encoder_attention_heads = 2,
+                                                                 .encoder_ffn_dim = 20,
+                                                                 .decoder_layers = 1,
+                                                                 .decoder_attention_heads = 2,
+                                                                 .decoder_ffn_dim = 20});
+    init.reset();
+    auto model = fully_shard(bart, group, {.transformer_cls_names_to_wrap = {"BartEncoderLayer"}});
+    model(torch::ones({1, 4}, at::kLong), at::Tensor(), torch::ones({1, 4}, at::kLong)).mean().backward();
+  });
+}
+
+/// What is loaded between a forward and its backward would be mixed with what was there.
+TEST(FullyShard, WhatWouldGiveWrongGradientsIsRefused) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    const at::Tensor loss = net_loss(model, group.rank(), 0);
+    const at::Tensor& weight = net->last->weight;
+    model.take_part(weight, model.gather_full(weight, weight.detach()));
+    EXPECT_THROWS(loss.backward(), UsageError, "between a forward and its backward");
+    {
+      const auto whole = model.full_parameters();
+      EXPECT_THROWS(model.take_part(weight, weight), UsageError, "inside full_parameters()");
+    }
+    net_loss(model, group.rank(), 0).backward();
+    // Both send as much, but not of the same units; what the transport cannot see.
+    net->order = group.rank() == 1 ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 1, 2};
+    EXPECT_THROWS(net_loss(model, group.rank(), 0).backward(), CommunicationError, "in the same order");
+    net->order = {0, 1, 2};
+    net_loss(model, group.rank(), 0).backward();
+    net->to(at::kDouble);
+    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'first.weight' has other data", "before sharding");
+  });
+}
+
 TEST(FullyShard, WrongUseIsRefusedOnEveryRank) {
   run_group(2, [&](const ProcessGroup& group) {
     auto net = seeded([] { return Net(); });

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
+#include <torch/optim/lbfgs.h>
 
 #include <filesystem>
 #include <mutex>
@@ -434,6 +435,9 @@ TEST(FsdpPlugin, RefusesWhatDoesNotGoWithIt) {
             contains_all(message_of<UsageError>([&] { accelerator.join_uneven_inputs(job.model, [] {}); }),
                          {"fully sharded", "DistributedDataParallel"}));
         const Net other = seeded_net(2);
+        torch::optim::LBFGS lbfgs(parameters_of(other), 0.1);
+        EXPECT_TRUE(contains_all(message_of<UsageError>([&] { accelerator.prepare(lbfgs); }),
+                                 {"LBFGS", "fsdp_plugin"}));
         optim::ZeroRedundancyOptimizer zero(optim::Adam(parameters_of(other), {.lr = 0.1}),
                                             accelerator.process_group());
         EXPECT_TRUE(contains_all(message_of<UsageError>([&] { accelerator.prepare(zero); }),
@@ -524,8 +528,8 @@ TEST(FsdpArguments, AreChecked) {
   };
   EXPECT_TRUE(contains_all(complaint("no_shard", "{}"), {"'no_shard'", "full_shard, shard_grad_op"}));
   EXPECT_TRUE(contains_all(complaint("auto_wrap", "{}"), {"add full_shard"}));
-  EXPECT_TRUE(
-      contains_all(complaint("full_shard", R"({"min_num_params": 3})"), {"min_num_params", "fsdp_config"}));
+  EXPECT_TRUE(contains_all(complaint("full_shard", R"({"min_num_params": 3})"),
+                           {"min_num_params", "fsdp_config", "reshard_after_forward, "}));
   EXPECT_TRUE(
       contains_all(complaint("full_shard", R"({"fsdp_version": 1})"), {"fsdp_version 1", "expected 2"}));
   EXPECT_TRUE(contains_all(complaint("full_shard", R"({"backward_prefetch": "backward_post"})"),
