@@ -96,7 +96,7 @@ void add_precision(Table& table) {
            "shard_grad_op (ZeRO-2), or over those of each node: hybrid_shard, hybrid_shard_zero2; empty: no.")
       .add("fsdp-config", &Args::fsdp_config,
            "How, as a JSON object or the path of one: reshard_after_forward, backward_prefetch (backward_pre "
-           "or no_prefetch), activation_checkpointing, fsdp_version (2).",
+           "or no_prefetch), activation_checkpointing, transformer_layer_cls_to_wrap, fsdp_version (2).",
            metavar("JSON"));
 }
 
