@@ -2,105 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <numeric>
 #include <string>
 
-#include "batch_reader.hpp"
+#include "data_loader_pass.hpp"
 #include "lockstep/core/error.hpp"
-#include "prefetcher.hpp"
-#include "stream_pass.hpp"
 
 namespace lockstep {
-
-/// What a loader and its pass share.
-struct DataLoader::Core {
-  /// One of the two.
-  std::shared_ptr<const Dataset> dataset;
-  std::shared_ptr<const StreamDataset> stream;
-  DataLoaderOptions options;
-  BatchPlanOptions plan;
-  /// None for a stream.
-  std::shared_ptr<const Sampler> sampler;
-  std::int64_t epoch = 0;
-  /// Samples of all ranks; of a stream batches of this one.
-  std::int64_t consumed = 0;
-  /// Of a stream.
-  PartPositions parts = {};
-  std::optional<ProcessGroup> group = std::nullopt;
-  std::weak_ptr<Pass> pass = {};
-  std::uint64_t pass_number = 0;
-  std::unique_ptr<Prefetcher> workers = nullptr;
-
-  std::optional<std::int64_t> known_batches() const {
-    if (!stream) return count_batches(sampler->size(), plan);
-    const auto rows = stream->size();
-    return rows ? std::optional(count_batches(*rows, plan)) : std::nullopt;
-  }
-  std::int64_t batches() const;
-  std::int64_t batches_left() const { return count_batches(sampler->size() - consumed, plan); }
-  std::int64_t position() const { return stream ? consumed : batches() - batches_left(); }
-  std::uint64_t seed() const { return options.sampler ? sampler->seed() : options.seed; }
-  std::string fingerprint() const { return stream ? stream->fingerprint() : dataset->fingerprint(); }
-  std::string order() const { return stream ? "stream" : sampler->kind(); }
-  /// Rank 0 reads for all.
-  bool is_dispatched() const { return stream && plan.num_replicas > 1 && plan.how.dispatch_batches; }
-  std::vector<std::string> parts_as_text() const {
-    if (!stream) return {};
-    if (!is_dispatched()) return {parts_to_text(parts, plan.num_replicas, plan.rank)};
-    return {plan.rank == 0 ? parts_to_text(parts, 1, 0) : std::string()};
-  }
-  BatchPlan plan_rest() const { return BatchPlan(sampler->epoch_indices(epoch), consumed, plan); }
-  void go_to(std::int64_t new_epoch, std::int64_t new_consumed, PartPositions new_parts = {}) noexcept {
-    epoch = new_epoch;
-    consumed = new_consumed;
-    parts = std::move(new_parts);
-  }
-  Prefetcher* prefetcher() {
-    if (options.num_workers == 0) return nullptr;
-    if (!workers) {
-      workers = std::make_unique<Prefetcher>(options.num_workers,
-                                             std::int64_t{options.num_workers} * options.prefetch_factor,
-                                             options.worker_init);
-    }
-    return workers.get();
-  }
-};
-
-std::int64_t DataLoader::Core::batches() const {
-  if (const auto known = known_batches()) return *known;
-  throw UsageError("DataLoader: the stream does not know how many samples it has, so there is no size().");
-}
-
-/// One pass over what is left of an epoch.
-class DataLoader::Pass {
- public:
-  explicit Pass(std::shared_ptr<Core> core);
-  ~Pass() { stop(); }
-  Pass(const Pass&) = delete;
-  Pass& operator=(const Pass&) = delete;
-
-  /// The next batch, which counts as consumed from now on; at the end of the epoch nothing, and the epoch is
-  /// finished.
-  std::optional<Batch> next();
-  void stop() noexcept;
-  bool is_stopped() const noexcept { return stopped_; }
-  /// Of all batches of the epoch, so far as that is known.
-  std::int64_t size() const;
-
- private:
-  std::optional<Batch> take();
-  std::optional<Batch> take_of_stream();
-  std::optional<PrefetchedBatch> read();
-
-  std::shared_ptr<Core> core_;
-  /// One of the two.
-  std::optional<BatchReader> reader_;
-  std::unique_ptr<StreamPass> stream_;
-  std::int64_t given_ = 0;
-  bool stopped_ = false;
-};
-
 namespace {
 
 /// The order of the batches of a batch sampler, which is dealt to the ranks in place of samples.
@@ -162,21 +70,6 @@ void check_undivided(int num_replicas, const char* what) {
                    std::to_string(num_replicas) + " ranks already. Prepare a loader of all samples.");
 }
 
-/// The batches of an epoch of a batch sampler; none without one.
-std::vector<std::vector<std::int64_t>> own_batches(const BatchSampler* sampler, std::int64_t epoch) {
-  if (!sampler) return {};
-  auto batches = sampler->epoch_batches(epoch);
-  if (std::ssize(batches) != sampler->size()) {
-    throw UsageError("DataLoader: the batch sampler gives " + std::to_string(batches.size()) +
-                     " batches in epoch " + std::to_string(epoch) + ", but its size() is " +
-                     std::to_string(sampler->size()) + ".");
-  }
-  const auto empty = std::ranges::find_if(batches, [](const auto& batch) { return batch.empty(); });
-  if (empty == batches.end()) return batches;
-  throw UsageError("DataLoader: the batch sampler's batch " + std::to_string(empty - batches.begin()) +
-                   " of epoch " + std::to_string(epoch) + " is empty.");
-}
-
 void check_same(const char* what, const std::string& saved, const std::string& here) {
   if (saved == here) return;
   throw UsageError("the saved loader position belongs to another order: its " + std::string(what) + " is " +
@@ -197,79 +90,6 @@ void check_position(const DataLoaderState& saved, std::int64_t length) {
 }
 
 }  // namespace
-
-DataLoader::Pass::Pass(std::shared_ptr<Core> core) : core_(std::move(core)) {
-  if (core_->stream) {
-    // With dispatch_batches the other ranks read nothing.
-    const bool reads = !core_->is_dispatched() || core_->plan.rank == 0;
-    stream_ = open_stream({.stream = core_->stream,
-                           .options = core_->options,
-                           .plan = core_->plan,
-                           .group = core_->group,
-                           .epoch = core_->epoch,
-                           .parts = core_->parts},
-                          reads ? core_->prefetcher() : nullptr);
-    return;
-  }
-  reader_.emplace(core_->dataset, core_->options, core_->epoch, core_->position(), core_->plan_rest(),
-                  own_batches(core_->options.batch_sampler.get(), core_->epoch));
-  if (auto* const workers = core_->prefetcher()) {
-    workers->start([this](std::int64_t number) { return reader_->read(number); }, reader_->plan().count());
-  }
-}
-
-std::int64_t DataLoader::Pass::size() const {
-  if (!stream_) return core_->batches();
-  return stream_->is_last() ? core_->consumed : std::numeric_limits<std::int64_t>::max();
-}
-
-std::optional<Batch> DataLoader::Pass::next() {
-  if (stopped_) {
-    throw UsageError(
-        "this pass over the data loader has ended: a batch failed, or the loader was destroyed, began "
-        "another pass, or was moved to another position. Begin a new range-for.");
-  }
-  std::optional<Batch> batch;
-  try {
-    batch = stream_ ? take_of_stream() : take();
-  } catch (...) {
-    stop();  // going on would skip the batch that failed
-    throw;
-  }
-  if (!batch) {
-    stop();
-    core_->go_to(core_->epoch + 1, 0);
-  }
-  return batch;
-}
-
-std::optional<Batch> DataLoader::Pass::take() {
-  auto batch = read();
-  if (!batch) return std::nullopt;
-  core_->consumed = reader_->plan().consumed_after(given_++);
-  return reader_->finish(std::move(*batch));
-}
-
-std::optional<Batch> DataLoader::Pass::take_of_stream() {
-  auto batch = stream_->next();
-  if (!batch) return std::nullopt;
-  core_->parts = stream_->parts();
-  ++core_->consumed;
-  return batch;
-}
-
-std::optional<PrefetchedBatch> DataLoader::Pass::read() {
-  if (core_->workers) return core_->workers->next();
-  if (given_ == reader_->plan().count()) return std::nullopt;
-  return reader_->read(given_);
-}
-
-void DataLoader::Pass::stop() noexcept {
-  if (stopped_) return;
-  stopped_ = true;
-  if (core_->workers) core_->workers->drop();
-  if (!core_->options.persistent_workers) core_->workers.reset();
-}
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options) {
   if (!dataset) throw UsageError("DataLoader was given no data set.");
