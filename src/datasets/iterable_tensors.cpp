@@ -113,6 +113,12 @@ IterableTensorDataset::IterableTensorDataset(IterableDataset data, IterableTenso
 
 std::unique_ptr<StreamReader> IterableTensorDataset::open(const StreamPart& part, std::int64_t epoch,
                                                           const std::string& state) const {
+  if (part.num_replicas > 1 && data_.is_split()) {
+    throw UsageError(
+        "the stream was divided by split_dataset_by_node() already, and its loader would divide each part "
+        "among "
+        "the ranks once more. Give the loader the whole stream.");
+  }
   auto mine = part.num_replicas == 1 ? data_ : split_dataset_by_node(data_, part.rank, part.num_replicas);
   mine.set_epoch(epoch);
   return std::make_unique<Reader>(mine.open(part.num_workers, part.worker, state), options_);

@@ -133,6 +133,8 @@ class IterableDataset {
 
   /// The files, or shards of a generator, that there are for all ranks together.
   std::int64_t num_shards() const noexcept;
+  /// Whether split_dataset_by_node() has divided it.
+  bool is_split() const noexcept;
 
   /// The epoch, from 0, that the next pass is of. Another one than before forgets a loaded state.
   void set_epoch(std::int64_t epoch);

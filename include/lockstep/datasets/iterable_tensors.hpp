@@ -28,9 +28,9 @@ struct IterableTensorOptions {
 /// An empty list is int64.
 ///
 /// Parts are those of split_dataset_by_node and IterableDataset::open: ranks get files where their number is
-/// a multiple of the ranks', else each reads all files and makes every num_replicas-th row. Give it a stream
-/// that is not divided: the loader divides it. Every epoch has another order where the stream has a
-/// shuffle().
+/// a multiple of the ranks', else each reads all files and makes every num_replicas-th row. The loader
+/// divides it: open() for several ranks throws UsageError for a stream that is divided already. Every epoch
+/// has another order where the stream has a shuffle().
 ///
 /// Everything is *Local*; several threads may use one object.
 class IterableTensorDataset final : public StreamDataset {

@@ -310,6 +310,8 @@ IterableDataset IterableDataset::batch(std::int64_t batch_size, bool drop_last_b
 
 std::int64_t IterableDataset::num_shards() const noexcept { return plan_->shards; }
 
+bool IterableDataset::is_split() const noexcept { return plan_->is_split; }
+
 void IterableDataset::set_epoch(std::int64_t epoch) {
   check_at_least("epoch", epoch, 0);
   if (epoch == epoch_) return;

@@ -353,6 +353,9 @@ TEST(StreamLoader, SizeSkippingAndRefusals) {
   EXPECT_THROW(loader.skip_batches(4), UsageError);
   EXPECT_THROW(DataLoader(stream, {.shuffle = true}), UsageError);
   EXPECT_THROW(static_cast<void>(loader.shard(2, 0)), UsageError);
+  DataLoader twice = DataLoader(tensors(split_dataset_by_node(data, 0, 2)), {.batch_size = 4})
+                         .shard(2, 0, at::kCPU, {.even_batches = false});
+  EXPECT_TRUE(contains_all(message_of<DataError>([&] { read(twice); }), {"divided", "whole stream"}));
   DataLoader other(tensors(numbers({11})), {.batch_size = 4});
   EXPECT_EQ(read(other, 1).size(), 1U);
   EXPECT_NO_THROW(loader.load_state(other.state())) << "a generator has no names";
