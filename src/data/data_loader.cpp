@@ -303,6 +303,10 @@ void DataLoader::Position::load_state_of_stream(const DataLoaderState& saved) co
   core_->go_to(saved.epoch, batches, std::move(parts));
 }
 
+void DataLoader::Position::set_look_ahead(std::int64_t batches) const noexcept {
+  core_->look_ahead = std::max<std::int64_t>(batches, 1);
+}
+
 bool DataLoader::Position::is_stream() const noexcept { return core_->stream != nullptr; }
 
 std::optional<DataLoaderProgress> DataLoader::Position::progress() const {

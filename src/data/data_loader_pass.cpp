@@ -39,7 +39,8 @@ DataLoader::Pass::Pass(std::shared_ptr<Core> core) : core_(std::move(core)) {
                            .plan = core_->plan,
                            .group = core_->group,
                            .epoch = core_->epoch,
-                           .parts = core_->parts},
+                           .parts = core_->parts,
+                           .look_ahead = core_->look_ahead},
                           reads ? core_->prefetcher() : nullptr);
     return;
   }
@@ -52,7 +53,8 @@ DataLoader::Pass::Pass(std::shared_ptr<Core> core) : core_(std::move(core)) {
 
 std::int64_t DataLoader::Pass::size() const {
   if (!stream_) return core_->batches();
-  return stream_->is_last() ? core_->consumed : std::numeric_limits<std::int64_t>::max();
+  const auto left = stream_->left();
+  return left ? core_->consumed + *left : std::numeric_limits<std::int64_t>::max();
 }
 
 std::optional<Batch> DataLoader::Pass::next() {

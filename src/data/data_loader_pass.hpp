@@ -28,6 +28,7 @@ struct DataLoader::Core {
   /// Of a stream.
   PartPositions parts = {};
   std::optional<ProcessGroup> group = std::nullopt;
+  std::int64_t look_ahead = 1;
   std::weak_ptr<Pass> pass = {};
   std::uint64_t pass_number = 0;
   std::unique_ptr<Prefetcher> workers = nullptr;

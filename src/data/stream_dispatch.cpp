@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "batches_ahead.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -50,55 +51,60 @@ Batch first_rows(const Batch& batch, std::int64_t count) {
 
 class Dispatched final : public StreamPass {
  public:
-  Dispatched(std::unique_ptr<StreamPass> batches, std::function<Batch()> first, const ProcessGroup& group,
-             const BatchPlanOptions& plan, at::Device device)
-      : batches_(std::move(batches)), first_(std::move(first)), group_(group), plan_(plan), device_(device) {}
+  Dispatched(std::unique_ptr<StreamPass> batches, std::function<Batch()> first,
+             const StreamPassOptions& options)
+      : batches_(std::move(batches)),
+        first_(std::move(first)),
+        group_(*options.group),
+        plan_(options.plan),
+        device_(options.options.device),
+        ahead_(options.look_ahead) {}
 
   std::optional<Batch> next() override {
     const at::NoGradGuard no_gradients;
-    if (batches_ && !std::exchange(begun_, true)) read_ahead();
-    const auto failure = ahead_.failure;
+    Ahead whole;
     json header;
-    if (failure) {
-      header = {{"error", ahead_.error}};
-    } else if (batches_) {
-      whole_ = std::exchange(ahead_, {});
-      if (whole_.batch.size() > 0) read_ahead();
-      header = described(whole_.batch);
+    if (batches_) {
+      whole = ahead_.next([this] { return read_ahead(); });
+      header = described(whole);
     }
     header = group_.broadcast_object(header);
-    if (failure) std::rethrow_exception(failure);
+    if (whole.failure) std::rethrow_exception(whole.failure);
     if (header.contains("error"))
       throw DataError("rank 0, which reads the stream for all, failed: " +
                       header["error"].get<std::string>());
-    is_last_ = header.at("last").get<bool>();
+    left_.reset();
+    if (!header.at("left").is_null()) left_ = header["left"].get<std::int64_t>();
     if (header.at("rows") == 0) return std::nullopt;
-    return received(whole_.batch, header);
+    given_ = std::move(whole.parts);
+    return received(whole.batch.value_or(Batch()), header);
   }
 
-  bool is_last() const override { return is_last_; }
-  PartPositions parts() const override { return whole_.parts; }
+  std::optional<std::int64_t> left() const override { return left_; }
+  PartPositions parts() const override { return given_; }
 
  private:
-  /// One batch of all ranks is read ahead, so that the last one is known as such.
-  struct Ahead {
-    Batch batch = {};
-    /// Behind it.
-    PartPositions parts = {};
-    std::exception_ptr failure = {};
-    std::string error = {};
-  };
+  using Ahead = BatchAhead<Batch>;
 
-  void read_ahead() {
+  Ahead read_ahead() {
+    Ahead ahead;
     try {
-      ahead_.batch = read();
-      ahead_.parts = batches_->parts();
+      auto batch = read();
+      if (batch.size() > 0) ahead.batch = std::move(batch);
+      ahead.parts = batches_->parts();
+    } catch (...) {
+      ahead.failure = std::current_exception();
+    }
+    return ahead;
+  }
+
+  static std::string text_of(const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
     } catch (const c10::Error& error) {
-      ahead_.failure = std::current_exception();
-      ahead_.error = error.what_without_backtrace();
+      return error.what_without_backtrace();
     } catch (const std::exception& error) {
-      ahead_.failure = std::current_exception();
-      ahead_.error = error.what();
+      return error.what();
     }
   }
 
@@ -120,15 +126,16 @@ class Dispatched final : public StreamPass {
     return joined({all, first_rows(first_(), group_.size() - over)});
   }
 
-  json described(const Batch& batch) const {
+  json described(const Ahead& ahead) const {
+    if (ahead.failure) return {{"error", text_of(ahead.failure)}};
+    const auto left = ahead_.left();
+    json header{{"rows", 0}, {"left", left ? json(*left) : json()}};
+    if (!ahead.batch) return header;
     json tensors = json::array();
-    for (const auto& [name, tensor] : batch.items())
+    for (const auto& [name, tensor] : ahead.batch->items())
       tensors.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
-    const bool is_end = batch.size() == 0;
-    return {{"rows", batch.size()},
-            {"last", is_end || (ahead_.batch.size() == 0 && !ahead_.failure)},
-            {"tensors", tensors},
-            {"valid", batch.valid}};
+    header.update({{"rows", ahead.batch->size()}, {"tensors", tensors}, {"valid", ahead.batch->valid}});
+    return header;
   }
 
   Batch received(const Batch& whole, const json& header) const {
@@ -166,19 +173,18 @@ class Dispatched final : public StreamPass {
   ProcessGroup group_;
   BatchPlanOptions plan_;
   at::Device device_;
-  bool begun_ = false;
-  /// What was sent last, and what comes next; rank 0's.
-  Ahead whole_;
-  Ahead ahead_;
-  bool is_last_ = false;
+  /// Of rank 0.
+  BatchesAhead<Batch> ahead_;
+  PartPositions given_;
+  std::optional<std::int64_t> left_;
 };
 
 }  // namespace
 
 std::unique_ptr<StreamPass> dispatched_stream(std::unique_ptr<StreamPass> batches,
-                                              std::function<Batch()> first, const ProcessGroup& group,
-                                              const BatchPlanOptions& plan, at::Device device) {
-  return std::make_unique<Dispatched>(std::move(batches), std::move(first), group, plan, device);
+                                              std::function<Batch()> first,
+                                              const StreamPassOptions& options) {
+  return std::make_unique<Dispatched>(std::move(batches), std::move(first), options);
 }
 
 }  // namespace lockstep

@@ -6,28 +6,24 @@
 #include <limits>
 #include <utility>
 
+#include "batches_ahead.hpp"
 #include "lockstep/core/error.hpp"
 #include "stream_dispatch.hpp"
 
 namespace lockstep {
 namespace {
 
-/// A rank's own batches. One is read ahead, so that the last one is known as such.
+/// A rank's own batches.
 class OwnBatches final : public StreamPass {
  public:
   OwnBatches(const StreamPassOptions& options, Prefetcher* workers);
 
   std::optional<Batch> next() override;
-  bool is_last() const override { return !ahead_.batch && !ahead_.failure; }
+  std::optional<std::int64_t> left() const override { return ahead_.left(); }
   PartPositions parts() const override { return given_; }
 
  private:
-  struct Ahead {
-    std::optional<PrefetchedBatch> batch = {};
-    std::exception_ptr failure = {};
-    /// Behind it.
-    PartPositions parts = {};
-  };
+  using Ahead = BatchAhead<PrefetchedBatch>;
 
   Ahead read_ahead();
   std::optional<PrefetchedBatch> own();
@@ -45,8 +41,7 @@ class OwnBatches final : public StreamPass {
   std::int64_t number_ = 0;
   PartPositions given_;
   std::optional<PrefetchedBatch> repetition_;
-  bool begun_ = false;
-  Ahead ahead_;
+  BatchesAhead<PrefetchedBatch> ahead_;
 };
 
 DataLoaderOptions of_one_rank(const StreamPassOptions& options) {
@@ -70,7 +65,8 @@ OwnBatches::OwnBatches(const StreamPassOptions& options, Prefetcher* workers)
       batches_(options.stream, of_one_rank(options), options.epoch, begin_of(options), is_even(options.plan)),
       workers_(workers),
       positions_(batches_.parts()),
-      given_(positions_) {
+      given_(positions_),
+      ahead_(options.look_ahead) {
   if (workers_ != nullptr) {
     workers_->start([this](std::int64_t number) { return batches_.read(number); },
                     std::numeric_limits<std::int64_t>::max());
@@ -78,11 +74,9 @@ OwnBatches::OwnBatches(const StreamPassOptions& options, Prefetcher* workers)
 }
 
 std::optional<Batch> OwnBatches::next() {
-  if (!std::exchange(begun_, true)) ahead_ = read_ahead();
-  if (ahead_.failure) std::rethrow_exception(ahead_.failure);
-  if (!ahead_.batch) return std::nullopt;
-  auto taken = std::exchange(ahead_, {});
-  ahead_ = read_ahead();
+  auto taken = ahead_.next([this] { return read_ahead(); });
+  if (taken.failure) std::rethrow_exception(taken.failure);
+  if (!taken.batch) return std::nullopt;
   given_ = std::move(taken.parts);
   return batches_.finish(std::move(*taken.batch));
 }
@@ -170,6 +164,7 @@ std::unique_ptr<StreamPass> open_stream(StreamPassOptions options, Prefetcher* w
   const bool reads = options.plan.rank == 0;
   auto whole = options;
   whole.plan = {.batch_size = options.plan.batch_size, .drop_last = options.plan.drop_last};
+  whole.look_ahead = 1;
   whole.options.device = at::kCPU;
   whole.options.pin_memory = whole.options.non_blocking = false;
   std::unique_ptr<StreamPass> batches;
@@ -181,8 +176,7 @@ std::unique_ptr<StreamPass> open_stream(StreamPassOptions options, Prefetcher* w
       return again.finish(*again.repetition(std::max<std::int64_t>(whole.options.batch_size, 1)));
     };
   }
-  return dispatched_stream(std::move(batches), std::move(first), *options.group, options.plan,
-                           options.options.device);
+  return dispatched_stream(std::move(batches), std::move(first), options);
 }
 
 }  // namespace lockstep

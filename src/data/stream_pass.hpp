@@ -18,8 +18,8 @@ class StreamPass {
   virtual ~StreamPass() = default;
   /// The next batch; nothing after the last one.
   virtual std::optional<Batch> next() = 0;
-  /// Whether nothing comes behind the batch that next() gave last.
-  virtual bool is_last() const = 0;
+  /// How many batches come behind the one that next() gave last, where the end is in sight.
+  virtual std::optional<std::int64_t> left() const = 0;
   /// Where the parts are behind that batch.
   virtual PartPositions parts() const = 0;
 };
@@ -34,6 +34,8 @@ struct StreamPassOptions {
   std::int64_t epoch = 0;
   /// Where it begins; empty: at the beginning.
   PartPositions parts;
+  /// How many batches are read ahead at least, to see the end: 1 or more.
+  std::int64_t look_ahead = 1;
 };
 
 /// Begins a pass; `workers`, which may be null, read ahead. *Collective* over the group where there is one,

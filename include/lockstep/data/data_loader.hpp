@@ -108,7 +108,7 @@ struct DataLoaderState {
 /// they exchange three numbers for each batch, so passes are *Collective*. With dispatch_batches rank 0 reads
 /// a batch for each rank, joins them and sends slices, which is *Collective* too; the last one is completed
 /// with the first samples. Batch::indices is empty. One batch is read ahead even without workers, so that the
-/// last one is known as such.
+/// last one is known as such, and as many as a window of gradient accumulation has.
 ///
 /// *Errors.* What a data set or a collate function throws comes out of the range-for as a DataError at the
 /// turn of its batch, with the epoch, the batch and its samples in the text and the first exception nested.
@@ -220,7 +220,7 @@ struct DataLoaderProgress {
   /// Passes of this process have growing numbers, from 1.
   std::uint64_t pass = 0;
   /// Batches of the epoch handed out so far, the present one among them, and all of them: of a stream the
-  /// largest number that there is, until its last batch is reached.
+  /// largest number that there is, until its end is in sight.
   std::int64_t position = 0;
   std::int64_t size = 0;
 };
@@ -234,6 +234,10 @@ class DataLoader::Position {
   /// Nothing when no pass is under way.
   std::optional<DataLoaderProgress> progress() const;
   bool is_stream() const noexcept;
+
+  /// Of a stream: how many batches are read ahead at least (1, and never fewer), so that progress() knows the
+  /// end so much before it comes. From the next pass on.
+  void set_look_ahead(std::int64_t batches) const noexcept;
 
   /// ShardingOptions::even_batches of the loader. To be changed between passes only.
   bool even_batches() const noexcept;

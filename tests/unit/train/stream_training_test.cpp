@@ -89,6 +89,35 @@ TEST(StreamTraining, GoesOnOnARankLessAndRefusesWhatCannotBeDivided) {
   EXPECT_EQ(train(1, args, 0).output.global_step, 9);
 }
 
+/// 5 batches in windows of 2, 3 and 4: the last one is shorter.
+TEST(StreamTraining, TrainsAsOnADataSetOfTheSameSamples) {
+  const auto data = IterableDataset::from_generator(1, [](std::int64_t) {
+    return [next = 0]() mutable -> std::optional<Value::Fields> {
+      if (next == 19) return std::nullopt;
+      const auto x = static_cast<double>(next++) / 10 - 1;
+      return Value::Fields{{"x", Value(Value::List{x, x / 2, -x})}, {"y", Value(Value::List{x * x})}};
+    };
+  });
+  const auto stream = std::make_shared<IterableTensorDataset>(data);
+  std::vector<Example> rows;
+  const auto reader = stream->open({}, 0, {});
+  for (auto row = reader->next(); row; row = reader->next()) rows.push_back(*row);
+  const auto dataset = std::make_shared<TensorDataset>(default_collate(rows));
+  for (const std::int64_t steps : {2, 3, 4}) {
+    const TemporaryFolder folder;
+    TrainingArguments args = arguments(folder);
+    args.gradient_accumulation_steps = steps;
+    args.max_steps = 5;
+    args.train_sampling_strategy = SamplingStrategy::sequential;
+    const auto outcome = [&](const char* name, TrainerComponents parts) {
+      args.output_dir = folder / name;
+      return testing::train_on(1, args, [&](const Accelerator&) { return parts; });
+    };
+    expect_same(outcome("rows", {.model = small_model(), .train_dataset = dataset}),
+                outcome("stream", {.model = small_model(), .train_stream = stream}));
+  }
+}
+
 TEST(StreamTraining, NeedsToKnowWhenItEnds) {
   const TemporaryFolder folder;
   TrainingArguments args = stream_arguments(folder, "out");
