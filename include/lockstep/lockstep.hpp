@@ -51,6 +51,7 @@
 #include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/datasets/dataset_dict.hpp"
 #include "lockstep/datasets/iterable_dataset.hpp"
+#include "lockstep/datasets/iterable_tensors.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/stage.hpp"

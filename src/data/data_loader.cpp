@@ -5,57 +5,10 @@
 #include <numeric>
 #include <string>
 
-#include "batch_reader.hpp"
+#include "data_loader_pass.hpp"
 #include "lockstep/core/error.hpp"
-#include "prefetcher.hpp"
 
 namespace lockstep {
-
-/// What a loader and its pass share.
-struct DataLoader::Core {
-  std::shared_ptr<const Dataset> dataset;
-  DataLoaderOptions options;
-  BatchPlanOptions plan;
-  std::shared_ptr<const Sampler> sampler;
-  std::int64_t epoch = 0;
-  std::int64_t consumed = 0;
-  std::weak_ptr<Pass> pass = {};
-  std::uint64_t pass_number = 0;
-  std::unique_ptr<Prefetcher> workers = nullptr;
-
-  std::int64_t batches() const { return count_batches(sampler->size(), plan); }
-  std::int64_t batches_left() const { return count_batches(sampler->size() - consumed, plan); }
-  std::uint64_t seed() const { return options.sampler ? sampler->seed() : options.seed; }
-  BatchPlan plan_rest() const { return BatchPlan(sampler->epoch_indices(epoch), consumed, plan); }
-  void go_to(std::int64_t new_epoch, std::int64_t new_consumed) noexcept {
-    epoch = new_epoch;
-    consumed = new_consumed;
-  }
-};
-
-/// One pass over what is left of an epoch.
-class DataLoader::Pass {
- public:
-  explicit Pass(std::shared_ptr<Core> core);
-  ~Pass() { stop(); }
-  Pass(const Pass&) = delete;
-  Pass& operator=(const Pass&) = delete;
-
-  /// The next batch, which counts as consumed from now on; at the end of the epoch nothing, and the epoch is
-  /// finished.
-  std::optional<Batch> next();
-  void stop() noexcept;
-  bool is_stopped() const noexcept { return stopped_; }
-
- private:
-  std::optional<PrefetchedBatch> read();
-
-  std::shared_ptr<Core> core_;
-  BatchReader reader_;
-  std::int64_t given_ = 0;
-  bool stopped_ = false;
-};
-
 namespace {
 
 /// The order of the batches of a batch sampler, which is dealt to the ranks in place of samples.
@@ -117,21 +70,6 @@ void check_undivided(int num_replicas, const char* what) {
                    std::to_string(num_replicas) + " ranks already. Prepare a loader of all samples.");
 }
 
-/// The batches of an epoch of a batch sampler; none without one.
-std::vector<std::vector<std::int64_t>> own_batches(const BatchSampler* sampler, std::int64_t epoch) {
-  if (!sampler) return {};
-  auto batches = sampler->epoch_batches(epoch);
-  if (std::ssize(batches) != sampler->size()) {
-    throw UsageError("DataLoader: the batch sampler gives " + std::to_string(batches.size()) +
-                     " batches in epoch " + std::to_string(epoch) + ", but its size() is " +
-                     std::to_string(sampler->size()) + ".");
-  }
-  const auto empty = std::ranges::find_if(batches, [](const auto& batch) { return batch.empty(); });
-  if (empty == batches.end()) return batches;
-  throw UsageError("DataLoader: the batch sampler's batch " + std::to_string(empty - batches.begin()) +
-                   " of epoch " + std::to_string(epoch) + " is empty.");
-}
-
 void check_same(const char* what, const std::string& saved, const std::string& here) {
   if (saved == here) return;
   throw UsageError("the saved loader position belongs to another order: its " + std::string(what) + " is " +
@@ -153,61 +91,25 @@ void check_position(const DataLoaderState& saved, std::int64_t length) {
 
 }  // namespace
 
-DataLoader::Pass::Pass(std::shared_ptr<Core> core)
-    : core_(std::move(core)),
-      reader_(core_->dataset, core_->options, core_->epoch, core_->batches() - core_->batches_left(),
-              core_->plan_rest(), own_batches(core_->options.batch_sampler.get(), core_->epoch)) {
-  const auto& options = core_->options;
-  if (options.num_workers == 0) return;
-  if (!core_->workers) {
-    core_->workers = std::make_unique<Prefetcher>(options.num_workers,
-                                                  std::int64_t{options.num_workers} * options.prefetch_factor,
-                                                  options.worker_init);
-  }
-  core_->workers->start([this](std::int64_t number) { return reader_.read(number); }, reader_.plan().count());
-}
-
-std::optional<Batch> DataLoader::Pass::next() {
-  if (stopped_) {
-    throw UsageError(
-        "this pass over the data loader has ended: a batch failed, or the loader was destroyed, began "
-        "another pass, or was moved to another position. Begin a new range-for.");
-  }
-  std::optional<PrefetchedBatch> batch;
-  try {
-    batch = read();
-  } catch (...) {
-    stop();  // going on would skip the batch that failed
-    throw;
-  }
-  if (!batch) {
-    stop();
-    core_->go_to(core_->epoch + 1, 0);
-    return std::nullopt;
-  }
-  core_->consumed = reader_.plan().consumed_after(given_++);
-  return reader_.finish(std::move(*batch));
-}
-
-std::optional<PrefetchedBatch> DataLoader::Pass::read() {
-  if (core_->workers) return core_->workers->next();
-  if (given_ == reader_.plan().count()) return std::nullopt;
-  return reader_.read(given_);
-}
-
-void DataLoader::Pass::stop() noexcept {
-  if (stopped_) return;
-  stopped_ = true;
-  if (core_->workers) core_->workers->drop();
-  if (!core_->options.persistent_workers) core_->workers.reset();
-}
-
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options) {
   if (!dataset) throw UsageError("DataLoader was given no data set.");
   check_options(options);
   auto sampler = make_sampler(options, dataset->size());
   const BatchPlanOptions plan{.batch_size = options.batch_size, .drop_last = options.drop_last};
-  core_ = std::make_shared<Core>(Core{std::move(dataset), std::move(options), plan, std::move(sampler)});
+  core_ =
+      std::make_shared<Core>(Core{std::move(dataset), nullptr, std::move(options), plan, std::move(sampler)});
+}
+
+DataLoader::DataLoader(std::shared_ptr<const StreamDataset> stream, DataLoaderOptions options) {
+  if (!stream) throw UsageError("DataLoader was given no stream.");
+  check_options(options);
+  if (options.shuffle || options.sampler || options.batch_sampler) {
+    throw UsageError(
+        "DataLoader: a stream has its own order, so shuffle, sampler and batch_sampler cannot be given with "
+        "one. Shuffle the stream.");
+  }
+  const BatchPlanOptions plan{.batch_size = options.batch_size, .drop_last = options.drop_last};
+  core_ = std::make_shared<Core>(Core{nullptr, std::move(stream), std::move(options), plan, nullptr});
 }
 
 DataLoader::~DataLoader() { end_work(); }
@@ -243,6 +145,10 @@ DataLoader::Iterator DataLoader::begin() {
 
 std::int64_t DataLoader::size() const { return core_->batches(); }
 
+bool DataLoader::has_size() const noexcept { return core_->known_batches().has_value(); }
+
+bool DataLoader::is_stream() const noexcept { return core_->stream != nullptr; }
+
 void DataLoader::set_epoch(std::int64_t epoch) {
   check_at_least("epoch", epoch, 0);
   if (epoch == core_->epoch) return;
@@ -252,9 +158,10 @@ void DataLoader::set_epoch(std::int64_t epoch) {
 
 std::int64_t DataLoader::epoch() const { return core_->epoch; }
 
-std::int64_t DataLoader::position() const { return core_->batches() - core_->batches_left(); }
+std::int64_t DataLoader::position() const { return core_->position(); }
 
 void DataLoader::skip_batches(std::int64_t count) {
+  if (core_->stream) return skip_of_stream(count);
   const auto left = core_->batches_left();
   if (count < 0 || count > left) {
     throw UsageError("DataLoader: cannot skip " + std::to_string(count) + " batches: " +
@@ -265,12 +172,26 @@ void DataLoader::skip_batches(std::int64_t count) {
   core_->consumed = std::min(consumed, core_->sampler->size());
 }
 
-void DataLoader::rewind() {
+void DataLoader::skip_of_stream(std::int64_t count) {
+  check_at_least("the number of batches to skip", count, 0);
   stop_pass();
-  core_->consumed = 0;
+  Pass pass(core_);
+  for (std::int64_t skipped = 0; skipped < count; ++skipped) {
+    if (pass.next()) continue;
+    throw UsageError("DataLoader: cannot skip " + std::to_string(count) + " batches: the stream had only " +
+                     std::to_string(skipped) + " more in this epoch.");
+  }
 }
 
-const Dataset& DataLoader::dataset() const { return *core_->dataset; }
+void DataLoader::rewind() {
+  stop_pass();
+  core_->go_to(core_->epoch, 0);
+}
+
+const Dataset& DataLoader::dataset() const {
+  if (core_->dataset) return *core_->dataset;
+  throw UsageError("DataLoader: this loader reads a stream, so there is no data set of samples.");
+}
 
 std::int64_t DataLoader::batch_size() const {
   return core_->options.batch_sampler ? 0 : rank_batch_size(core_->plan);
@@ -284,25 +205,48 @@ const DataLoaderOptions& DataLoader::options() const { return core_->options; }
 
 DataLoader DataLoader::shard(int num_replicas, int rank, at::Device device,
                              const ShardingOptions& how) const {
+  const bool need_group = core_->stream && num_replicas > 1 && (how.even_batches || how.dispatch_batches);
+  if (need_group) {
+    throw UsageError(
+        "DataLoader: even_batches and dispatch_batches of a stream need the process group of its ranks. Give "
+        "it to shard(), or turn both off.");
+  }
+  return divided({how, num_replicas, rank, core_->options.batch_size, core_->options.drop_last}, device,
+                 std::nullopt);
+}
+
+DataLoader DataLoader::shard(const ProcessGroup& group, at::Device device, const ShardingOptions& how) const {
+  return divided({how, group.size(), group.rank(), core_->options.batch_size, core_->options.drop_last},
+                 device, group);
+}
+
+DataLoader DataLoader::divided(const BatchPlanOptions& plan, at::Device device,
+                               const std::optional<ProcessGroup>& group) const {
   check_undivided(core_->plan.num_replicas, "loader");
-  check_undivided(num_replicas == 1 ? 1 : core_->sampler->num_replicas(), "loader's sampler");
-  if (core_->options.batch_sampler && how.split_batches) {
+  if (core_->sampler)
+    check_undivided(plan.num_replicas == 1 ? 1 : core_->sampler->num_replicas(), "loader's sampler");
+  if (core_->options.batch_sampler && plan.how.split_batches) {
     throw UsageError(
         "DataLoader: split_batches cannot divide the batches of a batch_sampler. Leave it out: each rank "
         "reads whole batches.");
   }
-  auto options = core_->options;
-  options.device = device;
-  const BatchPlanOptions plan{how, num_replicas, rank, options.batch_size, options.drop_last};
   check_plan_options(plan);
   DataLoader part;
-  part.core_ = std::make_shared<Core>(
-      Core{core_->dataset, std::move(options), plan, core_->sampler, core_->epoch, core_->consumed});
+  part.core_ = std::make_shared<Core>(Core{core_->dataset, core_->stream, core_->options, plan,
+                                           core_->sampler, core_->epoch, core_->consumed});
+  part.core_->options.device = device;
+  part.core_->group = group;
+  if (core_->stream && core_->consumed > 0) part.load_state(state());
   return part;
 }
 
 DataLoader DataLoader::with_options(DataLoaderOptions options) const {
   check_undivided(core_->plan.num_replicas, "loader");
+  if (core_->stream) {
+    DataLoader other(core_->stream, std::move(options));
+    other.core_->go_to(core_->epoch, core_->consumed, core_->parts);
+    return other;
+  }
   DataLoader other(core_->dataset, std::move(options));
   const bool same_unit = !core_->options.batch_sampler == !other.core_->options.batch_sampler;
   if (!same_unit && core_->consumed > 0) {
@@ -324,11 +268,13 @@ DataLoaderState DataLoader::Position::state() const {
   return {.seed = core_->seed(),
           .epoch = core_->epoch,
           .samples = core_->consumed,
-          .dataset = core_->dataset->fingerprint(),
-          .order = core_->sampler->kind()};
+          .dataset = core_->fingerprint(),
+          .order = core_->order(),
+          .parts = core_->parts_as_text()};
 }
 
 void DataLoader::Position::load_state(const DataLoaderState& saved) const {
+  if (core_->stream) return load_state_of_stream(saved);
   check_dataset(saved.dataset, *core_->dataset);
   if (!saved.order.empty()) check_same("order", saved.order, core_->sampler->kind());
   check_same("seed", std::to_string(saved.seed), std::to_string(core_->seed()));
@@ -337,12 +283,36 @@ void DataLoader::Position::load_state(const DataLoaderState& saved) const {
   core_->go_to(saved.epoch, saved.samples);
 }
 
+void DataLoader::Position::load_state_of_stream(const DataLoaderState& saved) const {
+  check_same("order", saved.order, core_->order());
+  check_same("stream", saved.dataset, core_->fingerprint());
+  check_at_least("the saved epoch", saved.epoch, 0);
+  check_at_least("the saved number of batches", saved.samples, 0);
+  auto entries = saved.parts;
+  // With dispatch_batches only rank 0 has some.
+  std::erase(entries, std::string());
+  const auto& plan = core_->plan;
+  const bool dispatched = core_->is_dispatched();
+  auto parts = entries.empty()
+                   ? PartPositions()
+                   : deal_parts(entries, dispatched ? 1 : plan.num_replicas, dispatched ? 0 : plan.rank);
+  if (const auto pass = core_->pass.lock()) pass->stop();
+  // Other ranks have as many rows to read, and so other numbers of batches.
+  const auto saved_by = dispatched ? 1 : std::ssize(entries);
+  const auto batches = saved_by > 1 ? saved.samples * saved_by / plan.num_replicas : saved.samples;
+  core_->go_to(saved.epoch, batches, std::move(parts));
+}
+
+void DataLoader::Position::set_look_ahead(std::int64_t batches) const noexcept {
+  core_->look_ahead = std::max<std::int64_t>(batches, 1);
+}
+
+bool DataLoader::Position::is_stream() const noexcept { return core_->stream != nullptr; }
+
 std::optional<DataLoaderProgress> DataLoader::Position::progress() const {
   const auto pass = core_->pass.lock();
   if (!pass || pass->is_stopped()) return std::nullopt;
-  const auto size = core_->batches();
-  return DataLoaderProgress{
-      .pass = core_->pass_number, .position = size - core_->batches_left(), .size = size};
+  return DataLoaderProgress{.pass = core_->pass_number, .position = core_->position(), .size = pass->size()};
 }
 
 bool DataLoader::Position::even_batches() const noexcept { return core_->plan.how.even_batches; }

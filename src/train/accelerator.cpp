@@ -235,10 +235,11 @@ DataLoader Accelerator::shard(const DataLoader& loader) {
   options.seed = config.data_seed.value_or(options.seed);
   options.non_blocking = options.non_blocking || config.non_blocking;
   DataLoader part = loader.with_options(std::move(options))
-                        .shard(num_processes(), process_index(), device(),
+                        .shard(process_group(), device(),
                                {.sharding = config.sharding,
                                 .split_batches = config.split_batches,
-                                .even_batches = config.even_batches});
+                                .even_batches = config.even_batches,
+                                .dispatch_batches = config.dispatch_batches});
   gradients()->add_loader(part.position_handle(), part.batch_size());
   state_->training.add_loader(part.position_handle());
   return part;

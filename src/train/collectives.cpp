@@ -49,7 +49,8 @@ at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
 
 /// Which rows of a tensor belong to valid samples of `batch`, each sample having `rows` / samples of them.
 at::Tensor valid_rows(const at::Tensor& tensor, const Batch& batch) {
-  const auto samples = batch.indices.empty() ? batch.size() : static_cast<std::int64_t>(batch.indices.size());
+  const auto known = static_cast<std::int64_t>(std::max(batch.indices.size(), batch.valid.size()));
+  const auto samples = known == 0 ? batch.size() : known;
   if (tensor.dim() == 0 || (samples == 0 ? tensor.size(0) != 0 : tensor.size(0) % samples != 0)) {
     throw UsageError("gather_for_metrics: the batch has " + std::to_string(samples) +
                      " samples, but a tensor of it has " +

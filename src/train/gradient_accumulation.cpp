@@ -331,6 +331,12 @@ GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions
 void GradientState::set_steps(std::int64_t steps) {
   check_steps(steps);
   steps_ = steps;
+  look_ahead();
+}
+
+/// To know at a window's first batch how many it will have.
+void GradientState::look_ahead() const {
+  for (const auto& loader : loaders_) loader.set_look_ahead(steps_ - 1);
 }
 
 void GradientState::derive_steps(std::int64_t batch_size) {
@@ -349,6 +355,7 @@ void GradientState::derive_steps(std::int64_t batch_size) {
 void GradientState::add_loader(DataLoader::Position loader, std::int64_t batch_size) {
   derive_steps(batch_size);
   loaders_.push_back(std::move(loader));
+  look_ahead();
 }
 
 void GradientState::clear() {

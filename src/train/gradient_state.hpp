@@ -61,6 +61,7 @@ class GradientState {
 
  private:
   void derive_steps(std::int64_t batch_size);
+  void look_ahead() const;
   std::optional<DataLoaderProgress> progress() const;
   void begin(const std::optional<DataLoaderProgress>& progress);
   void demand_kind(bool weighted);

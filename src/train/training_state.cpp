@@ -34,11 +34,13 @@ DataLoaderState older_state_from(const json& document) {
 }  // namespace
 
 json to_json(const DataLoaderState& state) {
-  return {{"seed", state.seed},
-          {"epoch", state.epoch},
-          {"samples", state.samples},
-          {"dataset", state.dataset},
-          {"order", state.order}};
+  json document{{"seed", state.seed},
+                {"epoch", state.epoch},
+                {"samples", state.samples},
+                {"dataset", state.dataset},
+                {"order", state.order}};
+  if (!state.parts.empty()) document["parts"] = state.parts;
+  return document;
 }
 
 DataLoaderState loader_state_from(const json& document) {
@@ -49,6 +51,7 @@ DataLoaderState loader_state_from(const json& document) {
     state.samples = document.at("samples").get<std::int64_t>();
     state.dataset = document.at("dataset").get<std::string>();
     state.order = document.at("order").get<std::string>();
+    state.parts = document.value("parts", std::vector<std::string>());
   }
   state.seed = document.at("seed").get<std::uint64_t>();
   state.epoch = document.at("epoch").get<std::int64_t>();
@@ -159,6 +162,8 @@ struct TrainingState::Content {
   std::vector<std::string> schedulers = {};
   std::string scaler = {};
   std::vector<DataLoaderState> loaders = {};
+  /// DataLoaderState::parts of all ranks, for each loader; nothing but for streams.
+  std::vector<std::vector<std::string>> parts = {};
   std::vector<SafeTensors> objects = {};
   std::vector<RandomState> random = {};
 };
@@ -235,6 +240,10 @@ TrainingState::Content TrainingState::gather(const ProcessGroup& group, bool wri
     auto* const ddp = model.wrapped.ddp();
     content.buckets.push_back(ddp == nullptr ? BucketLayout{} : ddp->bucket_layout());
   }
+  for (const auto& loader : loaders_) {
+    auto& parts = content.parts.emplace_back();
+    if (loader.is_stream()) parts = group.all_gather_object(loader.state().parts.front());
+  }
   content.random = gather_random_states(group);
   return content;
 }
@@ -248,7 +257,10 @@ void TrainingState::add_own(Content& content) const {
     if (state.options.empty()) state = optimizer_state(*optimizers_[i], names);
   }
   for (const auto* scheduler : schedulers_) content.schedulers.push_back(scheduler->state_dict());
-  for (const auto& loader : loaders_) content.loaders.push_back(loader.state());
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    content.loaders.push_back(loaders_[i].state());
+    content.loaders.back().parts = content.parts[i];
+  }
   if (scaling_ != nullptr) content.scaler = scaling_->state_dict();
 }
 

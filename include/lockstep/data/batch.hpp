@@ -65,11 +65,11 @@ class Batch {
   at::Tensor valid_mask() const;
 
   /// Where each row came from: indices into the data set that the loader reads. As long as `size()` when a
-  /// loader made the batch, empty when nobody filled it.
+  /// loader made the batch, empty when nobody filled it, or when the loader reads a stream.
   std::vector<std::int64_t> indices;
 
   /// Whether the row counts: false for a sample that was repeated so that the ranks have equal batches. As
-  /// long as `indices`. A loss may use such rows, a metric must not.
+  /// long as `indices`, or of a stream as the samples. A loss may use such rows, a metric must not.
   std::vector<bool> valid;
 
  private:

@@ -7,14 +7,18 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/sharding.hpp"
+#include "lockstep/data/stream_dataset.hpp"
 
 namespace lockstep {
+
+class ProcessGroup;
 
 /// How a DataLoader reads.
 struct DataLoaderOptions {
@@ -64,12 +68,15 @@ struct DataLoaderState {
   std::int64_t epoch = 0;
   /// How many samples of the epoch's order all ranks together have been handed out; samples that were
   /// repeated to make batches even, or read ahead by workers, do not count. With a batch_sampler: how many
-  /// batches.
+  /// batches. Of a stream: how many batches of this rank.
   std::int64_t samples = 0;
-  /// Dataset::fingerprint() of the data set.
+  /// fingerprint() of the data set or the stream.
   std::string dataset = {};
-  /// Sampler::kind() of the order; empty is not checked.
+  /// Sampler::kind() of the order; empty is not checked. "stream" for a stream.
   std::string order = {};
+  /// Of a stream: where it is being read, as one line of JSON for each rank. state() gives the rank's own
+  /// alone, a checkpoint those of all ranks, in their order.
+  std::vector<std::string> parts = {};
 };
 
 /// Reads a data set in batches, in this thread or in worker threads that read ahead.
@@ -92,12 +99,23 @@ struct DataLoaderState {
 /// *Rows.* Every batch carries where its rows came from (Batch::indices) and which of them were only repeated
 /// so that the ranks have equal batches (Batch::valid).
 ///
+/// *Streams.* A loader of a StreamDataset is torch's DataLoader of an IterableDataset. Each worker of each
+/// rank reads a part of its own (without workers a rank is one part), batches come from the parts in turn,
+/// and a part that has come to its end is passed over: so the order depends on the number of workers, but not
+/// on time. The last batch of each part is smaller, or dropped with drop_last. Ranks with even_batches end
+/// together: each part completes its last batch with its own first samples, and a rank that has come to its
+/// end repeats its first batch until the others have, or, with drop_last, all end with the first. For that
+/// they exchange three numbers for each batch, so passes are *Collective*. With dispatch_batches rank 0 reads
+/// a batch for each rank, joins them and sends slices, which is *Collective* too; the last one is completed
+/// with the first samples. Batch::indices is empty. One batch is read ahead even without workers, so that the
+/// last one is known as such, and as many as a window of gradient accumulation has.
+///
 /// *Errors.* What a data set or a collate function throws comes out of the range-for as a DataError at the
 /// turn of its batch, with the epoch, the batch and its samples in the text and the first exception nested.
 /// The position stays before that batch.
 ///
-/// Everything is *Local*. A loader and its iterators belong to one thread at a time. It can be moved, not
-/// copied; a loader that was moved from may only be assigned to or destroyed.
+/// All but streams as said is *Local*. A loader and its iterators belong to one thread at a time. It can be
+/// moved, not copied; a loader that was moved from may only be assigned to or destroyed.
 class DataLoader {
  public:
   class Iterator;
@@ -106,6 +124,8 @@ class DataLoader {
   /// Shares `dataset`. Throws UsageError for no data set, for an option out of range, when the sampler was
   /// made for a data set of another length, or for a batch_sampler beside options that it replaces.
   explicit DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options = {});
+  /// The same for a stream, which has its own order: throws UsageError for shuffle and samplers too.
+  explicit DataLoader(std::shared_ptr<const StreamDataset> stream, DataLoaderOptions options = {});
   ~DataLoader();
   DataLoader(DataLoader&&) noexcept;
   DataLoader& operator=(DataLoader&&) noexcept;
@@ -115,8 +135,13 @@ class DataLoader {
   Iterator begin();
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  /// The number of batches in a whole epoch of this rank.
+  /// The number of batches in a whole epoch of this rank; of a stream what its size() lets expect. Throws
+  /// UsageError for a stream that does not know its size.
   std::int64_t size() const;
+  /// Whether size() is known.
+  bool has_size() const noexcept;
+  /// Whether it reads a stream.
+  bool is_stream() const noexcept;
 
   /// Goes to the start of an epoch; the current epoch named again keeps the position, so that a resumed run
   /// may call it at the top of its loop. Another epoch stops a pass under way. Throws UsageError for a
@@ -125,10 +150,12 @@ class DataLoader {
   /// The epoch of the pass under way, else of the next one.
   std::int64_t epoch() const;
 
-  /// Batches of this epoch handed out so far, 0 to size(): size() less those that are left.
+  /// Batches of this epoch handed out so far, 0 to size(): size() less those that are left. Of a stream: how
+  /// many were handed out.
   std::int64_t position() const;
 
-  /// Passes over the next `count` batches of this rank without reading them, and stops a pass under way. With
+  /// Passes over the next `count` batches of this rank without reading them (of a stream they are read), and
+  /// stops a pass under way. With
   /// several ranks every rank must skip as many. Throws UsageError for fewer than 0 or more than are left.
   void skip_batches(std::int64_t count);
 
@@ -136,6 +163,7 @@ class DataLoader {
   void rewind();
 
   /// The whole data set, also for a loader that reads one rank's part; lives at least as long as the loader.
+  /// Throws UsageError for a loader of a stream.
   const Dataset& dataset() const;
   /// Samples in a batch of this rank; 0 with a batch_sampler.
   std::int64_t batch_size() const;
@@ -150,6 +178,10 @@ class DataLoader {
   /// can), or a loader (or a sampler) that is divided already.
   [[nodiscard]] DataLoader shard(int num_replicas, int rank, at::Device device = at::Device(at::kCPU),
                                  const ShardingOptions& how = {}) const;
+  /// The same for the ranks of a group. A stream needs it for even_batches and dispatch_batches, by which
+  /// ranks talk to each other.
+  [[nodiscard]] DataLoader shard(const ProcessGroup& group, at::Device device,
+                                 const ShardingOptions& how = {}) const;
 
   /// A loader of the same data set and of the whole order with other options, at the same position. This one
   /// stays as it is. Throws UsageError as the constructor does, for a loader that is divided already, and in
@@ -161,7 +193,9 @@ class DataLoader {
 
   /// Continues where `state` was taken, in no time; stops a pass under way. The number of ranks, the batch
   /// size and the way of dividing may all be others: the samples that were not consumed are read, each once.
-  /// Throws UsageError, and changes nothing, when the seed, the data set or the kind of order is another.
+  /// Throws UsageError, and changes nothing, when the seed, the data set or the kind of order is another. The
+  /// parts of a stream keep on being what they were until the epoch ends, and are divided among the ranks
+  /// anew: UsageError where their number, workers times ranks, is no multiple of the ranks that there are.
   void load_state(const DataLoaderState& state);
 
   /// A second hold on this loader's position, for whoever writes checkpoints: it stays good when the loader
@@ -172,6 +206,9 @@ class DataLoader {
   struct Core;
   class Pass;
   DataLoader() = default;
+  DataLoader divided(const BatchPlanOptions& plan, at::Device device,
+                     const std::optional<ProcessGroup>& group) const;
+  void skip_of_stream(std::int64_t count);
   void stop_pass() noexcept;
   void end_work() noexcept;
 
@@ -182,7 +219,8 @@ class DataLoader {
 struct DataLoaderProgress {
   /// Passes of this process have growing numbers, from 1.
   std::uint64_t pass = 0;
-  /// Batches of the epoch handed out so far, the present one among them, and all of them.
+  /// Batches of the epoch handed out so far, the present one among them, and all of them: of a stream the
+  /// largest number that there is, until its end is in sight.
   std::int64_t position = 0;
   std::int64_t size = 0;
 };
@@ -195,6 +233,11 @@ class DataLoader::Position {
   void load_state(const DataLoaderState& state) const;
   /// Nothing when no pass is under way.
   std::optional<DataLoaderProgress> progress() const;
+  bool is_stream() const noexcept;
+
+  /// Of a stream: how many batches are read ahead at least (1, and never fewer), so that progress() knows the
+  /// end so much before it comes. From the next pass on.
+  void set_look_ahead(std::int64_t batches) const noexcept;
 
   /// ShardingOptions::even_batches of the loader. To be changed between passes only.
   bool even_batches() const noexcept;
@@ -203,6 +246,7 @@ class DataLoader::Position {
  private:
   friend class DataLoader;
   explicit Position(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  void load_state_of_stream(const DataLoaderState& saved) const;
 
   std::shared_ptr<Core> core_;
 };

@@ -31,6 +31,10 @@ struct ShardingOptions {
   /// the others; repeated samples are marked in Batch::valid. Without it the last ranks may have one batch,
   /// or one sample, less: for evaluation, or under join. Not used with drop_last.
   bool even_batches = true;
+  /// Of a stream: rank 0 alone reads it, and sends each rank its slice of every batch. For streams that only
+  /// one process can read; otherwise every rank reads its own part, and nothing that it drops. A data set of
+  /// samples is divided as ever.
+  bool dispatch_batches = false;
 };
 
 /// What a rank's batches depend on.

@@ -133,6 +133,8 @@ class IterableDataset {
 
   /// The files, or shards of a generator, that there are for all ranks together.
   std::int64_t num_shards() const noexcept;
+  /// Whether split_dataset_by_node() has divided it.
+  bool is_split() const noexcept;
 
   /// The epoch, from 0, that the next pass is of. Another one than before forgets a loaded state.
   void set_epoch(std::int64_t epoch);
@@ -144,7 +146,8 @@ class IterableDataset {
   /// under way is read again from its beginning up to the place, without making rows of it; a shuffle reads
   /// so much again as its buffer goes back, which is about buffer_size * ln(buffer_size) rows. Throws
   /// UsageError for the state of another stream, another rank, or another number of ranks or workers: what a
-  /// buffer holds cannot be divided anew.
+  /// buffer holds cannot be divided anew. A file that has become shorter than the place in it is an error
+  /// when it is opened.
   void load_state_dict(const std::string& state);
 
   /// One pass; an input iterator.
@@ -156,7 +159,7 @@ class IterableDataset {
   RowStream open(int num_workers = 1, int worker = 0, const std::string& state = {}) const;
 
   /// The files that `skip_bad` has passed over since load(), by whatever stream was made of it, in the order
-  /// in which they were met. Any thread.
+  /// in which they were met first, each once. Any thread.
   std::vector<BadFile> bad_files() const;
 
   /// Names the files (not their folders or contents) and the operations, but for functions: what a state is

@@ -31,6 +31,10 @@ struct DataLoaderConfiguration {
   /// then in the order of the data set.
   Sharding sharding = Sharding::by_sample;
 
+  /// ShardingOptions::dispatch_batches: rank 0 reads streams for all. Accelerate does so by default; here
+  /// each rank reads its own files by default.
+  bool dispatch_batches = false;
+
   /// The seed of the orders, in place of each loader's own.
   std::optional<std::uint64_t> data_seed = std::nullopt;
 

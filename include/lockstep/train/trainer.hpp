@@ -66,6 +66,9 @@ struct TrainerComponents {
   /// A module with `Batch forward(const Batch&)`, or what wrap_model() makes of any other.
   TrainerModel model = nullptr;
   std::shared_ptr<const Dataset> train_dataset = nullptr;
+  /// In its place: a stream, in its own order. One that does not know its length needs max_steps, or
+  /// max_duration in steps or time.
+  std::shared_ptr<const StreamDataset> train_stream = nullptr;
   /// One, or several by name: then metrics are called eval_<name>_loss and so on.
   std::shared_ptr<const Dataset> eval_dataset = nullptr;
   std::map<std::string, std::shared_ptr<const Dataset>> eval_datasets = {};

@@ -108,6 +108,7 @@ struct IterableDataset::Plan {
   std::vector<std::string> names;
   stream::OpenShard open;
   stream::TakeBad take_bad;
+  stream::NameShard name = [](std::int64_t shard) { return fmt::format("shard {} of a generator", shard); };
   std::shared_ptr<stream::BadFiles> bad_files = std::make_shared<stream::BadFiles>();
   std::vector<Operation> operations = {};
   bool is_split = false;
@@ -147,7 +148,7 @@ struct IterableDataset::Plan {
     if (by_shards) part.divide(world_size, rank);
     part.divide(num_workers, worker);
     const bool is_empty = part.shards.empty();
-    auto pass = stream::shards_pass(std::move(part.shards), open, take_bad);
+    auto pass = stream::shards_pass(std::move(part.shards), open, take_bad, name);
     // A worker without shards must not make rows out of nothing.
     if (is_empty) return pass;
     for (std::size_t place = 0; place < operations.size(); ++place) {
@@ -256,6 +257,9 @@ IterableDataset IterableDataset::load(std::span<const std::filesystem::path> pat
       bad->add({files[static_cast<std::size_t>(shard)], reason});
     };
   }
+  plan->name = [files](std::int64_t shard) {
+    return fmt::format("'{}'", files[static_cast<std::size_t>(shard)].string());
+  };
   plan->open = [files = std::move(files), options](std::int64_t shard) {
     const auto& file = files[static_cast<std::size_t>(shard)];
     const auto format = readers::format_of(file, options.load);
@@ -305,6 +309,8 @@ IterableDataset IterableDataset::batch(std::int64_t batch_size, bool drop_last_b
 }
 
 std::int64_t IterableDataset::num_shards() const noexcept { return plan_->shards; }
+
+bool IterableDataset::is_split() const noexcept { return plan_->is_split; }
 
 void IterableDataset::set_epoch(std::int64_t epoch) {
   check_at_least("epoch", epoch, 0);

@@ -1,9 +1,13 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "data/images/random_bits.hpp"
+#include "lockstep/core/error.hpp"
 #include "row_pass.hpp"
 
 namespace lockstep::stream {
@@ -12,6 +16,14 @@ std::int64_t RowPass::skip(std::int64_t count) {
   std::int64_t done = 0;
   while (done < count && next()) ++done;
   return done;
+}
+
+std::int64_t number_in(const json& state, const char* name, std::int64_t most) {
+  const auto number = state.at(name).get<std::int64_t>();
+  if (number >= 0 && number <= most) return number;
+  throw UsageError(fmt::format(
+      "the state of a stream is damaged: its {} is {}, but can be 0 to {} only. Begin the epoch anew.", name,
+      number, most));
 }
 
 namespace {
@@ -86,11 +98,13 @@ class CountingPass : public RowPass {
   explicit CountingPass(PassPointer source) : source_(std::move(source)) {}
   json state() const override { return {{"count", count_}, {"source", source_->state()}}; }
   void load(const json& state) override {
-    count_ = state.at("count").get<std::int64_t>();
+    count_ = number_in(state, "count", most_counted());
     source_->load(state.at("source"));
   }
 
  protected:
+  virtual std::int64_t most_counted() const = 0;
+
   PassPointer source_;
   std::int64_t count_ = 0;
 };
@@ -113,6 +127,8 @@ class TakePass final : public CountingPass {
   }
 
  private:
+  std::int64_t most_counted() const override { return most_; }
+
   std::int64_t most_;
 };
 
@@ -131,6 +147,8 @@ class SkipPass final : public CountingPass {
   }
 
  private:
+  std::int64_t most_counted() const override { return first_; }
+
   void pass_over_first() {
     if (count_ == first_) return;
     source_->skip(first_ - count_);
@@ -153,6 +171,8 @@ class StepPass final : public CountingPass {
   }
 
  private:
+  std::int64_t most_counted() const override { return step_ - 1; }
+
   std::int64_t step_;
   std::int64_t offset_;
 };
@@ -184,7 +204,9 @@ class BatchPass final : public Operation {
   }
 
   std::int64_t skip(std::int64_t count) override {
-    const auto rows = source().skip(count * batch_size_);
+    // More rows than numbers can count are all that there are.
+    const auto most = std::numeric_limits<std::int64_t>::max() / batch_size_;
+    const auto rows = source().skip(std::min(count, most) * batch_size_);
     return rows / batch_size_ + (rows % batch_size_ != 0 && !drop_last_ ? 1 : 0);
   }
 
@@ -229,9 +251,9 @@ class ShufflePass final : public RowPass {
   }
 
   void load(const json& state) override {
-    const auto drawn = state.at("drawn").get<std::int64_t>();
-    const auto read = state.at("read").get<std::int64_t>();
-    const auto from = state.at("from").get<std::int64_t>();
+    const auto read = number_in(state, "read");
+    const auto drawn = number_in(state, "drawn", read);
+    const auto from = number_in(state, "from", read);
     while (drawn_ < drawn) {
       fill_with_numbers(read);
       if (buffer_.empty()) break;

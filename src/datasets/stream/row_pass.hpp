@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -32,7 +33,11 @@ class RowPass {
 
 using PassPointer = std::unique_ptr<RowPass>;
 
-/// Files that were passed over. Any thread.
+/// A number of rows or shards out of a state. Throws UsageError for one below 0 or above `most`.
+std::int64_t number_in(const json& state, const char* name,
+                       std::int64_t most = std::numeric_limits<std::int64_t>::max());
+
+/// Files that were passed over, each once. Any thread.
 class BadFiles {
  public:
   void add(BadFile file);
@@ -65,8 +70,11 @@ std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator);
 /// What to do about a shard that cannot be read; nothing: it is an error.
 using TakeBad = std::function<void(std::int64_t shard, const std::string& reason)>;
 
+/// A shard's name in errors.
+using NameShard = std::function<std::string(std::int64_t shard)>;
+
 /// These shards, one after the other.
-PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad);
+PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad, NameShard name);
 
 PassPointer map_pass(PassPointer source, IterableDataset::MapFunction function,
                      std::vector<std::string> remove_columns);

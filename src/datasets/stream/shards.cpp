@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -105,8 +107,11 @@ class GeneratorRows final : public ShardRows {
 
 class ShardsPass final : public RowPass {
  public:
-  ShardsPass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad)
-      : shards_(std::move(shards)), open_(std::move(open)), take_bad_(std::move(take_bad)) {}
+  ShardsPass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad, NameShard name)
+      : shards_(std::move(shards)),
+        open_(std::move(open)),
+        take_bad_(std::move(take_bad)),
+        name_(std::move(name)) {}
 
   std::optional<Row> next() override {
     std::optional<Row> row;
@@ -138,8 +143,8 @@ class ShardsPass final : public RowPass {
   json state() const override { return {{"shard", place_}, {"row", row_}}; }
 
   void load(const json& state) override {
-    place_ = state.at("shard").get<std::size_t>();
-    row_ = state.at("row").get<std::int64_t>();
+    place_ = static_cast<std::size_t>(number_in(state, "shard", std::ssize(shards_)));
+    row_ = number_in(state, "row");
   }
 
  private:
@@ -150,7 +155,7 @@ class ShardsPass final : public RowPass {
       try {
         if (!rows_) {
           rows_ = open_(shards_[place_]);
-          rows_->skip(row_);
+          pass_over_read();
         }
         if (work(*rows_)) return;
       } catch (const DataError& error) {
@@ -163,9 +168,18 @@ class ShardsPass final : public RowPass {
     }
   }
 
+  void pass_over_read() {
+    const auto found = rows_->skip(row_);
+    if (found == row_) return;
+    throw DataError(fmt::format(
+        "{} has {} rows, but {} of it were read when the position was saved: it has become shorter since.",
+        name_(shards_[place_]), found, row_));
+  }
+
   std::vector<std::int64_t> shards_;
   OpenShard open_;
   TakeBad take_bad_;
+  NameShard name_;
   std::unique_ptr<ShardRows> rows_;
   std::size_t place_ = 0;
   std::int64_t row_ = 0;
@@ -182,13 +196,16 @@ std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator) 
   return std::make_unique<GeneratorRows>(std::move(generator));
 }
 
-PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad) {
-  return std::make_unique<ShardsPass>(std::move(shards), std::move(open), std::move(take_bad));
+PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad, NameShard name) {
+  return std::make_unique<ShardsPass>(std::move(shards), std::move(open), std::move(take_bad),
+                                      std::move(name));
 }
 
 void BadFiles::add(BadFile file) {
   const std::lock_guard guard(lock_);
-  files_.push_back(std::move(file));
+  const bool is_known = std::any_of(files_.begin(), files_.end(),
+                                    [&](const BadFile& known) { return known.path == file.path; });
+  if (!is_known) files_.push_back(std::move(file));
 }
 
 std::vector<BadFile> BadFiles::list() const {

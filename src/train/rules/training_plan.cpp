@@ -22,13 +22,28 @@ std::int64_t length_of(const TrainingArguments& args, const DurationScale& scale
   return Duration(args.num_train_epochs, Duration::Unit::epochs).steps(scale);
 }
 
+/// As transformers counts, where only max_steps says how long a training is.
+std::int64_t steps_of_unknown_epochs(const TrainingArguments& args, const TrainingSize& size) {
+  const bool counts_epochs =
+      args.max_duration ? args.max_duration->unit() == Duration::Unit::epochs : args.max_steps <= 0;
+  if (args.fast_dev_run > 0 || !counts_epochs) {
+    return length_of(args,
+                     {.steps_per_epoch = 1, .samples_per_step = size.samples_per_step, .training_steps = 0});
+  }
+  throw UsageError(
+      "max_steps must be set to a positive value, or max_duration to steps or a time: the training data is a "
+      "stream that does not know its length, so num_train_epochs does not say when the training ends");
+}
+
 }  // namespace
 
 TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSize& size) {
-  if (size.batches_per_epoch < 1)
+  if (size.batches_per_epoch && *size.batches_per_epoch < 1)
     throw UsageError("the training data set gives no batch: it is empty, or dataloader_drop_last drops it");
   TrainingPlan plan;
-  plan.steps_per_epoch = ceil_of_ratio(size.batches_per_epoch, size.accumulation_steps);
+  plan.steps_per_epoch = size.batches_per_epoch
+                             ? ceil_of_ratio(*size.batches_per_epoch, size.accumulation_steps)
+                             : steps_of_unknown_epochs(args, size);
   DurationScale scale{.steps_per_epoch = plan.steps_per_epoch,
                       .samples_per_step = size.samples_per_step,
                       .training_steps = 0};

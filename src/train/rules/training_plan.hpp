@@ -9,8 +9,8 @@ namespace lockstep::train {
 
 /// What the data and the ranks bring to a training.
 struct TrainingSize {
-  /// Micro-batches of one rank in an epoch.
-  std::int64_t batches_per_epoch = 0;
+  /// Micro-batches of one rank in an epoch; nothing for a stream of unknown length.
+  std::optional<std::int64_t> batches_per_epoch = 0;
   std::int64_t accumulation_steps = 1;
   /// Samples of all ranks for one optimizer step.
   std::int64_t samples_per_step = 1;
@@ -29,7 +29,8 @@ struct TrainingPlan {
   std::optional<double> max_seconds = {};
 };
 
-/// *Local*. Throws UsageError where there is nothing to train on.
+/// *Local*. Where the length of an epoch is not known, an epoch counts as the whole training. Throws
+/// UsageError where there is nothing to train on, and where epochs would have to say how long.
 TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSize& size);
 
 }  // namespace lockstep::train

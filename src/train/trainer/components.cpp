@@ -53,12 +53,31 @@ std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& 
   return lengths;
 }
 
+/// What asks for samples by number.
+void check_stream_arguments(const TrainingArguments& args, const TrainerComponents& parts) {
+  if (parts.train_dataset)
+    throw UsageError("Trainer: both train_dataset and train_stream are set; leave one of them out");
+  if (args.limit_train_batches > 0)
+    throw UsageError("limit_train_batches: a stream has no length to limit; take() its first rows");
+  if (args.train_sampling_strategy == SamplingStrategy::group_by_length)
+    throw UsageError(
+        "train_sampling_strategy group_by_length needs the lengths of all samples, which a stream "
+        "does not tell");
+}
+
 }  // namespace
 
 DataLoader Trainer::get_train_dataloader() {
   const auto [accelerator, args, parts] = std::tie(impl_->accelerator, impl_->args, impl_->parts);
+  if (parts.train_stream) {
+    check_stream_arguments(args, parts);
+    auto options = options_of(args, args.per_device_train_batch_size, parts.data_collator);
+    options.drop_last = args.dataloader_drop_last;
+    return DataLoader(parts.train_stream, options);
+  }
   if (!parts.train_dataset)
-    throw UsageError("Trainer: there is no training data set: set TrainerComponents::train_dataset");
+    throw UsageError(
+        "Trainer: there is no training data set: set TrainerComponents::train_dataset or train_stream");
   const std::int64_t ranks = args.split_batches ? 1 : accelerator.num_processes();
   const std::int64_t at_once = args.per_device_train_batch_size * ranks;
   auto options = options_of(args, args.per_device_train_batch_size, parts.data_collator);

@@ -93,9 +93,10 @@ void TrainingRun::prepare() {
   parts.model->prepare(accelerator);
   parts.model->train(true);
   const std::int64_t accumulation = accelerator.gradient_accumulation_steps();
-  plan_ = train::make_training_plan(args, {.batches_per_epoch = batches_->size(),
-                                           .accumulation_steps = accumulation,
-                                           .samples_per_step = batches_->total_batch_size() * accumulation});
+  plan_ = train::make_training_plan(
+      args, {.batches_per_epoch = batches_->has_size() ? std::optional(batches_->size()) : std::nullopt,
+             .accumulation_steps = accumulation,
+             .samples_per_step = batches_->total_batch_size() * accumulation});
   impl_.optimizer = parts.optimizers.first;
   if (!impl_.optimizer) impl_.optimizer = trainer_.create_optimizer();
   impl_.scheduler = parts.optimizers.second;
@@ -169,11 +170,18 @@ void TrainingRun::run_epoch() {
   const std::int64_t epoch = batches_->epoch();
   impl_.control.should_epoch_stop = false;
   call(&TrainerCallback::on_epoch_begin);
+  const bool from_start = batches_->position() == 0;
+  bool is_empty = true;
   for (auto& batch : *batches_) {
+    is_empty = false;
     run_micro_batch(batch);
     if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) break;
   }
   if (preempted_) return;
+  if (from_start && is_empty) {
+    throw DataError("the training data gives this rank no batch in epoch " + std::to_string(epoch) +
+                    ": a stream that is empty, or has too few files or rows for the ranks.");
+  }
   if (impl_.control.should_epoch_stop) batches_->set_epoch(epoch + 1);
   between_steps([this] {
     call(&TrainerCallback::on_epoch_end);

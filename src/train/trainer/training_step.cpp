@@ -52,8 +52,11 @@ void TrainingRun::finish_step() {
   TrainerState& state = impl_.state;
   ++state.global_step;
   checkpoints_->count_step();
-  state.epoch = static_cast<double>(batches_->epoch()) +
-                static_cast<double>(batches_->position()) / static_cast<double>(batches_->size());
+  // Of a stream of unknown length the epochs' parts cannot be told.
+  const double part = batches_->has_size()
+                          ? static_cast<double>(batches_->position()) / static_cast<double>(batches_->size())
+                          : 0;
+  state.epoch = static_cast<double>(batches_->epoch()) + part;
   // So it is the last step, with all that belongs to one.
   if (time_is_up()) state.max_steps = state.global_step;
   between_steps([this] {

@@ -292,7 +292,7 @@ TEST(DataLoader, RefusesOptionsOutOfRange) {
   EXPECT_THROWS(DataLoader(probe(1), {.batch_size = 0}), UsageError, "batch_size", "0");
   EXPECT_THROWS(DataLoader(probe(1), {.num_workers = -1}), UsageError, "num_workers", "-1");
   EXPECT_THROWS(DataLoader(probe(1), {.prefetch_factor = 0}), UsageError, "prefetch_factor");
-  EXPECT_THROWS(DataLoader(nullptr), UsageError, "no data set");
+  EXPECT_THROWS(DataLoader(std::shared_ptr<const Dataset>()), UsageError, "no data set");
 }
 
 TEST(DataLoader, ItsIteratorIsAnInputIterator) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <numeric>
 
 #include "lockstep/core/error.hpp"
@@ -191,6 +192,27 @@ TEST(IterableDataset, AStateOfAnotherPassIsRefused) {
   EXPECT_EQ(ids(stream.open()).size(), 40U);
 }
 
+TEST(IterableDataset, APositionThatCannotBeIsRefused) {
+  const auto refused = [](const IterableDataset& stream, const char* of, const char* no) {
+    auto state = stream.open().state_dict();
+    const auto place = state.find(of);
+    ASSERT_NE(place, std::string::npos) << state;
+    state.replace(place, std::string(of).size(), no);
+    EXPECT_TRUE(
+        contains_all(testing::message_of<UsageError>([&] { stream.open(1, 0, state); }), {"damaged"}));
+  };
+  refused(numbers(4, 10), "\"row\":0", "\"row\":-1");
+  refused(numbers(4, 10), "\"shard\":0", "\"shard\":-1");
+  refused(numbers(4, 10), "\"shard\":0", "\"shard\":5");
+  refused(numbers(4, 10).take(3), "\"count\":0", "\"count\":4");
+  refused(numbers(4, 10).shuffle(1, 5), "\"drawn\":0", "\"drawn\":1");
+}
+
+TEST(IterableDataset, MoreBatchesThanCanBeCountedAreAll) {
+  const auto huge = std::numeric_limits<std::int64_t>::max() / 2;
+  EXPECT_TRUE(ids(numbers(2, 10).batch(4).skip(huge).open()).empty());
+}
+
 TEST(IterableDataset, WrongArgumentsAreRefused) {
   const auto stream = numbers(3, 10);
   EXPECT_THROW(stream.shuffle(0, 0), UsageError);
@@ -250,6 +272,19 @@ TEST_F(StreamFiles, ABadFileIsAnErrorOrPassedOverAndNamed) {
   EXPECT_EQ(bad[0].path, folder_ / "a-1.jsonl");
   EXPECT_TRUE(contains_all(bad[0].reason, {"line 2"}));
   EXPECT_EQ(bad[1].path, folder_ / "a-3.jsonl");
+  EXPECT_EQ(ids(stream.open()), (Rows{0, 1, 4}));
+  EXPECT_EQ(stream.bad_files().size(), 2U) << "a file met in every epoch is one file";
+}
+
+TEST_F(StreamFiles, AFileThatHasBecomeShorterThanThePositionIsAnError) {
+  write("a.jsonl", "{\"id\": 0}\n{\"id\": 1}\n{\"id\": 2}\n");
+  const auto stream = IterableDataset::load(folder_ / "a.jsonl");
+  auto pass = stream.open();
+  for (int row = 0; row < 2; ++row) pass.next();
+  const auto state = pass.state_dict();
+  write("a.jsonl", "{\"id\": 0}\n");
+  const auto error = testing::message_of<DataError>([&] { ids(stream.open(1, 0, state)); });
+  EXPECT_TRUE(contains_all(error, {"a.jsonl", "1 rows", "2 of it were read", "shorter"})) << error;
 }
 
 TEST_F(StreamFiles, ALaterRowMayHaveAWiderType) {

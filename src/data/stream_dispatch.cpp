@@ -1,0 +1,190 @@
+#include "stream_dispatch.hpp"
+
+#include <ATen/ATen.h>
+
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batches_ahead.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+/// One batch of the rows of several, name by name.
+Batch joined(const std::vector<Batch>& batches) {
+  if (batches.size() == 1) return batches.front();
+  Batch all;
+  for (const auto& [name, tensor] : batches.front().items()) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& batch : batches) tensors.push_back(batch[name]);
+    all.set(name, at::cat(tensors));
+  }
+  for (const auto& batch : batches) all.valid.insert(all.valid.end(), batch.valid.begin(), batch.valid.end());
+  return all;
+}
+
+/// Slices are cut out of every tensor's rows. A collate function may have made more or fewer than samples.
+void check_rows(Batch& batch) {
+  for (const auto& [name, tensor] : batch.items()) {
+    if (tensor.dim() > 0 && tensor.size(0) == batch.size()) continue;
+    throw UsageError("dispatch_batches: '" + name + "' has not one row for each of the batch's " +
+                     std::to_string(batch.size()) + ", so it cannot be cut into slices for the ranks.");
+  }
+  if (std::ssize(batch.valid) != batch.size())
+    batch.valid.assign(static_cast<std::size_t>(batch.size()), true);
+}
+
+/// The first rows, `count` of them, from the start again where there are fewer.
+Batch first_rows(const Batch& batch, std::int64_t count) {
+  Batch rows;
+  const auto numbers = at::arange(count, at::kLong).remainder(batch.size());
+  for (const auto& [name, tensor] : batch.items()) rows.set(name, tensor.index_select(0, numbers));
+  rows.valid.assign(static_cast<std::size_t>(count), false);
+  return rows;
+}
+
+class Dispatched final : public StreamPass {
+ public:
+  Dispatched(std::unique_ptr<StreamPass> batches, std::function<Batch()> first,
+             const StreamPassOptions& options)
+      : batches_(std::move(batches)),
+        first_(std::move(first)),
+        group_(*options.group),
+        plan_(options.plan),
+        device_(options.options.device),
+        ahead_(options.look_ahead) {}
+
+  std::optional<Batch> next() override {
+    const at::NoGradGuard no_gradients;
+    Ahead whole;
+    json header;
+    if (batches_) {
+      whole = ahead_.next([this] { return read_ahead(); });
+      header = described(whole);
+    }
+    header = group_.broadcast_object(header);
+    if (whole.failure) std::rethrow_exception(whole.failure);
+    if (header.contains("error"))
+      throw DataError("rank 0, which reads the stream for all, failed: " +
+                      header["error"].get<std::string>());
+    left_.reset();
+    if (!header.at("left").is_null()) left_ = header["left"].get<std::int64_t>();
+    if (header.at("rows") == 0) return std::nullopt;
+    given_ = std::move(whole.parts);
+    return received(whole.batch.value_or(Batch()), header);
+  }
+
+  std::optional<std::int64_t> left() const override { return left_; }
+  PartPositions parts() const override { return given_; }
+
+ private:
+  using Ahead = BatchAhead<Batch>;
+
+  Ahead read_ahead() {
+    Ahead ahead;
+    try {
+      auto batch = read();
+      if (batch.size() > 0) ahead.batch = std::move(batch);
+      ahead.parts = batches_->parts();
+    } catch (...) {
+      ahead.failure = std::current_exception();
+    }
+    return ahead;
+  }
+
+  static std::string text_of(const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+  /// The next batch of all ranks; no rows at the end. Accelerate's rule: as many batches as there are ranks,
+  /// or one with split_batches, and what is left over at the end unless drop_last.
+  Batch read() {
+    const auto wanted = plan_.how.split_batches ? 1 : group_.size();
+    std::vector<Batch> batches;
+    while (std::ssize(batches) < wanted) {
+      auto batch = batches_->next();
+      if (!batch) break;
+      check_rows(*batch);
+      batches.push_back(std::move(*batch));
+    }
+    if (batches.empty() || (plan_.drop_last && std::ssize(batches) < wanted)) return {};
+    auto all = joined(batches);
+    const auto over = all.size() % group_.size();
+    if (over == 0) return all;
+    return joined({all, first_rows(first_(), group_.size() - over)});
+  }
+
+  json described(const Ahead& ahead) const {
+    if (ahead.failure) return {{"error", text_of(ahead.failure)}};
+    const auto left = ahead_.left();
+    json header{{"rows", 0}, {"left", left ? json(*left) : json()}};
+    if (!ahead.batch) return header;
+    json tensors = json::array();
+    for (const auto& [name, tensor] : ahead.batch->items())
+      tensors.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
+    header.update({{"rows", ahead.batch->size()}, {"tensors", tensors}, {"valid", ahead.batch->valid}});
+    return header;
+  }
+
+  Batch received(const Batch& whole, const json& header) const {
+    const auto rows = header.at("rows").get<std::int64_t>() / group_.size();
+    Batch mine;
+    for (const auto& entry : header.at("tensors")) {
+      const auto name = entry[0].get<std::string>();
+      mine.set(name, slice(whole, name, static_cast<at::ScalarType>(entry[1].get<int>()),
+                           entry[2].get<std::vector<std::int64_t>>()));
+    }
+    const auto valid = header.at("valid").get<std::vector<bool>>();
+    const auto begin = valid.begin() + group_.rank() * rows;
+    mine.valid.assign(begin, begin + rows);
+    return mine;
+  }
+
+  /// This rank's rows. As bytes: not every backend carries every dtype.
+  at::Tensor slice(const Batch& whole, const std::string& name, at::ScalarType dtype,
+                   std::vector<std::int64_t> sizes) const {
+    sizes.front() /= group_.size();
+    at::Tensor rows = at::empty(sizes, at::TensorOptions(group_.object_device()).dtype(dtype));
+    if (rows.numel() == 0) return rows.to(device_);
+    const auto bytes = [](const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); };
+    std::vector<at::Tensor> slices;
+    if (batches_) {
+      const auto all = whole[name].contiguous().to(group_.object_device());
+      for (const auto& part : all.chunk(group_.size())) slices.push_back(bytes(part));
+    }
+    group_.scatter(bytes(rows), slices);
+    return rows.to(device_);
+  }
+
+  std::unique_ptr<StreamPass> batches_;
+  std::function<Batch()> first_;
+  ProcessGroup group_;
+  BatchPlanOptions plan_;
+  at::Device device_;
+  /// Of rank 0.
+  BatchesAhead<Batch> ahead_;
+  PartPositions given_;
+  std::optional<std::int64_t> left_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamPass> dispatched_stream(std::unique_ptr<StreamPass> batches,
+                                              std::function<Batch()> first,
+                                              const StreamPassOptions& options) {
+  return std::make_unique<Dispatched>(std::move(batches), std::move(first), options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "stream_parts.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const PartPosition& position) {
+  const auto& part = position.part;
+  return {{"ranks", part.num_replicas}, {"rank", part.rank},       {"workers", part.num_workers},
+          {"worker", part.worker},      {"state", position.state}, {"ended", position.ended}};
+}
+
+PartPosition position_from(const json& document) {
+  return {.part = {.num_replicas = document.at("ranks").get<int>(),
+                   .rank = document.at("rank").get<int>(),
+                   .num_workers = document.at("workers").get<int>(),
+                   .worker = document.at("worker").get<int>()},
+          .state = document.at("state").get<std::string>(),
+          .ended = document.at("ended").get<bool>()};
+}
+
+struct Entry {
+  int ranks = 0;
+  int rank = 0;
+  PartPositions parts = {};
+};
+
+Entry entry_from(const std::string& text) {
+  try {
+    const auto document = json::parse(text);
+    Entry entry{document.at("ranks").get<int>(), document.at("rank").get<int>()};
+    for (const auto& part : document.at("parts")) entry.parts.push_back(position_from(part));
+    return entry;
+  } catch (const json::exception& error) {
+    throw UsageError(fmt::format("the saved position of the stream is damaged: {}.", error.what()));
+  }
+}
+
+void check_complete(const std::vector<Entry>& entries) {
+  const auto ranks = std::ssize(entries);
+  for (std::size_t rank = 0; rank < entries.size(); ++rank) {
+    const auto& entry = entries[rank];
+    if (entry.ranks == ranks && entry.rank == static_cast<int>(rank)) continue;
+    throw UsageError(
+        fmt::format("the saved position of the stream is that of rank {} of {} alone, or not of all ranks. "
+                    "Another number "
+                    "of ranks needs the positions of all of them, as save_state() writes them.",
+                    entry.rank, entry.ranks));
+  }
+}
+
+/// Those first whose batches come first.
+PartPositions in_order(const std::vector<Entry>& entries) {
+  std::size_t most = 0;
+  for (const auto& entry : entries) most = std::max(most, entry.parts.size());
+  PartPositions all;
+  for (std::size_t place = 0; place < most; ++place) {
+    for (const auto& entry : entries) {
+      if (place < entry.parts.size()) all.push_back(entry.parts[place]);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+PartPositions first_positions(int num_replicas, int rank, int num_workers) {
+  PartPositions parts;
+  for (int worker = 0; worker < num_workers; ++worker)
+    parts.push_back({.part = {num_replicas, rank, num_workers, worker}});
+  return parts;
+}
+
+std::string parts_to_text(const PartPositions& parts, int num_replicas, int rank) {
+  json list = json::array();
+  for (const auto& part : parts) list.push_back(to_json(part));
+  return json{{"ranks", num_replicas}, {"rank", rank}, {"parts", list}}.dump();
+}
+
+PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank) {
+  std::vector<Entry> saved;
+  for (const auto& text : entries) saved.push_back(entry_from(text));
+  const bool is_own = saved.size() == 1 && saved[0].ranks == num_replicas && saved[0].rank == rank;
+  if (is_own) return saved[0].parts;
+  check_complete(saved);
+  const auto all = in_order(saved);
+  if (std::ssize(all) % num_replicas != 0) {
+    throw UsageError(
+        fmt::format("the saved position of the stream is that of {} parts, one for each worker of {} ranks, "
+                    "which {} ranks "
+                    "cannot divide. Continue on a number of ranks that divides {}, or begin the epoch anew.",
+                    all.size(), saved.size(), num_replicas, all.size()));
+  }
+  PartPositions mine;
+  for (auto place = static_cast<std::size_t>(rank); place < all.size();
+       place += static_cast<std::size_t>(num_replicas))
+    mine.push_back(all[place]);
+  return mine;
+}
+
+}  // namespace lockstep

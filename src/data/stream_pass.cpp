@@ -1,0 +1,182 @@
+#include "stream_pass.hpp"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "batches_ahead.hpp"
+#include "lockstep/core/error.hpp"
+#include "stream_dispatch.hpp"
+
+namespace lockstep {
+namespace {
+
+/// A rank's own batches.
+class OwnBatches final : public StreamPass {
+ public:
+  OwnBatches(const StreamPassOptions& options, Prefetcher* workers);
+
+  std::optional<Batch> next() override;
+  std::optional<std::int64_t> left() const override { return ahead_.left(); }
+  PartPositions parts() const override { return given_; }
+
+ private:
+  using Ahead = BatchAhead<PrefetchedBatch>;
+
+  Ahead read_ahead();
+  std::optional<PrefetchedBatch> own();
+  PrefetchedBatch read(std::int64_t number);
+  std::optional<PrefetchedBatch> agreed(Ahead& mine);
+  PartPositions in_order() const;
+
+  std::int64_t batch_size_;
+  bool drop_last_;
+  std::optional<ProcessGroup> peers_;
+  StreamBatches batches_;
+  Prefetcher* workers_;
+  /// Of the batches that were taken from their readers, in the readers' order.
+  PartPositions positions_;
+  std::int64_t number_ = 0;
+  PartPositions given_;
+  std::optional<PrefetchedBatch> repetition_;
+  BatchesAhead<PrefetchedBatch> ahead_;
+};
+
+DataLoaderOptions of_one_rank(const StreamPassOptions& options) {
+  auto own = options.options;
+  own.batch_size = rank_batch_size(options.plan);
+  return own;
+}
+
+PartPositions begin_of(const StreamPassOptions& options) {
+  if (!options.parts.empty()) return options.parts;
+  return first_positions(options.plan.num_replicas, options.plan.rank,
+                         std::max(options.options.num_workers, 1));
+}
+
+bool is_even(const BatchPlanOptions& plan) { return plan.num_replicas > 1 && plan.how.even_batches; }
+
+OwnBatches::OwnBatches(const StreamPassOptions& options, Prefetcher* workers)
+    : batch_size_(rank_batch_size(options.plan)),
+      drop_last_(options.plan.drop_last),
+      peers_(is_even(options.plan) ? options.group : std::nullopt),
+      batches_(options.stream, of_one_rank(options), options.epoch, begin_of(options), is_even(options.plan)),
+      workers_(workers),
+      positions_(batches_.parts()),
+      given_(positions_),
+      ahead_(options.look_ahead) {
+  if (workers_ != nullptr) {
+    workers_->start([this](std::int64_t number) { return batches_.read(number); },
+                    std::numeric_limits<std::int64_t>::max());
+  }
+}
+
+std::optional<Batch> OwnBatches::next() {
+  auto taken = ahead_.next([this] { return read_ahead(); });
+  if (taken.failure) std::rethrow_exception(taken.failure);
+  if (!taken.batch) return std::nullopt;
+  given_ = std::move(taken.parts);
+  return batches_.finish(std::move(*taken.batch));
+}
+
+OwnBatches::Ahead OwnBatches::read_ahead() {
+  Ahead ahead;
+  try {
+    ahead.batch = own();
+  } catch (...) {
+    ahead.failure = std::current_exception();
+  }
+  ahead.parts = in_order();
+  if (peers_) ahead.batch = agreed(ahead);
+  return ahead;
+}
+
+/// Passes over the turns of parts that have come to their end.
+std::optional<PrefetchedBatch> OwnBatches::own() {
+  const auto count = std::ssize(positions_);
+  for (std::int64_t turn = 0; turn < count; ++turn) {
+    auto batch = read(number_);
+    auto outcome = batches_.take_outcome(number_);
+    positions_[static_cast<std::size_t>(number_++ % count)] = std::move(outcome.after);
+    if (outcome.has_batch) return batch;
+  }
+  return std::nullopt;
+}
+
+PrefetchedBatch OwnBatches::read(std::int64_t number) {
+  if (workers_ == nullptr) return batches_.read(number);
+  return *workers_->next();
+}
+
+PartPositions OwnBatches::in_order() const {
+  const auto count = std::ssize(positions_);
+  PartPositions order;
+  for (std::int64_t place = 0; place < count; ++place)
+    order.push_back(positions_[static_cast<std::size_t>((number_ + place) % count)]);
+  return order;
+}
+
+/// All ranks' streams end together: who has no batch repeats its first one while others have some, and with
+/// drop_last nobody goes on without all.
+std::optional<PrefetchedBatch> OwnBatches::agreed(Ahead& mine) {
+  const bool has_batch = mine.batch.has_value();
+  const bool ended = !has_batch && !mine.failure;
+  if (ended && !drop_last_ && !repetition_) {
+    try {
+      repetition_ = batches_.repetition(batch_size_);
+    } catch (...) {
+      mine.failure = std::current_exception();
+    }
+  }
+  const bool is_empty = ended && !drop_last_ && !repetition_ && !mine.failure;
+  const auto flag = [](bool set) { return std::int64_t{set ? 1 : 0}; };
+  at::Tensor flags = at::tensor({flag(has_batch), flag(is_empty), flag(mine.failure != nullptr)}, at::kLong)
+                         .to(peers_->object_device());
+  peers_->all_reduce(flags);
+  flags = flags.cpu();
+  const auto* const ranks = flags.const_data_ptr<std::int64_t>();
+  if (mine.failure) return std::nullopt;
+  if (ranks[2] > 0) {
+    mine.failure = std::make_exception_ptr(
+        DataError("another rank could not read its batch of the stream: its own error says why."));
+    return std::nullopt;
+  }
+  if (ranks[0] == 0 || (drop_last_ && ranks[0] < peers_->size())) return std::nullopt;
+  if (ranks[1] > 0) {
+    mine.failure = std::make_exception_ptr(
+        UsageError("even_batches: a rank has no row of the stream that it could repeat while others have "
+                   "batches. Give it "
+                   "more files, or fewer workers, or use even_batches=false with join_uneven_inputs()."));
+    return std::nullopt;
+  }
+  if (has_batch) return std::move(mine.batch);
+  // Whoever has a batch may change it.
+  return batches_.repetition(batch_size_);
+}
+
+}  // namespace
+
+std::unique_ptr<StreamPass> open_stream(StreamPassOptions options, Prefetcher* workers) {
+  if (options.plan.num_replicas == 1 || !options.plan.how.dispatch_batches)
+    return std::make_unique<OwnBatches>(options, workers);
+  const bool reads = options.plan.rank == 0;
+  auto whole = options;
+  whole.plan = {.batch_size = options.plan.batch_size, .drop_last = options.plan.drop_last};
+  whole.look_ahead = 1;
+  whole.options.device = at::kCPU;
+  whole.options.pin_memory = whole.options.non_blocking = false;
+  std::unique_ptr<StreamPass> batches;
+  std::function<Batch()> first;
+  if (reads) {
+    batches = std::make_unique<OwnBatches>(whole, workers);
+    first = [whole] {
+      const StreamBatches again(whole.stream, whole.options, whole.epoch, begin_of(whole), false);
+      return again.finish(*again.repetition(std::max<std::int64_t>(whole.options.batch_size, 1)));
+    };
+  }
+  return dispatched_stream(std::move(batches), std::move(first), options);
+}
+
+}  // namespace lockstep
