@@ -1,118 +1,24 @@
 #include "lockstep/parallel/fully_shard.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/util/hash.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/engine.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <fmt/ranges.h>
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
-#include <span>
-#include <tuple>
-#include <unordered_map>
 
 #include "../module_agreement.hpp"
 #include "divided_unit.hpp"
+#include "fully_sharded.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "sharded_parameters.hpp"
-#include "sharded_segment.hpp"
 
 namespace lockstep {
 namespace parallel {
-using Tensors = std::vector<at::Tensor>;
-
-constexpr std::size_t kRoot = 0;
-
-/// One run of a unit's forward, between two ticks of a clock.
-struct ForwardCall {
-  std::size_t unit;
-  std::int64_t begin, end;
-  /// Which weights it computed with: how often others had been written over them.
-  std::int64_t generation;
-};
-
-struct ShardedUnit {
-  std::vector<ShardedSegment> segments;
-  /// When its forwards that run began: it may call itself.
-  std::vector<std::int64_t> begun;
-  /// Its parameters may get gradients now.
-  bool is_in_backward = false;
-};
-
-/// A parameter: number `parameter` of a segment of a unit.
-struct Place {
-  std::size_t unit, segment, parameter;
-};
-
-/// A module whose parameters are sharded.
-class FullySharded : public std::enable_shared_from_this<FullySharded> {
- public:
-  FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
-               const ShardGroups& shard_groups, const FullyShardOptions& shard_options);
-
-  void before_forward(std::size_t unit);
-  void after_forward(std::size_t unit, const Tensors& outputs);
-  void forward_failed(std::size_t unit) noexcept;
-  std::optional<at::ScalarType> input_dtype() const {
-    const bool casts = options.mp_policy.cast_forward_inputs && whole_ == 0;
-    return casts ? options.mp_policy.param_dtype : std::nullopt;
-  }
-  std::optional<at::ScalarType> output_dtype(std::size_t unit) const {
-    return unit == kRoot ? options.mp_policy.output_dtype : std::nullopt;
-  }
-  void show_whole();
-  void show_shards_again() noexcept;
-  /// Of what is written over the parameters or an optimizer's state. Throws UsageError while they are whole.
-  at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole);
-  std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
-  /// `use(segment, number)` of the segment that holds the parameter. Throws UsageError for another tensor.
-  template <class Use>
-  at::Tensor with_place(const at::Tensor& parameter, const Use& use);
-
-  ShardGroups groups;
-  FullyShardOptions options;
-  std::vector<NamedTensor> trained;
-  std::unique_ptr<UnitHooks> root_hooks;
-  bool synchronise = true;
-  /// Each rank may have a part, or parameters another dtype at rest: not in a group of one without a policy.
-  bool is_sharded() const { return groups.all.size() > 1 || options.mp_policy.changes_anything(); }
-
- private:
-  void before_backward(const ForwardCall& call);
-  void leave(std::size_t unit, const ForwardCall& next);
-  void prefetch(const ForwardCall& call);
-  void end_backward();
-  void add_order(std::vector<std::uint8_t>& bytes) const;
-  void check_order(std::span<const std::uint8_t> greatest) const;
-  void reduce(std::size_t unit);
-  void finish_reducing();
-  void forget_failed_step();
-  bool keeps(std::size_t unit) const { return unit == kRoot || !options.reshard_after_forward; }
-  template <class Visit>
-  void for_each_segment(const Visit& visit) {
-    for (auto& unit : units_)
-      for (auto& segment : unit.segments) visit(segment);
-  }
-
-  BufferPool pool_;
-  std::vector<ShardedUnit> units_;
-  /// Where each parameter is, known by its implementation.
-  std::unordered_map<const void*, Place> places_;
-  /// The forwards since the last one of the module began, by their end. Their backwards come the other way.
-  std::vector<ForwardCall> calls_;
-  std::int64_t clock_ = 0;
-  std::int64_t generation_ = 0;
-  bool in_backward_ = false;
-  /// How many FullParameters live: forward finds everything there.
-  int whole_ = 0;
-};
 
 ShardGroups::ShardGroups(const ParallelContext& context)
     : ShardGroups(context.get_group(ParallelMode::data)) {
@@ -122,55 +28,6 @@ ShardGroups::ShardGroups(const ParallelContext& context)
 }
 
 namespace {
-
-class Hooks final : public UnitHooks {
- public:
-  Hooks(std::weak_ptr<FullySharded> state, std::size_t unit) : state_(std::move(state)), unit_(unit) {}
-  void before_forward() override { state()->before_forward(unit_); }
-  std::optional<at::ScalarType> input_dtype() const override { return state()->input_dtype(); }
-  std::optional<at::ScalarType> output_dtype() const override { return state()->output_dtype(unit_); }
-  void after_forward(const Tensors& outputs) override { state()->after_forward(unit_, outputs); }
-  void forward_failed() noexcept override {
-    if (const auto state = state_.lock()) state->forward_failed(unit_);
-  }
-
- private:
-  std::shared_ptr<FullySharded> state() const {
-    if (auto state = state_.lock()) return state;
-    throw UsageError("fully_shard: the module's wrapper is gone; keep it as long as the module is used");
-  }
-
-  std::weak_ptr<FullySharded> state_;
-  std::size_t unit_;
-};
-
-/// For each tensor, known by its implementation, the number of the unit that gathers it.
-std::unordered_map<const void*, std::size_t> owners_of(const std::vector<NamedTensor>& parameters,
-                                                       const std::vector<NamedUnit>& units) {
-  std::unordered_map<const void*, std::size_t> owners;
-  for (const auto& entry : parameters) {
-    std::size_t owner = kRoot, length = 0;
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      const std::string prefix = units[i].name + ".";
-      if (prefix.size() <= length || !entry.name.starts_with(prefix)) continue;
-      owner = i + 1;
-      length = prefix.size();
-    }
-    const auto [place, is_new] = owners.emplace(entry.tensor.unsafeGetTensorImpl(), owner);
-    // Tied weights of several units.
-    if (!is_new && place->second != owner) place->second = kRoot;
-  }
-  return owners;
-}
-
-/// Where a ShardedInit has divided it.
-void make_whole(Unit& unit) {
-  const auto hooks = unit.hooks();
-  auto* const before = divided(unit);
-  if (before == nullptr) return;
-  unit.set_hooks(nullptr);
-  before->make_whole();
-}
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -262,266 +119,6 @@ std::string in_words(const MixedPrecisionPolicy& policy) {
 }
 
 }  // namespace
-
-FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
-                           const ShardGroups& shard_groups, const FullyShardOptions& shard_options)
-    : groups(shard_groups), options(shard_options), units_(named.size() + 1) {
-  const auto parameters = without_repeats(all);
-  for (const auto& entry : parameters) {
-    if (entry.tensor.requires_grad()) trained.push_back(entry);
-  }
-  if (!is_sharded()) return;
-  const auto owners = owners_of(all, named);
-  // By unit, dtype, and whether it is trained.
-  std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::vector<NamedTensor>> segments;
-  for (const auto& entry : parameters) {
-    const auto owner = owners.at(entry.tensor.unsafeGetTensorImpl());
-    const auto key = std::make_tuple(owner, entry.tensor.scalar_type(), entry.tensor.requires_grad());
-    segments[key].push_back(entry);
-  }
-  // A unit that a ShardedInit has divided is whole from here to the end of its segments; one with tied
-  // weights, which are the root's, from the beginning.
-  std::vector<bool> is_early(units_.size(), false);
-  for (std::size_t i = 0; i < named.size(); ++i) {
-    if (const auto* const before = divided(*named[i].unit)) {
-      before->visit_places([&](const at::Tensor& parameter, auto, auto) {
-        is_early[i + 1] = is_early[i + 1] || owners.at(parameter.unsafeGetTensorImpl()) != i + 1;
-      });
-    }
-  }
-  for (std::size_t unit = 1; unit < units_.size(); ++unit)
-    if (is_early[unit]) make_whole(*named[unit - 1].unit);
-  for (auto& [key, members] : segments) {
-    if (const auto unit = std::get<0>(key); unit != kRoot) make_whole(*named[unit - 1].unit);
-    for (const auto& entry : members) {
-      if (groups.all.size() > 1) groups.all.broadcast(entry.tensor.detach());
-      ShardedParameters::add(entry.tensor);
-    }
-    const std::size_t unit = std::get<0>(key);
-    for (std::size_t i = 0; i < members.size(); ++i)
-      places_.emplace(members[i].tensor.unsafeGetTensorImpl(), Place{unit, units_[unit].segments.size(), i});
-    units_[unit].segments.emplace_back(std::move(members), groups, options.mp_policy, pool_);
-  }
-}
-
-void FullySharded::before_forward(std::size_t unit) {
-  if (whole_ > 0) return;
-  auto& self = units_[unit];
-  if (unit == kRoot && self.begun.empty()) {
-    forget_failed_step();
-    for_each_segment([](ShardedSegment& segment) {
-      segment.check_parts();
-      // An optimizer may have stepped since.
-      segment.free_whole();
-    });
-    calls_.clear();
-  }
-  for (auto& segment : self.segments) segment.start_gathering();
-  for (auto& segment : self.segments) segment.show_whole();
-  self.begun.push_back(clock_++);
-}
-
-void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
-  if (whole_ > 0) return;
-  auto& self = units_[unit];
-  const ForwardCall call{
-      .unit = unit, .begin = self.begun.back(), .end = clock_++, .generation = generation_};
-  self.begun.pop_back();
-  bool has_backward = false;
-  for (const auto& output : outputs) {
-    if (!output.requires_grad()) continue;
-    has_backward = true;
-    output.register_hook(
-        [state = shared_from_this(), call](const at::Tensor&) { state->before_backward(call); });
-  }
-  if (has_backward) calls_.push_back(call);
-  // In a recomputation its backward runs around it.
-  if (!self.begun.empty() || self.is_in_backward) return;
-  for (auto& segment : self.segments) segment.show_shards(has_backward && keeps(unit));
-}
-
-void FullySharded::forward_failed(std::size_t unit) noexcept {
-  if (whole_ > 0) return;
-  auto& self = units_[unit];
-  self.begun.pop_back();
-  if (!self.begun.empty()) return;
-  for (auto& segment : self.segments) segment.show_shards(false);
-}
-
-/// The engine runs the nodes of later forwards first. So where the backward of `call` begins, all nodes of
-/// forwards that began after `call` ended have run.
-void FullySharded::before_backward(const ForwardCall& call) {
-  if (call.generation != generation_) {
-    throw UsageError(
-        "fully_shard: weights were loaded or written between a forward and its backward, which would compute "
-        "with other ones: call forward again");
-  }
-  if (!in_backward_) {
-    in_backward_ = true;
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [state = shared_from_this()] { state->end_backward(); });
-  }
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (unit != call.unit && units_[unit].is_in_backward) leave(unit, call);
-  }
-  auto& self = units_[call.unit];
-  self.is_in_backward = true;
-  for (auto& segment : self.segments) segment.start_gathering();
-  for (auto& segment : self.segments) segment.show_whole();
-  if (options.backward_prefetch) prefetch(call);
-}
-
-/// The backward goes on from a unit to the call `next`.
-void FullySharded::leave(std::size_t unit, const ForwardCall& next) {
-  bool has_earlier_one = false;
-  for (const auto& call : calls_) {
-    if (call.unit != unit || call.begin > next.end) continue;
-    // Around `next`, or inside of it: one's output may be the other's.
-    if (call.end > next.begin) return;
-    has_earlier_one = true;
-  }
-  if (!has_earlier_one) return reduce(unit);
-  units_[unit].is_in_backward = false;
-  for (auto& segment : units_[unit].segments) segment.show_shards(keeps(unit));
-}
-
-/// Gathers what the backward needs after `call`.
-void FullySharded::prefetch(const ForwardCall& call) {
-  const auto here = std::find_if(calls_.rbegin(), calls_.rend(),
-                                 [&](const ForwardCall& other) { return other.end == call.end; });
-  if (here == calls_.rend() || here + 1 == calls_.rend()) return;
-  for (auto& segment : units_[(here + 1)->unit].segments) segment.start_gathering();
-}
-
-void FullySharded::reduce(std::size_t unit) {
-  auto& self = units_[unit];
-  for (auto& segment : self.segments) segment.show_shards(false);
-  self.is_in_backward = false;
-  if (!synchronise) {
-    for (auto& segment : self.segments) segment.keep_gradients();
-    return;
-  }
-  // One unit's gradients travel at a time: their buffers are whole.
-  finish_reducing();
-  for (auto& segment : self.segments) {
-    if (segment.is_trained()) segment.start_reducing();
-  }
-}
-
-void FullySharded::finish_reducing() {
-  for_each_segment([](ShardedSegment& segment) { segment.finish_reducing(); });
-}
-
-void FullySharded::end_backward() {
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    auto& self = units_[unit];
-    const bool has_gradients = std::any_of(self.segments.begin(), self.segments.end(),
-                                           [](const auto& segment) { return segment.has_gradients(); });
-    if (self.is_in_backward || has_gradients) reduce(unit);
-  }
-  finish_reducing();
-  // What was gathered for a backward that did not come.
-  for_each_segment([](ShardedSegment& segment) { segment.show_shards(false); });
-
-  // A parameter without a gradient on any rank gets none: an optimizer would change it all the same.
-  std::vector<std::uint8_t> used;
-  for_each_segment([&](ShardedSegment& segment) {
-    used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
-  });
-  if (used.empty()) {
-    in_backward_ = false;
-    return;
-  }
-  const std::size_t parameters = used.size();
-  add_order(used);
-  const at::Tensor flags = at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte).to(groups.all.device());
-  groups.all.all_reduce(flags, ReduceOp::max);
-  const at::Tensor agreed = flags.cpu();
-  std::span<const std::uint8_t> rest(agreed.const_data_ptr<std::uint8_t>(), used.size());
-  check_order(rest.subspan(parameters));
-  in_backward_ = false;
-  for_each_segment([&](ShardedSegment& segment) {
-    if (!segment.was_reduced()) return;
-    const std::size_t count = segment.had_gradient().size();
-    segment.take_sums(rest.first(count));
-    rest = rest.subspan(count);
-  });
-}
-
-/// Adds two numbers for the order of the forwards, of which the greatest of all ranks add up to all ones
-/// where that is the same.
-void FullySharded::add_order(std::vector<std::uint8_t>& bytes) const {
-  std::size_t order = calls_.size();
-  for (const auto& call : calls_) order = c10::hash_combine(order, call.unit);
-  for (const std::size_t number : {order, ~order})
-    for (std::size_t i = 0; i < sizeof number; ++i) bytes.push_back(number >> (8 * i) & 0xFF);
-}
-
-void FullySharded::check_order(std::span<const std::uint8_t> greatest) const {
-  for (std::size_t i = 0; i < sizeof(std::size_t); ++i) {
-    if (greatest[i] + greatest[i + sizeof(std::size_t)] == 0xFF) continue;
-    throw CommunicationError(
-        "fully_shard: not all ranks called the same units in the same order in this forward, so that they "
-        "gathered each other's weights: the losses and gradients of this step are wrong");
-  }
-}
-
-/// A forward or a backward that threw leaves parameters whole and gradients half summed.
-void FullySharded::forget_failed_step() {
-  if (in_backward_) {
-    for_each_segment([](ShardedSegment& segment) {
-      segment.show_shards(false);
-      segment.drop_gradients();
-      segment.finish_reducing();
-      if (segment.was_reduced())
-        segment.take_sums(std::vector<std::uint8_t>(segment.had_gradient().size(), 0));
-    });
-    for (auto& unit : units_) unit.is_in_backward = false;
-  }
-  in_backward_ = false;
-}
-
-std::optional<std::vector<std::int64_t>> FullySharded::full_sizes(const at::Tensor& parameter) const {
-  const auto place = places_.find(parameter.unsafeGetTensorImpl());
-  if (place == places_.end()) return std::nullopt;
-  const auto& [unit, segment, number] = place->second;
-  return units_[unit].segments[segment].full_sizes(number).vec();
-}
-
-template <class Use>
-at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use) {
-  const auto place = places_.find(parameter.unsafeGetTensorImpl());
-  if (place == places_.end())
-    throw UsageError("fully_shard: the tensor is no parameter of the sharded module");
-  const auto& [unit, segment, number] = place->second;
-  return use(units_[unit].segments[segment], number);
-}
-
-at::Tensor FullySharded::take_part(const at::Tensor& parameter, const at::Tensor& whole) {
-  if (whole_ > 0) {
-    throw UsageError(
-        "fully_shard: a state cannot be loaded inside full_parameters(), where the parameters are whole");
-  }
-  ++generation_;
-  return with_place(
-      parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
-}
-
-void FullySharded::show_whole() {
-  if (whole_++ > 0) return;
-  forget_failed_step();
-  for_each_segment([](ShardedSegment& segment) { segment.show_originals(); });
-}
-
-void FullySharded::show_shards_again() noexcept {
-  if (--whole_ > 0) return;
-  ++generation_;
-  for_each_segment([](ShardedSegment& segment) {
-    segment.take_over_originals();
-    segment.show_shards(false);
-  });
-}
-
 }  // namespace parallel
 
 FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<NamedTensor>& parameters,
@@ -548,9 +145,8 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
   }
   state_ = std::make_shared<parallel::FullySharded>(parameters, units, groups, options);
   if (!state_->is_sharded()) return;
-  state_->root_hooks = std::make_unique<parallel::Hooks>(state_, parallel::kRoot);
-  for (std::size_t i = 0; i < units.size(); ++i)
-    units[i].unit->set_hooks(std::make_shared<parallel::Hooks>(state_, i + 1));
+  state_->root_hooks = parallel::hooks_of(state_, parallel::kRoot);
+  for (std::size_t i = 0; i < units.size(); ++i) units[i].unit->set_hooks(parallel::hooks_of(state_, i + 1));
 }
 
 parallel::UnitHooks* FullyShardedDataParallelBase::root_hooks() const { return state_->root_hooks.get(); }

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "buffer_pool.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/parallel/fully_shard.hpp"
+#include "sharded_segment.hpp"
+
+namespace lockstep::parallel {
+
+using Tensors = std::vector<at::Tensor>;
+
+inline constexpr std::size_t kRoot = 0;
+
+/// One run of a unit's forward, between two ticks of a clock.
+struct ForwardCall {
+  std::size_t unit;
+  std::int64_t begin, end;
+  /// Which weights it computed with: how often others had been written over them.
+  std::int64_t generation;
+};
+
+struct ShardedUnit {
+  std::vector<ShardedSegment> segments;
+  /// When its forwards that run began: it may call itself.
+  std::vector<std::int64_t> begun;
+  /// Its parameters may get gradients now.
+  bool is_in_backward = false;
+};
+
+/// A parameter: number `parameter` of a segment of a unit.
+struct ParameterPlace {
+  std::size_t unit, segment, parameter;
+};
+
+/// A module whose parameters are sharded.
+class FullySharded : public std::enable_shared_from_this<FullySharded> {
+ public:
+  FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
+               const ShardGroups& shard_groups, const FullyShardOptions& shard_options);
+
+  void before_forward(std::size_t unit);
+  void after_forward(std::size_t unit, const Tensors& outputs);
+  void forward_failed(std::size_t unit) noexcept;
+  std::optional<at::ScalarType> input_dtype() const {
+    const bool casts = options.mp_policy.cast_forward_inputs && whole_ == 0;
+    return casts ? options.mp_policy.param_dtype : std::nullopt;
+  }
+  std::optional<at::ScalarType> output_dtype(std::size_t unit) const {
+    return unit == kRoot ? options.mp_policy.output_dtype : std::nullopt;
+  }
+  void show_whole();
+  void show_shards_again() noexcept;
+  /// Of what is written over the parameters or an optimizer's state. Throws UsageError while they are whole.
+  at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole);
+  std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
+  /// `use(segment, number)` of the segment that holds the parameter. Throws UsageError for another tensor.
+  template <class Use>
+  at::Tensor with_place(const at::Tensor& parameter, const Use& use);
+
+  ShardGroups groups;
+  FullyShardOptions options;
+  std::vector<NamedTensor> trained;
+  std::shared_ptr<UnitHooks> root_hooks;
+  bool synchronise = true;
+  /// Each rank may have a part, or parameters another dtype at rest: not in a group of one without a policy.
+  bool is_sharded() const { return groups.all.size() > 1 || options.mp_policy.changes_anything(); }
+
+ private:
+  void before_backward(const ForwardCall& call);
+  void leave(std::size_t unit, const ForwardCall& next);
+  void prefetch(const ForwardCall& call);
+  void end_backward();
+  void add_order(std::vector<std::uint8_t>& bytes) const;
+  void check_order(std::span<const std::uint8_t> greatest) const;
+  void reduce(std::size_t unit);
+  void finish_reducing();
+  void forget_failed_step();
+  bool keeps(std::size_t unit) const { return unit == kRoot || !options.reshard_after_forward; }
+  template <class Visit>
+  void for_each_segment(const Visit& visit) {
+    for (auto& unit : units_)
+      for (auto& segment : unit.segments) visit(segment);
+  }
+
+  BufferPool pool_;
+  std::vector<ShardedUnit> units_;
+  /// Where each parameter is, known by its implementation.
+  std::unordered_map<const void*, ParameterPlace> places_;
+  /// The forwards since the last one of the module began, by their end. Their backwards come the other way.
+  std::vector<ForwardCall> calls_;
+  std::int64_t clock_ = 0;
+  std::int64_t generation_ = 0;
+  bool in_backward_ = false;
+  /// How many FullParameters live: forward finds everything there.
+  int whole_ = 0;
+};
+
+template <class Use>
+at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use) {
+  const auto place = places_.find(parameter.unsafeGetTensorImpl());
+  if (place == places_.end())
+    throw UsageError("fully_shard: the tensor is no parameter of the sharded module");
+  const auto& [unit, segment, number] = place->second;
+  return use(units_[unit].segments[segment], number);
+}
+
+/// What happens around the forward of a unit of a sharded module.
+std::shared_ptr<UnitHooks> hooks_of(const std::shared_ptr<FullySharded>& state, std::size_t unit);
+
+/// Makes a unit whole that a ShardedInit has divided. *Collective* there.
+void make_whole(Unit& unit);
+
+}  // namespace lockstep::parallel
