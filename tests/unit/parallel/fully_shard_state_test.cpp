@@ -1,0 +1,190 @@
+// What ranks hold of a fully sharded model, its optimizer's state, and what is refused.
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <map>
+
+#include "lockstep/checkpoint/optimizer_state.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/optim/grad_scaler.hpp"
+#include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "lockstep/train/consolidated_optimizer.hpp"
+#include "sharded_net.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+
+TEST(FullyShard, AGradientsNormIsThatOfAllRanks) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    DistributedDataParallel ddp(one, group);
+    auto model = fully_shard(other, group);
+    net_loss(ddp, group.rank(), 0).backward();
+    net_loss(model, group.rank(), 0).backward();
+    std::vector<at::Tensor> norms;
+    for (const auto& parameter : one->parameters()) norms.push_back(parameter.grad().norm());
+    const at::Tensor expected = torch::stack(norms).norm();
+    EXPECT_TRUE(torch::allclose(model.clip_grad_norm_(0.01), expected));
+    EXPECT_TRUE(torch::allclose(model.clip_grad_norm_(1), torch::tensor(0.01F), 1e-3));
+    EXPECT_THROWS(model.clip_grad_norm_(0), UsageError, "max_norm must be more than 0");
+  });
+}
+
+TEST(FullyShard, ARankHoldsItsShareOfWeightsGradientsAndState) {
+  run_group(4, [&](const ProcessGroup& group) {
+    torch::nn::Sequential net(torch::nn::Linear(101, 203), torch::nn::Linear(203, 307));
+    double elements = 0;
+    for (const auto& parameter : net->parameters()) elements += static_cast<double>(parameter.numel());
+    auto model = fully_shard(net, group);
+    optim::AdamW optimizer(net->parameters());
+    model(torch::ones({2, 101})).sum().backward();
+    optimizer.step();
+    std::map<const void*, std::size_t> storages;
+    const auto add = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.numel() > 0)
+        storages[tensor.storage().unsafeGetStorageImpl()] = tensor.storage().nbytes();
+    };
+    for (const auto& parameter : net->parameters()) {
+      add(parameter);
+      add(parameter.grad());
+    }
+    for (const auto& [name, tensor] : optimizer_state(optimizer, {}).tensors) {
+      if (tensor.dim() > 0) add(tensor);
+    }
+    double bytes = 0;
+    for (const auto& [storage, size] : storages) bytes += static_cast<double>(size);
+    EXPECT_NEAR(bytes, 16 * elements / 4, 0.02 * 16 * elements / 4);
+  });
+}
+
+TEST(FullyShard, WhatIsWrittenToWholeParametersStays) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    {
+      const auto whole = model.full_parameters();
+      const at::NoGradGuard no_grad;
+      net->last->weight.copy_(torch::arange(18).view({3, 6}));
+    }
+    const auto whole = model.full_parameters();
+    EXPECT_TRUE(torch::equal(net->last->weight, torch::arange(18).view({3, 6})));
+  });
+}
+
+TEST(FullyShard, TheOptimizersStateIsThatOfAWholeModelAndGoesOnAnywhere) {
+  const auto step = [](auto& model, torch::optim::Optimizer& optimizer, int rank, int number) {
+    net_loss(model, rank, number).backward();
+    optimizer.step();
+    model.zero_grad();
+  };
+  run_group(3, [&](const ProcessGroup& group) {
+    auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+    DistributedDataParallel ddp(one, group);
+    auto model = fully_shard(other, group);
+    optim::AdamW whole(one->parameters(), {.lr = 0.01}), sharded(other->parameters(), {.lr = 0.01});
+    for (int number = 0; number < 2; ++number) {
+      step(ddp, whole, group.rank(), number);
+      step(model, sharded, group.rank(), number);
+    }
+    const auto expected = optimizer_state(whole, ddp.parameters());
+    const auto state = consolidate_optimizer_state(model, sharded);
+    EXPECT_EQ(state.options, expected.options);
+    ASSERT_EQ(state.tensors.size(), expected.tensors.size());
+    for (const auto& [name, tensor] : expected.tensors)
+      EXPECT_TRUE(torch::equal(state.tensors.at(name), tensor)) << name;
+
+    // A new sharded model goes on from the state and the weights of the whole one.
+    auto third = seeded([] { return Net(); });
+    auto resumed = fully_shard(third, group);
+    {
+      const auto full = resumed.full_parameters();
+      const at::NoGradGuard no_grad;
+      for (std::size_t i = 0; i < one->parameters().size(); ++i)
+        third->parameters()[i].copy_(one->parameters()[i]);
+    }
+    optim::AdamW optimizer(third->parameters());
+    load_consolidated(resumed, optimizer, expected, "the state");
+    step(ddp, whole, group.rank(), 2);
+    step(resumed, optimizer, group.rank(), 2);
+    Tensors parameters;
+    for (const auto& parameter : one->parameters()) parameters.push_back(parameter.detach());
+    expect_equal(whole_parameters(resumed, *third), parameters, "parameter");
+
+    auto wrong = expected;
+    wrong.tensors.at("state.last.bias.exp_avg") = torch::zeros({4});
+    EXPECT_THROWS(load_consolidated(resumed, optimizer, wrong, "the state"), DataError, "the state",
+                  "'last.bias' has the shape [3], not [4]");
+  });
+}
+
+TEST(FullyShard, AnInfinityOnOneRankSkipsTheStepOfAll) {
+  run_group(3, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    optim::AdamW optimizer(net->parameters());
+    optim::GradScaler scaler({.init_scale = 8}, group);
+    const auto step = [&](bool overflows) {
+      scaler.scale(net_loss(model, group.rank(), 0)).backward();
+      if (overflows && group.rank() == 1) {
+        for (auto& parameter : net->parameters()) parameter.mutable_grad().fill_(INFINITY);
+      }
+      const bool made = scaler.step(optimizer);
+      scaler.update();
+      model.zero_grad();
+      return made;
+    };
+    EXPECT_FALSE(step(true));
+    EXPECT_EQ(scaler.get_scale(), 4);
+    EXPECT_TRUE(step(false));
+  });
+}
+
+/// What is loaded between a forward and its backward would be mixed with what was there.
+TEST(FullyShard, WhatWouldGiveWrongGradientsIsRefused) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    const at::Tensor loss = net_loss(model, group.rank(), 0);
+    const at::Tensor& weight = net->last->weight;
+    model.take_part(weight, model.gather_full(weight, weight.detach()));
+    EXPECT_THROWS(loss.backward(), UsageError, "between a forward and its backward");
+    {
+      const auto whole = model.full_parameters();
+      EXPECT_THROWS(model.take_part(weight, weight), UsageError, "inside full_parameters()");
+    }
+    net_loss(model, group.rank(), 0).backward();
+    // Both send as much, but not of the same units; what the transport cannot see.
+    net->order = group.rank() == 1 ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 1, 2};
+    EXPECT_THROWS(net_loss(model, group.rank(), 0).backward(), CommunicationError, "in the same order");
+    net->order = {0, 1, 2};
+    net_loss(model, group.rank(), 0).backward();
+    net->to(at::kDouble);
+    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'first.weight' has other data", "before sharding");
+  });
+}
+
+TEST(FullyShard, WrongUseIsRefusedOnEveryRank) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    EXPECT_THROWS(fully_shard(net, group), UsageError, "unit 'blocks.0' is fully sharded already");
+    auto held = seeded([] { return Net(); });
+    const DistributedDataParallel ddp(held, group);
+    EXPECT_THROWS(fully_shard(held, group), UsageError, "'first.weight'", "DistributedDataParallel");
+    torch::nn::Linear frozen(2, 2);
+    for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
+    EXPECT_THROWS(fully_shard(frozen, group), UsageError, "without a parameter that requires a gradient");
+    torch::nn::Linear differs(2, 2 + group.rank());
+    EXPECT_THROWS(fully_shard(differs, group), CommunicationError, "the ranks hold different models",
+                  "'weight'");
+    EXPECT_ANY_THROW(net->first(batch_of(0, 0))) << "at rest";
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/parallel/fully_shard.hpp"
+#include "support/ranks.hpp"
+
+// A module with units, and how tests of fully_shard() train it.
+namespace lockstep::testing {
+
+using Tensors = std::vector<at::Tensor>;
+
+class BlockImpl : public torch::nn::Module, public Unit {
+ public:
+  BlockImpl()
+      : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})))),
+        in(register_module("in", torch::nn::Linear(6, 11))),
+        out(register_module("out", torch::nn::Linear(11, 6))) {}
+  at::Tensor forward(const at::Tensor& states) { return through(*this, &BlockImpl::body, states); }
+  bool fails = false;
+  at::ScalarType computes_in = at::kInt;
+
+ private:
+  at::Tensor body(const at::Tensor& states) {
+    computes_in = in->weight.scalar_type();
+    const at::Tensor hidden = torch::tanh(in(norm(states)));
+    if (fails) throw Error("the block fails");
+    return states + out(hidden);
+  }
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear in, out;
+};
+TORCH_MODULE(Block);
+
+/// An embedding and a head in the root, and three blocks, of which the second is used twice.
+class NetImpl : public torch::nn::Module {
+ public:
+  NetImpl() {
+    first = register_module("first", torch::nn::Linear(5, 6));
+    for (int i = 0; i < 3; ++i) blocks->push_back(Block());
+    register_module("blocks", blocks);
+    last = register_module("last", torch::nn::Linear(6, 3));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor states = first(input);
+    for (const std::size_t number : order) states = block(number).forward(states);
+    return last(states);
+  }
+  BlockImpl& block(std::size_t number) { return *blocks->at<BlockImpl>(number).as<BlockImpl>(); }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+  torch::nn::ModuleList blocks;
+  std::vector<std::size_t> order{0, 1, 1, 2};
+};
+TORCH_MODULE(Net);
+
+/// New modules are drawn from the process's generator, which the ranks' threads share.
+inline std::mutex generator_mutex;
+
+template <class Make>
+auto seeded(const Make& make) {
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(3);
+  return make();
+}
+
+inline at::Tensor batch_of(int rank, int step) {
+  return torch::arange(20, at::kFloat).view({4, 5}).mul(0.37).add(rank * 1.3 + step).sin();
+}
+
+inline Tensors whole_parameters(FullyShardedDataParallelBase& model, torch::nn::Module& module) {
+  const auto whole = model.full_parameters();
+  Tensors values;
+  for (const auto& parameter : module.parameters()) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+inline void expect_equal(const Tensors& one, const Tensors& other, const std::string& what) {
+  ASSERT_EQ(one.size(), other.size());
+  for (std::size_t i = 0; i < one.size(); ++i)
+    EXPECT_TRUE(torch::equal(one[i], other[i])) << what << ' ' << i;
+}
+
+template <class Wrapped, class Loss>
+std::vector<double> losses_of(Wrapped& wrapped, const std::vector<at::Tensor>& parameters, const Loss& loss,
+                              int accumulation) {
+  optim::AdamW optimizer(parameters, {.lr = 0.01});
+  std::vector<double> losses;
+  for (int step = 0; step < 4; ++step) {
+    for (int micro = 0; micro < accumulation; ++micro) {
+      using Quiet = decltype(wrapped.no_sync());
+      std::optional<std::unique_ptr<Quiet>> quiet;
+      if (micro + 1 < accumulation) quiet.emplace(new Quiet(wrapped.no_sync()));
+      const at::Tensor value = loss(wrapped, step * accumulation + micro);
+      losses.push_back(value.template item<double>());
+      value.backward();
+    }
+    optimizer.step();
+    wrapped.zero_grad();
+  }
+  return losses;
+}
+
+inline const auto net_loss = [](auto& model, int rank, int step) {
+  return model(batch_of(rank, step)).square().mean();
+};
+
+inline models::Gpt2Config gpt2_config(std::int64_t layers, std::int64_t width) {
+  return {.vocab_size = 37,
+          .n_positions = 16,
+          .n_embd = width,
+          .n_layer = layers,
+          .n_head = 2,
+          .resid_pdrop = 0,
+          .embd_pdrop = 0,
+          .attn_pdrop = 0};
+}
+
+}  // namespace lockstep::testing

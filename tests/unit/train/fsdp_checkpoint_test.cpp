@@ -1,0 +1,197 @@
+// Checkpoints of fully sharded models, and in which dtypes they compute.
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "fsdp_job.hpp"
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/accelerators.hpp"
+#include "support/peak_bytes.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+
+TEST(FsdpPlugin, GoesOnWithTheSameBits) {
+  const TemporaryFolder folder;
+  Losses through, again;
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        job.train(5);
+        accelerator.save_state(folder / "kept", {.step = 5});
+        const Losses rest = job.train(6);
+        if (accelerator.is_main_process()) through = rest;
+      },
+      sharded());
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator, 77);
+        accelerator.load_state(folder / "kept");
+        const Losses rest = job.train(6);
+        if (accelerator.is_main_process()) again = rest;
+      },
+      sharded());
+  ASSERT_EQ(through.size(), 6U);
+  EXPECT_EQ(through, again);
+}
+
+/// Written by one world, read by another and written again: the files hold the same.
+TEST(FsdpPlugin, CheckpointsFitAnyNumberOfRanksAndDistributedDataParallel) {
+  struct World {
+    int size;
+    bool sharded;
+  };
+  const TemporaryFolder folder;
+  for (const World from : {World{4, true}, World{2, false}}) {
+    const fs::path first = folder / (from.sharded ? "sharded" : "whole");
+    run_accelerators(
+        from.size,
+        [&](Accelerator& accelerator) {
+          Job job(accelerator);
+          job.train(3);
+          accelerator.save_state(first);
+        },
+        sharded(from.sharded));
+    for (const World to : {World{1, true}, World{2, true}, World{3, true}, World{2, false}}) {
+      const fs::path second = first.string() + std::to_string(to.size) + (to.sharded ? "s" : "w");
+      run_accelerators(
+          to.size,
+          [&](Accelerator& accelerator) {
+            Job job(accelerator, 77);
+            accelerator.load_state(first);
+            accelerator.save_state(second);
+            job.train(1);
+          },
+          sharded(to.sharded));
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+        expect_same_tensors(first / file, second / file);
+    }
+  }
+}
+
+TEST(FsdpPlugin, SavesAndLoadsWholeModels) {
+  const TemporaryFolder folder;
+  run_accelerators(
+      3,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        job.train(2);
+        accelerator.save_model(job.model, folder.path());
+        const TensorMap state = accelerator.get_state_dict(job.model);
+        EXPECT_EQ(state.empty(), !accelerator.is_main_process());
+        if (accelerator.is_main_process()) {
+          EXPECT_EQ(state.at("blocks.1.in.weight").sizes(), at::IntArrayRef({7, 5}));
+          JobNet net = seeded_net(5);
+          read_model(folder.path(), parallel::named_state_of(net));
+          EXPECT_TRUE(torch::equal(net->shared->weight, state.at("again.weight")));
+        }
+        Job other(accelerator, 6);
+        accelerator.load_model(other.net, folder.path());
+        for (const auto& [name, tensor] : accelerator.get_state_dict(other.net))
+          EXPECT_TRUE(torch::equal(tensor, state.at(name))) << name;
+      },
+      sharded());
+}
+
+/// Twelve matrices of 16 KiB, and two more of each for the optimizer.
+TEST(FsdpPlugin, FilesAreWrittenAndReadTensorByTensor) {
+  constexpr std::int64_t kMatrix = 64 * 64 * 4, kModel = 12 * kMatrix;
+  const TemporaryFolder folder;
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        torch::nn::Sequential net;
+        for (int i = 0; i < 12; ++i)
+          net->push_back(torch::nn::Linear(torch::nn::LinearOptions(64, 64).bias(false)));
+        optim::AdamW adam(net->parameters(), {.lr = 0.1});
+        auto model = accelerator.prepare(net);
+        auto optimizer = accelerator.prepare(adam);
+        accelerator.backward(model(at::ones({2, 64})).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+        EXPECT_LT(PeakBytes::of([&] { accelerator.save_state(folder / "state"); }), 4 * kMatrix);
+        EXPECT_LT(PeakBytes::of([&] { accelerator.save_model(model, folder.path(), 3 * kMatrix); }),
+                  4 * kMatrix);
+        EXPECT_LT(PeakBytes::of([&] { accelerator.load_model(model, folder.path()); }), 4 * kMatrix);
+        // This rank's half of the optimizer's state, twice.
+        EXPECT_LT(PeakBytes::of([&] { accelerator.load_state(folder / "state"); }), 2 * kModel + 4 * kMatrix);
+        EXPECT_GE(PeakBytes::of([&] { accelerator.get_state_dict(model); }),
+                  accelerator.is_main_process() ? kModel : 0);
+        accelerator.wait_for_everyone();
+        std::vector<NamedTensor> in_parts, state;
+        for (const auto& [name, tensor] : load_file(folder / "state" / "model.safetensors").tensors) {
+          state.push_back({name, tensor});
+          in_parts.push_back({name, at::zeros_like(tensor)});
+        }
+        ASSERT_EQ(state.size(), 12U);
+        EXPECT_TRUE(fs::exists(folder / "model-00004-of-00004.safetensors"));
+        read_model(folder.path(), in_parts);
+        for (std::size_t i = 0; i < state.size(); ++i)
+          EXPECT_TRUE(torch::equal(state[i].tensor, in_parts[i].tensor)) << state[i].name;
+      },
+      sharded());
+}
+
+/// The other ranks do not wait for what rank 0 cannot write.
+TEST(FsdpPlugin, AFileThatCannotBeWrittenFailsOnEveryRank) {
+  const TemporaryFolder folder;
+  write_atomically(folder / "file", "");
+  run_accelerators(
+      3,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        job.train(1);
+        for (const auto& action : std::vector<std::function<void()>>{
+                 [&] { accelerator.save_model(job.model, folder / "file" / "model"); },
+                 [&] { accelerator.save_state(folder / "file" / "state"); }}) {
+          EXPECT_TRUE(contains_all(message_of<Error>(action), {(folder / "file").string()}));
+        }
+        job.train(1);
+      },
+      sharded());
+}
+
+TEST(FsdpPlugin, APolicyOfBfloat16ComputesAndReducesInIt) {
+  const TemporaryFolder folder;
+  AcceleratorOptions options = sharded();
+  options.fsdp_plugin->mixed_precision_policy = MixedPrecision::bf16;
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        EXPECT_EQ(job.model(at::ones({1, 3})).scalar_type(), at::kFloat);
+        job.train(6);
+        accelerator.save_state(folder / "kept");
+      },
+      options);
+  for (const auto& [name, tensor] : load_file(folder / "kept" / "model.safetensors").tensors)
+    EXPECT_EQ(tensor.scalar_type(), at::kFloat) << name;
+  Losses halves, wholes;
+  for (auto* const losses : {&halves, &wholes}) {
+    if (losses == &wholes) options = sharded();
+    run_accelerators(
+        2,
+        [&](Accelerator& accelerator) {
+          Job job(accelerator, 77);
+          accelerator.load_state(folder / "kept");
+          const Losses own = job.train(4);
+          if (accelerator.is_main_process()) *losses = own;
+        },
+        options);
+  }
+  EXPECT_NE(halves, wholes);
+  for (std::size_t i = 0; i < halves.size(); ++i) EXPECT_NEAR(halves[i], wholes[i], 0.02) << i;
+}
+
+}  // namespace
+}  // namespace lockstep
