@@ -70,6 +70,7 @@
 #include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "lockstep/parallel/unit_of.hpp"
 
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/grad_scaler.hpp"

@@ -10,6 +10,7 @@
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
+#include "lockstep/parallel/unit_of.hpp"
 #include "sharded_net.hpp"
 #include "support/throws.hpp"
 
@@ -85,7 +86,7 @@ Training in_bfloat16_by_hand(const Make& make, const ProcessGroup& group, int ac
   copy->to(at::kBFloat16);
   optim::AdamW optimizer(weights->parameters(), {.lr = 0.01});
   Training result;
-  for (int step = 0; step < 4; ++step) {
+  for (int step = 0; step < 10; ++step) {
     for (std::size_t i = 0; i < weights->parameters().size(); ++i) {
       const at::NoGradGuard no_grad;
       copy->parameters()[i].copy_(weights->parameters()[i]);
@@ -220,6 +221,43 @@ TEST(FullyShard, FrozenAndUnusedParametersGetNoGradient) {
     return net;
   };
   expect_ddps_bits(3, make, net_loss, {}, 1, true);
+}
+
+/// LibTorch's own layers, which know nothing of units.
+class EncoderImpl : public torch::nn::Module {
+ public:
+  using Layer = UnitOf<torch::nn::TransformerEncoderLayerImpl>;
+  EncoderImpl() {
+    const auto options = torch::nn::TransformerEncoderLayerOptions(6, 2).dim_feedforward(11).dropout(0.0);
+    for (const char* name : {"one", "two"})
+      layers.push_back(register_module(name, std::make_shared<Layer>(options)));
+    last = register_module("last", torch::nn::Linear(6, 1));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor states = input;
+    for (auto& layer : layers) states = layer->forward(states);
+    return last(states);
+  }
+  std::vector<std::shared_ptr<Layer>> layers;
+  torch::nn::Linear last{nullptr};
+};
+TORCH_MODULE(Encoder);
+
+TEST(FullyShard, BlocksOfOtherClassesAreUnitsToo) {
+  const auto loss = [](auto& model, int rank, int step) {
+    return model(at::arange(36).mul(0.3).add(rank + step).sin().view({2, 3, 6})).square().mean();
+  };
+  expect_ddps_bits(
+      3, [] { return Encoder(); }, loss);
+  expect_ddps_bits(
+      2,
+      [] {
+        Encoder encoder;
+        set_activation_checkpointing(encoder);
+        return encoder;
+      },
+      loss);
+  EXPECT_TRUE(Encoder()->named_parameters().contains("one.self_attn.in_proj_weight"));
 }
 
 TEST(FullyShard, BertWithoutItsPooler) {

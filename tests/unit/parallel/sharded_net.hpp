@@ -96,7 +96,7 @@ std::vector<double> losses_of(Wrapped& wrapped, const std::vector<at::Tensor>& p
                               int accumulation) {
   optim::AdamW optimizer(parameters, {.lr = 0.01});
   std::vector<double> losses;
-  for (int step = 0; step < 4; ++step) {
+  for (int step = 0; step < 10; ++step) {
     for (int micro = 0; micro < accumulation; ++micro) {
       using Quiet = decltype(wrapped.no_sync());
       std::optional<std::unique_ptr<Quiet>> quiet;
