@@ -92,8 +92,14 @@ std::vector<Example> StreamBatches::first_samples(const StreamPart& part, std::i
   return samples;
 }
 
-std::optional<PrefetchedBatch> StreamBatches::repetition(std::int64_t count) const {
+std::optional<PrefetchedBatch> StreamBatches::repetition(std::int64_t count) {
   const at::NoGradGuard no_gradients;
+  if (repeated_.empty()) repeated_ = first_samples_of_any(count);
+  if (repeated_.empty()) return std::nullopt;
+  return made(repeated_, 0);
+}
+
+std::vector<Example> StreamBatches::first_samples_of_any(std::int64_t count) const {
   std::vector<StreamPart> parts;
   for (const auto& position : begin_) parts.push_back(position.part);
   // Whichever part a resumed pass began with.
@@ -101,12 +107,12 @@ std::optional<PrefetchedBatch> StreamBatches::repetition(std::int64_t count) con
   for (const auto& part : parts) {
     try {
       auto samples = first_samples(part, count);
-      if (!samples.empty()) return made(std::move(samples), 0);
+      if (!samples.empty()) return samples;
     } catch (const std::exception& error) {
       fail(part, error.what());
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 PrefetchedBatch StreamBatches::made(std::vector<Example> samples, std::int64_t valid) const {

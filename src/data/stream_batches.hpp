@@ -40,8 +40,9 @@ class StreamBatches {
   Outcome take_outcome(std::int64_t number);
 
   /// `count` rows from the beginning of the rank's first part that has any, from its start again where it has
-  /// fewer, none of them valid; nothing where no part has any. Not while workers read.
-  std::optional<PrefetchedBatch> repetition(std::int64_t count) const;
+  /// fewer, none of them valid; nothing where no part has any. They are read once and kept. `count` is always
+  /// the same.
+  std::optional<PrefetchedBatch> repetition(std::int64_t count);
 
   /// What the loader's user gets.
   Batch finish(PrefetchedBatch batch) const { return copy_.finish(std::move(batch)); }
@@ -57,6 +58,7 @@ class StreamBatches {
 
   PrefetchedBatch read_part(Part& part, bool& has_batch) const;
   std::vector<Example> first_samples(const StreamPart& part, std::int64_t count) const;
+  std::vector<Example> first_samples_of_any(std::int64_t count) const;
   PrefetchedBatch made(std::vector<Example> samples, std::int64_t valid) const;
   [[noreturn]] void fail(const StreamPart& part, const char* text) const;
 
@@ -69,6 +71,8 @@ class StreamBatches {
   std::vector<std::unique_ptr<Part>> parts_;
   std::mutex mutex_;  // guards outcomes_
   std::map<std::int64_t, Outcome> outcomes_;
+  /// Of repetition().
+  std::vector<Example> repeated_;
 };
 
 }  // namespace lockstep

@@ -40,7 +40,8 @@ class OwnBatches final : public StreamPass {
   PartPositions positions_;
   std::int64_t number_ = 0;
   PartPositions given_;
-  std::optional<PrefetchedBatch> repetition_;
+  /// Whether there was a batch of this rank's own.
+  bool any_ = false;
   BatchesAhead<PrefetchedBatch> ahead_;
 };
 
@@ -85,6 +86,7 @@ OwnBatches::Ahead OwnBatches::read_ahead() {
   Ahead ahead;
   try {
     ahead.batch = own();
+    any_ = any_ || ahead.batch.has_value();
   } catch (...) {
     ahead.failure = std::current_exception();
   }
@@ -122,15 +124,15 @@ PartPositions OwnBatches::in_order() const {
 /// drop_last nobody goes on without all.
 std::optional<PrefetchedBatch> OwnBatches::agreed(Ahead& mine) {
   const bool has_batch = mine.batch.has_value();
-  const bool ended = !has_batch && !mine.failure;
-  if (ended && !drop_last_ && !repetition_) {
+  bool is_empty = false;
+  // Who had a batch has one to repeat, and need not read it before somebody wants it.
+  if (!any_ && !mine.failure && !drop_last_) {
     try {
-      repetition_ = batches_.repetition(batch_size_);
+      is_empty = !batches_.repetition(batch_size_);
     } catch (...) {
       mine.failure = std::current_exception();
     }
   }
-  const bool is_empty = ended && !drop_last_ && !repetition_ && !mine.failure;
   const auto flag = [](bool set) { return std::int64_t{set ? 1 : 0}; };
   at::Tensor flags = at::tensor({flag(has_batch), flag(is_empty), flag(mine.failure != nullptr)}, at::kLong)
                          .to(peers_->object_device());
@@ -147,13 +149,10 @@ std::optional<PrefetchedBatch> OwnBatches::agreed(Ahead& mine) {
   if (ranks[1] > 0) {
     mine.failure = std::make_exception_ptr(
         UsageError("even_batches: a rank has no row of the stream that it could repeat while others have "
-                   "batches. Give it "
-                   "more files, or fewer workers, or use even_batches=false with join_uneven_inputs()."));
+                   "batches. Use fewer ranks, more files, or even_batches=false with join_uneven_inputs()."));
     return std::nullopt;
   }
-  if (has_batch) return std::move(mine.batch);
-  // Whoever has a batch may change it.
-  return batches_.repetition(batch_size_);
+  return has_batch ? std::move(mine.batch) : batches_.repetition(batch_size_);
 }
 
 }  // namespace
@@ -171,9 +170,9 @@ std::unique_ptr<StreamPass> open_stream(StreamPassOptions options, Prefetcher* w
   std::function<Batch()> first;
   if (reads) {
     batches = std::make_unique<OwnBatches>(whole, workers);
-    first = [whole] {
-      const StreamBatches again(whole.stream, whole.options, whole.epoch, begin_of(whole), false);
-      return again.finish(*again.repetition(std::max<std::int64_t>(whole.options.batch_size, 1)));
+    first = [whole, count = std::max<std::int64_t>(whole.options.batch_size, options.group->size())] {
+      StreamBatches again(whole.stream, whole.options, whole.epoch, begin_of(whole), false);
+      return again.finish(*again.repetition(count));
     };
   }
   return dispatched_stream(std::move(batches), std::move(first), options);

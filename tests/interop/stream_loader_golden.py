@@ -9,6 +9,7 @@ the LENGTHS. A line for each setting, with each rank's batches ("0 1 / 2 / "), r
 import itertools
 import os
 import sys
+import tempfile
 
 import torch
 import torch.distributed
@@ -57,8 +58,8 @@ def dispatch(rank, ranks, path):
     torch.distributed.init_process_group("gloo")
     PartialState(cpu=True)
     lines = []
-    for lengths, split, drop_last in itertools.product(SHARDS, FLAGS, FLAGS):
-        size = 2 * ranks if split else 3
+    for lengths, (split, size), drop_last in itertools.product(SHARDS, ((True, 2 * ranks), (False, 1), (False, 3)),
+                                                               FLAGS):
         loader = DataLoader(stream_of(lengths).with_format("torch"), batch_size=size, drop_last=drop_last)
         mine = text_of(prepare_data_loader(loader, split_batches=split, dispatch_batches=True,
                                              put_on_device=True, device=torch.device("cpu")))
@@ -75,5 +76,8 @@ if __name__ == "__main__":
     for text in torch_lines():
         print(text)
     for count in (2, 3):
-        torch.multiprocessing.spawn(dispatch, (count, "/tmp/stream_loader_golden"), count)
-        sys.stdout.write(open("/tmp/stream_loader_golden").read())
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "lines")
+            torch.multiprocessing.spawn(dispatch, (count, path), count)
+            with open(path) as file:
+                sys.stdout.write(file.read())

@@ -231,8 +231,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   }
 
   /// Passes over the next `num_batches` batches of this process in the loader's present epoch, without
-  /// reading them; the epochs after it are whole. Returns the loader. *Local*, but every rank must skip as
-  /// many. Not needed after load_state(), which puts loaders where they were. Throws UsageError for more than
+  /// reading them (those of a stream are read); the epochs after it are whole. Returns the loader. *Local*,
+  /// but of streams as its passes are; every rank must skip as many. Not needed after load_state(), which puts loaders where they were. Throws UsageError for more than
   /// are left.
   static DataLoader& skip_first_batches(DataLoader& loader, std::int64_t num_batches) {
     loader.skip_batches(num_batches);

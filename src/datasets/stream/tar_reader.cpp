@@ -220,8 +220,10 @@ void TarReader::check_name(const std::string& name) const {
   if (first_not_utf8(name) != std::string_view::npos || name.find('\0') != std::string::npos)
     fail("its name is no text in UTF-8");
   if (name.front() == '/') fail("its name begins at the root and leaves the folder");
-  for (const auto& part : std::filesystem::path(name)) {
-    if (part == "..") fail("its name leaves the folder");
+  for (std::size_t begin = 0; begin < name.size();) {
+    const auto end = std::min(name.find('/', begin), name.size());
+    if (std::string_view(name).substr(begin, end - begin) == "..") fail("its name leaves the folder");
+    begin = end + 1;
   }
 }
 
