@@ -42,6 +42,7 @@
 #include "lockstep/data/torch_dataset.hpp"
 
 #include "lockstep/tokenizers/tokenizer.hpp"
+#include "lockstep/tokenizers/trainers.hpp"
 
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/arrow_tensors.hpp"

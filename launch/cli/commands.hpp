@@ -49,6 +49,7 @@ int slurm_command(const Words& words, std::ostream& out, std::ostream& err);
 int stacks_command(const Words& words, std::ostream& out, std::ostream& err);
 int stage_command(const Words& words, std::ostream& out, std::ostream& err);
 int test_command(const Words& words, std::ostream& out, std::ostream& err);
+int tokenizer_command(const Words& words, std::ostream& out, std::ostream& err);
 int trace_command(const Words& words, std::ostream& out, std::ostream& err);
 
 }  // namespace lockstep::launch

@@ -1,8 +1,15 @@
-// The commands that run a program of Lockstep's own, found beside the launcher, as every rank of a job.
+// The commands that run a program of Lockstep's own, found beside the launcher: as every rank of a job, or in
+// the launcher's place.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
+#include "lockstep/core/error.hpp"
+#include "process/words.hpp"
 #include "tools/acceptance/acceptance_options.hpp"
 #include "tools/bench/bench_options.hpp"
 
@@ -78,6 +85,17 @@ int check_command(const Words& words, std::ostream& out, std::ostream& err) {
 
 int test_command(const Words& words, std::ostream& out, std::ostream& err) {
   return run_tool(acceptance::option_table(), "lockstep-test", {"--nproc-per-node", "2"}, words, out, err);
+}
+
+int tokenizer_command(const Words& words, std::ostream&, std::ostream&) {
+  const std::string program = program_of_lockstep("lockstep-tokenizer");
+  Words all{program};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (auto& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv(program.c_str(), arguments.data());
+  throw formatted<Error>("{} cannot be run: {}", program, std::generic_category().message(errno));
 }
 
 }  // namespace lockstep::launch

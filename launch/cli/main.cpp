@@ -38,6 +38,7 @@ const std::vector<Command>& commands() {
       {"cache", "Lists, explains and removes what map has kept.", cache_command},
       {"prepare", "Runs a program once, alone, so that its data are prepared.", prepare_command},
       {"stage", "Copies a data set to this node's own disk.", stage_command},
+      {"tokenizer", "Learns a vocabulary from texts, and turns texts into ids and back.", tokenizer_command},
       {"checkpoint", "Lists, checks, compares and joins saved trainings.", checkpoint_command},
       {"new", "Writes a project with a trainer to start from: lockstep new NAME.", new_command},
       {"test", "Checks this installation on several ranks: lockstep test --nproc-per-node 4.", test_command},

@@ -45,10 +45,9 @@ class Run {
         trims_(pipeline.post_processor.trims()) {}
 
   void encode(std::string_view text) {
-    const bool ascii = checked_characters(text) == text.size();
+    const auto characters = checked_characters(text);
     reserve(text.size());
-    if (!ascii) number_characters(text);
-    Stretch whole{.text = text, .begins = ascii ? nullptr : workspace_.characters.data()};
+    const Stretch whole = numbered(text, characters, workspace_.characters);
     if (pipeline_.added.raw.empty()) return normalize(whole);
     pipeline_.added.raw.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
       const auto part = whole.part(begin, end);
@@ -63,16 +62,6 @@ class Run {
     encoding.ids.reserve(tokens);
     encoding.offsets.reserve(tokens);
     encoding.word_ids.reserve(tokens);
-  }
-
-  void number_characters(std::string_view text) {
-    auto& characters = workspace_.characters;
-    characters.resize(text.size());
-    std::uint32_t number = 0;
-    for (std::size_t place = 0; place < text.size(); ++place) {
-      if (place > 0 && !is_tail(text[place])) ++number;
-      characters[place] = number;
-    }
   }
 
   void normalize(const Stretch& part) {

@@ -1,5 +1,7 @@
 #include "pre_tokenizer.hpp"
 
+#include "byte_alphabet.hpp"
+
 #include "utf8.hpp"
 
 namespace lockstep::tokenizer {
@@ -272,6 +274,24 @@ void PreTokenizer::split(const Stretch& text, SplitText& split) const {
   split.text = text;
   split.words.assign(1, {0, static_cast<std::uint32_t>(text.text.size())});
   for (const auto& step : steps_) step->apply(split);
+}
+
+Stretch numbered(std::string_view text, std::size_t characters, std::vector<std::uint32_t>& begins) {
+  if (characters == text.size()) return {.text = text};
+  begins.resize(text.size());
+  std::uint32_t number = 0;
+  for (std::size_t place = 0; place < text.size(); ++place) {
+    if (place > 0 && !is_tail(text[place])) ++number;
+    begins[place] = number;
+  }
+  return {.text = text, .begins = begins.data()};
+}
+
+std::string written(std::string_view word, bool byte_level) {
+  if (!byte_level) return std::string(word);
+  std::string characters;
+  for (const char byte : word) append_utf8(characters, byte_characters()[static_cast<unsigned char>(byte)]);
+  return characters;
 }
 
 }  // namespace lockstep::tokenizer

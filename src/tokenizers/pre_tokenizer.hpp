@@ -90,6 +90,12 @@ class PreTokenizer {
   bool byte_level_ = false;
 };
 
+/// A valid text of so many characters, which has not been changed; `begins` is room for their numbers.
+Stretch numbered(std::string_view text, std::size_t characters, std::vector<std::uint32_t>& begins);
+
+/// A word as the vocabulary of a model writes it.
+std::string written(std::string_view word, bool byte_level);
+
 /// Whether a text, or each word, gets the replacement of a blank put before it.
 enum class PrependScheme { always, first, never };
 

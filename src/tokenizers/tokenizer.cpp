@@ -137,4 +137,29 @@ std::size_t Tokenizer::vocab_size() const noexcept {
   return vocabulary.size() + static_cast<std::size_t>(std::count_if(added.begin(), added.end(), is_new));
 }
 
+std::string Tokenizer::normalize(std::string_view text) const {
+  tokenizer::require_utf8(text, "the text");
+  const auto& normalizer = parts_->pipeline->normalizer;
+  if (normalizer == nullptr) return std::string(text);
+  tokenizer::NormalizedString normalized;
+  normalizer->normalize(text, 0, normalized);
+  return normalized.text;
+}
+
+std::vector<tokenizer::PreToken> Tokenizer::pre_tokenize(std::string_view text) const {
+  std::vector<std::uint32_t> begins;
+  const auto whole = tokenizer::numbered(text, tokenizer::require_utf8(text, "the text"), begins);
+  std::vector<tokenizer::PreToken> result;
+  if (text.empty()) return result;
+  const auto& pre_tokenizer = parts_->pipeline->pre_tokenizer;
+  tokenizer::SplitText split;
+  pre_tokenizer.split(whole, split);
+  for (const auto& word : split.words) {
+    const auto bytes = split.text.text.substr(word.begin, word.end - word.begin);
+    result.push_back(
+        {tokenizer::written(bytes, pre_tokenizer.is_byte_level()), split.text.offsets(word.begin, word.end)});
+  }
+  return result;
+}
+
 }  // namespace lockstep

@@ -93,6 +93,20 @@ class Comparison:
                 self.differ(what, text, ours, expected)
         return theirs
 
+    def parts(self, texts):
+        """What the normalizer and the pre-tokenizer make of texts."""
+        if self.theirs.normalizer:
+            for text, ours in zip(texts, self.peer.ask({"normalize": texts}, len(texts))):
+                self.encodings += 1
+                if ours != (expected := self.theirs.normalizer.normalize_str(text)):
+                    self.differ("normalizing", text, ours, expected)
+        if self.theirs.pre_tokenizer:
+            for text, ours in zip(texts, self.peer.ask({"pre_tokenize": texts}, len(texts))):
+                self.encodings += 1
+                expected = [[word, list(place)] for word, place in self.theirs.pre_tokenizer.pre_tokenize_str(text)]
+                if ours != expected:
+                    self.differ("pre-tokenizing", text, ours, expected)
+
     def decode(self, ids):
         for skip in (True, False):
             for one, ours in zip(ids, self.peer.ask({"decode": ids, "skip": skip}, len(ids))):
@@ -136,6 +150,7 @@ def compare(peer, name, theirs, request, texts):
         ids += [one[0] for one in comparison.encode("encoding", batch)]
         comparison.encode("encoding without special tokens", batch, special=False)
         comparison.encode("pair", batch, other)
+        comparison.parts(batch)
     # The overflow of a pair is the product of both texts' pieces: short texts.
     short = [text for text in texts if len(text) < 25]
     some = random.Random(7).sample(short, min(len(short), 20)) + ["", "a", "b c"]

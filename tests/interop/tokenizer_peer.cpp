@@ -3,6 +3,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
+#include "lockstep/tokenizers/trainers.hpp"
 
 // Does with a tokenizer what tokenizer_compare.py says, one JSON request a line, and prints one line for each
 // result.
@@ -76,12 +77,43 @@ void encode(const Tokenizer& peer, const json& request) {
   for (const auto& encoding : peer.encode_batch(inputs, options)) std::cout << printed(encoding) << "\n";
 }
 
+/// One text: the tokenizer.json.
+json trained(const json& request) {
+  const auto options = request.at("options");
+  const auto texts = request.at("train").get<std::vector<std::string>>();
+  tokenizer::TokenizerTrainer trainer(request.at("template").get<std::string>());
+  trainer.feed({texts.begin(), texts.end()}, 2);
+  tokenizer::TrainerOptions how{.vocab_size = options.at("vocab_size")};
+  how.min_frequency = options.value("min_frequency", how.min_frequency);
+  how.special_tokens = options.value("special_tokens", how.special_tokens);
+  how.initial_alphabet = options.value("initial_alphabet", how.initial_alphabet);
+  if (options.contains("limit_alphabet")) how.limit_alphabet = options["limit_alphabet"];
+  if (options.contains("max_token_length")) how.max_token_length = options["max_token_length"];
+  if (options.contains("continuing_subword_prefix"))
+    how.continuing_subword_prefix = options["continuing_subword_prefix"];
+  if (options.contains("end_of_word_suffix")) how.end_of_word_suffix = options["end_of_word_suffix"];
+  return trainer.train(how);
+}
+
+json pre_tokens(const Tokenizer& peer, const std::string& text) {
+  auto words = json::array();
+  for (const auto& [word, offsets] : peer.pre_tokenize(text))
+    words.push_back({word, {offsets.begin, offsets.end}});
+  return words;
+}
+
 void answer(std::optional<Tokenizer>& peer, const json& request) {
   if (request.contains("load")) {
     peer = loaded(request);
     std::cout << peer->vocab_size() << "\n";
   } else if (request.contains("encode")) {
     encode(*peer, request);
+  } else if (request.contains("train")) {
+    std::cout << trained(request) << "\n";
+  } else if (request.contains("normalize")) {
+    for (const std::string text : request.at("normalize")) std::cout << json(peer->normalize(text)) << "\n";
+  } else if (request.contains("pre_tokenize")) {
+    for (const std::string text : request.at("pre_tokenize")) std::cout << pre_tokens(*peer, text) << "\n";
   } else if (request.contains("decode")) {
     for (const auto& ids : request.at("decode")) {
       std::cout << json(peer->decode(ids, {.skip_special_tokens = request.at("skip")})) << "\n";

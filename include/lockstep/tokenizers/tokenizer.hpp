@@ -52,6 +52,13 @@ struct Encoding {
   friend bool operator==(const Encoding&, const Encoding&) = default;
 };
 
+/// A word that a pre-tokenizer has made.
+struct PreToken {
+  std::string text;
+  Offsets offsets;
+  friend bool operator==(const PreToken&, const PreToken&) = default;
+};
+
 /// The side of a text that is cut off, or filled up.
 enum class Side { left, right };
 
@@ -186,6 +193,15 @@ class Tokenizer {
                                                 const tokenizer::EncodeOptions& options = {}) const;
   std::vector<tokenizer::Encoding> encode_batch(const std::vector<std::string>& texts,
                                                 const tokenizer::EncodeOptions& options = {}) const;
+
+  /// What the normalizer makes of a text; the package's normalizer.normalize_str. Throws DataError for text
+  /// that is no UTF-8.
+  std::string normalize(std::string_view text) const;
+
+  /// The words that the pre-tokenizer makes of a text, which is not normalized first, as the model's
+  /// vocabulary writes them, and the characters that they come from; the package's
+  /// pre_tokenizer.pre_tokenize_str. Throws DataError as normalize().
+  std::vector<tokenizer::PreToken> pre_tokenize(std::string_view text) const;
 
   /// The text of the ids, as the file's decoder puts it together; ids that the vocabulary does not have are
   /// left out.

@@ -1,0 +1,244 @@
+// What `lockstep tokenizer` runs: learns a vocabulary from texts, and turns texts into ids and back. Needs no
+// LibTorch.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/options.hpp"
+#include "lockstep/core/runtime/program.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
+#include "lockstep/tokenizers/trainers.hpp"
+
+namespace {
+
+using namespace lockstep;
+using Words = std::vector<std::string>;
+
+/// The lines that are in memory at a time.
+constexpr std::size_t kLinesAtOnce = 1 << 16;
+
+enum class ModelKind { bpe, wordpiece };
+inline std::vector<std::string> option_words(ModelKind) { return {"bpe", "wordpiece"}; }
+
+struct TrainOptions {
+  ModelKind model = ModelKind::bpe;
+  std::string base;
+  std::string output = "tokenizer.json";
+  std::int64_t vocab_size = 30000;
+  std::int64_t min_frequency = 2;
+  Words special_tokens;
+  std::int64_t limit_alphabet = 0;
+  std::int64_t max_token_length = 0;
+  bool lowercase = true;
+  int threads = 0;
+  Words files;
+};
+
+const OptionTable<TrainOptions>& train_table() {
+  static const auto table =
+      OptionTable<TrainOptions>("lockstep tokenizer train",
+                                "Learns a vocabulary from the lines of text files, as the Python package "
+                                "tokenizers does, and writes a tokenizer.json.")
+          .add("model", &TrainOptions::model, "Byte-level BPE as GPT-2's, or WordPiece as BERT's.")
+          .add("base", &TrainOptions::base,
+               "A tokenizer.json whose normalizer, pre-tokenizer and model are taken instead.",
+               metavar("FILE"))
+          .add("output", &TrainOptions::output, "The file that is written.", metavar("FILE"))
+          .add("vocab-size", &TrainOptions::vocab_size, "Tokens in all.", at_least(1))
+          .add("min-frequency", &TrainOptions::min_frequency, "How often what becomes a token is there.",
+               at_least(0))
+          .add("special-tokens", &TrainOptions::special_tokens,
+               "They get the first ids. Without it: <|endoftext|>, or [PAD], [UNK], [CLS], [SEP] and [MASK].")
+          .add("limit-alphabet", &TrainOptions::limit_alphabet,
+               "So many characters at most are tokens of their own; 0: all.", at_least(0))
+          .add("max-token-length", &TrainOptions::max_token_length, "Below so many characters; 0: any.",
+               at_least(0))
+          .add("lowercase", &TrainOptions::lowercase, "For WordPiece: turn texts into small letters.")
+          .add("threads", &TrainOptions::threads, "0: one on each processor core.", at_least(0))
+          .rest("FILE", &TrainOptions::files, "Text in UTF-8; - is the standard input.", true);
+  return table;
+}
+
+/// Calls `use(line)` for each line of a file, or of the standard input.
+template <class Use>
+void each_line(const std::string& file, const Use& use) {
+  std::ifstream opened;
+  if (file != "-") {
+    opened.open(file, std::ios::binary);
+    if (!opened) throw DataError(fmt::format("'{}' cannot be read", file));
+  }
+  std::istream& in = file == "-" ? std::cin : opened;
+  for (std::string line; std::getline(in, line);) use(std::move(line));
+  if (in.bad()) throw DataError(fmt::format("'{}' cannot be read to its end", file));
+}
+
+void feed(tokenizer::TokenizerTrainer& trainer, const std::string& file, int threads) {
+  Words lines;
+  const auto flush = [&] {
+    try {
+      trainer.feed({lines.begin(), lines.end()}, threads);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("{}: {}", file, error.what()));
+    }
+    lines.clear();
+  };
+  each_line(file, [&](std::string line) {
+    lines.push_back(std::move(line));
+    if (lines.size() == kLinesAtOnce) flush();
+  });
+  flush();
+}
+
+Words special_tokens_of(const TrainOptions& options) {
+  if (!options.special_tokens.empty()) return options.special_tokens;
+  if (!options.base.empty()) return {};
+  if (options.model == ModelKind::bpe) return {"<|endoftext|>"};
+  return {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError(fmt::format("'{}' cannot be read", path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int train(const TrainOptions& options) {
+  const bool is_byte_level = options.base.empty() && options.model == ModelKind::bpe;
+  const std::string base = !options.base.empty() ? text_of(options.base)
+                           : is_byte_level       ? tokenizer::byte_level_bpe()
+                                                 : tokenizer::bert_word_piece(options.lowercase);
+  tokenizer::TokenizerTrainer trainer(base, options.base.empty() ? "tokenizer.json" : options.base);
+  for (const auto& file : options.files) feed(trainer, file, options.threads);
+  tokenizer::TrainerOptions how{.vocab_size = static_cast<std::size_t>(options.vocab_size),
+                                .min_frequency = static_cast<std::uint64_t>(options.min_frequency),
+                                .special_tokens = special_tokens_of(options)};
+  if (options.limit_alphabet > 0) how.limit_alphabet = options.limit_alphabet;
+  if (options.max_token_length > 0) how.max_token_length = options.max_token_length;
+  if (is_byte_level) how.initial_alphabet = tokenizer::byte_level_alphabet();
+  const std::string json = trainer.train(how);
+  const auto size = Tokenizer::from_json(json, options.output).vocab_size();
+  write_atomically(options.output, json);
+  std::cout << fmt::format("{}: {} tokens\n", options.output, size);
+  return 0;
+}
+
+struct EncodeOptions {
+  std::string tokenizer = "tokenizer.json";
+  bool tokens = false, normalized = false, pre_tokens = false, special_tokens = true;
+  Words texts;
+};
+
+const OptionTable<EncodeOptions>& encode_table() {
+  static const auto table =
+      OptionTable<EncodeOptions>("lockstep tokenizer encode", "Prints the ids of each text on a line.")
+          .add("tokenizer", &EncodeOptions::tokenizer, "The tokenizer.json.", metavar("FILE"))
+          .add("tokens", &EncodeOptions::tokens, "Print tokens, not ids.")
+          .add("normalized", &EncodeOptions::normalized, "Print the normalized text.")
+          .add("pre-tokens", &EncodeOptions::pre_tokens,
+               "Print what the model gets: the words of the normalized text and their places in it.")
+          .add("special-tokens", &EncodeOptions::special_tokens, "Add those of the post-processor.")
+          .rest("TEXT", &EncodeOptions::texts, "Without one: the lines of the standard input.");
+  return table;
+}
+
+std::string encoded(const Tokenizer& tokenizer, const std::string& text, const EncodeOptions& options) {
+  if (options.normalized) return tokenizer.normalize(text);
+  if (options.pre_tokens) {
+    Words words;
+    for (const auto& [word, offsets] : tokenizer.pre_tokenize(tokenizer.normalize(text)))
+      words.push_back(fmt::format("{:?} {}:{}", word, offsets.begin, offsets.end));
+    return fmt::format("{}", fmt::join(words, "  "));
+  }
+  const auto encoding =
+      tokenizer.encode(text, {.add_special_tokens = options.special_tokens, .return_tokens = options.tokens});
+  return options.tokens ? fmt::format("{}", fmt::join(encoding.tokens, " "))
+                        : fmt::format("{}", fmt::join(encoding.ids, " "));
+}
+
+int encode(const EncodeOptions& options) {
+  const auto tokenizer = Tokenizer::from_file(options.tokenizer);
+  const auto print = [&](const std::string& text) { std::cout << encoded(tokenizer, text, options) << '\n'; };
+  for (const auto& text : options.texts) print(text);
+  if (options.texts.empty()) each_line("-", print);
+  return 0;
+}
+
+struct DecodeOptions {
+  std::string tokenizer = "tokenizer.json";
+  bool skip_special_tokens = true;
+  Words ids;
+};
+
+const OptionTable<DecodeOptions>& decode_table() {
+  static const auto table =
+      OptionTable<DecodeOptions>("lockstep tokenizer decode", "Prints the text of ids.")
+          .add("tokenizer", &DecodeOptions::tokenizer, "The tokenizer.json.", metavar("FILE"))
+          .add("skip-special-tokens", &DecodeOptions::skip_special_tokens, "Leave special tokens out.")
+          .rest("ID", &DecodeOptions::ids, "Without one: a text for each line of the standard input.");
+  return table;
+}
+
+std::string decoded(const Tokenizer& tokenizer, const Words& words, const DecodeOptions& options) {
+  std::vector<std::int64_t> ids;
+  for (const auto& word : words) {
+    std::size_t end = 0;
+    try {
+      ids.push_back(std::stoll(word, &end));
+    } catch (const std::exception&) {
+      end = 0;
+    }
+    if (end == 0 || end != word.size())
+      throw UsageError(fmt::format("decode: '{}' is no id: expected whole numbers", word));
+  }
+  return tokenizer.decode(ids, {.skip_special_tokens = options.skip_special_tokens});
+}
+
+int decode(const DecodeOptions& options) {
+  const auto tokenizer = Tokenizer::from_file(options.tokenizer);
+  const auto print = [&](const Words& ids) { std::cout << decoded(tokenizer, ids, options) << '\n'; };
+  if (!options.ids.empty()) print(options.ids);
+  if (options.ids.empty()) {
+    each_line("-", [&](const std::string& line) {
+      std::istringstream words(line);
+      print({std::istream_iterator<std::string>(words), {}});
+    });
+  }
+  return 0;
+}
+
+template <class Options>
+int parsed(const OptionTable<Options>& table, const Words& words, int (*run)(const Options&)) {
+  const auto result = table.parse(words, process_environment());
+  if (!result.help) return run(result.options);
+  std::cout << table.help();
+  return 0;
+}
+
+int run(const Words& words) {
+  const std::string action = words.empty() ? "" : words.front();
+  const Words rest(words.begin() + (words.empty() ? 0 : 1), words.end());
+  if (action == "train") return parsed(train_table(), rest, train);
+  if (action == "encode") return parsed(encode_table(), rest, encode);
+  if (action == "decode") return parsed(decode_table(), rest, decode);
+  if (action != "--help" && action != "-h")
+    throw UsageError("expected train, encode or decode. See lockstep tokenizer --help.");
+  std::cout << "usage: lockstep tokenizer COMMAND ...\n\ncommands:\n"
+               "  train       Learns a vocabulary from text files and writes a tokenizer.json.\n"
+               "  encode      Prints the ids, the tokens or the words of texts.\n"
+               "  decode      Prints the text of ids.\n"
+               "\nlockstep tokenizer COMMAND --help shows what a command takes.\n";
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("lockstep tokenizer", [&] { return run({argv + std::min(argc, 1), argv + argc}); });
+}
