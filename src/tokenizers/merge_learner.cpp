@@ -24,13 +24,13 @@ constexpr std::uint32_t left_of(Pair pair) { return static_cast<std::uint32_t>(p
 constexpr std::uint32_t right_of(Pair pair) { return static_cast<std::uint32_t>(pair); }
 
 /// A pair as often as it was there when it was put into the queue, and the words to look for it in.
-struct Candidate {
+struct FrequentPair {
   std::int64_t count;
   Pair pair;
   std::vector<std::uint32_t> words;
 
   /// The most frequent one is the greatest, and of equally frequent ones that of the lowest ids.
-  friend bool operator<(const Candidate& one, const Candidate& other) {
+  friend bool operator<(const FrequentPair& one, const FrequentPair& other) {
     return std::tie(one.count, other.pair) < std::tie(other.count, one.pair);
   }
 };
@@ -52,9 +52,9 @@ class Learner {
       for (std::size_t i = 1; i < symbols.size(); ++i)
         change(pair_of(symbols[i - 1].id, symbols[i].id), counts_[word], word);
     }
-    put_new_candidates();
+    put_new_pairs();
     while (tokens_.size() < options_.vocab_size && !queue_.empty()) {
-      Candidate top = std::move(const_cast<Candidate&>(queue_.top()));
+      FrequentPair top = std::move(const_cast<FrequentPair&>(queue_.top()));
       queue_.pop();
       if (const auto now = pairs_.at(top.pair).count; now != top.count) {
         top.count = now;
@@ -65,7 +65,7 @@ class Learner {
       const auto id = id_of(joined(top.pair));
       merges.emplace_back(left_of(top.pair), right_of(top.pair));
       for (const auto word : top.words) merge(word, top.pair, id);
-      put_new_candidates();
+      put_new_pairs();
     }
     return {.tokens = std::move(tokens_), .merges = std::move(merges)};
   }
@@ -73,7 +73,7 @@ class Learner {
  private:
   struct PairState {
     std::int64_t count = 0;
-    /// The words that have it since the last candidate of this pair.
+    /// The words that have it since the last one of this pair was put into the queue.
     std::vector<std::uint32_t> new_words = {};
   };
 
@@ -141,7 +141,7 @@ class Learner {
     if (state.new_words.empty() || state.new_words.back() != word) state.new_words.push_back(word);
   }
 
-  void put_new_candidates() {
+  void put_new_pairs() {
     for (const auto pair : new_pairs_) {
       auto& state = pairs_[pair];
       if (state.count > 0) queue_.push({state.count, pair, std::move(state.new_words)});
@@ -187,7 +187,7 @@ class Learner {
   std::vector<std::int64_t> counts_;
   std::unordered_map<Pair, PairState> pairs_;
   std::vector<Pair> new_pairs_;
-  std::priority_queue<Candidate> queue_;
+  std::priority_queue<FrequentPair> queue_;
 };
 
 }  // namespace

@@ -6,10 +6,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "byte_alphabet.hpp"
-#include "core/parallel_for.hpp"
+#include "encoding.hpp"
 #include "json_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "merge_learner.hpp"
@@ -22,13 +21,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using Counts = std::unordered_map<std::string, std::uint64_t>;
-
-/// The texts that a thread takes at a time.
-constexpr std::size_t kTextsAtOnce = 256;
-
-std::size_t threads_of(int threads) {
-  return threads > 0 ? static_cast<std::size_t>(threads) : std::max(1U, std::thread::hardware_concurrency());
-}
 
 void check(const TrainerOptions& options) {
   std::set<std::string> seen;
@@ -90,7 +82,7 @@ TokenizerTrainer::~TokenizerTrainer() = default;
 void TokenizerTrainer::feed(const std::vector<std::string_view>& texts, int threads) {
   std::vector<Counts> all;
   std::mutex mutex;
-  parallel_for(texts.size(), kTextsAtOnce, threads_of(threads), [&](std::size_t begin, std::size_t end) {
+  parallel_for(texts.size(), threads, [&](std::size_t begin, std::size_t end) {
     NormalizedString normalized;
     SplitText split;
     Counts counts;
