@@ -37,6 +37,7 @@
 #include "lockstep/data/idx.hpp"
 #include "lockstep/data/image_folder.hpp"
 #include "lockstep/data/image_transforms.hpp"
+#include "lockstep/data/masking.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/stream_shard.hpp"
 #include "lockstep/data/torch_dataset.hpp"
