@@ -191,6 +191,37 @@ CollateFunction causal_lm_collate(PaddingCollateOptions options) {
   };
 }
 
+CollateFunction flatten_collate(FlatteningOptions options) {
+  return [options](const std::vector<Example>& examples) {
+    std::vector<at::Tensor> ids, labels, positions, numbers;
+    for (std::size_t place = 0; place < examples.size(); ++place) {
+      const Example& example = examples[place];
+      const bool has_ids = example.contains("input_ids") && example["input_ids"].dim() == 1;
+      const at::Tensor text = has_ids ? example["input_ids"] : at::Tensor();
+      const at::Tensor wanted = example.contains("labels") ? example["labels"] : text;
+      if (!has_ids || wanted.sizes() != text.sizes()) {
+        throw DataError(
+            "sample " + std::to_string(place) + " of a batch has " +
+            (has_ids ? "labels of another shape than its input_ids" : "no input_ids of one dimension") +
+            ", which flatten_collate joins.");
+      }
+      const auto length = text.size(0);
+      ids.push_back(text);
+      labels.push_back(wanted.clone());
+      if (length > 0) labels.back()[0] = options.separator_id;
+      positions.push_back(at::arange(length, at::kLong));
+      numbers.push_back(at::full({length}, static_cast<std::int64_t>(place), at::kInt));
+    }
+    if (examples.empty()) throw UsageError("flatten_collate was given no samples.");
+    Batch batch{{"input_ids", at::cat(ids).unsqueeze(0)}, {"labels", at::cat(labels).unsqueeze(0)}};
+    if (options.return_position_ids) batch.insert("position_ids", at::cat(positions).unsqueeze(0));
+    if (options.return_seq_idx) batch.insert("seq_idx", at::cat(numbers).unsqueeze(0));
+    for (const auto& example : examples)
+      batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
+    return batch;
+  };
+}
+
 Batch group_texts(const std::vector<Example>& examples, std::int64_t block_size) {
   check_positive("block_size", block_size);
   if (examples.empty()) throw UsageError("group_texts was given no samples.");

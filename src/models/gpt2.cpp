@@ -181,6 +181,22 @@ AttentionMask causal_mask(const at::Tensor& attention_mask) {
   return {.mask = padding_mask(attention_mask).logical_and(before).logical_or(at::eye(length, options))};
 }
 
+/// The places of tokens of which the first has the place `begin`.
+at::Tensor places(const at::Tensor& ids, std::int64_t begin) {
+  return torch::arange(begin, begin + ids.size(1), ids.options().dtype(at::kLong));
+}
+
+/// Where a row has several texts one after another, tokens see those before them in their own.
+AttentionMask mask_of_texts(const at::Tensor& position_ids) {
+  const auto length = position_ids.size(1);
+  if (length < 2) return {.causal = true};
+  at::Tensor text = at::zeros_like(position_ids);
+  text.narrow(1, 1, length - 1).copy_(position_ids.diff().ne(1).cumsum(1));
+  if (!text.any().item<bool>()) return {.causal = true};
+  const at::Tensor before = at::ones({length, length}, text.options().dtype(at::kBool)).tril();
+  return {.mask = text.unsqueeze(2).eq(text.unsqueeze(1)).logical_and_(before).unsqueeze(1)};
+}
+
 void check(const Gpt2Config& config) {
   if (config.n_head < 1 || config.n_embd % config.n_head != 0) {
     throw UsageError("a GPT-2's n_embd (" + std::to_string(config.n_embd) +
@@ -206,8 +222,7 @@ class Gpt2BodyImpl : public torch::nn::Module {
   }
 
   /// Logits.
-  at::Tensor forward(const at::Tensor& ids, const Context& context, std::int64_t begin) {
-    const at::Tensor places = torch::arange(begin, begin + ids.size(1), ids.options().dtype(at::kLong));
+  at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
     at::Tensor states = dropout_(tokens_(ids) + places_(places));
     std::size_t layer = 0;
     for (const auto& block : *blocks_) {
@@ -230,12 +245,23 @@ Gpt2LMHeadModelImpl::Gpt2LMHeadModelImpl(const Gpt2Config& config) : config_(con
 
 Gpt2LMHeadModelImpl::~Gpt2LMHeadModelImpl() = default;
 
-at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask) {
+at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                        const at::Tensor& position_ids) {
+  if (position_ids.defined()) {
+    if (input_ids.dim() != 2 || position_ids.sizes() != input_ids.sizes() ||
+        (position_ids.numel() > 0 && position_ids.max().item<std::int64_t>() >= config_.n_positions)) {
+      throw UsageError("GPT-2 takes position_ids of the shape of input_ids, " + c10::str(input_ids.sizes()) +
+                       ", below " + std::to_string(config_.n_positions) + "; got " +
+                       c10::str(position_ids.sizes()));
+    }
+    const auto mask = attention_mask.defined() ? causal_mask(attention_mask) : mask_of_texts(position_ids);
+    return transformer_->forward(input_ids, {.mask = mask}, position_ids);
+  }
   if (input_ids.dim() != 2 || input_ids.size(1) > config_.n_positions) {
     throw UsageError("GPT-2 takes input_ids [rows, tokens] of at most " +
                      std::to_string(config_.n_positions) + " tokens; got " + c10::str(input_ids.sizes()));
   }
-  return transformer_->forward(input_ids, {.mask = causal_mask(attention_mask)}, 0);
+  return transformer_->forward(input_ids, {.mask = causal_mask(attention_mask)}, places(input_ids, 0));
 }
 
 at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache) {
@@ -246,7 +272,8 @@ at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, 
   }
   // A single new token may look at everything before it.
   if (begin > 0 && input_ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");
-  return transformer_->forward(input_ids, {.mask = {.causal = begin == 0}, .cache = &cache}, begin);
+  return transformer_->forward(input_ids, {.mask = {.causal = begin == 0}, .cache = &cache},
+                               places(input_ids, begin));
 }
 
 at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {

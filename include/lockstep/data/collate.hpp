@@ -54,6 +54,23 @@ CollateFunction pad_collate(PaddingCollateOptions options = {});
 /// function throws DataError for a sample without input_ids.
 CollateFunction causal_lm_collate(PaddingCollateOptions options = {});
 
+/// What flatten_collate() adds to its one row; names and defaults of transformers'
+/// DataCollatorWithFlattening.
+struct FlatteningOptions {
+  bool return_position_ids = true;
+  /// The number of each token's sample, as `seq_idx`.
+  bool return_seq_idx = false;
+  /// The label of each sample's first token, which no other predicts.
+  std::int64_t separator_id = -100;
+};
+
+/// A collate function that joins the samples' sequences to one row, [1, tokens], without padding, for a model
+/// that keeps the texts apart by their `position_ids`, which begin anew with each sample: `input_ids`, and
+/// `labels`, the samples' own or a copy of input_ids. Other tensors are left out. transformers'
+/// DataCollatorWithFlattening. *Local*. The function throws DataError for a sample without input_ids, or with
+/// labels of another length.
+CollateFunction flatten_collate(FlatteningOptions options = {});
+
 /// How texts become blocks of equal length for a language model.
 struct PackingOptions {
   /// Tokens in a block.

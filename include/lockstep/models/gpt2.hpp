@@ -53,8 +53,11 @@ class Gpt2LMHeadModelImpl : public torch::nn::Module {
 
   /// Logits [rows, tokens, vocab_size] for `input_ids`, integers [rows, tokens]. `attention_mask` [rows,
   /// tokens] is 0 for padding; padding behind the tokens needs none, because no token looks at what follows
-  /// it.
-  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {});
+  /// it. `position_ids`, integers of the same shape below n_positions: each token's place in its text, 0, 1,
+  /// 2 and on without them. Without an attention_mask a place that does not follow the one before it begins
+  /// another text, which looks at no other, as in transformers: see flatten_collate().
+  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& position_ids = {});
 
   /// The same for tokens that follow those in `cache`, and adds them to it.
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache);

@@ -1,0 +1,74 @@
+// Texts of different lengths in one row, which do not look at each other.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+using models::Gpt2LMHeadModel;
+
+std::vector<Example> texts() {
+  std::vector<Example> result;
+  for (const std::int64_t length : {5, 1, 9, 7})
+    result.push_back(Batch{{"input_ids", torch::arange(length).mul(7).add(length).remainder(31)}});
+  return result;
+}
+
+Gpt2LMHeadModel small_model() {
+  torch::manual_seed(2);
+  Gpt2LMHeadModel model(
+      models::Gpt2Config{.vocab_size = 31, .n_positions = 12, .n_embd = 16, .n_layer = 2, .n_head = 2});
+  model->eval();
+  return model;
+}
+
+TEST(FlattenedTexts, HaveTheLogitsAndLossesOfTheTextsAlone) {
+  auto model = small_model();
+  const Batch batch = flatten_collate({.return_seq_idx = true})(texts());
+  const at::Tensor logits = model->forward(batch["input_ids"], {}, batch["position_ids"]);
+  ASSERT_EQ(logits.size(1), 22);  // More than the model has places.
+  std::int64_t begin = 0;
+  double sum = 0;
+  for (const auto& text : texts()) {
+    const at::Tensor ids = text["input_ids"].unsqueeze(0);
+    const at::Tensor alone = model->forward(ids);
+    EXPECT_TRUE(torch::allclose(logits.narrow(1, begin, ids.size(1)), alone, 1e-5, 1e-6)) << begin;
+    begin += ids.size(1);
+    if (ids.size(1) > 1) sum += models::causal_lm_loss(alone, ids).item<double>() * (ids.size(1) - 1);
+  }
+  const double loss = models::causal_lm_loss(logits, batch["labels"]).item<double>();
+  EXPECT_NEAR(loss, sum / (22 - 4), 1e-6);
+}
+
+/// Positions as they are without any are no texts of their own.
+TEST(FlattenedTexts, PlainPositionsChangeNothing) {
+  auto model = small_model();
+  const at::Tensor ids = torch::arange(20).remainder(31).view({2, 10});
+  const at::Tensor places = torch::arange(10).expand({2, 10});
+  EXPECT_TRUE(torch::equal(model->forward(ids, {}, places), model->forward(ids)));
+  EXPECT_THROWS(model->forward(ids, {}, places + 3), UsageError, "below 12");
+  EXPECT_THROWS(model->forward(ids, {}, places[0]), UsageError, "position_ids of the shape");
+}
+
+TEST(FlattenedTexts, AreLaidOutAsTransformersLaysThemOut) {
+  auto examples = texts();
+  examples[0].insert("labels", torch::full({5}, 3));
+  for (std::size_t i = 1; i < examples.size(); ++i) examples[i].insert("labels", examples[i]["input_ids"]);
+  const Batch batch = flatten_collate({.return_seq_idx = true, .separator_id = -7})(examples);
+  EXPECT_EQ(batch.names(), (std::vector<std::string>{"input_ids", "labels", "position_ids", "seq_idx"}));
+  EXPECT_TRUE(torch::equal(batch["labels"].slice(1, 0, 6), torch::tensor({{-7, 3, 3, 3, 3, -7}})));
+  EXPECT_TRUE(torch::equal(batch["position_ids"].slice(1, 3, 8), torch::tensor({{3, 4, 0, 0, 1}})));
+  EXPECT_TRUE(torch::equal(batch["seq_idx"].slice(1, 3, 8), torch::tensor({{0, 0, 1, 2, 2}}, at::kInt)));
+  examples[1].set("labels", torch::zeros({4}, at::kLong));
+  EXPECT_THROWS(flatten_collate()(examples), DataError, "sample 1", "another shape");
+  EXPECT_THROWS(flatten_collate()({Batch{{"x", torch::ones({2})}}}), DataError, "no input_ids");
+}
+
+}  // namespace
+}  // namespace lockstep
