@@ -190,8 +190,8 @@ void Bpe::add_merges(const Merges& merges, const std::string& file) {
 /// wait for others, so nothing is parted beside them, and where they leave no token all offsets move.
 void Bpe::find_parts(const Merges& merges) {
   const bool all_bytes = settings_.byte_fallback && std::ranges::count(fallback_, kNone) == 0;
-  has_parts_ = settings_.continuing_prefix.empty() && settings_.end_suffix.empty() &&
-               !settings_.ignore_merges && (unknown_ != kNone || all_bytes);
+  has_parts_ =
+      settings_.continuing_prefix.empty() && settings_.end_suffix.empty() && (unknown_ != kNone || all_bytes);
   if (!has_parts_) return;
   neighbours_ = MergeTable(merges.size());
   for (const auto& [left, right] : merges) {
@@ -214,7 +214,7 @@ const Bpe::Symbols& Bpe::symbols(bool is_first, bool is_last) const noexcept {
 }
 
 std::size_t Bpe::part_end(std::string_view word, std::size_t begin) const {
-  if (!has_parts_) return word.size();
+  if (!has_parts_ || (begin == 0 && settings_.ignore_merges && vocabulary_.id(word))) return word.size();
   const auto& known = symbols_[0];
   auto place = begin;
   for (auto left = next_character(word, place); place < word.size();) {
@@ -239,6 +239,11 @@ void Bpe::tokenize(std::string_view word, Tokens& tokens) const {
       return tokens.push_back({found->second, 0, length});
     }
   }
+  tokenize_part(word, tokens);
+}
+
+void Bpe::tokenize_part(std::string_view word, Tokens& tokens) const {
+  tokens.clear();
   settings_.byte_level ? begin_bytes(word, tokens) : begin_characters(word, tokens);
   if (tokens.size() <= kShort) {
     merge_short(tokens);

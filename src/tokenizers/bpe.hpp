@@ -35,6 +35,7 @@ class Bpe final : public Model {
   Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const std::string& file);
 
   void tokenize(std::string_view word, Tokens& tokens) const override;
+  void tokenize_part(std::string_view part, Tokens& tokens) const override;
   std::size_t part_end(std::string_view word, std::size_t begin) const override;
   const Vocabulary& vocabulary() const noexcept override { return vocabulary_; }
 

@@ -22,6 +22,8 @@ class Model {
   /// Where the part of a long word ends that begins at `begin`: one part's tokens do not depend on the
   /// others.
   virtual std::size_t part_end(std::string_view word, std::size_t /*begin*/) const { return word.size(); }
+  /// Sets `tokens` to those of such a part, which may be others than if it were a word of its own.
+  virtual void tokenize_part(std::string_view part, Tokens& tokens) const { tokenize(part, tokens); }
   /// What a token of the word is called.
   virtual std::string_view text(const Token& token, std::string_view /*word*/) const {
     return *vocabulary().token(token.id);

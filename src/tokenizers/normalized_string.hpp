@@ -61,11 +61,21 @@ struct NormalizedString {
     plain = false;
   }
   void append(char32_t code, std::uint32_t begin, std::uint32_t end) {
+    if (code < 0x80) {
+      text.push_back(static_cast<char>(code));
+      begins.push_back(begin);
+      return ends.push_back(end);
+    }
     const auto bytes = append_utf8(text, code);
     begins.insert(begins.end(), bytes, begin);
     ends.insert(ends.end(), bytes, end);
   }
   void append(char32_t code, const Offsets& offsets) { append(code, offsets.begin, offsets.end); }
+  void reserve(std::size_t bytes) {
+    text.reserve(bytes);
+    begins.reserve(bytes);
+    ends.reserve(bytes);
+  }
   /// Text as it is, with what it stands for.
   void append(const Stretch& part) {
     const auto count = part.text.size();

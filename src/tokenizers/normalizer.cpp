@@ -311,6 +311,7 @@ void Normalizer::normalize(std::string_view text, std::uint32_t first, Normalize
   apply(characters, first);
   result.clear();
   result.first = first;
+  result.reserve(characters.size() + characters.size() / 4);
   for (const auto& character : characters) result.append(character.code, character.begin, character.end);
 }
 

@@ -91,28 +91,30 @@ class Run {
     const auto whole = text.text.substr(word.begin, word.end - word.begin);
     for (std::size_t begin = 0; begin < whole.size();) {
       const auto end = WordCache::fits(whole) ? whole.size() : pipeline_.model->part_end(whole, begin);
-      put_tokens(whole.substr(begin, end - begin), text.part(word.begin + begin, word.begin + end));
+      put_tokens(whole.substr(begin, end - begin), text.part(word.begin + begin, word.begin + end),
+                 end - begin < whole.size());
       begin = end;
     }
     ++word_;
   }
 
-  void put_tokens(std::string_view part, const Stretch& text) {
-    for (const auto& token : tokens_of(part)) {
+  void put_tokens(std::string_view part, const Stretch& text, bool is_part) {
+    for (const auto& token : tokens_of(part, is_part)) {
       put(token.id, text.offsets(token.begin, token.end));
       if (return_tokens_ || trims_) put_text(pipeline_.model->text(token, part));
     }
   }
 
-  std::span<const Token> tokens_of(std::string_view word) {
-    if (!WordCache::fits(word)) {
-      pipeline_.model->tokenize(word, workspace_.tokens);
+  std::span<const Token> tokens_of(std::string_view word, bool is_part) {
+    const auto find = [&]() -> std::span<const Token> {
+      is_part ? pipeline_.model->tokenize_part(word, workspace_.tokens)
+              : pipeline_.model->tokenize(word, workspace_.tokens);
       return workspace_.tokens;
-    }
-    const auto key = WordCache::key(word);
+    };
+    if (!WordCache::fits(word)) return find();
+    const auto key = WordCache::key(word, is_part);
     if (const auto known = workspace_.cache.find(key); !known.empty()) return known;
-    pipeline_.model->tokenize(word, workspace_.tokens);
-    workspace_.cache.keep(key, workspace_.tokens);
+    workspace_.cache.keep(key, find());
     return workspace_.tokens;
   }
 

@@ -147,19 +147,20 @@ class Metaspace final : public PreTokenizerStep {
       auto begin = static_cast<std::uint32_t>(result.text.size());
       if (prepends(part)) result.append(replacement_, part.offsets(0, 1));
       for (std::size_t place = 0; place < part.text.size();) {
-        const auto end = place + sequence_length(part.text[place]);
-        const bool starts = part.text[place] == ' ' || part.text.substr(place).starts_with(bytes_);
+        const auto next = next_start(part.text, place);
+        if (place < next) result.append(part.part(place, next));
+        if (next == part.text.size()) break;
         const auto here = static_cast<std::uint32_t>(result.text.size());
-        if (starts && splits_ && here > begin) {
+        if (splits_ && here > begin) {
           split.spare.push_back({begin, here});
           begin = here;
         }
-        if (part.text[place] == ' ') {
-          result.append(replacement_, part.offsets(place, end));
+        place = next + (part.text[next] == ' ' ? 1 : bytes_.size());
+        if (part.text[next] == ' ') {
+          result.append(replacement_, part.offsets(next, place));
         } else {
-          result.append(part.part(place, end));
+          result.append(part.part(next, place));
         }
-        place = end;
       }
       split.spare.push_back({begin, static_cast<std::uint32_t>(result.text.size())});
     }
@@ -168,6 +169,14 @@ class Metaspace final : public PreTokenizerStep {
   }
 
  private:
+  /// The next blank or replacement from `place` on, or the end.
+  std::size_t next_start(std::string_view text, std::size_t place) const {
+    for (; place < text.size(); ++place) {
+      if (text[place] == ' ' || (text[place] == bytes_[0] && text.substr(place).starts_with(bytes_))) break;
+    }
+    return place;
+  }
+
   bool prepends(const Stretch& part) const {
     if (scheme_ == PrependScheme::never) return false;
     if (scheme_ == PrependScheme::first && part.offsets(0, 1).begin != 0) return false;

@@ -126,14 +126,30 @@ void realign(Characters& text, const Pieces& pieces) {
   text = std::move(result);
 }
 
-void decompose(Characters& text) { realign(text, decomposed<Form::canonical>(text)); }
+namespace {
 
-void compose(Characters& text) { realign(text, Composer().run(decomposed<Form::canonical>(text))); }
+/// ASCII is the same in all normal forms.
+bool is_plain(const Characters& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](const Character& character) { return character.code < 0x80; });
+}
 
-void decompose_compatible(Characters& text) { realign(text, decomposed<Form::compatible>(text)); }
+}  // namespace
+
+void decompose(Characters& text) {
+  if (!is_plain(text)) realign(text, decomposed<Form::canonical>(text));
+}
+
+void compose(Characters& text) {
+  if (!is_plain(text)) realign(text, Composer().run(decomposed<Form::canonical>(text)));
+}
+
+void decompose_compatible(Characters& text) {
+  if (!is_plain(text)) realign(text, decomposed<Form::compatible>(text));
+}
 
 void compose_compatible(Characters& text) {
-  realign(text, Composer().run(decomposed<Form::compatible>(text)));
+  if (!is_plain(text)) realign(text, Composer().run(decomposed<Form::compatible>(text)));
 }
 
 }  // namespace lockstep::tokenizer

@@ -38,10 +38,11 @@ class WordCache {
     std::size_t slot = 0;
   };
   static bool fits(std::string_view word) noexcept { return word.size() <= kLongestWord; }
-  static Key key(std::string_view word) noexcept {
+  /// A part of a word is another key than a word of the same text.
+  static Key key(std::string_view word, bool is_part) noexcept {
     Key key;
     std::memcpy(key.bytes.data(), word.data(), word.size());
-    key.length = word.size();
+    key.length = word.size() + (is_part ? kLongestWord + 1 : 0);
     std::uint64_t hash = key.length;
     for (const auto part : key.bytes) hash = (hash ^ part) * 0x9E3779B97F4A7C15ULL, hash ^= hash >> 29;
     key.slot = hash & (kSlots - 1);
