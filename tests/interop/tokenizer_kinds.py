@@ -176,7 +176,7 @@ def llama2(lines):
 def mistral(lines):
     """With tokens that no merge makes: words are these alone where they are such a token as a whole."""
     saved = json.loads(character_bpe(lines, ignore_merges=True).to_str())
-    for token in ("\u2581a\u2581whole\u2581line\u2581that\u2581no\u2581merge\u2581makes", "zqx", "\u2581zqx"):
+    for token in ("\u2581a\u2581whole\u2581line\u2581that\u2581no\u2581merge\u2581makes", "thet", "\u2581thet"):
         saved["model"]["vocab"][token] = len(saved["model"]["vocab"])
     tokenizer = Tokenizer.from_str(json.dumps(saved))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)

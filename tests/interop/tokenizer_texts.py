@@ -11,7 +11,7 @@ WRITTEN = [
     "[CLS] [SEP][MASK] [UNK]x[PAD]", "<s></s><mask> <mask>  <mask>a <|endoftext|>b", "<|begin_of_text|>hi<|eot_id|>",
     "added ADDED xadded added_ added, Add\u00e9d", "##ing #hash ##", "$a+b=c; (x)[y]{z} \u00ab\u00bb \u201cq\u201d \u2014 \u20ac \u00a3",
     "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u0928\u092e\u0938\u094d\u0924\u0947 \u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd \u0645\u0631\u062d\u0628\u064b\u0627 \u10d8\u10d4", "http://a.b/c?d=e&f#g user@host.org C++ #1",
-    "a whole line that no merge makes", "so a whole line that no merge makes", "zqx", "zqx is no zqx in a long line", "<0x41>", "no <0x41> in a long line",
+    "a whole line that no merge makes", "so a whole line that no merge makes", "thet", "a line with thet in the middle of it", "<0x41>", "no <0x41> in a long line",
 ]
 ADDED = ["[CLS]", "[SEP]", "[MASK]", "[UNK]", "<s>", "</s>", "<mask>", "<|endoftext|>", "<|eot_id|>", "added", "Add\u00e9d", "other", "OTHER", "two words", "[x", "[x]y"]
 CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "'\u017f", "'Re", "'", "''"]
