@@ -38,6 +38,7 @@
 #include "lockstep/data/image_folder.hpp"
 #include "lockstep/data/image_transforms.hpp"
 #include "lockstep/data/masking.hpp"
+#include "lockstep/data/packing.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/stream_shard.hpp"
 #include "lockstep/data/torch_dataset.hpp"
@@ -69,8 +70,8 @@
 #include "lockstep/parallel/local_sgd.hpp"
 #include "lockstep/parallel/parallel_context.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
-#include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
+#include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "lockstep/parallel/unit_of.hpp"
 

@@ -14,10 +14,16 @@ auto find_item(Items& items, std::string_view name) {
   return std::find_if(items.begin(), items.end(), [name](const auto& item) { return item.first == name; });
 }
 
-std::string listed(const std::vector<Batch::Item>& items) {
+std::string listed(const auto& items) {
   std::string text;
   for (const auto& item : items) text += (text.empty() ? "'" : ", '") + item.first + "'";
-  return text.empty() ? "none: the batch is empty" : text;
+  return text.empty() ? "none" : text;
+}
+
+void check_free(const auto& items, const std::string& name, const char* kind) {
+  if (find_item(items, name) == items.end()) return;
+  throw UsageError("the batch has " + std::string(kind) + " named '" + name +
+                   "' already: tensors and texts need different names.");
 }
 
 }  // namespace
@@ -29,24 +35,45 @@ Batch::Batch(std::initializer_list<Item> items) {
 const at::Tensor& Batch::operator[](std::string_view name) const {
   const auto found = find_item(items_, name);
   if (found != items_.end()) return found->second;
-  throw UsageError("the batch has no tensor named '" + std::string(name) + "'. Its names: " + listed(items_) +
-                   ".");
+  if (find_item(texts_, name) != texts_.end())
+    throw UsageError("'" + std::string(name) +
+                     "' of the batch is texts, not a tensor: read them with texts().");
+  throw UsageError("the batch has no tensor named '" + std::string(name) +
+                   "'. Its names: " + (empty() ? "none: the batch is empty" : listed(items_)) + ".");
+}
+
+const std::vector<std::string>& Batch::texts(std::string_view name) const {
+  const auto found = find_item(texts_, name);
+  if (found != texts_.end()) return found->second;
+  throw UsageError("the batch has no texts named '" + std::string(name) + "'. Its texts: " + listed(texts_) +
+                   "; its tensors: " + listed(items_) + ".");
+}
+
+void Batch::set_texts(std::string name, std::vector<std::string> texts) {
+  const auto found = find_item(texts_, name);
+  if (found != texts_.end()) {
+    found->second = std::move(texts);
+    return;
+  }
+  check_free(items_, name, "a tensor");
+  texts_.emplace_back(std::move(name), std::move(texts));
 }
 
 void Batch::set(std::string name, at::Tensor tensor) {
   const auto found = find_item(items_, name);
   if (found != items_.end()) {
     found->second = std::move(tensor);
-  } else {
-    items_.emplace_back(std::move(name), std::move(tensor));
+    return;
   }
+  check_free(texts_, name, "texts");
+  items_.emplace_back(std::move(name), std::move(tensor));
 }
 
 void Batch::insert(std::string name, at::Tensor tensor) {
   if (contains(name)) {
     throw UsageError("the batch has a tensor named '" + name + "' already. Use set() to replace it.");
   }
-  items_.emplace_back(std::move(name), std::move(tensor));
+  set(std::move(name), std::move(tensor));
 }
 
 bool Batch::contains(std::string_view name) const noexcept { return find_item(items_, name) != items_.end(); }
@@ -59,9 +86,11 @@ std::vector<std::string> Batch::names() const {
 }
 
 std::int64_t Batch::size() const {
-  if (items_.empty()) return 0;
-  const auto& first = items_.front().second;
-  return first.defined() && first.dim() > 0 ? first.size(0) : 0;
+  if (items_.empty()) return texts_.empty() ? 0 : std::ssize(texts_.front().second);
+  const auto& [name, first] = items_.front();
+  if (!first.defined() || first.dim() == 0) return 0;
+  const auto offsets = find_item(items_, name + "_offsets");
+  return offsets == items_.end() ? first.size(0) : offsets->second.size(0) - 1;
 }
 
 Batch Batch::to(at::Device device, bool non_blocking) const {

@@ -29,18 +29,48 @@ bool alike(const at::Tensor& left, const at::Tensor& right) {
          left.dtype() == right.dtype() && left.device() == right.device();
 }
 
-void check_names(const std::vector<Example>& examples, std::size_t place) {
-  const auto& first = examples.front();
-  const auto& other = examples[place];
-  for (const auto* pair : {&first, &other}) {
-    const auto& absent_from = pair == &first ? other : first;
-    for (const auto& [name, tensor] : pair->items()) {
-      if (absent_from.contains(name)) continue;
+template <typename Items>
+bool has_name(const Items& items, const std::string& name) {
+  return std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.first == name; });
+}
+
+/// `items` of a Batch: its tensors or its texts.
+template <typename Items>
+void check_names(const std::vector<Example>& examples, std::size_t place, const char* kind,
+                 const Items& (Batch::*items)() const noexcept) {
+  const auto& first = (examples.front().*items)();
+  const auto& other = (examples[place].*items)();
+  for (const auto* side : {&first, &other}) {
+    const auto& absent_from = side == &first ? other : first;
+    for (const auto& [name, value] : *side) {
+      if (has_name(absent_from, name)) continue;
       throw DataError("cannot stack " + called(examples, place) + " with " + called(examples, 0) +
-                      ": only one of them has a tensor named '" + name +
+                      ": only one of them has " + kind + " named '" + name +
                       "'. Every sample of a data set needs the same names.");
     }
   }
+}
+
+void check_names(const std::vector<Example>& examples) {
+  for (std::size_t place = 1; place < examples.size(); ++place) {
+    check_names(examples, place, "a tensor", &Batch::items);
+    check_names(examples, place, "a text", &Batch::text_items);
+  }
+}
+
+void append(std::vector<std::string>& texts, const std::vector<std::string>& more) {
+  texts.insert(texts.end(), more.begin(), more.end());
+}
+
+/// What is not in tensors.
+void join_texts_and_indices(const std::vector<Example>& examples, Batch& batch) {
+  for (const auto& item : examples.front().text_items()) {
+    std::vector<std::string> texts;
+    for (const auto& example : examples) append(texts, example.texts(item.first));
+    batch.set_texts(item.first, std::move(texts));
+  }
+  for (const auto& example : examples)
+    batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
 }
 
 at::Tensor stacked(const std::vector<Example>& examples, const std::string& name) {
@@ -63,13 +93,50 @@ at::Tensor stacked(const std::vector<Example>& examples, const std::string& name
 
 Batch default_collate(std::vector<Example> examples) {
   if (examples.empty()) throw UsageError("default_collate was given no samples: a batch needs at least one.");
-  for (std::size_t place = 1; place < examples.size(); ++place) check_names(examples, place);
+  check_names(examples);
   Batch batch;
   for (const auto& item : examples.front().items()) batch.insert(item.first, stacked(examples, item.first));
-  for (const auto& example : examples) {
-    batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
-  }
+  join_texts_and_indices(examples, batch);
   return batch;
+}
+
+namespace {
+
+/// The samples' tensors of a name one after another, and where each begins.
+std::pair<at::Tensor, at::Tensor> jagged(const std::vector<Example>& examples, const std::string& name) {
+  std::vector<at::Tensor> lists;
+  std::vector<std::int64_t> offsets{0};
+  for (std::size_t place = 0; place < examples.size(); ++place) {
+    const auto& example = examples[place];
+    if (!example.contains(name) || example[name].dim() == 0) {
+      throw DataError(called(examples, place) + " has no list '" + name + "', which jagged_collate joins.");
+    }
+    lists.push_back(example[name]);
+    offsets.push_back(offsets.back() + lists.back().size(0));
+  }
+  return {at::cat(lists), at::tensor(offsets, at::kLong)};
+}
+
+}  // namespace
+
+CollateFunction jagged_collate(std::vector<std::string> names) {
+  return [names = std::move(names)](const std::vector<Example>& examples) {
+    if (examples.empty()) throw UsageError("jagged_collate was given no samples.");
+    check_names(examples);
+    Batch batch;
+    for (const auto& item : examples.front().items()) {
+      const auto& name = item.first;
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        batch.insert(name, stacked(examples, name));
+    }
+    for (const auto& name : names) {
+      auto [values, offsets] = jagged(examples, name);
+      batch.insert(name, std::move(values));
+      batch.insert(name + "_offsets", std::move(offsets));
+    }
+    join_texts_and_indices(examples, batch);
+    return batch;
+  };
 }
 
 namespace {
@@ -94,6 +161,7 @@ Example completed(const Example& example) {
   for (const auto& [name, tensor] : example.items()) {
     renamed.insert(name == "label" || name == "label_ids" ? "labels" : name, tensor);
   }
+  for (const auto& [name, texts] : example.text_items()) renamed.set_texts(name, texts);
   renamed.indices = example.indices;
   if (renamed.contains("input_ids") && !renamed.contains("attention_mask")) {
     renamed.insert("attention_mask", at::ones_like(renamed["input_ids"]));
@@ -144,38 +212,6 @@ Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions&
   return default_collate(std::move(examples));
 }
 
-at::Tensor blocks_of(const std::vector<Example>& examples, const std::string& name, std::int64_t size) {
-  std::vector<at::Tensor> sequences;
-  sequences.reserve(examples.size());
-  for (const auto& example : examples) sequences.push_back(example[name]);
-  const at::Tensor joined = at::cat(sequences);
-  const auto rows = joined.size(0) / size;
-  return joined.narrow(0, 0, rows * size).view({rows, size});
-}
-
-/// Sequences of one sample belong together token by token.
-void check_sequences(const Example& example, std::size_t place, const Example& first) {
-  std::int64_t length = -1;
-  for (const auto& name : first.names()) {
-    const at::Tensor tensor = example.contains(name) ? example[name] : at::Tensor();
-    const bool sequence = tensor.defined() && tensor.dim() == 1;
-    if (sequence && length == -1) length = tensor.size(0);
-    if (sequence && tensor.size(0) == length) continue;
-    throw DataError("cannot pack sample number " + std::to_string(place) + ": '" + name + "' is " +
-                    (sequence ? "of length " + std::to_string(tensor.size(0)) + ", not " +
-                                    std::to_string(length) + " as the one before"
-                              : "no sequence of one dimension") +
-                    ". Pack tokens only, and drop the other columns first.");
-  }
-}
-
-/// The packed rows of the samples `begin` to `end` - 1.
-Batch packed_part(const Dataset& dataset, std::int64_t begin, std::int64_t end, std::int64_t block_size) {
-  std::vector<Example> examples;
-  for (std::int64_t index = begin; index < end; ++index) examples.push_back(dataset.get_named(index, {}));
-  return group_texts(examples, block_size);
-}
-
 }  // namespace
 
 CollateFunction pad_collate(PaddingCollateOptions options) {
@@ -220,43 +256,6 @@ CollateFunction flatten_collate(FlatteningOptions options) {
       batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
     return batch;
   };
-}
-
-Batch group_texts(const std::vector<Example>& examples, std::int64_t block_size) {
-  check_positive("block_size", block_size);
-  if (examples.empty()) throw UsageError("group_texts was given no samples.");
-  for (std::size_t place = 0; place < examples.size(); ++place) {
-    check_sequences(examples[place], place, examples.front());
-  }
-  Batch batch;
-  for (const auto& name : examples.front().names()) batch.insert(name, blocks_of(examples, name, block_size));
-  if (batch.contains("input_ids") && !batch.contains("labels")) {
-    batch.insert("labels", batch["input_ids"].clone());
-  }
-  return batch;
-}
-
-CollateFunction pack_collate(std::int64_t block_size) {
-  check_positive("block_size", block_size);
-  return [block_size](std::vector<Example> examples) { return group_texts(examples, block_size); };
-}
-
-std::shared_ptr<const Dataset> packed(const Dataset& dataset, const PackingOptions& options) {
-  const auto size = dataset.size();
-  const auto step = options.batch_size == 0 ? std::max<std::int64_t>(size, 1) : options.batch_size;
-  check_positive("batch_size", step);
-  std::vector<Batch> parts;
-  for (std::int64_t begin = 0; begin < size; begin += step) {
-    parts.push_back(packed_part(dataset, begin, std::min(begin + step, size), options.block_size));
-  }
-  if (parts.empty()) throw UsageError("packed: the data set has no samples.");
-  Batch whole;
-  for (const auto& name : parts.front().names()) {
-    std::vector<at::Tensor> rows;
-    for (const auto& part : parts) rows.push_back(part[name]);
-    whole.insert(name, at::cat(rows));
-  }
-  return std::make_shared<const TensorDataset>(std::move(whole));
 }
 
 }  // namespace lockstep

@@ -28,6 +28,11 @@ void check_index(std::int64_t index, std::int64_t size) {
 
 void check_rows(const Batch& tensors) {
   if (tensors.empty()) throw UsageError("TensorDataset needs at least one tensor.");
+  for (const auto& [name, texts] : tensors.text_items()) {
+    if (std::ssize(texts) == tensors.size()) continue;
+    throw UsageError("TensorDataset: there are " + std::to_string(texts.size()) + " texts '" + name +
+                     "' for " + std::to_string(tensors.size()) + " rows. Every sample needs one.");
+  }
   for (const auto& [name, tensor] : tensors.items()) {
     if (!tensor.defined() || tensor.dim() == 0) {
       throw UsageError("TensorDataset: '" + name +
@@ -96,6 +101,8 @@ Example TensorDataset::get(std::int64_t index, const SampleContext&) const {
   check_index(index, size());
   Example example;
   for (const auto& [name, tensor] : tensors_.items()) example.insert(name, tensor.select(0, index));
+  for (const auto& [name, texts] : tensors_.text_items())
+    example.set_texts(name, {texts[static_cast<std::size_t>(index)]});
   return example;
 }
 
@@ -105,6 +112,11 @@ Batch TensorDataset::get_batch(std::span<const std::int64_t> indices, std::span<
   Batch batch;
   for (const auto& [name, tensor] : tensors_.items()) {
     batch.insert(name, tensor.index_select(0, rows.to(tensor.device())));
+  }
+  for (const auto& [name, texts] : tensors_.text_items()) {
+    std::vector<std::string> chosen;
+    for (const auto index : indices) chosen.push_back(texts[static_cast<std::size_t>(index)]);
+    batch.set_texts(name, std::move(chosen));
   }
   batch.indices.assign(indices.begin(), indices.end());
   return batch;

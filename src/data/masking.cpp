@@ -110,6 +110,7 @@ std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> dataset, Ma
       result.insert(name, name == "input_ids" ? at::stack(inputs) : tensor);
     }
     result.insert("labels", at::stack(labels));
+    for (const auto& [name, texts] : batch.text_items()) result.set_texts(name, texts);
     result.indices = batch.indices;
     result.valid = batch.valid;
     return result;

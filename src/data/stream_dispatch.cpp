@@ -25,17 +25,27 @@ Batch joined(const std::vector<Batch>& batches) {
     for (const auto& batch : batches) tensors.push_back(batch[name]);
     all.set(name, at::cat(tensors));
   }
+  for (const auto& item : batches.front().text_items()) {
+    std::vector<std::string> texts;
+    for (const auto& batch : batches) {
+      const auto& more = batch.texts(item.first);
+      texts.insert(texts.end(), more.begin(), more.end());
+    }
+    all.set_texts(item.first, std::move(texts));
+  }
   for (const auto& batch : batches) all.valid.insert(all.valid.end(), batch.valid.begin(), batch.valid.end());
   return all;
 }
 
 /// Slices are cut out of every tensor's rows. A collate function may have made more or fewer than samples.
 void check_rows(Batch& batch) {
-  for (const auto& [name, tensor] : batch.items()) {
-    if (tensor.dim() > 0 && tensor.size(0) == batch.size()) continue;
+  const auto check = [&](const std::string& name, std::int64_t rows) {
+    if (rows == batch.size()) return;
     throw UsageError("dispatch_batches: '" + name + "' has not one row for each of the batch's " +
                      std::to_string(batch.size()) + ", so it cannot be cut into slices for the ranks.");
-  }
+  };
+  for (const auto& [name, tensor] : batch.items()) check(name, tensor.dim() > 0 ? tensor.size(0) : -1);
+  for (const auto& [name, texts] : batch.text_items()) check(name, std::ssize(texts));
   if (std::ssize(batch.valid) != batch.size())
     batch.valid.assign(static_cast<std::size_t>(batch.size()), true);
 }
@@ -45,6 +55,12 @@ Batch first_rows(const Batch& batch, std::int64_t count) {
   Batch rows;
   const auto numbers = at::arange(count, at::kLong).remainder(batch.size());
   for (const auto& [name, tensor] : batch.items()) rows.set(name, tensor.index_select(0, numbers));
+  for (const auto& [name, texts] : batch.text_items()) {
+    std::vector<std::string> repeated;
+    for (std::size_t row = 0; std::ssize(repeated) < count; row = (row + 1) % texts.size())
+      repeated.push_back(texts[row]);
+    rows.set_texts(name, std::move(repeated));
+  }
   rows.valid.assign(static_cast<std::size_t>(count), false);
   return rows;
 }
@@ -135,6 +151,7 @@ class Dispatched final : public StreamPass {
     for (const auto& [name, tensor] : ahead.batch->items())
       tensors.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
     header.update({{"rows", ahead.batch->size()}, {"tensors", tensors}, {"valid", ahead.batch->valid}});
+    header["texts"] = ahead.batch->text_items();
     return header;
   }
 
@@ -146,9 +163,16 @@ class Dispatched final : public StreamPass {
       mine.set(name, slice(whole, name, static_cast<at::ScalarType>(entry[1].get<int>()),
                            entry[2].get<std::vector<std::int64_t>>()));
     }
-    const auto valid = header.at("valid").get<std::vector<bool>>();
-    const auto begin = valid.begin() + group_.rank() * rows;
-    mine.valid.assign(begin, begin + rows);
+    const auto of_rank = [&](auto& values) {
+      const auto begin = values.begin() + group_.rank() * rows;
+      values = {begin, begin + rows};
+    };
+    for (auto& [name, texts] : header.at("texts").get<std::vector<Batch::TextItem>>()) {
+      of_rank(texts);
+      mine.set_texts(name, std::move(texts));
+    }
+    mine.valid = header.at("valid").get<std::vector<bool>>();
+    of_rank(mine.valid);
     return mine;
   }
 

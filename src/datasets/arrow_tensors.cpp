@@ -68,8 +68,13 @@ void check_elements(const std::string& name, const Column& column) {
   }
 }
 
+bool is_text(const Column& column) {
+  const auto kind = column.type().kind();
+  return kind == TypeKind::utf8 || kind == TypeKind::large_utf8;
+}
+
 void check_column(const std::string& name, const Column& column) {
-  if (!column_dtype(column.type())) {
+  if (!column_dtype(column.type()) && !is_text(column)) {
     throw UsageError(
         fmt::format("the column '{}' of the type {} has no tensor: numbers, booleans and lists of numbers "
                     "have. Cast it, or leave it out of `columns`.",
@@ -125,6 +130,24 @@ at::Tensor batch_tensor(const std::string& name, const Column& column, std::span
   return tensor;
 }
 
+/// The numbers of all rows, and where the lists of each level end.
+void insert_jagged(Batch& batch, const std::string& name, const Column& column,
+                   std::span<const std::int64_t> rows) {
+  std::vector<std::vector<std::int64_t>> ends(depth_of(column.type()), {0});
+  std::vector<char> bytes;
+  for (const auto row : rows) {
+    if (row < 0 || row >= column.size()) table::fail_row(row, column.size());
+    arrow_file::append_lists(column, row, ends, bytes);
+  }
+  at::Tensor numbers = at::empty({ends.back().back()}, *column_dtype(column.type()));
+  if (!bytes.empty()) std::memcpy(numbers.mutable_data_ptr(), bytes.data(), bytes.size());
+  batch.insert(name, std::move(numbers));
+  for (std::size_t level = 0; level < ends.size(); ++level) {
+    const auto suffix = level == 0 ? "_offsets" : fmt::format("_offsets_{}", level);
+    batch.insert(name + suffix, at::tensor(ends[level], at::kLong));
+  }
+}
+
 std::vector<std::string> usable_columns(const ArrowDataset& data) {
   std::vector<std::string> names;
   for (const auto& [name, column] : data.columns()) {
@@ -139,20 +162,42 @@ ArrowTensorDataset::ArrowTensorDataset(ArrowDataset data, ArrowTensorOptions opt
     : data_(std::move(data)), options_(std::move(options)) {
   if (options_.columns.empty()) options_.columns = usable_columns(data_);
   for (const auto& name : options_.columns) check_column(name, data_.column(name));
+  for (const auto& name : options_.jagged) {
+    const auto& columns = options_.columns;
+    if (std::find(columns.begin(), columns.end(), name) == columns.end() ||
+        depth_of(data_.column(name).type()) == 0) {
+      throw UsageError(fmt::format(
+          "the jagged column '{}' is none of the lists of numbers that the data set gives.", name));
+    }
+  }
 }
 
 Example ArrowTensorDataset::get(std::int64_t index, const SampleContext&) const {
   Example example;
-  for (const auto& name : options_.columns)
-    example.insert(name, batch_tensor(name, data_.column(name), {&index, 1}, options_.padding).select(0, 0));
+  for (const auto& name : options_.columns) {
+    const auto column = data_.column(name);
+    if (is_text(column)) {
+      example.set_texts(name, texts(name, {&index, 1}));
+    } else {
+      example.insert(name, batch_tensor(name, column, {&index, 1}, options_.padding).select(0, 0));
+    }
+  }
   return example;
 }
 
 Batch ArrowTensorDataset::get_batch(std::span<const std::int64_t> indices,
                                     std::span<const SampleContext>) const {
   Batch batch;
+  const auto& jagged = options_.jagged;
   for (const auto& name : options_.columns) {
-    batch.insert(name, batch_tensor(name, data_.column(name), indices, options_.padding));
+    const auto column = data_.column(name);
+    if (is_text(column)) {
+      batch.set_texts(name, texts(name, indices));
+    } else if (std::find(jagged.begin(), jagged.end(), name) != jagged.end()) {
+      insert_jagged(batch, name, column, indices);
+    } else {
+      batch.insert(name, batch_tensor(name, column, indices, options_.padding));
+    }
   }
   batch.indices.assign(indices.begin(), indices.end());
   return batch;

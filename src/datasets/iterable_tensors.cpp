@@ -83,7 +83,8 @@ class Reader final : public StreamReader {
       const auto field =
           std::find_if(row->begin(), row->end(), [&](const auto& entry) { return entry.first == column; });
       if (field == row->end()) throw DataError(fmt::format("a row has no column '{}'", column));
-      add(example, column, field->second);
+      const auto* const text = std::get_if<std::string>(&field->second.variant());
+      text ? example.set_texts(column, {*text}) : add(example, column, field->second);
     }
     return example;
   }

@@ -26,6 +26,15 @@ at::Tensor padding_mask(const at::Tensor& attention_mask) {
   return attention_mask.to(at::kBool).view({attention_mask.size(0), 1, 1, attention_mask.size(1)});
 }
 
+at::Tensor same_text_mask(const at::Tensor& position_ids) {
+  const auto length = position_ids.size(1);
+  if (length < 2) return {};
+  at::Tensor text = at::zeros_like(position_ids);
+  text.narrow(1, 1, length - 1).copy_(position_ids.diff().ne(1).cumsum(1));
+  if (!text.any().item<bool>()) return {};
+  return text.unsqueeze(2).eq(text.unsqueeze(1)).unsqueeze(1);
+}
+
 at::Tensor activate(const std::string& name, const at::Tensor& values) {
   if (name == "gelu") return at::gelu(values);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(values, "tanh");

@@ -31,6 +31,10 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 /// padding. Undefined when it is undefined.
 at::Tensor padding_mask(const at::Tensor& attention_mask);
 
+/// A mask for attend() by which the tokens of a row see those of their own text alone: a text ends where
+/// `position_ids`, [rows, tokens], do not go on by 1. Undefined where each row is one text.
+at::Tensor same_text_mask(const at::Tensor& position_ids);
+
 /// An activation under its name in Hugging Face's configurations: gelu, gelu_new, gelu_pytorch_tanh, relu,
 /// silu, swish, tanh.
 at::Tensor activate(const std::string& name, const at::Tensor& values);

@@ -213,10 +213,12 @@ class BertEmbeddingsImpl : public torch::nn::Module {
     dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
   }
 
-  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types) {
-    const at::Tensor places = torch::arange(ids.size(1), ids.options().dtype(at::kLong));
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions) {
+    const at::Tensor places = positions.defined()
+                                  ? positions
+                                  : torch::arange(ids.size(1), ids.options().dtype(at::kLong)).unsqueeze(0);
     const at::Tensor kinds = types.defined() ? types : at::zeros_like(ids);
-    return dropout_(norm_(words_(ids) + types_(kinds) + positions_(places).unsqueeze(0)));
+    return dropout_(norm_(words_(ids) + types_(kinds) + positions_(places)));
   }
 
  private:
@@ -263,15 +265,23 @@ BertModelImpl::BertModelImpl(const BertConfig& config, bool add_pooling_layer) :
 BertModelImpl::~BertModelImpl() = default;
 
 BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                                  const at::Tensor& token_type_ids) {
-  if (input_ids.dim() != 2 || input_ids.size(1) > config_.max_position_embeddings) {
-    throw UsageError("BERT takes input_ids [rows, tokens] of at most " +
-                     std::to_string(config_.max_position_embeddings) + " tokens; got " +
-                     c10::str(input_ids.sizes()));
+                                  const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
+  const auto longest = config_.max_position_embeddings;
+  if (position_ids.defined()) {
+    if (input_ids.dim() != 2 || position_ids.sizes() != input_ids.sizes() ||
+        (position_ids.numel() > 0 && position_ids.max().item<std::int64_t>() >= longest)) {
+      throw UsageError("BERT takes position_ids of the shape of input_ids, " + c10::str(input_ids.sizes()) +
+                       ", below " + std::to_string(longest) + "; got " + c10::str(position_ids.sizes()));
+    }
+  } else if (input_ids.dim() != 2 || input_ids.size(1) > longest) {
+    throw UsageError("BERT takes input_ids [rows, tokens] of at most " + std::to_string(longest) +
+                     " tokens; got " + c10::str(input_ids.sizes()));
   }
+  const bool several_texts = position_ids.defined() && !attention_mask.defined();
+  const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);
   BertOutput output;
   output.last_hidden_state =
-      encoder_->forward(embeddings_->forward(input_ids, token_type_ids), padding_mask(attention_mask));
+      encoder_->forward(embeddings_->forward(input_ids, token_type_ids, position_ids), mask);
   if (pooler_) output.pooler_output = pooler_->forward(output.last_hidden_state);
   return output;
 }

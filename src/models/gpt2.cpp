@@ -188,13 +188,10 @@ at::Tensor places(const at::Tensor& ids, std::int64_t begin) {
 
 /// Where a row has several texts one after another, tokens see those before them in their own.
 AttentionMask mask_of_texts(const at::Tensor& position_ids) {
+  const at::Tensor same = same_text_mask(position_ids);
+  if (!same.defined()) return {.causal = true};
   const auto length = position_ids.size(1);
-  if (length < 2) return {.causal = true};
-  at::Tensor text = at::zeros_like(position_ids);
-  text.narrow(1, 1, length - 1).copy_(position_ids.diff().ne(1).cumsum(1));
-  if (!text.any().item<bool>()) return {.causal = true};
-  const at::Tensor before = at::ones({length, length}, text.options().dtype(at::kBool)).tril();
-  return {.mask = text.unsqueeze(2).eq(text.unsqueeze(1)).logical_and_(before).unsqueeze(1)};
+  return {.mask = same.logical_and(at::ones({length, length}, same.options()).tril())};
 }
 
 void check(const Gpt2Config& config) {

@@ -46,9 +46,13 @@ struct TokenizerTrainer::Parts {
   bool is_word_piece = false;
   Counts words;
 
-  void count(std::string_view text, NormalizedString& normalized, SplitText& split, Counts& counts) const {
+  /// `number` is the text's, from 0.
+  void count(std::string_view text, std::int64_t number, NormalizedString& normalized, SplitText& split,
+             Counts& counts) const {
+    const auto check = check_utf8(text);
+    if (check.valid != text.size()) require_utf8(text, fmt::format("text {}", number + 1));
     std::vector<std::uint32_t> begins;
-    Stretch whole = numbered(text, require_utf8(text, "the text"), begins);
+    Stretch whole = numbered(text, check.characters, begins);
     if (normalizer) {
       normalizer->normalize(text, 0, normalized);
       whole = normalized.stretch();
@@ -79,14 +83,15 @@ TokenizerTrainer::TokenizerTrainer(TokenizerTrainer&&) noexcept = default;
 TokenizerTrainer& TokenizerTrainer::operator=(TokenizerTrainer&&) noexcept = default;
 TokenizerTrainer::~TokenizerTrainer() = default;
 
-void TokenizerTrainer::feed(const std::vector<std::string_view>& texts, int threads) {
+void TokenizerTrainer::feed(const std::vector<std::string_view>& texts, int threads, std::int64_t fed) {
   std::vector<Counts> all;
   std::mutex mutex;
   parallel_for(texts.size(), threads, [&](std::size_t begin, std::size_t end) {
     NormalizedString normalized;
     SplitText split;
     Counts counts;
-    for (std::size_t i = begin; i < end; ++i) parts_->count(texts[i], normalized, split, counts);
+    for (std::size_t i = begin; i < end; ++i)
+      parts_->count(texts[i], fed + static_cast<std::int64_t>(i), normalized, split, counts);
     const std::lock_guard lock(mutex);
     if (all.empty()) return all.push_back(std::move(counts));
     for (const auto& [word, count] : counts) all.front()[word] += count;

@@ -236,12 +236,14 @@ at::Tensor split_part(const at::Tensor& tensor, const SplitRange& range) {
 std::int64_t split_length(const Batch& batch) {
   std::vector<std::int64_t> lengths;
   for (const auto& [name, tensor] : batch.items()) lengths.push_back(split_length(tensor));
+  for (const auto& [name, texts] : batch.text_items()) lengths.push_back(split_length(texts));
   return common_split_length(lengths);
 }
 
 Batch split_part(const Batch& batch, const SplitRange& range) {
   Batch part;
   for (const auto& [name, tensor] : batch.items()) part.insert(name, split_part(tensor, range));
+  for (const auto& [name, texts] : batch.text_items()) part.set_texts(name, split_part(texts, range));
   if (!batch.indices.empty()) part.indices = split_part(batch.indices, range);
   auto valid = batch.valid;
   valid.resize(static_cast<std::size_t>(batch.size()), true);

@@ -96,6 +96,30 @@ TEST_F(CausalLm, EvaluatesWritesATextAndAModelThatCanBeUsedAgain) {
   EXPECT_EQ(again.status, 0) << again.err;
 }
 
+/// Texts that fill a block each have nobody to look at; of two in a block the second one does not see the
+/// first.
+TEST_F(CausalLm, PackedTextsDoNotLookAtEachOther) {
+  const auto losses_of = [&](const std::string& text, const std::string& flags) {
+    std::string lines;
+    for (int i = 0; i < 16; ++i) lines += nlohmann::json{{"text", text}}.dump() + "\n";
+    const Words more{"--train-file", write("texts.jsonl", lines), "--output-dir", file("out")};
+    fs::remove_all(file("out"));
+    const Finished job =
+        run_alone(words() + more + split("--block-size 8 --max-steps 2 --save-steps 2 " + flags));
+    EXPECT_EQ(job.status, 0) << job.err;
+    return logged(file("out") + "/checkpoint-2", "loss");
+  };
+  const std::string whole = "a b c d e f g h", half = "a b c d";
+  EXPECT_EQ(losses_of(whole, "--packing"), losses_of(whole, ""));
+  const auto apart = losses_of(half, "--packing"), joined = losses_of(half, "");
+  ASSERT_EQ(apart.size(), 2U);
+  EXPECT_GT(std::abs(apart[0] - joined[0]), 1e-4);
+  // Two texts in a block weigh as one each in blocks of their own.
+  const auto alone = losses_of(half, "--block-size 4 --per-device-train-batch-size 16");
+  const auto packed = losses_of(half, "--packing --per-device-train-batch-size 8");
+  EXPECT_NEAR(packed[0], alone[0], 1e-5);
+}
+
 /// A model that is sure of itself pays for it.
 TEST_F(CausalLm, SmoothsLabels) {
   const auto loss_with = [&](const std::string& factor) {

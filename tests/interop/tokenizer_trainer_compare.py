@@ -6,6 +6,7 @@ WordPiece's first tokens anew in each run, and chooses by these numbers among pa
 vocabularies differ from run to run, and ours may differ from them as much. LAUNCHER's `lockstep tokenizer` is used as
 a user would.
 """
+import gzip
 import json
 import os
 import subprocess
@@ -101,10 +102,39 @@ def check_by_chance(peer, lines):
         assert abs(count[0] - count[1]) <= 0.01 * count[1], count
 
 
+def check_files(run, folder, lines, expected):
+    """Lines and rows, compressed or not, in one file or several, are the same texts."""
+    def write(name, text, opener=open):
+        with opener(os.path.join(folder, name), "wb") as out:
+            out.write(text.encode())
+        return os.path.join(folder, name)
+
+    half = len(lines) // 2
+    rows = "".join(json.dumps({"id": i, "body": line}) + "\n" for i, line in enumerate(lines))
+    write("part-0.txt", "\n".join(lines[:half]) + "\n")
+    write("part-1.txt", "\n".join(lines[half:]))
+    for words in [(write("texts.gz", "\n".join(lines), gzip.open),), (os.path.join(folder, "part-*.txt"),),
+                  (write("rows.jsonl", rows), "--text-column", "body")]:
+        job = run("train", "--vocab-size", "700", "--special-tokens", "<s>,</s>", "--output", "again.json", *words)
+        assert job.returncode == 0, job.stderr
+        with open(os.path.join(folder, "again.json"), encoding="utf-8") as file:
+            assert file.read() == expected, words
+    job = run("train", write("rows.jsonl", rows))
+    assert job.returncode == 1 and "'text'" in job.stderr and "id, body" in job.stderr, job
+    with open(os.path.join(folder, "bad.txt"), "wb") as out:
+        out.write(b"good\n" * 3 + b"a\xff\n")
+    job = run("train", os.path.join(folder, "bad.txt"))
+    assert job.returncode == 1 and "bad.txt" in job.stderr and "UTF-8" in job.stderr, job
+    job = subprocess.run(run.command + ["train", "-"], input=b"good\n" * 3 + b"a\xff\n", capture_output=True, check=False)
+    assert job.returncode == 1 and b"text 4 is no valid UTF-8" in job.stderr, job
+
+
 def check_command(launcher, lines):
     def run(*words, given=None):
-        return subprocess.run([launcher, "tokenizer", *words], input=given, capture_output=True, text=True, check=False)
+        return subprocess.run([launcher, "tokenizer", *words], input=given, capture_output=True, text=True, check=False,
+                              cwd=folder)
 
+    run.command = [launcher, "tokenizer"]
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "tokenizer.json")
         job = run("train", "--vocab-size", "700", "--special-tokens", "<s>,</s>", "--output", file, TEXT)
@@ -122,6 +152,7 @@ def check_command(launcher, lines):
         assert job.stdout.split() == theirs.encode(texts[0]).tokens, job
         job = run("decode", "--tokenizer", file, given="\n".join(" ".join(map(str, one)) for one in ids))
         assert job.stdout.splitlines() == [theirs.decode(one) for one in ids], job
+        check_files(run, folder, lines, open(file, encoding="utf-8").read())
         job = run("train", "--model", "wordpiece", "--vocab-size", "500", "--output", file, TEXT)
         assert job.returncode == 0 and "500 tokens" in job.stdout, job
         job = run("encode", "--tokenizer", file, "--normalized", "H\u00c9llo")

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -13,6 +15,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "lockstep/datasets/iterable_dataset.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
 #include "lockstep/tokenizers/trainers.hpp"
 
@@ -21,8 +24,8 @@ namespace {
 using namespace lockstep;
 using Words = std::vector<std::string>;
 
-/// The lines that are in memory at a time.
-constexpr std::size_t kLinesAtOnce = 1 << 16;
+/// The texts that are in memory at a time.
+constexpr std::size_t kTextsAtOnce = 1 << 16;
 
 enum class ModelKind { bpe, wordpiece };
 inline std::vector<std::string> option_words(ModelKind) { return {"bpe", "wordpiece"}; }
@@ -38,14 +41,15 @@ struct TrainOptions {
   std::int64_t max_token_length = 0;
   bool lowercase = true;
   int threads = 0;
+  std::string text_column = "text";
   Words files;
 };
 
 const OptionTable<TrainOptions>& train_table() {
   static const auto table =
       OptionTable<TrainOptions>("lockstep tokenizer train",
-                                "Learns a vocabulary from the lines of text files, as the Python package "
-                                "tokenizers does, and writes a tokenizer.json.")
+                                "Learns a vocabulary from the lines of text files, or from a column of data "
+                                "sets, as the Python package tokenizers does, and writes a tokenizer.json.")
           .add("model", &TrainOptions::model, "Byte-level BPE as GPT-2's, or WordPiece as BERT's.")
           .add("base", &TrainOptions::base,
                "A tokenizer.json whose normalizer, pre-tokenizer and model are taken instead.",
@@ -62,37 +66,72 @@ const OptionTable<TrainOptions>& train_table() {
                at_least(0))
           .add("lowercase", &TrainOptions::lowercase, "For WordPiece: turn texts into small letters.")
           .add("threads", &TrainOptions::threads, "0: one on each processor core.", at_least(0))
-          .rest("FILE", &TrainOptions::files, "Text in UTF-8; - is the standard input.", true);
+          .add("text-column", &TrainOptions::text_column,
+               "The column of texts, of files that have columns: .jsonl, .csv, .arrow, .parquet.")
+          .rest("FILE", &TrainOptions::files,
+                "Text in UTF-8 or a data set, also compressed (.gz, .zst); patterns such as part-*.txt name "
+                "several; - is the standard input.",
+                true);
   return table;
 }
 
-/// Calls `use(line)` for each line of a file, or of the standard input.
+/// Calls `use(line)` for each line of the standard input.
 template <class Use>
-void each_line(const std::string& file, const Use& use) {
-  std::ifstream opened;
-  if (file != "-") {
-    opened.open(file, std::ios::binary);
-    if (!opened) throw DataError(fmt::format("'{}' cannot be read", file));
-  }
-  std::istream& in = file == "-" ? std::cin : opened;
-  for (std::string line; std::getline(in, line);) use(std::move(line));
-  if (in.bad()) throw DataError(fmt::format("'{}' cannot be read to its end", file));
+void each_line(const Use& use) {
+  for (std::string line; std::getline(std::cin, line);) use(std::move(line));
+  if (std::cin.bad()) throw DataError("the standard input cannot be read to its end");
 }
 
-void feed(tokenizer::TokenizerTrainer& trainer, const std::string& file, int threads) {
-  Words lines;
+/// By the name's ending: every other file is lines of text.
+FileFormat format_of(std::filesystem::path file) {
+  for (const char* packed : {".gz", ".zst"})
+    if (file.extension() == packed) file.replace_extension();
+  for (const char* table : {".arrow", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet"})
+    if (file.extension() == table) return FileFormat::automatic;
+  return FileFormat::text;
+}
+
+/// Calls `use(text)` for each line of a text, or each row of a column.
+template <class Use>
+void each_text(const std::string& file, const std::string& column, const Use& use) {
+  const auto format = format_of(file);
+  const std::string name = format == FileFormat::text ? "text" : column;
+  StreamOptions options;
+  options.load.format = format;
+  auto rows = IterableDataset::load(file, options);
+  for (auto& row : rows) {
+    const auto field =
+        std::find_if(row.begin(), row.end(), [&](const auto& entry) { return entry.first == name; });
+    const auto* text = field == row.end() ? nullptr : std::get_if<std::string>(&field->second.variant());
+    if (text == nullptr) {
+      Words names;
+      for (const auto& entry : row) names.push_back(entry.first);
+      throw DataError(
+          fmt::format("'{}' has no text in the column '{}' of a row. Its columns are {}: name one with "
+                      "--text-column.",
+                      file, name, fmt::join(names, ", ")));
+    }
+    use(std::string(*text));
+  }
+}
+
+void feed(tokenizer::TokenizerTrainer& trainer, const std::string& file, const TrainOptions& options) {
+  Words texts;
+  std::int64_t fed = 0;
   const auto flush = [&] {
     try {
-      trainer.feed({lines.begin(), lines.end()}, threads);
+      trainer.feed({texts.begin(), texts.end()}, options.threads, fed);
     } catch (const DataError& error) {
-      throw DataError(fmt::format("{}: {}", file, error.what()));
+      throw DataError(fmt::format("{}: {}", file == "-" ? "the standard input" : file, error.what()));
     }
-    lines.clear();
+    fed += std::ssize(texts);
+    texts.clear();
   };
-  each_line(file, [&](std::string line) {
-    lines.push_back(std::move(line));
-    if (lines.size() == kLinesAtOnce) flush();
-  });
+  const auto add = [&](std::string text) {
+    texts.push_back(std::move(text));
+    if (texts.size() == kTextsAtOnce) flush();
+  };
+  file == "-" ? each_line(add) : each_text(file, options.text_column, add);
   flush();
 }
 
@@ -115,7 +154,7 @@ int train(const TrainOptions& options) {
                            : is_byte_level       ? tokenizer::byte_level_bpe()
                                                  : tokenizer::bert_word_piece(options.lowercase);
   tokenizer::TokenizerTrainer trainer(base, options.base.empty() ? "tokenizer.json" : options.base);
-  for (const auto& file : options.files) feed(trainer, file, options.threads);
+  for (const auto& file : options.files) feed(trainer, file, options);
   tokenizer::TrainerOptions how{.vocab_size = static_cast<std::size_t>(options.vocab_size),
                                 .min_frequency = static_cast<std::uint64_t>(options.min_frequency),
                                 .special_tokens = special_tokens_of(options)};
@@ -166,7 +205,7 @@ int encode(const EncodeOptions& options) {
   const auto tokenizer = Tokenizer::from_file(options.tokenizer);
   const auto print = [&](const std::string& text) { std::cout << encoded(tokenizer, text, options) << '\n'; };
   for (const auto& text : options.texts) print(text);
-  if (options.texts.empty()) each_line("-", print);
+  if (options.texts.empty()) each_line(print);
   return 0;
 }
 
@@ -205,7 +244,7 @@ int decode(const DecodeOptions& options) {
   const auto print = [&](const Words& ids) { std::cout << decoded(tokenizer, ids, options) << '\n'; };
   if (!options.ids.empty()) print(options.ids);
   if (options.ids.empty()) {
-    each_line("-", [&](const std::string& line) {
+    each_line([&](const std::string& line) {
       std::istringstream words(line);
       print({std::istream_iterator<std::string>(words), {}});
     });

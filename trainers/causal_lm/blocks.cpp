@@ -17,9 +17,11 @@ std::shared_ptr<const Dataset> blocks_of(const std::string& flag, const std::str
   const auto tokens = lockstep::tokenize(
       table, {.tokenizer = options.tokenizer, .column = options.text_column, .add_special_tokens = false},
       map);
+  std::vector<std::string> columns = {"input_ids", "labels"};
+  if (options.packing) columns.emplace_back("position_ids");
   return std::make_shared<lockstep::ArrowTensorDataset>(
-      lockstep::group_texts(tokens, block_size, map),
-      lockstep::ArrowTensorOptions{.columns = {"input_ids", "labels"}});
+      lockstep::group_texts(tokens, {.block_size = block_size, .return_position_ids = options.packing}, map),
+      lockstep::ArrowTensorOptions{.columns = std::move(columns)});
 }
 
 }  // namespace

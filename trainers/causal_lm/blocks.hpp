@@ -7,7 +7,8 @@
 #include "lockstep/datasets/distributed_context.hpp"
 #include "options.hpp"
 
-/// Texts as blocks of tokens: samples of "input_ids" and "labels", int64 [block size].
+/// Texts as blocks of tokens: samples of "input_ids" and "labels", and "position_ids" with --packing, int64
+/// [block size].
 struct Blocks {
   std::shared_ptr<const lockstep::Dataset> train;
   /// Null without --validation-file.

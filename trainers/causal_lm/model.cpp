@@ -77,8 +77,8 @@ LanguageModel make_script(const Options& options) {
   if (options.block_size == 0)
     throw lockstep::UsageError("--block-size is missing: the program " + options.model +
                                " does not say how many tokens it takes.");
-  if (!options.prompt.empty() || options.from_scratch)
-    throw lockstep::UsageError("--prompt and --from-scratch are not for a program from Python.");
+  if (!options.prompt.empty() || options.from_scratch || options.packing)
+    throw lockstep::UsageError("--prompt, --from-scratch and --packing are not for a program from Python.");
   ScriptModel script(options.model);
   // A vocabulary is often filled up to a round number.
   const at::Tensor scores =
@@ -97,7 +97,9 @@ LanguageModel make_model(const Options& options, const lockstep::Tokenizer& toke
   if (texts::is_script(options.model)) return make_script(options);
   Gpt2LMHeadModel model = make_gpt2(options, tokenizer);
   auto adapter = lockstep::wrap_model(model, [](auto& gpt2, const Batch& batch) {
-    return Batch{{"logits", gpt2(batch["input_ids"])}};
+    const bool packed = batch.contains("position_ids");
+    return Batch{{"logits", packed ? gpt2(batch["input_ids"], at::Tensor(), batch["position_ids"])
+                                   : gpt2(batch["input_ids"])}};
   });
   const auto save = [model, &options](const lockstep::Trainer& trainer) {
     texts::save(trainer, model, options.tokenizer);

@@ -41,6 +41,9 @@ const lockstep::OptionTable<Options>& option_table() {
                "Tokens in a sample: texts are joined and cut into such blocks. 0: the longest input of the "
                "model, at most 1024.",
                at_least(0))
+          .add("packing", &Options::packing,
+               "Texts of one block do not look at each other: each has positions of its own, and its first "
+               "token is not predicted. Without it they are one running text.")
           .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; by default the user's cache.")
           .section("sample")
           .add("prompt", &Options::prompt,

@@ -21,6 +21,7 @@ struct Options : lockstep::TrainingArguments {
   std::string data_format = "auto";
   std::string text_column = "text";
   std::int64_t block_size = 0;
+  bool packing = false;
   std::string cache_dir;
 
   std::string prompt;

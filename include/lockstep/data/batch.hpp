@@ -12,16 +12,23 @@
 namespace lockstep {
 
 /// Named tensors in the order in which they were added: what a loader yields and what a model's step reads.
+/// Columns of texts may stand beside them.
 ///
-///     at::Tensor images = batch["image"];   // [rows, ...]
+///     at::Tensor images = batch["image"];                        // [rows, ...]
+///     const std::vector<std::string>& names = batch.texts("file_name");   // one for each row
 ///
-/// In a batch of n samples every tensor has n rows in its first dimension. Tensors are shared handles, as
+/// In a batch of n samples every tensor has n rows in its first dimension. Lists of different lengths that
+/// are not padded are two tensors, as in PyTorch's jagged layout: `words`, the numbers of all rows one after
+/// another, and `words_offsets`, int64 [n + 1]; those of row r are words[offsets[r]] to words[offsets[r + 1]
+/// - 1]. jagged_collate() and ArrowTensorOptions::jagged make them. Tensors are shared handles, as
 /// everywhere in LibTorch: copying a Batch copies no data. Everything here is *Local*. Several threads may
 /// read one Batch; a thread that changes it must be alone.
 class Batch {
  public:
   /// A name and its tensor.
   using Item = std::pair<std::string, at::Tensor>;
+  /// A name and its texts, one for each row.
+  using TextItem = std::pair<std::string, std::vector<std::string>>;
 
   /// No tensors, no rows.
   Batch() = default;
@@ -32,7 +39,8 @@ class Batch {
   /// reading never adds an entry. The reference lives until the batch is changed.
   const at::Tensor& operator[](std::string_view name) const;
 
-  /// Adds a tensor at the end, or replaces the tensor of that name in its place.
+  /// Adds a tensor at the end, or replaces the tensor of that name in its place. Throws UsageError when texts
+  /// have the name.
   void set(std::string name, at::Tensor tensor);
 
   /// Adds a tensor at the end. Throws UsageError when the name is taken.
@@ -47,15 +55,27 @@ class Batch {
   /// Names and tensors in order, for a range-for.
   const std::vector<Item>& items() const noexcept { return items_; }
 
-  /// True when it holds no tensor.
-  bool empty() const noexcept { return items_.empty(); }
+  /// The texts called `name`, one for each row, as PyTorch's default_collate gives strings. Throws
+  /// UsageError, naming the texts that there are, when there are none of that name. The reference lives until
+  /// the batch is changed.
+  const std::vector<std::string>& texts(std::string_view name) const;
 
-  /// The number of rows: the first dimension of the first tensor; 0 without tensors or for a scalar.
+  /// Adds texts at the end, or replaces those of that name. Throws UsageError when a tensor has the name.
+  void set_texts(std::string name, std::vector<std::string> texts);
+
+  /// Names and texts in order. Tensors are not among them.
+  const std::vector<TextItem>& text_items() const noexcept { return texts_; }
+
+  /// True when it holds neither tensors nor texts.
+  bool empty() const noexcept { return items_.empty() && texts_.empty(); }
+
+  /// The number of rows: the first dimension of the first tensor, or of its offsets less one; without
+  /// tensors, of the first texts. 0 for a scalar.
   std::int64_t size() const;
 
   /// The same batch with every tensor on `device` (the same handles where they are there already).
-  /// `non_blocking` lets copies from pinned memory run beside the host, as in `at::Tensor::to`. `indices` and
-  /// `valid` are kept.
+  /// `non_blocking` lets copies from pinned memory run beside the host, as in `at::Tensor::to`. `indices`,
+  /// `valid` and texts are kept.
   Batch to(at::Device device, bool non_blocking = false) const;
 
   /// The same batch with every CPU tensor in page-locked memory. Needs a CUDA device.
@@ -74,9 +94,11 @@ class Batch {
 
  private:
   std::vector<Item> items_;
+  std::vector<TextItem> texts_;
 };
 
-/// One sample: the same named tensors without the batch dimension (a label is a scalar tensor).
+/// One sample: the same named tensors without the batch dimension (a label is a scalar tensor), and one text
+/// of each name.
 using Example = Batch;
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,18 +9,22 @@
 
 namespace lockstep {
 
-class Dataset;
-
 /// How samples become a batch. Called from several worker threads at once, so it must not change shared
 /// state.
 using CollateFunction = std::function<Batch(std::vector<Example>)>;
 
 /// Stacks the samples by name: tensors of shape [d...] become one of shape [samples, d...], names in the
-/// order of the first sample, and the samples' `indices` one after another. *Local*; safe from several
-/// threads. Throws DataError, naming the sample (by its data-set index where the sample knows it, else by its
-/// place) and both sides, when a sample's names, shape, dtype or device differ from the first sample's;
-/// UsageError without samples.
+/// order of the first sample, and the samples' texts and `indices` one after another. *Local*; safe from
+/// several threads. Throws DataError, naming the sample (by its data-set index where the sample knows it,
+/// else by its place) and both sides, when a sample's names, shape, dtype or device differ from the first
+/// sample's; UsageError without samples.
 Batch default_collate(std::vector<Example> examples);
+
+/// default_collate(), but that the tensors called `names`, of one dimension or more, are joined along their
+/// first one and not stacked, with `<name>_offsets` beside each: see Batch. For torch::nn::EmbeddingBag with
+/// include_last_offset, and kernels that need no padding. *Local*. Errors as default_collate; the function
+/// throws DataError for a sample without one of the names or with a scalar.
+CollateFunction jagged_collate(std::vector<std::string> names);
 
 /// How sequences of different lengths become one tensor. The names are those of Hugging Face's tokenizers.
 struct PaddingCollateOptions {
@@ -70,28 +73,5 @@ struct FlatteningOptions {
 /// DataCollatorWithFlattening. *Local*. The function throws DataError for a sample without input_ids, or with
 /// labels of another length.
 CollateFunction flatten_collate(FlatteningOptions options = {});
-
-/// How texts become blocks of equal length for a language model.
-struct PackingOptions {
-  /// Tokens in a block.
-  std::int64_t block_size = 1024;
-  /// So many samples are joined at a time, and what does not fill a block at their end is left out, as
-  /// `datasets.map(group_texts, batched=True, batch_size=...)` does; 0: all of them.
-  std::int64_t batch_size = 1000;
-};
-
-/// Joins the samples' sequences (tensors of one dimension), name by name, and cuts them into rows of
-/// `block_size`; the rest that does not fill a row is left out. Adds `labels`, a copy of `input_ids`, where
-/// there are `input_ids` and no labels: the function group_texts of Hugging Face's examples. *Local*. Throws
-/// DataError when a sample's sequences have different lengths.
-Batch group_texts(const std::vector<Example>& examples, std::int64_t block_size);
-
-/// group_texts() as a collate function: a batch has as many rows as its samples fill. *Local*. Throws
-/// UsageError for a block size below 1.
-CollateFunction pack_collate(std::int64_t block_size);
-
-/// A whole data set packed into blocks, in order, and held in memory. *Local*; reads the data set once.
-/// Throws UsageError for sizes out of range, DataError for samples that do not fit.
-std::shared_ptr<const Dataset> packed(const Dataset& dataset, const PackingOptions& options);
 
 }  // namespace lockstep

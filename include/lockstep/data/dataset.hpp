@@ -60,7 +60,8 @@ class Dataset {
   Dataset& operator=(Dataset&&) = default;
 };
 
-/// Tensors of equal first dimension as a data set: sample i is row i of each. Holds handles, copies nothing.
+/// Tensors of equal first dimension, and texts, as a data set: sample i is row i of each. Holds handles,
+/// copies nothing.
 class TensorDataset final : public Dataset {
  public:
   /// `TensorDataset({{"image", images}, {"label", labels}})`. Throws UsageError without a tensor, for a

@@ -14,7 +14,8 @@ namespace lockstep {
 
 /// How rows of a stream become samples.
 struct IterableTensorOptions {
-  /// The fields to use; by default all of numbers, booleans and lists of numbers, at any depth.
+  /// The fields to use; by default all of numbers, booleans and lists of numbers, at any depth. Texts have to
+  /// be named here: they are the batch's texts().
   std::vector<std::string> columns = {};
   /// Makes the sample of a row, in place of the rule for fields: decodes an image, tokenizes a text. Called
   /// by several workers at once.
@@ -38,7 +39,7 @@ class IterableTensorDataset final : public StreamDataset {
   explicit IterableTensorDataset(IterableDataset data, IterableTensorOptions options = {});
 
   /// Its next() throws DataError, naming the column, for lists of different lengths inside of one value, and
-  /// for a column of `columns` that a row has not, that is null or that has no numbers.
+  /// for a column of `columns` that a row has not, that is null or that has neither numbers nor text.
   std::unique_ptr<StreamReader> open(const StreamPart& part, std::int64_t epoch,
                                      const std::string& state) const override;
   std::optional<std::int64_t> size() const override { return options_.size; }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/packing.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
 
@@ -45,10 +46,10 @@ ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options,
 
 /// Joins the rows' lists, column by column, and cuts them into rows of `block_size`: the function group_texts
 /// of Hugging Face's run_clm.py on all columns, which must be lists of integers of equal lengths in a row.
-/// `map.batch_size` rows are joined at a time (1000 as there) and what does not fill a block at their end is
-/// left out. A column `labels`, a copy of `input_ids`, is added where there is none. Kept, *Collective* and
-/// errors as tokenize(); DataError for lists of different lengths in a row, UsageError for a block size below
-/// 1 and where nothing fills a block.
-ArrowDataset group_texts(const ArrowDataset& tokens, std::int64_t block_size, MapOptions map = {});
+/// `batch_size` rows are joined at a time (1000 as there) and what does not fill a block at their end is
+/// left out. A column `labels`, a copy of `input_ids`, is added where there is none, and what the options ask
+/// for. Kept, *Collective* and errors as tokenize(), and `map.batch_size` is set here; DataError for lists of
+/// different lengths in a row, UsageError for a block size below 1 and where nothing fills a block.
+ArrowDataset group_texts(const ArrowDataset& tokens, const PackingOptions& options, MapOptions map = {});
 
 }  // namespace lockstep

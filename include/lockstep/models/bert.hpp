@@ -73,10 +73,13 @@ class BertModelImpl : public torch::nn::Module {
   ~BertModelImpl() override;
 
   /// `input_ids` are integers [rows, tokens]; `attention_mask` is 1 for tokens and 0 for padding, likewise
-  /// [rows, tokens] (undefined: no padding); `token_type_ids` likewise (undefined: all 0). Throws UsageError
-  /// for another shape or too many tokens.
+  /// [rows, tokens] (undefined: no padding); `token_type_ids` likewise (undefined: all 0). `position_ids`,
+  /// integers of the same shape below max_position_embeddings: each token's place in its text (undefined: 0,
+  /// 1, ... in each row). Where they do not go on by 1 begins another text, and tokens see their own alone,
+  /// unless there is an attention_mask: see flatten_collate(). Throws UsageError for another shape or too
+  /// many tokens.
   BertOutput forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                     const at::Tensor& token_type_ids = {});
+                     const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {});
 
   const BertConfig& config() const noexcept { return config_; }
 

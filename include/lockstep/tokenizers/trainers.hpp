@@ -53,8 +53,9 @@ class TokenizerTrainer {
   ~TokenizerTrainer();
 
   /// Counts the words of texts, on so many threads (0: one on each processor core). Throws DataError for a
-  /// text that is no UTF-8; then nothing of these texts counts.
-  void feed(const std::vector<std::string_view>& texts, int threads = 0);
+  /// text that is no UTF-8, by its number from 1 on after the `fed` texts that came before; then nothing of
+  /// these texts counts.
+  void feed(const std::vector<std::string_view>& texts, int threads = 0, std::int64_t fed = 0);
 
   /// The tokenizer.json with the vocabulary that was learnt, as the package's to_str(pretty=True) writes it.
   /// Its added tokens are the special ones. Throws UsageError when there were no words, for special tokens

@@ -23,7 +23,7 @@ namespace lockstep {
 
 /// The same collection with `function(tensor)` in place of each tensor. Tensors are visited in the
 /// collection's order, which is the same on every rank that built the collection in the same way: so the
-/// function may be collective. Of a Batch, `indices` and `valid` are copied.
+/// function may be collective. Of a Batch, texts, `indices` and `valid` are copied.
 template <class Function>
 at::Tensor tree_map(const at::Tensor& tensor, const Function& function) {
   return function(tensor);
@@ -123,7 +123,8 @@ std::int64_t find_batch_size(const Collection& collection) {
 }
 
 /// The rows [begin, end) of each tensor, as views: the rules of Python's slices, negative numbers count from
-/// the end. Of a Batch, `indices` and `valid` are copied whole.
+/// the end. Of a Batch, texts, `indices` and `valid` are copied
+/// whole.
 template <class Collection>
 Collection slice_tensors(const Collection& collection, std::int64_t begin, std::int64_t end) {
   return tree_map(collection, [&](const at::Tensor& tensor) { return tensor.slice(0, begin, end); });
@@ -174,8 +175,8 @@ std::vector<Value> split_part(const std::vector<Value>& values, const SplitRange
 std::int64_t split_length(const at::Tensor& tensor);
 at::Tensor split_part(const at::Tensor& tensor, const SplitRange& range);
 
-/// `indices` and `valid` are taken apart with the rows; a repeated row is not valid. Throws UsageError where
-/// tensors have different numbers of rows.
+/// Texts, `indices` and `valid` are taken apart with the rows; a repeated row is not valid. Throws UsageError
+/// where tensors or texts have different numbers of rows.
 std::int64_t split_length(const Batch& batch);
 Batch split_part(const Batch& batch, const SplitRange& range);
 

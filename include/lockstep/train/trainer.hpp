@@ -72,6 +72,9 @@ struct TrainerComponents {
   /// One, or several by name: then metrics are called eval_<name>_loss and so on.
   std::shared_ptr<const Dataset> eval_dataset = nullptr;
   std::map<std::string, std::shared_ptr<const Dataset>> eval_datasets = {};
+  /// In their place: a stream, read from its beginning by every evaluation. Each row counts once, whatever
+  /// the ranks get; predict() gives rows in the order of the ranks' batches, without `indices`.
+  std::shared_ptr<const StreamDataset> eval_stream = nullptr;
   /// How samples become a batch: see DataLoaderOptions::collate.
   CollateFunction data_collator = nullptr;
   /// The loss of outputs for a batch, in place of the output "loss". As Hugging Face's compute_loss_func,
@@ -123,8 +126,8 @@ class Trainer {
   /// Evaluates, logs the metrics and returns them: `<prefix>_loss`, those of TrainerComponents::metrics,
   /// `<prefix>_runtime`, `_samples_per_second` and `_steps_per_second`. The loss is the sum over all samples
   /// (or all weights) by their number, whatever the batch size and the number of ranks. Without a data set:
-  /// of those that the trainer has. Inside of train(), between two steps, a signal to stop is noticed between
-  /// two batches: see EvaluationInterrupted.
+  /// of those, or of the stream, that the trainer has. Inside of train(), between two steps, a signal to stop
+  /// is noticed between two batches: see EvaluationInterrupted.
   virtual LogValues evaluate(std::shared_ptr<const Dataset> dataset = nullptr,
                              const std::string& prefix = "eval");
 
@@ -191,6 +194,7 @@ class Trainer {
   /// Loaders of whole data sets; the trainer divides them among the ranks, in training as the Accelerator
   /// says, in evaluations without repeating a sample. *Local*.
   virtual DataLoader get_train_dataloader();
+  /// `dataset`: null for TrainerComponents::eval_stream.
   virtual DataLoader get_eval_dataloader(std::shared_ptr<const Dataset> dataset);
   /// For predict(); by default as for evaluate().
   virtual DataLoader get_test_dataloader(std::shared_ptr<const Dataset> dataset);

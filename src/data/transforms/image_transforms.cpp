@@ -140,6 +140,7 @@ Example TransformedDataset::get(std::int64_t index, const SampleContext& context
   const Batch one = get_batch(std::span(&index, 1), std::span(&context, 1));
   Example example;
   for (const auto& [name, tensor] : one.items()) example.insert(name, tensor.select(0, 0));
+  for (const auto& [name, texts] : one.text_items()) example.set_texts(name, texts);
   return example;
 }
 

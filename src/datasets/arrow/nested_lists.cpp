@@ -35,6 +35,10 @@ std::int64_t measure(const arrow::ArrayData& lists, std::int64_t row, std::span<
   return count;
 }
 
+const char* numbers_of(const arrow::ArrayData& elements, std::int64_t begin, std::int64_t width) {
+  return reinterpret_cast<const char*>(elements.buffers[1]->data()) + (elements.offset + begin) * width;
+}
+
 /// `width` is the bytes of a number.
 void copy(const arrow::ArrayData& lists, std::int64_t row, std::span<const std::int64_t> lengths,
           std::int64_t width, char* to) {
@@ -42,14 +46,34 @@ void copy(const arrow::ArrayData& lists, std::int64_t row, std::span<const std::
   if (begin == end) return;
   const auto& elements = *lists.child_data.front();
   if (lengths.size() == 1) {
-    std::memcpy(to, elements.buffers[1]->data() + (elements.offset + begin) * width,
-                static_cast<std::size_t>((end - begin) * width));
+    std::memcpy(to, numbers_of(elements, begin, width), static_cast<std::size_t>((end - begin) * width));
     return;
   }
   auto stride = width;
   for (const auto length : lengths.subspan(1)) stride *= length;
   for (auto element = begin; element < end; ++element)
     copy(elements, element, lengths.subspan(1), width, to + (element - begin) * stride);
+}
+
+void append(const arrow::ArrayData& lists, std::int64_t row, std::span<std::vector<std::int64_t>> ends,
+            std::int64_t width, std::vector<char>& bytes) {
+  const auto [begin, end] = extent(lists, row);
+  ends.front().push_back(ends.front().back() + end - begin);
+  if (begin == end) return;
+  const auto& elements = *lists.child_data.front();
+  if (ends.size() == 1) {
+    const auto* from = numbers_of(elements, begin, width);
+    bytes.insert(bytes.end(), from, from + (end - begin) * width);
+    return;
+  }
+  for (auto element = begin; element < end; ++element)
+    append(elements, element, ends.subspan(1), width, bytes);
+}
+
+std::int64_t number_width(const Column& column) {
+  const auto* type = &column.type();
+  while (type->is_list()) type = &type->element();
+  return static_cast<std::int64_t>(type->value_bytes());
 }
 
 /// The array in which a row lies, and its place there.
@@ -67,10 +91,14 @@ std::int64_t measure_lists(const Column& column, std::int64_t row, std::span<std
 }
 
 void copy_lists(const Column& column, std::int64_t row, std::span<const std::int64_t> lengths, char* to) {
-  const auto* type = &column.type();
-  while (type->is_list()) type = &type->element();
   const auto [lists, place] = found(column, row);
-  copy(*lists, place, lengths, static_cast<std::int64_t>(type->value_bytes()), to);
+  copy(*lists, place, lengths, number_width(column), to);
+}
+
+void append_lists(const Column& column, std::int64_t row, std::span<std::vector<std::int64_t>> ends,
+                  std::vector<char>& bytes) {
+  const auto [lists, place] = found(column, row);
+  append(*lists, place, ends, number_width(column), bytes);
 }
 
 }  // namespace lockstep::arrow_file

@@ -1,6 +1,9 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/packed_texts.hpp"
 #include "datasets/dataset/state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/text_files.hpp"
@@ -167,50 +170,74 @@ void check_lengths(const std::string& name, const Joined& one, const std::string
                   std::to_string(mine - one.ends.begin()) + " of these.");
 }
 
-Column blocks_of(const Joined& joined, std::int64_t block_size) {
+Column blocks_of(const List& numbers, std::int64_t block_size) {
   ColumnBuilder blocks(DataType::list(DataType(TypeKind::int64)));
   const auto size = static_cast<std::size_t>(block_size);
-  const std::span<const std::int64_t> values(joined.values);
+  const std::span<const std::int64_t> values(numbers);
   for (std::size_t begin = 0; begin + size <= values.size(); begin += size)
     blocks.append_list(values.subspan(begin, size));
   return blocks.finish();
 }
 
-Columns group(const MapBatch& batch, std::int64_t block_size) {
+void keep_apart(Columns& columns, const Joined& tokens, const PackingOptions& options) {
+  const auto texts = data::packed_texts(tokens.ends, options.block_size);
+  const auto labels = std::find_if(columns.begin(), columns.end(),
+                                   [](const auto& column) { return column.first == "labels"; });
+  if (labels != columns.end()) {
+    auto values = joined(labels->second).values;
+    for (std::size_t token = 0; token < values.size(); ++token)
+      if (texts.position_ids[token] == 0) values[token] = options.separator_id;
+    labels->second = blocks_of(values, options.block_size);
+  }
+  if (options.return_position_ids)
+    columns.emplace_back("position_ids", blocks_of(texts.position_ids, options.block_size));
+  if (options.return_seq_idx) columns.emplace_back("seq_idx", blocks_of(texts.seq_idx, options.block_size));
+}
+
+Columns group(const MapBatch& batch, const PackingOptions& options) {
   Columns columns;
   Joined first;
   for (const auto& [name, column] : batch.rows.columns()) {
     Joined all = joined(column);
     if (columns.empty()) first = all;
     check_lengths(name, all, batch.rows.columns().front().first, first);
-    columns.emplace_back(name, blocks_of(all, block_size));
+    columns.emplace_back(name, blocks_of(all.values, options.block_size));
   }
   if (!batch.rows.has_column("labels")) {
     const auto ids = std::find_if(columns.begin(), columns.end(),
                                   [](const auto& column) { return column.first == "input_ids"; });
     if (ids != columns.end()) columns.emplace_back("labels", Column(ids->second));
   }
+  if (options.return_position_ids || options.return_seq_idx) keep_apart(columns, first, options);
   return columns;
 }
 
 }  // namespace
 
-ArrowDataset group_texts(const ArrowDataset& tokens, std::int64_t block_size, MapOptions options) {
-  if (block_size < 1) {
-    throw UsageError("group_texts: block_size must be 1 or more, but is " + std::to_string(block_size) + ".");
+ArrowDataset group_texts(const ArrowDataset& tokens, const PackingOptions& packing, MapOptions options) {
+  if (packing.block_size < 1 || packing.batch_size < 0) {
+    throw UsageError(fmt::format(
+        "group_texts: block_size must be 1 or more and batch_size 0 or more, but they are {} and {}.",
+        packing.block_size, packing.batch_size));
   }
   for (const auto& [name, column] : tokens.columns()) joined(column.slice(0, 0));
   options.name = "group_texts";
   options.version = LOCKSTEP_TEXTS_VERSION;
-  options.parameters = nlohmann::json{{"block_size", block_size}}.dump();
+  options.parameters = nlohmann::json{{"block_size", packing.block_size},
+                                      {"return_position_ids", packing.return_position_ids},
+                                      {"return_seq_idx", packing.return_seq_idx},
+                                      {"separator_id", packing.separator_id}}
+                           .dump();
+  options.batch_size =
+      packing.batch_size == 0 ? std::max<std::int64_t>(tokens.num_rows(), 1) : packing.batch_size;
   options.input_files.clear();
   options.remove_columns = tokens.column_names();
   const auto blocks = map(
-      tokens, [block_size](const MapBatch& batch) { return group(batch, block_size); }, options);
+      tokens, [packing](const MapBatch& batch) { return group(batch, packing); }, options);
   if (blocks.num_rows() > 0) return blocks;
   throw UsageError("group_texts: no " + std::to_string(options.batch_size) + " of the " +
-                   std::to_string(tokens.num_rows()) + " rows fill a block of " + std::to_string(block_size) +
-                   " tokens: take more text or a smaller block.");
+                   std::to_string(tokens.num_rows()) + " rows fill a block of " +
+                   std::to_string(packing.block_size) + " tokens: take more text or a smaller block.");
 }
 
 }  // namespace lockstep

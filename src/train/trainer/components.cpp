@@ -98,10 +98,11 @@ DataLoader Trainer::get_train_dataloader() {
 
 DataLoader Trainer::get_eval_dataloader(std::shared_ptr<const Dataset> dataset) {
   const TrainingArguments& args = impl_->args;
-  const std::int64_t batches = args.fast_dev_run > 0 ? args.fast_dev_run : args.limit_eval_batches;
+  const auto options = options_of(args, args.per_device_eval_batch_size, impl_->parts.data_collator);
+  if (!dataset) return DataLoader(impl_->parts.eval_stream, options);
+  const std::int64_t batches = evaluated_batches(args);
   const std::int64_t at_once = args.per_device_eval_batch_size * impl_->accelerator.num_processes();
-  return DataLoader(first_of(std::move(dataset), batches * at_once),
-                    options_of(args, args.per_device_eval_batch_size, impl_->parts.data_collator));
+  return DataLoader(first_of(std::move(dataset), batches * at_once), options);
 }
 
 DataLoader Trainer::get_test_dataloader(std::shared_ptr<const Dataset> dataset) {

@@ -203,20 +203,32 @@ void EvaluationRun::run(const DataLoader& whole, bool keep) {
   DataLoader batches =
       whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
                   {.sharding = Sharding::by_batch, .even_batches = false});
+  is_stream_ = batches.is_stream();
   const bool together = impl_.parts.model->is_fully_sharded();
-  const std::int64_t rounds = impl_.between_steps || together ? most_of_all_ranks(batches.size()) : 0;
+  const bool waits = impl_.between_steps || together;
+  const std::int64_t most = is_stream_ ? evaluated_batches(impl_.args) : 0;
   std::optional<Batch> last;
-  for (auto& batch : batches) {
-    take_batch(type_ ? with_type(batch, *type_) : batch, keep);
-    if (together) last = batch;
+  auto batch = batches.begin();
+  for (std::int64_t round = 0;; ++round) {
+    const bool has_batch = batch != batches.end() && (most == 0 || round < most);
+    if (waits ? !goes_on(batches, has_batch, round) : !has_batch) break;
+    if (has_batch) {
+      take_batch(type_ ? with_type(*batch, *type_) : *batch, keep);
+      if (together) last = *batch;
+      ++batch;
+    } else if (together) {
+      // Ranks with fewer batches compute as often as the others.
+      if (!last) last = first_batch_of(whole);
+      trainer_.prediction_step(*last, /*loss_only=*/true);
+    }
     if (impl_.between_steps) stop_when_asked();
   }
-  if (together && !last && rounds > 0) last = first_batch_of(whole);
-  // Ranks with fewer batches ask, and compute, as often as the others.
-  for (std::int64_t round = batches_; round < rounds; ++round) {
-    if (together) trainer_.prediction_step(*last, /*loss_only=*/true);
-    if (impl_.between_steps) stop_when_asked();
-  }
+}
+
+bool EvaluationRun::goes_on(const DataLoader& batches, bool has_batch, std::int64_t round) {
+  if (batches.is_stream()) return most_of_all_ranks(has_batch ? 1 : 0) > 0;
+  if (!rounds_) rounds_ = most_of_all_ranks(batches.size());
+  return round < *rounds_;
 }
 
 /// For a rank that has none of its own.
@@ -264,6 +276,11 @@ void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
 
 void EvaluationRun::keep_rows(const Batch& outputs, const Batch& batch) {
   outputs_.add(outputs, batch.size());
+  if (is_stream_) {
+    const auto& accelerator = impl_.accelerator;
+    const auto first = (batches_ * accelerator.num_processes() + accelerator.process_index()) << 32;
+    for (std::int64_t row = 0; row < batch.size(); ++row) indices_.push_back(first + row);
+  }
   indices_.insert(indices_.end(), batch.indices.begin(), batch.indices.end());
   const std::int64_t every = std::max<std::int64_t>(impl_.args.eval_accumulation_steps, 1);
   if (batches_ % every != 0) return;
@@ -306,9 +323,13 @@ const Batch& EvaluationRun::predictions() {
   order_ = order;
   predictions_ = outputs_.gathered(order_);
   const auto* first = indices.const_data_ptr<std::int64_t>();
-  predictions_->indices.assign(first, first + indices.numel());
-  predictions_->valid.assign(predictions_->indices.size(), true);
+  if (!is_stream_) predictions_->indices.assign(first, first + indices.numel());
+  predictions_->valid.assign(static_cast<std::size_t>(indices.numel()), true);
   return *predictions_;
+}
+
+std::int64_t evaluated_batches(const TrainingArguments& args) {
+  return args.fast_dev_run > 0 ? args.fast_dev_run : args.limit_eval_batches;
 }
 
 EvaluationInterrupted::EvaluationInterrupted()
@@ -317,8 +338,11 @@ EvaluationInterrupted::EvaluationInterrupted()
 std::shared_ptr<const Dataset> Trainer::Impl::eval_dataset(
     const std::shared_ptr<const Dataset>& given) const {
   if (given) return given;
-  if (parts.eval_dataset) return parts.eval_dataset;
-  throw UsageError("Trainer: there is nothing to evaluate on: set TrainerComponents::eval_dataset");
+  if (parts.eval_stream && (parts.eval_dataset || !parts.eval_datasets.empty()))
+    throw UsageError("Trainer: both eval_dataset and eval_stream are set; leave one of them out");
+  if (parts.eval_dataset || parts.eval_stream) return parts.eval_dataset;
+  throw UsageError(
+      "Trainer: there is nothing to evaluate on: set TrainerComponents::eval_dataset or eval_stream");
 }
 
 /// What a run that was interrupted in this evaluation had found out already.

@@ -53,10 +53,12 @@ class EvaluationRun {
   /// `whole`: of all ranks. `keep`: the outputs are wanted. Throws EvaluationInterrupted.
   void run(const DataLoader& whole, bool keep);
   LogValues metrics();
-  /// All ranks' outputs in the order of the data set.
+  /// All ranks' outputs in the order of the data set, or of the ranks' batches of a stream.
   const Batch& predictions();
 
  private:
+  /// Whether this or another rank has a batch in the round, for ranks that wait for each other.
+  bool goes_on(const DataLoader& batches, bool has_batch, std::int64_t round);
   Batch first_batch_of(const DataLoader& whole) const;
   void take_batch(const Batch& batch, bool keep);
   void add_loss(const Loss& loss, std::int64_t rows);
@@ -79,6 +81,10 @@ class EvaluationRun {
   train::PredictionGatherer outputs_;
   /// Where metrics see all samples at once, what else the metrics see.
   train::PredictionGatherer inputs_;
+  /// How many rounds all ranks make, where that is known and they wait for each other.
+  std::optional<std::int64_t> rounds_;
+  bool is_stream_ = false;
+  /// Of a stream: where rows are among those of all ranks.
   std::vector<std::int64_t> indices_;
   /// Of all ranks' rows, once they were gathered.
   at::Tensor order_;

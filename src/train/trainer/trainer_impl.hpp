@@ -16,7 +16,7 @@ struct Trainer::Impl {
   /// Calls the event of all callbacks.
   void call(Trainer& trainer, Event event, const LogValues& values = {});
   void count_parameters();
-  /// The given data set, or one of the trainer's. Throws UsageError when there is none.
+  /// The given data set, or one of the trainer's; null: its stream. Throws UsageError when there is none.
   std::shared_ptr<const Dataset> eval_dataset(const std::shared_ptr<const Dataset>& given) const;
   /// Evaluates one data set, logs and tells the callbacks. Throws EvaluationInterrupted.
   LogValues evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
@@ -50,6 +50,9 @@ struct Trainer::Impl {
   /// The evaluation under way is the rest of one that was interrupted.
   bool resumes_evaluation = false;
 };
+
+/// How many batches of a rank an evaluation reads at most; 0: all.
+std::int64_t evaluated_batches(const TrainingArguments& args);
 
 /// `value` with so many decimals, as transformers rounds times and rates.
 double rounded(double value, int decimals);

@@ -119,7 +119,7 @@ void TrainingRun::prepare() {
 void TrainingRun::check_evaluations() const {
   const TrainerComponents& parts = impl_.parts;
   if (impl_.args.eval_strategy == IntervalStrategy::no) return;
-  if (!parts.eval_dataset && parts.eval_datasets.empty()) {
+  if (!parts.eval_dataset && parts.eval_datasets.empty() && !parts.eval_stream) {
     throw UsageError("eval_strategy is " + option_word(impl_.args.eval_strategy) +
                      ", but there is no data set to evaluate on: set TrainerComponents::eval_dataset, or "
                      "eval_strategy to no");

@@ -39,6 +39,30 @@ TEST(Batch, RefusesANameTwice) {
   EXPECT_THROWS((Batch{{"x", at::ones({1})}, {"x", at::ones({1})}}), UsageError, "'x'");
 }
 
+TEST(Batch, HasTextsBesideItsTensors) {
+  Batch batch = two();
+  batch.set_texts("name", {"a", "b", "c"});
+  batch.set_texts("name", {"x", "y", "z"});
+  EXPECT_EQ(batch.texts("name"), (std::vector<std::string>{"x", "y", "z"}));
+  EXPECT_EQ(batch.to(at::Device(at::kMeta)).texts("name").size(), 3U);
+  EXPECT_EQ(batch.names().size(), 2U);
+  EXPECT_EQ(batch.text_items().size(), 1U);
+  EXPECT_FALSE(batch.contains("name"));
+  EXPECT_THROWS(batch["name"], UsageError, "'name' of the batch is texts", "texts()");
+  EXPECT_THROWS(batch.texts("nmae"), UsageError, "no texts named 'nmae'", "'name'", "'image', 'label'");
+  EXPECT_THROWS(batch.set_texts("image", {}), UsageError, "a tensor named 'image'");
+  EXPECT_THROWS(batch.set("name", at::ones({3})), UsageError, "texts named 'name'");
+  EXPECT_THROWS(batch.insert("name", at::ones({3})), UsageError, "texts named 'name'");
+  Batch texts;
+  texts.set_texts("name", {"a", "b"});
+  EXPECT_FALSE(texts.empty());
+  EXPECT_EQ(texts.size(), 2);
+}
+
+TEST(Batch, CountsTheRowsOfListsThatAreNotPadded) {
+  EXPECT_EQ((Batch{{"x", at::arange(9)}, {"x_offsets", at::tensor({0, 4, 4, 9}, at::kLong)}}.size()), 3);
+}
+
 TEST(Batch, MovesToADeviceAndKeepsIndices) {
   Batch batch = two();
   batch.indices = {4, 5, 6};
@@ -53,6 +77,36 @@ Example sample(std::int64_t index, at::Tensor image) {
   Example example{{"image", std::move(image)}, {"label", at::scalar_tensor(index, at::kLong)}};
   example.indices = {index};
   return example;
+}
+
+Example named(std::int64_t index, const std::string& name, std::int64_t words) {
+  Example example{{"words", at::full({words}, index, at::kLong)}, {"label", at::scalar_tensor(index)}};
+  example.set_texts("name", {name});
+  example.indices = {index};
+  return example;
+}
+
+TEST(DefaultCollate, TextsGoOneAfterAnother) {
+  const Batch batch = default_collate({named(4, "b", 2), named(1, "", 2)});
+  EXPECT_EQ(batch.texts("name"), (std::vector<std::string>{"b", ""}));
+  EXPECT_THROWS(default_collate({named(4, "b", 2), sample(7, at::ones({2}))}), DataError, "sample 7");
+  auto without = named(3, "", 2);
+  Example other{{"words", without["words"]}, {"label", without["label"]}};
+  EXPECT_THROWS(default_collate({without, other}), DataError, "a text named 'name'");
+}
+
+TEST(JaggedCollate, JoinsListsAndStacksTheRest) {
+  const auto collate = jagged_collate({"words"});
+  const Batch batch = collate({named(5, "a", 2), named(6, "b", 0), named(7, "c", 3)});
+  EXPECT_EQ(batch.names(), (std::vector<std::string>{"label", "words", "words_offsets"}));
+  EXPECT_TRUE(at::equal(batch["words"], at::tensor({5, 5, 7, 7, 7}, at::kLong)));
+  EXPECT_TRUE(at::equal(batch["words_offsets"], at::tensor({0, 2, 2, 5}, at::kLong)));
+  EXPECT_TRUE(at::equal(batch["label"], at::tensor({5.0F, 6.0F, 7.0F})));
+  EXPECT_EQ(batch.texts("name").back(), "c");
+  EXPECT_EQ(batch.indices, (std::vector<std::int64_t>{5, 6, 7}));
+  EXPECT_EQ(batch.size(), 3);
+  EXPECT_THROWS(jagged_collate({"label"})({named(5, "a", 2)}), DataError, "sample 5", "no list 'label'");
+  EXPECT_THROWS(jagged_collate({"x"})({named(5, "a", 2)}), DataError, "'x'");
 }
 
 TEST(DefaultCollate, StacksByName) {

@@ -7,6 +7,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/dataset.hpp"
+#include "lockstep/data/packing.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "support/throws.hpp"
 
@@ -131,14 +132,32 @@ TEST(GroupTexts, JoinsAndCuts) {
       {{"input_ids", tensor({1, 2, 3})}, {"mask", tensor({1, 1, 0})}},
       {{"input_ids", tensor({4})}, {"mask", tensor({0})}},
       {{"input_ids", tensor({5, 6, 7, 8, 9})}, {"mask", tensor({1, 1, 1, 1, 1})}}};
-  const Batch blocks = group_texts(texts, 4);
+  const Batch blocks = group_texts(texts, {.block_size = 4});
   EXPECT_TRUE(at::equal(blocks["input_ids"], tensor({1, 2, 3, 4, 5, 6, 7, 8}).view({2, 4})));
   EXPECT_TRUE(at::equal(blocks["mask"], tensor({1, 1, 0, 0, 1, 1, 1, 1}).view({2, 4})));
   EXPECT_TRUE(at::equal(blocks["labels"], blocks["input_ids"]));
-  EXPECT_EQ(pack_collate(10)(texts).size(), 0);
-  EXPECT_THROWS(group_texts(texts, 0), UsageError, "block_size", "0");
-  EXPECT_THROWS(group_texts({{{"input_ids", tensor({1})}, {"mask", tensor({1, 2})}}}, 2), DataError,
-                "number 0", "'mask'", "length 2", "not 1");
+  EXPECT_EQ(pack_collate({.block_size = 10})(texts).size(), 0);
+  EXPECT_THROWS(group_texts(texts, {.block_size = 0}), UsageError, "block_size", "0");
+  EXPECT_THROWS(group_texts({{{"input_ids", tensor({1})}, {"mask", tensor({1, 2})}}}, {.block_size = 2}),
+                DataError, "number 0", "'mask'", "length 2", "not 1");
+}
+
+/// Texts of 3, 0, 1 and 6 tokens in blocks of 4: the last one is cut.
+TEST(GroupTexts, KeepsTextsApartByTheirPositions) {
+  std::vector<Example> texts;
+  for (const std::int64_t length : {3, 0, 1, 6})
+    texts.push_back(
+        {{"input_ids", at::full({length}, length, at::kLong)}, {"labels", at::ones({length}, at::kLong)}});
+  const Batch blocks = group_texts(
+      texts, {.block_size = 4, .return_position_ids = true, .return_seq_idx = true, .separator_id = -7});
+  EXPECT_EQ(blocks.names(), (std::vector<std::string>{"input_ids", "labels", "position_ids", "seq_idx"}));
+  EXPECT_TRUE(at::equal(blocks["input_ids"], tensor({3, 3, 3, 1, 6, 6, 6, 6}).view({2, 4})));
+  EXPECT_TRUE(at::equal(blocks["position_ids"], tensor({0, 1, 2, 0, 0, 1, 2, 3}).view({2, 4})));
+  EXPECT_TRUE(at::equal(blocks["seq_idx"], tensor({0, 0, 0, 1, 0, 0, 0, 0}).view({2, 4})));
+  EXPECT_TRUE(at::equal(blocks["labels"], tensor({-7, 1, 1, -7, -7, 1, 1, 1}).view({2, 4})));
+  const auto cut = group_texts(texts, {.block_size = 5, .return_seq_idx = true});
+  EXPECT_TRUE(at::equal(cut["seq_idx"], tensor({0, 0, 0, 1, 2, 0, 0, 0, 0, 0}).view({2, 5})));
+  EXPECT_FALSE(cut.contains("position_ids"));
 }
 
 /// Sample i has i tokens.

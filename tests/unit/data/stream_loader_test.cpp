@@ -32,13 +32,14 @@ IterableDataset numbers(const Rows& lengths, std::int64_t failing = -1) {
          end = begin + lengths[static_cast<std::size_t>(shard)]]() mutable -> std::optional<Value::Fields> {
           if (next == end) return std::nullopt;
           if (next == failing) throw DataError("broken row");
-          return Value::Fields{{"id", Value(next++)}, {"name", Value("text")}};
+          const auto id = next++;
+          return Value::Fields{{"id", Value(id)}, {"name", Value("n" + std::to_string(id))}};
         };
   });
 }
 
 std::shared_ptr<const StreamDataset> tensors(const IterableDataset& data) {
-  return std::make_shared<IterableTensorDataset>(data);
+  return std::make_shared<IterableTensorDataset>(data, IterableTensorOptions{.columns = {"id", "name"}});
 }
 
 /// Rows that are only repeated have a minus and one less: -1 is the row 0.
@@ -48,6 +49,7 @@ Rows rows_of(const Batch& batch) {
   Rows rows;
   for (std::int64_t row = 0; row < ids.size(0); ++row) {
     const auto id = ids[row].item<std::int64_t>();
+    EXPECT_EQ(batch.texts("name").at(static_cast<std::size_t>(row)), "n" + std::to_string(id));
     rows.push_back(batch.valid[static_cast<std::size_t>(row)] ? id : -1 - id);
   }
   return rows;
@@ -390,7 +392,8 @@ TEST(IterableTensors, RowsBecomeTensors) {
   equals(stream(Value::List{}), at::empty({0}, at::kLong));
   const Value ragged(Value::List{Value::List{1, 2}, Value::List{3}});
   EXPECT_TRUE(contains_all(message_of<DataError>([&] { stream(ragged); }), {"'x'", "different lengths"}));
-  EXPECT_TRUE(contains_all(message_of<DataError>([&] { stream(7, {.columns = {"text"}}); }), {"'text'"}));
+  EXPECT_EQ(stream(7, {.columns = {"text"}}).texts("text"), std::vector<std::string>{"a"});
+  EXPECT_TRUE(contains_all(message_of<DataError>([&] { stream(7, {.columns = {"none"}}); }), {"'none'"}));
   EXPECT_TRUE(contains_all(message_of<DataError>([&] { stream(7, {.columns = {"y"}}); }), {"no column 'y'"}));
 }
 

@@ -3,6 +3,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/cifar10.hpp"
+#include "lockstep/data/data_loader.hpp"
 #include "lockstep/datasets/arrow_tensors.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "support/temporary_folder.hpp"
@@ -44,8 +45,47 @@ TEST(ArrowTensorDataset, FollowsTheRowsOfItsDataSet) {
       data.get_batch(indices, std::vector<SampleContext>(2))["label"].equal(at::tensor({9, 7}, at::kLong)));
 }
 
+TEST(ArrowTensorDataset, TextsThatAreNamedComeWithTheBatch) {
+  const ArrowTensorDataset data(sample(), {.columns = {"text", "label"}});
+  EXPECT_EQ(data.get(1, {}).texts("text"), std::vector<std::string>{"b"});
+  const Indices indices{2, 1};
+  const auto batch = data.get_batch(indices, std::vector<SampleContext>(2));
+  EXPECT_EQ(batch.texts("text"), (std::vector<std::string>{"c", "b"}));
+  EXPECT_EQ(batch.names(), std::vector<std::string>{"label"});
+  DataLoader loader(std::make_shared<ArrowTensorDataset>(data), {.batch_size = 2, .num_workers = 1});
+  std::vector<std::string> all;
+  for (const auto& each : loader)
+    for (const auto& text : each.texts("text")) all.push_back(text);
+  EXPECT_EQ(all, (std::vector<std::string>{"a", "b", "c"}));
+}
+
+/// Cut out of a longer column, so that its arrays do not begin at 0.
+TEST(ArrowTensorDataset, JaggedListsAreNumbersAndOffsets) {
+  using Boxes = std::vector<std::vector<std::vector<std::int32_t>>>;
+  const auto boxes = make_column(Boxes{{{0}}, {{1, 2}, {3}}, {}, {{4}, {}}});
+  ArrowTensorDataset data(ArrowDataset::from_columns({{"boxes", Column(boxes.slice(1, 3).flatten())},
+                                                      {"ids", sample().column("ids")}}),
+                          {.columns = {"boxes", "ids"}, .jagged = {"ids", "boxes"}});
+  const Indices indices{1, 0, 2};
+  const auto batch = data.get_batch(indices, std::vector<SampleContext>(3));
+  EXPECT_EQ(batch.names(),
+            (std::vector<std::string>{"boxes", "boxes_offsets", "boxes_offsets_1", "ids", "ids_offsets"}));
+  EXPECT_TRUE(batch["boxes"].equal(at::tensor({1, 2, 3, 4}, at::kInt)));
+  EXPECT_TRUE(batch["boxes_offsets"].equal(at::tensor({0, 0, 2, 4}, at::kLong)));
+  EXPECT_TRUE(batch["boxes_offsets_1"].equal(at::tensor({0, 2, 3, 4, 4}, at::kLong)));
+  EXPECT_TRUE(batch["ids"].equal(at::tensor({2, 3, 1}, at::kInt)));
+  EXPECT_TRUE(batch["ids_offsets"].equal(at::tensor({0, 2, 3, 3}, at::kLong)));
+  EXPECT_EQ(batch.size(), 3);
+  const ArrowTensorDataset lists(sample(), {.columns = {"ids"}, .jagged = {"ids"}});
+  EXPECT_TRUE(lists.get(1, {})["ids"].equal(at::tensor({2, 3}, at::kInt))) << "of a sample a list is a list";
+  EXPECT_THROWS(data.get_batch(Indices{3}, std::vector<SampleContext>(1)), UsageError, "row 3");
+  EXPECT_THROWS(ArrowTensorDataset(sample(), {.jagged = {"label"}}), UsageError, "'label'", "lists");
+}
+
 TEST(ArrowTensorDataset, WhatHasNoTensorIsRefusedByName) {
-  EXPECT_THROWS(ArrowTensorDataset(sample(), {.columns = {"text"}}), UsageError, "'text'", "string");
+  const auto words =
+      ArrowDataset::from_columns({{"words", make_column<std::vector<std::string>>({{"a", "b"}})}});
+  EXPECT_THROWS(ArrowTensorDataset(words, {.columns = {"words"}}), UsageError, "'words'", "list");
   const auto nulls =
       ArrowDataset::from_columns({{"n", make_column<std::optional<float>>({1.0F, std::nullopt})}});
   EXPECT_THROWS(ArrowTensorDataset{nulls}, UsageError, "'n'", "nulls");

@@ -5,6 +5,8 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
+#include "lockstep/data/packing.hpp"
+#include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "support/throws.hpp"
 
@@ -44,6 +46,47 @@ TEST(FlattenedTexts, HaveTheLogitsAndLossesOfTheTextsAlone) {
   }
   const double loss = models::causal_lm_loss(logits, batch["labels"]).item<double>();
   EXPECT_NEAR(loss, sum / (22 - 4), 1e-6);
+}
+
+/// An encoder's tokens see those behind them too.
+TEST(FlattenedTexts, OfABertHaveTheStatesOfTheTextsAlone) {
+  torch::manual_seed(3);
+  models::BertModel model(models::BertConfig{.vocab_size = 31,
+                                             .hidden_size = 16,
+                                             .num_hidden_layers = 2,
+                                             .num_attention_heads = 2,
+                                             .intermediate_size = 24,
+                                             .max_position_embeddings = 12});
+  model->eval();
+  const Batch batch = flatten_collate()(texts());
+  const at::Tensor states =
+      model->forward(batch["input_ids"], {}, {}, batch["position_ids"]).last_hidden_state;
+  std::int64_t begin = 0;
+  for (const auto& text : texts()) {
+    const at::Tensor alone = model->forward(text["input_ids"].unsqueeze(0)).last_hidden_state;
+    EXPECT_TRUE(torch::allclose(states.narrow(1, begin, alone.size(1)), alone, 1e-5, 1e-6)) << begin;
+    begin += alone.size(1);
+  }
+  const at::Tensor ids = torch::arange(20).remainder(31).view({2, 10});
+  EXPECT_TRUE(torch::equal(model->forward(ids, {}, {}, torch::arange(10).expand({2, 10})).last_hidden_state,
+                           model->forward(ids).last_hidden_state));
+  EXPECT_THROWS(model->forward(ids, {}, {}, torch::arange(10) + 3), UsageError, "below 12");
+}
+
+/// Blocks of several texts, some of them cut: what is seen of a text is what a block has of it.
+TEST(FlattenedTexts, PackedInBlocksHaveTheLogitsOfTheirPieces) {
+  auto model = small_model();
+  const Batch blocks =
+      group_texts(texts(), {.block_size = 11, .return_position_ids = true, .return_seq_idx = true});
+  ASSERT_EQ(blocks.size(), 2);
+  const at::Tensor logits = model->forward(blocks["input_ids"], {}, blocks["position_ids"]);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    for (std::int64_t text = 0; text <= blocks["seq_idx"][row].max().item<std::int64_t>(); ++text) {
+      const at::Tensor places = blocks["seq_idx"][row].eq(text).nonzero().flatten();
+      const at::Tensor alone = model->forward(blocks["input_ids"][row].index({places}).unsqueeze(0));
+      EXPECT_TRUE(torch::allclose(logits[row].index({places}), alone[0], 1e-5, 1e-6)) << row << " " << text;
+    }
+  }
 }
 
 /// Positions as they are without any are no texts of their own.

@@ -171,6 +171,72 @@ TEST(StreamTraining, MetricsSeeEachRowOnce) {
   }
 }
 
+std::vector<float> sorted_numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = std::get<0>(tensor.flatten().sort());
+  return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
+}
+
+/// Ranks end on their own, some batches earlier than others.
+TEST(StreamTraining, EvaluationsCountEachRowOnce) {
+  std::vector<Example> rows;
+  const auto reader = stream_of(kUneven)->open({}, 0, {});
+  for (auto row = reader->next(); row; row = reader->next()) rows.push_back(*row);
+  const auto dataset = std::make_shared<TensorDataset>(default_collate(rows));
+  const auto mean_of_ids = [](const EvaluationPrediction& all) -> Metrics {
+    const at::Tensor seen = all.inputs["id"];
+    EXPECT_EQ(sorted(ids(seen)), all_rows());
+    EXPECT_EQ(all.predictions["prediction"].size(0), kRows);
+    return {{"error", (all.predictions["prediction"] - all.inputs["y"]).abs().mean().item<double>()}};
+  };
+  for (const int ranks : {1, 2, 3}) {
+    run_accelerators(ranks, [&](const Accelerator& accelerator) {
+      const TemporaryFolder folder;
+      const TrainingArguments args = arguments(folder);
+      Trainer with_rows(accelerator, args,
+                        {.model = small_model(), .eval_dataset = dataset, .compute_metrics = mean_of_ids});
+      Trainer with_stream(
+          accelerator, args,
+          {.model = small_model(), .eval_stream = stream_of(kUneven), .compute_metrics = mean_of_ids});
+      const auto expected = with_rows.evaluate(), metrics = with_stream.evaluate();
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(metrics[i].first, expected[i].first);
+        EXPECT_NEAR(metrics[i].second, expected[i].second, 1e-6) << metrics[i].first;
+      }
+      const auto predicted = with_stream.predict(nullptr).predictions;
+      EXPECT_TRUE(predicted.indices.empty());
+      EXPECT_EQ(std::ssize(predicted.valid), kRows);
+      EXPECT_EQ(sorted_numbers(predicted["prediction"]),
+                sorted_numbers(with_rows.predict(nullptr).predictions["prediction"]));
+    });
+  }
+}
+
+TEST(StreamTraining, EvaluatesOnStreamsWhileItTrains) {
+  const TemporaryFolder folder;
+  TrainingArguments args = stream_arguments(folder, "out");
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 3;
+  const auto losses_on = [&](int ranks, std::int64_t limit) {
+    args.limit_eval_batches = limit;
+    return testing::train_on(ranks, args,
+                             [](const Accelerator&) {
+                               return TrainerComponents{.model = small_model(),
+                                                        .train_stream = stream_of({8, 8}),
+                                                        .eval_stream = stream_of(kUneven)};
+                             })
+        .logged("eval_loss");
+  };
+  EXPECT_EQ(losses_on(2, 0).size(), 3U);
+  EXPECT_NE(losses_on(1, 0), losses_on(1, 2)) << "two batches are not all";
+  args.eval_strategy = IntervalStrategy::no;
+  const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()));
+  Trainer both(accelerator, args,
+               {.model = small_model(), .eval_dataset = testing::samples(4), .eval_stream = stream_of({3})});
+  EXPECT_THROWS(both.evaluate(), UsageError, "both eval_dataset and eval_stream");
+  Trainer none(accelerator, args, {.model = small_model()});
+  EXPECT_THROWS(none.evaluate(), UsageError, "eval_dataset or eval_stream");
+}
+
 TEST(StreamTraining, JoinedRanksReadEachTheirOwnRowsAndNoMore) {
   run_accelerators(2, [](Accelerator& accelerator) {
     torch::nn::Linear model(3, 1);

@@ -152,7 +152,7 @@ std::string version_in(const TemporaryFolder& cache) {
 
 /// Of Lockstep's own code: whoever changes a tokenizer gets no old tokens.
 TEST(Tokenize, TheVersionIsOfTheSources) {
-  std::set<fs::path> sources;
+  std::set<fs::path> sources{fs::path(LOCKSTEP_SOURCES) / "data" / "packed_texts.hpp"};
   for (const auto* folder : {"datasets/texts", "tokenizers"}) {
     for (const auto& each : fs::directory_iterator(fs::path(LOCKSTEP_SOURCES) / folder)) {
       const bool header = each.path().extension() == ".hpp" && folder == std::string("tokenizers");
@@ -165,7 +165,7 @@ TEST(Tokenize, TheVersionIsOfTheSources) {
   const TemporaryFolder tokens, blocks;
   const auto ids = tokenize(shakespeare(false).take(10), by_bytes(), quiet(tokens));
   EXPECT_EQ(version_in(tokens), "\"" + version + "\"");
-  group_texts(ids, 8, quiet(blocks));
+  group_texts(ids, {.block_size = 8}, quiet(blocks));
   EXPECT_EQ(version_in(blocks), "\"" + version + "\"");
 }
 
@@ -178,13 +178,29 @@ TEST(GroupTexts, EqualsTheExamplesFunction) {
   EXPECT_EQ(lines.size(), 4U);
   for (const auto& [setting, expected] : lines) {
     auto map = quiet(cache);
-    map.batch_size = setting[1];
     map.num_proc = 2;
-    const auto blocks = group_texts(tokens, setting[0], map);
+    const auto blocks = group_texts(tokens, {.block_size = setting[0], .batch_size = setting[1]}, map);
     EXPECT_EQ(digest_of_ids(blocks), expected) << setting[0] << " " << setting[1];
     EXPECT_EQ(digest_of_ids(blocks, "labels"), expected);
     EXPECT_EQ(blocks.column<Ids>("attention_mask")[0].size(), static_cast<std::size_t>(setting[0]));
   }
+}
+
+TEST(GroupTexts, KeepsTextsApartByTheirPositions) {
+  using Lists = std::vector<std::vector<std::int64_t>>;
+  const TemporaryFolder cache;
+  const auto data = ArrowDataset::from_columns(
+      {{"input_ids", make_column<std::vector<std::int32_t>>({{1, 2, 3}, {}, {4}, {5, 6, 7, 8, 9, 9}})}});
+  const PackingOptions options{.block_size = 4, .return_position_ids = true, .return_seq_idx = true};
+  const auto blocks = group_texts(data, options, quiet(cache));
+  const auto column = [&](const char* name) { return blocks.column<Lists::value_type>(name).to_vector(); };
+  EXPECT_EQ(column("input_ids"), (Lists{{1, 2, 3, 4}, {5, 6, 7, 8}}));
+  EXPECT_EQ(column("labels"), (Lists{{-100, 2, 3, -100}, {-100, 6, 7, 8}}));
+  EXPECT_EQ(column("position_ids"), (Lists{{0, 1, 2, 0}, {0, 1, 2, 3}}));
+  EXPECT_EQ(column("seq_idx"), (Lists{{0, 0, 0, 1}, {0, 0, 0, 0}}));
+  const auto joined = group_texts(data, {.block_size = 4}, quiet(cache));
+  EXPECT_EQ(joined.column_names(), (std::vector<std::string>{"input_ids", "labels"}))
+      << "kept apart in the cache too";
 }
 
 TEST(GroupTexts, TakesNarrowIntegersAndLabelsOfItsOwn) {
@@ -192,7 +208,7 @@ TEST(GroupTexts, TakesNarrowIntegersAndLabelsOfItsOwn) {
   const auto data =
       ArrowDataset::from_columns({{"input_ids", make_column<std::vector<std::int32_t>>({{1, 2, 3}, {4}})},
                                   {"labels", make_column<std::vector<std::int8_t>>({{-100, 2, 3}, {4}})}});
-  const auto blocks = group_texts(data, 2, quiet(cache));
+  const auto blocks = group_texts(data, {.block_size = 2}, quiet(cache));
   EXPECT_EQ(blocks.column_names(), (std::vector<std::string>{"input_ids", "labels"}));
   EXPECT_EQ(blocks.column<std::vector<std::int64_t>>("labels")[0], (std::vector<std::int64_t>{-100, 2}));
 }
@@ -202,11 +218,12 @@ TEST(GroupTexts, RefusesWhatDoesNotFit) {
   const auto uneven =
       ArrowDataset::from_columns({{"input_ids", make_column<std::vector<std::int64_t>>({{1}, {2, 3}})},
                                   {"mask", make_column<std::vector<std::int64_t>>({{1}, {1}})}});
-  EXPECT_THROWS(group_texts(uneven, 1, quiet(cache)), DataError, "'mask'", "'input_ids'", "row 1");
-  EXPECT_THROWS(group_texts(uneven, 0, quiet(cache)), UsageError, "block_size", "0");
-  EXPECT_THROWS(group_texts(uneven.select_columns({"mask"}), 5, quiet(cache)), UsageError,
+  EXPECT_THROWS(group_texts(uneven, {.block_size = 1}, quiet(cache)), DataError, "'mask'", "'input_ids'",
+                "row 1");
+  EXPECT_THROWS(group_texts(uneven, {.block_size = 0}, quiet(cache)), UsageError, "block_size", "0");
+  EXPECT_THROWS(group_texts(uneven.select_columns({"mask"}), {.block_size = 5}, quiet(cache)), UsageError,
                 "block of 5 tokens");
-  EXPECT_THROWS(group_texts(shakespeare(false), 5, quiet(cache)), UsageError, "span");
+  EXPECT_THROWS(group_texts(shakespeare(false), {.block_size = 5}, quiet(cache)), UsageError, "span");
 }
 
 constexpr const char* kSquad = R"({"version": "2.0", "data": [{"title": "T", "paragraphs": [

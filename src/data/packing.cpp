@@ -1,0 +1,116 @@
+#include "lockstep/data/packing.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "packed_texts.hpp"
+
+namespace lockstep {
+namespace {
+
+void check_sizes(const PackingOptions& options) {
+  if (options.block_size >= 1 && options.batch_size >= 0) return;
+  throw UsageError("packing needs a block_size of 1 or more and a batch_size of 0 or more, but they are " +
+                   std::to_string(options.block_size) + " and " + std::to_string(options.batch_size) + ".");
+}
+
+at::Tensor blocks_of(const std::vector<Example>& examples, const std::string& name, std::int64_t size) {
+  std::vector<at::Tensor> sequences;
+  sequences.reserve(examples.size());
+  for (const auto& example : examples) sequences.push_back(example[name]);
+  const at::Tensor joined = at::cat(sequences);
+  const auto rows = joined.size(0) / size;
+  return joined.narrow(0, 0, rows * size).view({rows, size});
+}
+
+/// Sequences of one sample belong together token by token.
+void check_sequences(const Example& example, std::size_t place, const Example& first) {
+  std::int64_t length = -1;
+  for (const auto& name : first.names()) {
+    const at::Tensor tensor = example.contains(name) ? example[name] : at::Tensor();
+    const bool sequence = tensor.defined() && tensor.dim() == 1;
+    if (sequence && length == -1) length = tensor.size(0);
+    if (sequence && tensor.size(0) == length) continue;
+    throw DataError("cannot pack sample number " + std::to_string(place) + ": '" + name + "' is " +
+                    (sequence ? "of length " + std::to_string(tensor.size(0)) + ", not " +
+                                    std::to_string(length) + " as the one before"
+                              : "no sequence of one dimension") +
+                    ". Pack tokens only, and drop the other columns first.");
+  }
+}
+
+/// Where each text ends among the tokens of all.
+std::vector<std::int64_t> ends_of(const std::vector<Example>& examples) {
+  std::vector<std::int64_t> ends;
+  for (const auto& example : examples)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + example.items().front().second.size(0));
+  return ends;
+}
+
+void keep_apart(Batch& batch, const std::vector<Example>& examples, const PackingOptions& options) {
+  const auto texts = data::packed_texts(ends_of(examples), options.block_size);
+  const auto blocks = [&](const std::vector<std::int64_t>& numbers) {
+    return at::tensor(numbers, at::kLong).view({-1, options.block_size});
+  };
+  const at::Tensor positions = blocks(texts.position_ids);
+  if (batch.contains("labels"))
+    batch.set("labels", batch["labels"].masked_fill(positions.eq(0), options.separator_id));
+  if (options.return_position_ids) batch.set("position_ids", positions);
+  if (options.return_seq_idx) batch.set("seq_idx", blocks(texts.seq_idx));
+}
+
+/// The packed rows of the samples `begin` to `end` - 1.
+Batch packed_part(const Dataset& dataset, std::int64_t begin, std::int64_t end,
+                  const PackingOptions& options) {
+  std::vector<Example> examples;
+  for (std::int64_t index = begin; index < end; ++index) examples.push_back(dataset.get_named(index, {}));
+  return group_texts(examples, options);
+}
+
+}  // namespace
+
+Batch group_texts(const std::vector<Example>& examples, const PackingOptions& options) {
+  check_sizes(options);
+  if (examples.empty()) throw UsageError("group_texts was given no samples.");
+  for (std::size_t place = 0; place < examples.size(); ++place) {
+    check_sequences(examples[place], place, examples.front());
+  }
+  Batch batch;
+  for (const auto& name : examples.front().names())
+    batch.insert(name, blocks_of(examples, name, options.block_size));
+  if (batch.contains("input_ids") && !batch.contains("labels")) {
+    batch.insert("labels", batch["input_ids"].clone());
+  }
+  if (options.return_position_ids || options.return_seq_idx) keep_apart(batch, examples, options);
+  return batch;
+}
+
+CollateFunction pack_collate(PackingOptions options) {
+  check_sizes(options);
+  return [options](const std::vector<Example>& examples) { return group_texts(examples, options); };
+}
+
+std::shared_ptr<const Dataset> packed(const Dataset& dataset, const PackingOptions& options) {
+  check_sizes(options);
+  const auto size = dataset.size();
+  const auto step = options.batch_size == 0 ? std::max<std::int64_t>(size, 1) : options.batch_size;
+  std::vector<Batch> parts;
+  for (std::int64_t begin = 0; begin < size; begin += step) {
+    parts.push_back(packed_part(dataset, begin, std::min(begin + step, size), options));
+  }
+  if (parts.empty()) throw UsageError("packed: the data set has no samples.");
+  Batch whole;
+  for (const auto& name : parts.front().names()) {
+    std::vector<at::Tensor> rows;
+    for (const auto& part : parts) rows.push_back(part[name]);
+    whole.insert(name, at::cat(rows));
+  }
+  return std::make_shared<const TensorDataset>(std::move(whole));
+}
+
+}  // namespace lockstep
