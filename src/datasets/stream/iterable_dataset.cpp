@@ -371,6 +371,8 @@ std::vector<BadFile> IterableDataset::bad_files() const { return plan_->bad_file
 IterableDataset::Iterator::Iterator(std::shared_ptr<RowStream> rows) : rows_(std::move(rows)) { ++*this; }
 
 IterableDataset::Iterator& IterableDataset::Iterator::operator++() {
+  // The memory of a large row is in the processor's caches: the next one may get it.
+  row_.reset();
   row_ = rows_->next();
   return *this;
 }

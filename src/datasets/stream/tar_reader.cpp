@@ -137,11 +137,10 @@ std::string TarReader::read() {
 
 bool TarReader::read_header(Header& header) {
   static_assert(sizeof(Header) == kBlock);
-  std::array<char, kBlock> block{};
+  const std::span<char, kBlock> block(reinterpret_cast<char*>(&header), kBlock);
   if (!fill(block.data(), block.size()))
     fail("the file ends without the mark of an archive's end behind it: half of a shard");
   if (std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; })) return false;
-  std::memcpy(&header, block.data(), block.size());
   if (!is_whole(block, text_of(header.checksum)))
     fail(member_.empty() ? "it does not begin with a header" : "no header comes behind it");
   return true;

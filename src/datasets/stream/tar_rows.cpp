@@ -56,7 +56,11 @@ class TarRows final : public ShardRows {
   std::optional<Row> sample(bool with_bytes) {
     if (!member_) return std::nullopt;
     const auto key = key_;
-    Row row{{"__key__", Value(key)}, {"__url__", Value(url_)}};
+    Row row;
+    // Of most samples all: a list of initial values would be copied.
+    row.reserve(6);
+    row.emplace_back("__key__", key);
+    row.emplace_back("__url__", url_);
     std::uint64_t bytes = 0;
     for (; member_ && key_ == key; advance()) {
       constexpr std::uint64_t kHeader = 512;
