@@ -295,7 +295,8 @@ void DataLoader::Position::load_state_of_stream(const DataLoaderState& saved) co
   const bool dispatched = core_->is_dispatched();
   auto parts = entries.empty()
                    ? PartPositions()
-                   : deal_parts(entries, dispatched ? 1 : plan.num_replicas, dispatched ? 0 : plan.rank);
+                   : deal_parts(entries, dispatched ? 1 : plan.num_replicas, dispatched ? 0 : plan.rank,
+                                plan.drop_last && plan.how.even_batches);
   if (const auto pass = core_->pass.lock()) pass->stop();
   // Other ranks have as many rows to read, and so other numbers of batches.
   const auto saved_by = dispatched ? 1 : std::ssize(entries);

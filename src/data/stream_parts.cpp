@@ -85,24 +85,31 @@ std::string parts_to_text(const PartPositions& parts, int num_replicas, int rank
   return json{{"ranks", num_replicas}, {"rank", rank}, {"parts", list}}.dump();
 }
 
-PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank) {
+PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank, bool equally) {
   std::vector<Entry> saved;
   for (const auto& text : entries) saved.push_back(entry_from(text));
   const bool is_own = saved.size() == 1 && saved[0].ranks == num_replicas && saved[0].rank == rank;
   if (is_own) return saved[0].parts;
   check_complete(saved);
   const auto all = in_order(saved);
-  if (std::ssize(all) % num_replicas != 0) {
-    throw UsageError(
-        fmt::format("the saved position of the stream is that of {} parts, one for each worker of {} ranks, "
-                    "which {} ranks "
-                    "cannot divide. Continue on a number of ranks that divides {}, or begin the epoch anew.",
-                    all.size(), saved.size(), num_replicas, all.size()));
+  if (equally && std::ssize(all) % num_replicas != 0) {
+    throw UsageError(fmt::format(
+        "the saved position of the stream is that of {} parts, one for each worker of {} ranks, which {} "
+        "ranks "
+        "cannot divide equally: with drop_last all of them would end with the first, and leave rows out. "
+        "Continue on a number of ranks that divides {}, without drop_last, or begin the epoch anew.",
+        all.size(), saved.size(), num_replicas, all.size()));
   }
   PartPositions mine;
   for (auto place = static_cast<std::size_t>(rank); place < all.size();
        place += static_cast<std::size_t>(num_replicas))
     mine.push_back(all[place]);
+  if (mine.empty() && !all.empty()) {
+    // A rank too many has nothing to read in this epoch, but rows to repeat.
+    mine.push_back(all[static_cast<std::size_t>(rank) % all.size()]);
+    mine.front().ended = true;
+    mine.front().state.clear();
+  }
   return mine;
 }
 

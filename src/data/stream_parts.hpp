@@ -26,7 +26,8 @@ PartPositions first_positions(int num_replicas, int rank, int num_workers);
 std::string parts_to_text(const PartPositions& parts, int num_replicas, int rank);
 
 /// The parts of rank `rank` of `num_replicas` out of the entries of all ranks that saved them, or of this one
-/// alone. Throws UsageError where they cannot be divided among so many, and for what is no such text.
-PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank);
+/// alone; some ranks may get one more than others. Throws UsageError where they have to get `equally` many
+/// and do not, and for what is no such text.
+PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank, bool equally);
 
 }  // namespace lockstep

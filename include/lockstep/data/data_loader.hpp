@@ -194,8 +194,9 @@ class DataLoader {
   /// Continues where `state` was taken, in no time; stops a pass under way. The number of ranks, the batch
   /// size and the way of dividing may all be others: the samples that were not consumed are read, each once.
   /// Throws UsageError, and changes nothing, when the seed, the data set or the kind of order is another. The
-  /// parts of a stream keep on being what they were until the epoch ends, and are divided among the ranks
-  /// anew: UsageError where their number, workers times ranks, is no multiple of the ranks that there are.
+  /// parts of a stream keep on being what they were until the epoch ends, and are dealt to the ranks
+  /// anew; some ranks may have one more to read than others. With drop_last, by which ranks end with the
+  /// first, UsageError where the parts, workers times ranks, are no multiple of the ranks that there are.
   void load_state(const DataLoaderState& state);
 
   /// A second hold on this loader's position, for whoever writes checkpoints: it stays good when the loader
