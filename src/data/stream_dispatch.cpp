@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -151,7 +152,13 @@ class Dispatched final : public StreamPass {
     for (const auto& [name, tensor] : ahead.batch->items())
       tensors.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
     header.update({{"rows", ahead.batch->size()}, {"tensors", tensors}, {"valid", ahead.batch->valid}});
-    header["texts"] = ahead.batch->text_items();
+    // Their lengths; the bytes go by themselves, because JSON holds no strings of any bytes.
+    header["texts"] = json::array();
+    for (const auto& [name, texts] : ahead.batch->text_items()) {
+      std::vector<std::size_t> lengths;
+      for (const auto& text : texts) lengths.push_back(text.size());
+      header["texts"].push_back({name, lengths});
+    }
     return header;
   }
 
@@ -163,16 +170,13 @@ class Dispatched final : public StreamPass {
       mine.set(name, slice(whole, name, static_cast<at::ScalarType>(entry[1].get<int>()),
                            entry[2].get<std::vector<std::int64_t>>()));
     }
-    const auto of_rank = [&](auto& values) {
-      const auto begin = values.begin() + group_.rank() * rows;
-      values = {begin, begin + rows};
-    };
-    for (auto& [name, texts] : header.at("texts").get<std::vector<Batch::TextItem>>()) {
-      of_rank(texts);
-      mine.set_texts(name, std::move(texts));
+    for (const auto& entry : header.at("texts")) {
+      const auto name = entry[0].get<std::string>();
+      mine.set_texts(name, texts_of_rank(whole, name, entry[1].get<std::vector<std::size_t>>(), rows));
     }
-    mine.valid = header.at("valid").get<std::vector<bool>>();
-    of_rank(mine.valid);
+    const auto valid = header.at("valid").get<std::vector<bool>>();
+    const auto begin = valid.begin() + group_.rank() * rows;
+    mine.valid.assign(begin, begin + rows);
     return mine;
   }
 
@@ -190,6 +194,20 @@ class Dispatched final : public StreamPass {
     }
     group_.scatter(bytes(rows), slices);
     return rows.to(device_);
+  }
+
+  std::vector<std::string> texts_of_rank(const Batch& whole, const std::string& name,
+                                         const std::vector<std::size_t>& lengths, std::int64_t rows) const {
+    std::string bytes;
+    if (batches_)
+      for (const auto& text : whole.texts(name)) bytes += text;
+    bytes = group_.broadcast_object(bytes);
+    const auto first = lengths.begin() + group_.rank() * rows;
+    auto begin = std::reduce(lengths.begin(), first);
+    std::vector<std::string> texts;
+    for (auto length = first; length != first + rows; begin += *length++)
+      texts.push_back(bytes.substr(begin, *length));
+    return texts;
   }
 
   std::unique_ptr<StreamPass> batches_;

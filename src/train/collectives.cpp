@@ -108,6 +108,7 @@ Batch Accelerator::gather(const Batch& batch) const {
   Batch all = tree_map(batch, [this](const at::Tensor& tensor) { return gather(tensor); });
   all.indices = gathered_numbers(process_group(), batch.indices);
   all.valid = gathered_numbers(process_group(), batch.valid);
+  for (const auto& [name, texts] : batch.text_items()) all.set_texts(name, gather_object(texts));
   return all;
 }
 
@@ -122,6 +123,12 @@ Batch Accelerator::gather_for_metrics(const Batch& batch) const {
     if (batch.valid.empty() || batch.valid[row]) valid.indices.push_back(batch.indices[row]);
   }
   valid.valid.assign(valid.indices.size(), true);
+  for (const auto& [name, texts] : batch.text_items()) {
+    std::vector<std::string> counted;
+    for (std::size_t row = 0; row < texts.size(); ++row)
+      if (batch.valid.empty() || batch.valid[row]) counted.push_back(texts[row]);
+    valid.set_texts(name, std::move(counted));
+  }
   return gather(valid);
 }
 
@@ -130,17 +137,22 @@ std::vector<json> Accelerator::gather_object(const std::vector<json>& objects) c
 }
 
 std::vector<std::string> Accelerator::gather_object(const std::vector<std::string>& objects) const {
-  std::vector<std::string> all;
-  // One by one, because JSON holds no strings of any bytes.
-  const auto counts = gathered_numbers(process_group(), std::vector<std::size_t>{objects.size()});
-  std::vector<std::vector<std::string>> rows(counts.size());
-  for (std::size_t i = 0; i < *std::max_element(counts.begin(), counts.end()); ++i) {
-    const auto each = process_group().all_gather_object(i < objects.size() ? objects[i] : std::string());
-    for (std::size_t rank = 0; rank < each.size(); ++rank) {
-      if (i < counts[rank]) rows[rank].push_back(each[rank]);
-    }
+  // Lengths and bytes by themselves, because JSON holds no strings of any bytes.
+  std::vector<std::size_t> own;
+  std::string bytes;
+  for (const auto& object : objects) {
+    own.push_back(object.size());
+    bytes += object;
   }
-  for (auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+  const auto lengths = gathered_numbers(process_group(), own);
+  std::string joined;
+  for (const auto& each : process_group().all_gather_object(bytes)) joined += each;
+  std::vector<std::string> all;
+  std::size_t begin = 0;
+  for (const auto length : lengths) {
+    all.push_back(joined.substr(begin, length));
+    begin += length;
+  }
   return all;
 }
 

@@ -159,7 +159,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   Collection gather(const Collection& tensors) const {
     return each_of(tensors, [this](const at::Tensor& tensor) { return gather(tensor); });
   }
-  /// A Batch with `indices` and `valid` gathered too.
+  /// A Batch with texts, `indices` and `valid` gathered too.
   Batch gather(const Batch& batch) const;
 
   /// What belongs to samples that count, of all processes: rows of `tensors`, which were computed from
@@ -178,7 +178,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     return each_of(tensors, [&](const at::Tensor& tensor) { return gather_for_metrics(tensor, batch); });
   }
   at::Tensor gather_for_metrics(const at::Tensor& tensor, const Batch& batch) const;
-  /// The batch itself, with its `indices`; all rows are valid.
+  /// The batch itself, with its texts and `indices`; all rows are valid.
   Batch gather_for_metrics(const Batch& batch) const;
   /// Only the batch knows which rows count.
   template <class Collection>

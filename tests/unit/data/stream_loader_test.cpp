@@ -33,7 +33,8 @@ IterableDataset numbers(const Rows& lengths, std::int64_t failing = -1) {
           if (next == end) return std::nullopt;
           if (next == failing) throw DataError("broken row");
           const auto id = next++;
-          return Value::Fields{{"id", Value(id)}, {"name", Value("n" + std::to_string(id))}};
+          // A byte that no UTF-8 has.
+          return Value::Fields{{"id", Value(id)}, {"name", Value("\xff" + std::to_string(id))}};
         };
   });
 }
@@ -49,7 +50,7 @@ Rows rows_of(const Batch& batch) {
   Rows rows;
   for (std::int64_t row = 0; row < ids.size(0); ++row) {
     const auto id = ids[row].item<std::int64_t>();
-    EXPECT_EQ(batch.texts("name").at(static_cast<std::size_t>(row)), "n" + std::to_string(id));
+    EXPECT_EQ(batch.texts("name").at(static_cast<std::size_t>(row)), "\xff" + std::to_string(id));
     rows.push_back(batch.valid[static_cast<std::size_t>(row)] ? id : -1 - id);
   }
   return rows;

@@ -289,5 +289,31 @@ TEST_P(AnyWorld, GathersObjectsAndBroadcastsStructures) {
   });
 }
 
+/// Of any bytes, and in the order of the rows.
+TEST_P(AnyWorld, GathersAndSplitsTheTextsOfBatches) {
+  run(GetParam(), [&](const Accelerator& accelerator) {
+    const auto rank = accelerator.process_index();
+    Batch mine{{"x", at::full({3}, rank)}};
+    mine.set_texts("name", {std::to_string(rank), "\xff", ""});
+    mine.indices = {3 * rank, 3 * rank + 1, 3 * rank + 2};
+    mine.valid = {true, true, false};
+    const Batch all = accelerator.gather(mine), counted = accelerator.gather_for_metrics(mine);
+    std::vector<std::string> names, wanted;
+    for (int r = 0; r < GetParam(); ++r) {
+      names.insert(names.end(), {std::to_string(r), "\xff", ""});
+      wanted.insert(wanted.end(), {std::to_string(r), "\xff"});
+    }
+    EXPECT_EQ(all.texts("name"), names);
+    EXPECT_EQ(counted.texts("name"), wanted);
+    EXPECT_EQ(counted.size(), 2 * GetParam());
+    const Batch share = accelerator.split_between_processes(all);
+    EXPECT_EQ(share.texts("name"), mine.texts("name"));
+    EXPECT_EQ(share.indices, mine.indices);
+    Batch uneven = mine;
+    uneven.set_texts("name", {"a"});
+    EXPECT_THROW(accelerator.split_between_processes(uneven), UsageError);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep
