@@ -183,6 +183,7 @@ def cpu_checks(runner):
 def gpu_checks(runner, quick):
     launcher = KIT / "bin/lockstep"
     gtest(runner, "nccl_test", 150)
+    gtest(runner, "device_test", 120)
     runner.check("collectives of a world of one over NCCL", lambda: runner.command(
         launcher, "bench", "comm", "--nproc-per-node", 1, "--device", "cuda", "--collective", "all", "--max-bytes", "1M").splitlines()[-1])
     for precision in ("bf16",) if quick else ("no", "bf16", "fp16"):
