@@ -183,7 +183,6 @@ def cpu_checks(runner):
 def gpu_checks(runner, quick):
     launcher = KIT / "bin/lockstep"
     gtest(runner, "nccl_test", 150)
-    gtest(runner, "device_test", 120)
     runner.check("collectives of a world of one over NCCL", lambda: runner.command(
         launcher, "bench", "comm", "--nproc-per-node", 1, "--device", "cuda", "--collective", "all", "--max-bytes", "1M").splitlines()[-1])
     for precision in ("bf16",) if quick else ("no", "bf16", "fp16"):
@@ -262,6 +261,8 @@ def main():
         runner = Runner(175 if arguments.quick else 470, pathlib.Path(folder), environment_for(torch_root))
         runner.check("versions and host", lambda: runner.command(KIT / "bin/lockstep", "env") and "")
         cpu_checks(runner)
+        # What a training does, on the CPU and on the GPU alike.
+        gtest(runner, "device_test", 120)
         if cards:
             gpu_checks(runner, arguments.quick)
         else:
