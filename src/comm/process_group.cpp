@@ -106,6 +106,16 @@ void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
   check_devices(members, store);
 }
 
+/// CUDA's own call has no limit, and a kernel that waits for a rank that is gone never ends.
+void wait_for_device(const std::string& who, const at::Device& device, std::chrono::milliseconds limit) {
+  comm::made_within(
+      limit,
+      fmt::format("{}: {} has not finished within {} ms what it was given to do. An operation that "
+                  "another rank has not started, or a kernel that does not end, holds it up.",
+                  who, device.str(), limit.count()),
+      [index = device.index()] { comm::cuda_plugin().synchronize(index); });
+}
+
 /// Its operations are in c10d's own flight recorder.
 void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
@@ -245,8 +255,10 @@ comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
                               diagnostics->monitor.get());
     barrier.arrive_and_wait(timeout, std::ref(probe));
   };
-  return {*who, [index = options.device.index()] { comm::cuda_plugin().synchronize(index); },
-          std::move(meet)};
+  return {
+      *who,
+      [who = *who, device = options.device, limit = options.timeout] { wait_for_device(who, device, limit); },
+      std::move(meet)};
 }
 
 ProcessGroup::Impl::~Impl() {
@@ -300,13 +312,16 @@ const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() co
 void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
-  if (impl_->options.device.is_cuda()) comm::cuda_plugin().synchronize(impl_->options.device.index());
+  const auto begin = std::chrono::steady_clock::now();
+  if (impl_->options.device.is_cuda()) wait_for_device(*impl_->who, impl_->options.device, timeout);
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
   Connections& connections = *impl_->connections;
   comm::PeerMonitor* const monitor = connections.diagnostics->monitor.get();
   comm::LivenessProbe probe(impl_->path, *connections.diagnostics->recorder,
                             comm::shared_memory_of(*connections.group), monitor);
   try {
-    connections.barrier.arrive_and_wait(timeout, std::ref(probe));
+    connections.barrier.arrive_and_wait(timeout - std::min(waited, timeout), std::ref(probe));
   } catch (const TimeoutError& error) {
     add_activity(error, monitor);
   } catch (const CommunicationError& error) {

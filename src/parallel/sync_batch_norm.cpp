@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/core/error.hpp"
+#include "sync_batch_norm_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -74,6 +75,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
                             double count, const ProcessGroup& group) {
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = count;
+    context->saved_data["has_bias"] = bias.defined();
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
     at::Tensor output = (input - over_channels(mean, input)) * over_channels(inverse, input);
     if (weight.defined()) output = output * over_channels(weight, input);
@@ -97,8 +99,11 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     if (weight.defined()) scale = scale * over_channels(weight, input);
     const at::Tensor of_input =
         (gradient - over_channels(means[0], input) - normal * over_channels(means[1], input)) * scale;
-    const auto own = [&](const at::Tensor& sum) { return weight.defined() ? sum.to(weight.options()) : sum; };
-    return {of_input, weight.defined() ? own(of_weight) : at::Tensor(), own(of_bias), {}, {}, {}, {}};
+    const auto own = [&](const at::Tensor& sum, bool is_wanted) {
+      return is_wanted ? sum.to(weight.defined() ? weight.scalar_type() : input.scalar_type()) : at::Tensor();
+    };
+    const bool has_bias = context->saved_data["has_bias"].toBool();
+    return {of_input, own(of_weight, weight.defined()), own(of_bias, has_bias), {}, {}, {}, {}};
   }
 };
 
@@ -108,6 +113,7 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, co
                            const BatchNormStatistics& running, double momentum, double eps,
                            const ProcessGroup& group) {
   if (input.dim() < 2) throw UsageError("SyncBatchNorm expects an input of two dimensions or more.");
+  if (input.is_cuda()) return sync_batch_norm_by_kernels(input, weight, bias, running, momentum, eps, group);
   GlobalStatistics batch;
   {
     const at::NoGradGuard no_grad;

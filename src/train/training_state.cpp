@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
 #include <algorithm>
 #include <map>
@@ -265,9 +266,13 @@ void TrainingState::add_own(Content& content) const {
 }
 
 void TrainingState::Content::copy_tensors() {
-  const auto copied = [](const at::Tensor& tensor) {
-    return at::empty_like(tensor, tensor.options().device(at::kCPU), at::MemoryFormat::Contiguous)
-        .copy_(tensor.detach());
+  // From a device into page-locked memory, one copy behind the other, and one wait for all of them.
+  std::map<c10::DeviceIndex, at::Device> devices;
+  const auto copied = [&](const at::Tensor& tensor) {
+    if (tensor.is_cuda()) devices.emplace(tensor.get_device(), tensor.device());
+    const auto options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
+    return at::empty_like(tensor, options, at::MemoryFormat::Contiguous)
+        .copy_(tensor.detach(), /*non_blocking=*/tensor.is_cuda());
   };
   const at::NoGradGuard no_grad;
   for (auto& model : weights) {
@@ -284,6 +289,10 @@ void TrainingState::Content::copy_tensors() {
   }
   for (auto& object : objects) {
     for (auto& entry : object.tensors) entry.second = copied(entry.second);
+  }
+  for (const auto& [index, device] : devices) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.synchronizeStream(guard.getStream(device));
   }
 }
 

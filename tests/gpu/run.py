@@ -261,6 +261,8 @@ def main():
         runner = Runner(175 if arguments.quick else 470, pathlib.Path(folder), environment_for(torch_root))
         runner.check("versions and host", lambda: runner.command(KIT / "bin/lockstep", "env") and "")
         cpu_checks(runner)
+        # What a training does, on the CPU and on the GPU alike.
+        gtest(runner, "device_test", 120)
         if cards:
             gpu_checks(runner, arguments.quick)
         else:

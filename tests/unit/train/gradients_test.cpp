@@ -10,7 +10,6 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/dataset.hpp"
-#include "lockstep/models/sync_batch_norm.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
@@ -346,51 +345,6 @@ TEST(ParameterGroups, LeaveBiasesAndNormsWithoutDecay) {
   EXPECT_EQ(groups[1].parameters.size(), 6U);
   EXPECT_EQ(groups[1].options.weight_decay, 0);
   EXPECT_EQ(groups[1].options.lr, 1);
-}
-
-/// Over ranks with different numbers of rows, one without any: the numbers of one process over all rows.
-TEST(SyncBatchNorm, IsBatchNormOverAllRanks) {
-  const at::Tensor rows = torch::linspace(-3, 5, 12 * 2 * 3).view({12, 2, 3}).sin();
-  const at::Tensor factors = torch::linspace(0.5, 2, 12 * 2 * 3).view({12, 2, 3}).cos();
-  torch::nn::BatchNorm1d plain(2);
-  plain->weight.data().copy_(torch::tensor({0.5, 2.0}));
-  const at::Tensor input = rows.clone().requires_grad_();
-  const at::Tensor wanted = plain(input);
-  (wanted * factors).sum().backward();
-  const std::vector<std::int64_t> shares = {7, 0, 5};
-  testing::run_group(3, [&](const ProcessGroup& group) {
-    const auto rank = static_cast<std::size_t>(group.rank());
-    const std::int64_t begin = rank == 0 ? 0 : 7;
-    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
-    synced->weight.data().copy_(plain->weight.data());
-    const at::Tensor mine = rows.narrow(0, begin, shares[rank]).clone().requires_grad_();
-    const at::Tensor output = synced(mine);
-    EXPECT_TRUE(torch::allclose(output, wanted.narrow(0, begin, shares[rank]), 1e-5, 1e-6));
-    (output * factors.narrow(0, begin, shares[rank])).sum().backward();
-    EXPECT_TRUE(torch::allclose(mine.grad(), input.grad().narrow(0, begin, shares[rank]), 1e-5, 1e-5));
-    const at::Tensor weight_gradient = synced->weight.grad().clone();
-    group.all_reduce(weight_gradient);
-    EXPECT_TRUE(torch::allclose(weight_gradient, plain->weight.grad(), 1e-5, 1e-5));
-    EXPECT_TRUE(torch::allclose(synced->running_mean, plain->running_mean));
-    EXPECT_TRUE(torch::allclose(synced->running_var, plain->running_var));
-    EXPECT_EQ(synced->num_batches_tracked.item<int>(), 1);
-    synced->eval();
-    torch::nn::BatchNorm1d other(2);
-    other->eval();
-    torch::NoGradGuard no_grad;
-    other->weight.copy_(synced->weight);
-    other->running_mean.copy_(synced->running_mean);
-    other->running_var.copy_(synced->running_var);
-    EXPECT_TRUE(torch::equal(synced(rows), other(rows)));
-  });
-}
-
-TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
-  testing::run_group(2, [](const ProcessGroup& group) {
-    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
-    const at::Tensor few = torch::ones({group.rank() == 0 ? 1 : 0, 2});
-    EXPECT_THROWS(synced(few), UsageError, "more than one value");
-  });
 }
 
 /// How often an operation of LibTorch waited for a tensor's number, in this thread.
