@@ -34,7 +34,12 @@ struct DdpState {
   /// Of the program.
   bool has_hook() const { return pipeline != nullptr && &pipeline->hook() != mean.get(); }
 
-  bool synchronises() const { return reducer != nullptr && synchronise && at::GradMode::is_enabled(); }
+  /// Of a static graph the first backward counts, whatever no_sync() says: c10d learns the graph from it, and
+  /// fails where it was not told. Gradients that are averaged once more are the same.
+  bool synchronises() const {
+    const bool learns = options.static_graph && !delayed_reduce_is_queued;
+    return reducer != nullptr && (synchronise || learns) && at::GradMode::is_enabled();
+  }
 
   std::vector<NamedTensor> parameters;
   ProcessGroup group;

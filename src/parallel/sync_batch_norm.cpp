@@ -70,9 +70,12 @@ void move_running(const BatchNormStatistics& running, const GlobalStatistics& ba
 }
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse,
-                            double count, const ProcessGroup& group) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            const MaybeTensor& weight_or_none, const MaybeTensor& bias_or_none,
+                            const at::Tensor& mean, const at::Tensor& inverse, double count,
+                            const ProcessGroup& group) {
+    const at::Tensor weight = weight_or_none.value_or(at::Tensor()),
+                     bias = bias_or_none.value_or(at::Tensor());
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = count;
     context->saved_data["has_bias"] = bias.defined();
@@ -123,7 +126,8 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, co
     move_running(running, batch, momentum);
   }
   const at::Tensor inverse = (batch.variance + eps).rsqrt();
-  return SyncBatchNormFunction::apply(input, weight, bias, batch.mean, inverse, batch.count, group);
+  return SyncBatchNormFunction::apply(input, maybe(weight), maybe(bias), batch.mean, inverse, batch.count,
+                                      group);
 }
 
 }  // namespace lockstep

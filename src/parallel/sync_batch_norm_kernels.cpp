@@ -47,9 +47,12 @@ StatisticsOfRanks gather_statistics(const at::Tensor& input, double eps, const P
 }
 
 struct SyncBatchNormKernels : torch::autograd::Function<SyncBatchNormKernels> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& weight,
-                            const at::Tensor& bias, const BatchNormStatistics& running, double momentum,
-                            double eps, const ProcessGroup& group) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
+                            const MaybeTensor& weight_or_none, const MaybeTensor& bias_or_none,
+                            const BatchNormStatistics& running, double momentum, double eps,
+                            const ProcessGroup& group) {
+    const at::Tensor weight = weight_or_none.value_or(at::Tensor()),
+                     bias = bias_or_none.value_or(at::Tensor());
     const at::Tensor input = given.contiguous(given.suggest_memory_format());
     const auto ranks = gather_statistics(input, eps, group);
     const at::Tensor& kept = running.running_mean;
@@ -99,7 +102,7 @@ struct SyncBatchNormKernels : torch::autograd::Function<SyncBatchNormKernels> {
 at::Tensor sync_batch_norm_by_kernels(const at::Tensor& input, const at::Tensor& weight,
                                       const at::Tensor& bias, const BatchNormStatistics& running,
                                       double momentum, double eps, const ProcessGroup& group) {
-  return SyncBatchNormKernels::apply(input, weight, bias, running, momentum, eps, group);
+  return SyncBatchNormKernels::apply(input, maybe(weight), maybe(bias), running, momentum, eps, group);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,16 @@
 #pragma once
 
+#include <optional>
+
 #include "lockstep/parallel/sync_batch_norm.hpp"
 
 namespace lockstep {
+
+/// What an autograd function takes in place of a tensor that may be undefined.
+using MaybeTensor = std::optional<at::Tensor>;
+inline MaybeTensor maybe(const at::Tensor& tensor) {
+  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
+}
 
 /// sync_batch_norm() by the kernels that torch.nn.SyncBatchNorm has on CUDA, in its order, so that results
 /// are PyTorch's. The host never waits for the device: so nobody checks whether there are two values a

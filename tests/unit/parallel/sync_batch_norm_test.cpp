@@ -64,8 +64,6 @@ TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
 // LibTorch has these kernels for CUDA alone. Here are the same formulas, in the order in which it adds the
 // ranks' statistics: so what is around the kernels can be seen without a GPU.
 
-using MaybeTensor = std::optional<at::Tensor>;
-
 std::vector<std::int64_t> but_channels(const at::Tensor& tensor) {
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < tensor.dim(); ++i) dimensions.push_back(i);

@@ -111,9 +111,9 @@ TEST_P(OnDevice, RanksTrainAsOneProcess) {
     const auto expected = trained_alone(device(), !setting.unused);
     for (const int ranks : {1, 2}) {
       AcceleratorOptions options{.gradient_accumulation_steps = 2};
-      options.ddp = {.find_unused_parameters = setting.unused,
-                     .gradient_as_bucket_view = setting.views,
-                     .static_graph = setting.static_graph};
+      options.ddp.find_unused_parameters = setting.unused;
+      options.ddp.gradient_as_bucket_view = setting.views;
+      options.ddp.static_graph = setting.static_graph;
       run(
           ranks,
           [&](Accelerator& accelerator) {
