@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
 #include <algorithm>
 #include <map>
@@ -7,6 +6,7 @@
 
 #include "broadcast_tensors.hpp"
 #include "checkpoint_writer.hpp"
+#include "host_copies.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
@@ -266,34 +266,24 @@ void TrainingState::add_own(Content& content) const {
 }
 
 void TrainingState::Content::copy_tensors() {
-  // From a device into page-locked memory, one copy behind the other, and one wait for all of them.
-  std::map<c10::DeviceIndex, at::Device> devices;
-  const auto copied = [&](const at::Tensor& tensor) {
-    if (tensor.is_cuda()) devices.emplace(tensor.get_device(), tensor.device());
-    const auto options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
-    return at::empty_like(tensor, options, at::MemoryFormat::Contiguous)
-        .copy_(tensor.detach(), /*non_blocking=*/tensor.is_cuda());
-  };
+  HostCopies host;
   const at::NoGradGuard no_grad;
   for (auto& model : weights) {
     // A tensor that has several names stays one tensor.
     std::map<const void*, at::Tensor> copies;
     for (auto& entry : model) {
       auto& copy = copies[entry.tensor.unsafeGetTensorImpl()];
-      if (!copy.defined()) copy = copied(entry.tensor);
+      if (!copy.defined()) copy = host.copy(entry.tensor);
       entry.tensor = copy;
     }
   }
   for (auto& optimizer : optimizers) {
-    for (auto& entry : optimizer.tensors) entry.second = copied(entry.second);
+    for (auto& entry : optimizer.tensors) entry.second = host.copy(entry.second);
   }
   for (auto& object : objects) {
-    for (auto& entry : object.tensors) entry.second = copied(entry.second);
+    for (auto& entry : object.tensors) entry.second = host.copy(entry.second);
   }
-  for (const auto& [index, device] : devices) {
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    guard.synchronizeStream(guard.getStream(device));
-  }
+  host.wait();
 }
 
 void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info,

@@ -1,9 +1,12 @@
 """The Python side of model_step: the same models with the weights and the batch that it has written.
 
-Usage: model_peer.py MODEL WEIGHTS DEVICE PRECISION STEPS WARMUP      prints one JSON line, as model_step does
+Usage: model_peer.py MODEL WEIGHTS DEVICE PRECISION STEPS WARMUP [FOLDER]      prints one JSON line, as model_step does
+
+A checkpoint is torch.save of the weights and the optimizer; one beside the training copies them to the host first.
 """
 import contextlib
 import json
+import os
 import sys
 import time
 
@@ -126,10 +129,41 @@ class ResNet50(Weights):
 MODELS = {"mlp": Mlp, "gpt2": Gpt2, "bert": Bert, "resnet50": ResNet50}
 
 
-def main(model, weights, device, precision, steps, warmup):
+def milliseconds_of(work):
+    begin = time.perf_counter()
+    work()
+    return (time.perf_counter() - begin) * 1000
+
+
+def batch_milliseconds(device, rows=64, batches=4, epochs=10):
+    images = torch.utils.data.TensorDataset(torch.rand(rows * batches, 3, 224, 224))
+    loader = torch.utils.data.DataLoader(images, rows, num_workers=2, pin_memory=device == "cuda", persistent_workers=True)
+
+    def read():
+        for _ in range(epochs):
+            for image, in loader:
+                total = image.to(device, non_blocking=True).sum()
+        total.item()
+
+    return milliseconds_of(read) / (batches * epochs)
+
+
+def extras(net, optimizer, device, folder):
+    os.makedirs(folder, exist_ok=True)
+    state = {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
+    # As a program without a library for it: what the training waits for is the copy to the host.
+    copy = lambda: [tensor.to("cpu", copy=True) for tensor in state["model"].values()] + [
+        value.to("cpu", copy=True) for values in state["optimizer"]["state"].values() for value in values.values()]
+    return {"save_ms": milliseconds_of(lambda: torch.save(state, os.path.join(folder, "peer.pt"))),
+            "stall_ms": milliseconds_of(copy), "batch_ms": batch_milliseconds(device)}
+
+
+def main(model, weights, device, precision, steps, warmup, folder=""):
     tensors = read_safetensors(weights)
     x, target = tensors.pop("batch.input").to(device), tensors.pop("batch.target").to(device)
     net = MODELS[model](tensors, ("running_mean", "running_var", "num_batches_tracked", "position_ids")).to(device)
+    if x.dim() == 4:
+        x, net = x.contiguous(memory_format=torch.channels_last), net.to(memory_format=torch.channels_last)
     adam = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, fused=True)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
@@ -152,7 +186,8 @@ def main(model, weights, device, precision, steps, warmup):
     values = torch.stack(losses).cpu().tolist()
     took = (time.perf_counter() - begin) * 1000
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    print(json.dumps({"losses": values, "step_ms": took / steps, "peak_bytes": peak}), flush=True)
+    result = {"losses": values, "step_ms": took / steps, "peak_bytes": peak}
+    print(json.dumps(result | (extras(net, adam, device, folder) if folder else {})), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
-// Trains one of the models that run.py compares with Python: prints the loss of each step, then, as one JSON
-// line, the milliseconds a step takes and the memory of the device at its peak. --weights FILE keeps the
-// first weights and the batch.
+// Trains one of the models that run.py compares with Python: prints, as one JSON line, the loss of each step,
+// the milliseconds a step takes and the memory of the device at its peak. --weights FILE keeps the first
+// weights and the batch. With --checkpoints FOLDER it also tells how long a checkpoint takes and how long one
+// beside the training holds it up, and how long a batch of 64 images takes from the host.
 
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/nn.h>
 
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "lockstep/data/data_loader.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/resnet.hpp"
@@ -29,6 +33,7 @@ struct Options {
   std::string device = "auto";
   std::string precision = "no";
   std::string weights;
+  std::string checkpoints;
   int rows = 2;
   int steps = 5;
   int warmup = 0;
@@ -43,6 +48,7 @@ const OptionTable<Options>& table() {
           .add("device", &Options::device, "auto, cpu or cuda.")
           .add("precision", &Options::precision, "Mixed precision.", one_of({"no", "bf16", "fp16"}))
           .add("weights", &Options::weights, "File for the first weights and the batch.")
+          .add("checkpoints", &Options::checkpoints, "Folder for checkpoints that are timed.")
           .add("rows", &Options::rows, "Rows of the batch.", at_least(1))
           .add("steps", &Options::steps, "Steps that are timed.", at_least(1))
           .add("warmup", &Options::warmup, "Steps before them.", at_least(0));
@@ -74,12 +80,41 @@ MixedPrecision mixed_precision_by_name(const std::string& name) {
   return name == "bf16" ? MixedPrecision::bf16 : name == "fp16" ? MixedPrecision::fp16 : MixedPrecision::no;
 }
 
+double milliseconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// From memory to the device, by two workers.
+double batch_milliseconds(Accelerator& accelerator) {
+  constexpr std::int64_t kRows = 64, kBatches = 4;
+  constexpr int kEpochs = 10;
+  const auto images =
+      std::make_shared<TensorDataset>(Batch{{"image", torch::rand({kRows * kBatches, 3, 224, 224})}});
+  DataLoader batches = accelerator.prepare(DataLoader(images, {.batch_size = kRows,
+                                                               .num_workers = 2,
+                                                               .pin_memory = accelerator.device().is_cuda(),
+                                                               .non_blocking = true}));
+  const double all = milliseconds_of([&] {
+    at::Tensor sum;
+    for (int epoch = 0; epoch < kEpochs; ++epoch)
+      for (auto& batch : batches) sum = batch["image"].sum();
+    sum.item();
+  });
+  return all / (kBatches * kEpochs);
+}
+
 template <class Model>
 void train(Model model, const Example& example, const Options& options) {
-  Accelerator accelerator(
-      {.mixed_precision = mixed_precision_by_name(options.precision), .device = options.device});
+  // Images are laid out as cuDNN and oneDNN read them fastest.
+  const bool channels_last = example.first.dim() == 4;
+  Accelerator accelerator({.mixed_precision = mixed_precision_by_name(options.precision),
+                           .device = options.device,
+                           .channels_last = channels_last});
   if (!options.weights.empty() && accelerator.is_main_process()) save_start(options.weights, *model, example);
-  const at::Tensor input = example.first.to(accelerator.device());
+  at::Tensor input = example.first.to(accelerator.device());
+  if (channels_last) input = input.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor target = example.second.to(accelerator.device());
   optim::AdamW adam(model->parameters(), {.lr = 1e-4});
   auto [net, optimizer] = accelerator.prepare(model, adam);
@@ -99,12 +134,22 @@ void train(Model model, const Example& example, const Options& options) {
   }
   const auto values = torch::stack(losses).cpu();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  nlohmann::json extras = nlohmann::json::object();
+  if (!options.checkpoints.empty()) {
+    const std::filesystem::path folder = options.checkpoints;
+    extras["save_ms"] = milliseconds_of([&] { accelerator.save_state(folder / "first"); });
+    extras["stall_ms"] =
+        milliseconds_of([&] { accelerator.save_state(folder / "beside", {}, {.asynchronous = true}); });
+    accelerator.wait_for_save();
+    extras["batch_ms"] = batch_milliseconds(accelerator);
+  }
   if (!accelerator.is_main_process()) return;
-  std::cout << nlohmann::json{{"losses", std::vector<float>(values.data_ptr<float>(),
-                                                            values.data_ptr<float>() + values.numel())},
-                              {"step_ms", took.count() / options.steps},
-                              {"peak_bytes", peak_bytes(accelerator.device())}}
-            << std::endl;
+  nlohmann::json result{
+      {"losses", std::vector<float>(values.data_ptr<float>(), values.data_ptr<float>() + values.numel())},
+      {"step_ms", took.count() / options.steps},
+      {"peak_bytes", peak_bytes(accelerator.device())}};
+  result.update(extras);
+  std::cout << result << std::endl;
 }
 
 int run(int argc, char** argv) {

@@ -130,12 +130,17 @@ def gtest(runner, program, limit):
             runner.add(f"{program}: {case['name']}", verdict, float(case["time"].rstrip("s")), failures)
 
 
-def steps_of(runner, model, device, size, precision, rows, steps, warmup):
+def steps_of(runner, model, device, size, precision, rows, steps, warmup, checkpoints=False):
     """The same steps by Lockstep and by Python: both JSON lines."""
+    ours_folder, theirs_folder = (runner.folder / side for side in ("ours", "theirs"))
+    for folder in (ours_folder, theirs_folder):
+        shutil.rmtree(folder, ignore_errors=True)
     weights = runner.folder / "weights.safetensors"
     ours = runner.command(KIT / "tests" / "model_step", "--model", model, "--device", device, "--size", size, "--precision",
-                          precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights)
-    theirs = runner.command(sys.executable, KIT / "model_peer.py", model, weights, device, precision, steps, warmup)
+                          precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights,
+                          *(("--checkpoints", ours_folder) if checkpoints else ()))
+    theirs = runner.command(sys.executable, KIT / "model_peer.py", model, weights, device, precision, steps, warmup,
+                            *((theirs_folder,) if checkpoints else ()))
     return json.loads(ours.splitlines()[-1]), json.loads(theirs.splitlines()[-1])
 
 
@@ -150,14 +155,19 @@ def compare_losses(runner, model, device, size, precision, rows):
     return f"losses of 6 steps apart by {worst:.1e} at most"
 
 
-def measure(runner, model, size, precision, rows, rounds):
+def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=20):
     """Step times and memory in turns, as medians."""
-    pairs = [steps_of(runner, model, "cuda", size, precision, rows, 20, 5) for _ in range(rounds)]
+    pairs = [steps_of(runner, model, device, size, precision, rows, steps, 5, model == "gpt2") for _ in range(rounds)]
     name = f"{model} {size}, {precision}, {rows} rows"
-    for key, unit, scale in (("step_ms", "ms a step", 1.0), ("peak_bytes", "MiB at the peak", 2.0**-20)):
-        ours, theirs = (statistics.median(pair[side][key] for pair in pairs) * scale for side in (0, 1))
-        runner.figures.append(Figure(name, unit, ours, theirs))
-    return f"{runner.figures[-2].ratio:.2f} of Python's time, {runner.figures[-1].ratio:.2f} of its memory"
+    measured = {}
+    for key, unit, scale in (("step_ms", "ms a step", 1.0), ("peak_bytes", "MiB at the peak", 2.0**-20),
+                             ("save_ms", "ms a checkpoint", 1.0), ("stall_ms", "ms held up by one beside the training", 1.0),
+                             ("batch_ms", "ms for 64 images from the host", 1.0)):
+        if key in pairs[0][0]:
+            ours, theirs = (statistics.median(pair[side][key] for pair in pairs) * scale for side in (0, 1))
+            measured[key] = Figure(name, unit, ours, theirs)
+    runner.figures += measured.values()
+    return f"{measured['step_ms'].ratio:.2f} of Python's time, {measured['peak_bytes'].ratio:.2f} of its memory"
 
 
 def train_digits(runner, device, *flags):
@@ -177,6 +187,8 @@ def cpu_checks(runner):
     for model in ("mlp", "gpt2", "bert", "resnet50"):
         runner.check(f"{model}, tiny, on the CPU beside Python",
                      lambda model=model: compare_losses(runner, model, "cpu", "tiny", "no", 4))
+    runner.check("checkpoints and batches of a tiny gpt2 on the CPU beside Python",
+                 lambda: measure(runner, "gpt2", "tiny", "no", 4, 1, "cpu", 5))
     runner.check("digits on the CPU", lambda: train_digits(runner, "cpu"))
 
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <mutex>
 #include <thread>
 
@@ -401,6 +402,22 @@ TEST(SaveModel, InPartsAndBack) {
     accelerator.save_model(model, folder / "m");
   });
   EXPECT_EQ(names(), std::vector<std::string>{"model.safetensors"});
+}
+
+/// As Hugging Face divides a model: a module's buffers come before the next module's parameters.
+TEST(SaveModel, DividesInTheOrderOfTheStateDict) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(1, [&](Accelerator& accelerator) {
+    torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
+    accelerator.save_model(model, folder / "m", 4 * (16 + 4 + 4 * 4) + 8);
+  });
+  std::ifstream file(folder / "m/model.safetensors.index.json");
+  const auto index = nlohmann::json::parse(file);
+  for (const auto& [name, part] : index.at("weight_map").items())
+    EXPECT_EQ(part, name.starts_with("2.") ? "model-00002-of-00002.safetensors"
+                                           : "model-00001-of-00002.safetensors")
+        << name;
+  EXPECT_EQ(index.at("weight_map").size(), 9U);
 }
 
 /// Rank 0 alone writes what all log, and goes on after the checkpoint's step.
