@@ -18,8 +18,10 @@
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/compiled_model.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/resnet.hpp"
+#include "lockstep/models/script_model.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/accelerator.hpp"
 
@@ -34,6 +36,7 @@ struct Options {
   std::string precision = "no";
   std::string weights;
   std::string checkpoints;
+  std::string program;
   int rows = 2;
   int steps = 5;
   int warmup = 0;
@@ -49,6 +52,8 @@ const OptionTable<Options>& table() {
           .add("precision", &Options::precision, "Mixed precision.", one_of({"no", "bf16", "fp16"}))
           .add("weights", &Options::weights, "File for the first weights and the batch.")
           .add("checkpoints", &Options::checkpoints, "Folder for checkpoints that are timed.")
+          .add("program", &Options::program,
+               "Runs what program_peer.py has left in this file, and trains nothing.")
           .add("rows", &Options::rows, "Rows of the batch.", at_least(1))
           .add("steps", &Options::steps, "Steps that are timed.", at_least(1))
           .add("warmup", &Options::warmup, "Steps before them.", at_least(0));
@@ -152,8 +157,23 @@ void train(Model model, const Example& example, const Options& options) {
   std::cout << result << std::endl;
 }
 
+/// One JSON line: the outputs of a program from Python.
+int run_program_of_python(const Options& options) {
+  const at::Device device(options.device);
+  const at::Tensor rows = torch::linspace(-1, 1, 128).view({2, 64}).to(device);
+  const at::NoGradGuard no_gradients;
+  const bool is_compiled = options.program.ends_with(".pt2");
+  const at::Tensor outputs = is_compiled ? models::CompiledModel(options.program)({rows}).front()
+                                         : models::ScriptModel(options.program, device).forward(rows);
+  const at::Tensor values = outputs.to(at::kCPU, at::kFloat).contiguous();
+  const auto* const first = values.const_data_ptr<float>();
+  std::cout << nlohmann::json(std::vector<float>(first, first + values.numel())) << std::endl;
+  return 0;
+}
+
 int run(int argc, char** argv) {
   const Options options = table().parse(argc, argv).options;
+  if (!options.program.empty()) return run_program_of_python(options);
   const bool full = options.size == "full";
   torch::manual_seed(1);
   if (options.model == "mlp") {

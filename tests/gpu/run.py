@@ -170,6 +170,57 @@ def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=2
     return f"{measured['step_ms'].ratio:.2f} of Python's time, {measured['peak_bytes'].ratio:.2f} of its memory"
 
 
+def compare_program(runner, kind, device):
+    """A program from Python gives Python's outputs."""
+    file = runner.folder / ("program.pt" if kind == "script" else "program.pt2")
+    theirs = json.loads(runner.command(sys.executable, KIT / "program_peer.py", kind, device, file).splitlines()[-1])
+    ours = json.loads(runner.command(KIT / "tests/model_step", "--device", device, "--program", file).splitlines()[-1])
+    worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+    if worst > 1e-5:
+        raise RuntimeError(f"outputs {ours}, Python's {theirs}")
+    return f"outputs apart by {worst:.1e} at most"
+
+
+def check_compiled_program(runner, device):
+    name = f"a compiled model on {device} beside Python"
+    if shutil.which("g++"):
+        runner.check(name, lambda: compare_program(runner, "compiled", device))
+    else:
+        runner.add(name, "skipped", detail="compiling one needs g++, which is not here")
+
+
+def children_of(pid):
+    try:
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def kill_a_rank(runner, device):
+    """Of two ranks that share a device by Gloo one is killed: the launcher says which, and the other one ends."""
+    out = runner.folder / f"killed-{device.replace(':', '-')}"
+    words = [KIT / "bin/lockstep", "run", "--nproc-per-node", 2, KIT / "bin/image_classification", "--device", device,
+             "--backend", "gloo", "--epochs", 1000, "--output-dir", out]
+    process = subprocess.Popen([str(word) for word in words], cwd=runner.folder, env=runner.environment, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        end, first_line = time.monotonic() + 60, ""
+        while time.monotonic() < end and "loss" not in first_line:
+            first_line = process.stdout.readline()
+        ranks = children_of(process.pid)
+        if len(ranks) != 2:
+            raise RuntimeError(f"two ranks were to train, but there are {len(ranks)}: {first_line}")
+        os.kill(ranks[1], signal.SIGKILL)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode == 0 or "SIGKILL" not in output:
+        raise RuntimeError(f"exit status {process.returncode}:\n{output[-800:]}")
+    return next(line for line in output.splitlines() if "SIGKILL" in line)
+
+
 def train_digits(runner, device, *flags):
     out = runner.folder / f"digits-{device}"
     shutil.rmtree(out, ignore_errors=True)
@@ -189,6 +240,8 @@ def cpu_checks(runner):
                      lambda model=model: compare_losses(runner, model, "cpu", "tiny", "no", 4))
     runner.check("checkpoints and batches of a tiny gpt2 on the CPU beside Python",
                  lambda: measure(runner, "gpt2", "tiny", "no", 4, 1, "cpu", 5))
+    runner.check("TorchScript on the CPU beside Python", lambda: compare_program(runner, "script", "cpu"))
+    runner.check("a rank is killed, on the CPU", lambda: kill_a_rank(runner, "cpu"))
     runner.check("digits on the CPU", lambda: train_digits(runner, "cpu"))
 
 
@@ -201,6 +254,9 @@ def gpu_checks(runner, quick):
         for model in ("mlp", "gpt2", "bert", "resnet50"):
             runner.check(f"{model}, tiny, {precision}, on the GPU beside Python",
                          lambda model=model, precision=precision: compare_losses(runner, model, "cuda", "tiny", precision, 4))
+    runner.check("TorchScript on the GPU beside Python", lambda: compare_program(runner, "script", "cuda:0"))
+    check_compiled_program(runner, "cuda:0")
+    runner.check("a rank is killed, of two that share the GPU", lambda: kill_a_rank(runner, "cuda:0"))
     runner.check("digits on the GPU", lambda: train_digits(runner, "cuda"))
     runner.check("digits on the GPU, bf16", lambda: train_digits(runner, "cuda", "--mixed-precision", "bf16"))
     sanitizer = shutil.which("compute-sanitizer")
