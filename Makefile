@@ -4,8 +4,6 @@
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell scripts/jobs)
-# Many tests wait, for a timeout or for other ranks: half as many more keep the processors busy.
-TEST_JOBS ?= $(shell expr $(JOBS) '*' 3 / 2)
 DEMO_ARGUMENTS ?= --output-dir out/demo
 
 help: ## Show this list
@@ -25,7 +23,7 @@ test: ## Set up, build everything, and run every test
 	@cmake --preset tests
 	@cmake --build build -j $(JOBS)
 	@echo "== running every test (about 15 minutes)"
-	@status=0; ctest --preset tests -j $(TEST_JOBS) || status=$$?; scripts/slowest_tests; exit $$status
+	@status=0; ctest --preset tests -j $(JOBS) || status=$$?; scripts/slowest_tests; exit $$status
 
 package: ## Build a Python wheel, a tarball and a Debian package into build/packages
 	@JOBS=$(JOBS) scripts/setup package
