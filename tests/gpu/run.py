@@ -189,11 +189,10 @@ def check_compiled_program(runner, device):
         runner.add(name, "skipped", detail="compiling one needs g++, which is not here")
 
 
-def children_of(pid):
-    try:
-        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+def ranks_of(launcher):
+    """The launcher's children that run the trainer: not the process that ends them should the launcher die."""
+    children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [int(pid) for pid in children if "image_classification" in pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]]
 
 
 def kill_a_rank(runner, device):
@@ -207,7 +206,7 @@ def kill_a_rank(runner, device):
         end, first_line = time.monotonic() + 60, ""
         while time.monotonic() < end and "loss" not in first_line:
             first_line = process.stdout.readline()
-        ranks = children_of(process.pid)
+        ranks = ranks_of(process.pid)
         if len(ranks) != 2:
             raise RuntimeError(f"two ranks were to train, but there are {len(ranks)}: {first_line}")
         os.kill(ranks[1], signal.SIGKILL)
