@@ -23,7 +23,7 @@ test: ## Set up, build everything, and run every test
 	@cmake --preset tests
 	@cmake --build build -j $(JOBS)
 	@echo "== running every test (about 15 minutes)"
-	@status=0; ctest --preset tests -j $(JOBS) || status=$$?; scripts/slowest_tests; exit $$status
+	@status=0; ctest --preset tests -j $$(($(JOBS) * 2)) || status=$$?; scripts/slowest_tests; exit $$status
 
 package: ## Build a Python wheel, a tarball and a Debian package into build/packages
 	@JOBS=$(JOBS) scripts/setup package

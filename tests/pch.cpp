@@ -1,0 +1,1 @@
+// Nothing: the target that holds the tests' precompiled header needs a source.
