@@ -89,9 +89,19 @@ function(lockstep_component name)
   lockstep_unity(lockstep_${name} ${arg_UNITY})
 endfunction()
 
-# lockstep_uses_libtorch(target): its sources include LibTorch, and share one precompiled header.
+# lockstep_precompiled_libtorch(name source): LibTorch's header, precompiled with the optimisation of the folder that calls it:
+# g++ ends in an internal error where the two differ.
+function(lockstep_precompiled_libtorch name source)
+  add_library(${name} OBJECT ${source})
+  target_link_libraries(${name} PUBLIC LibTorch::cpu PRIVATE lockstep_flags)
+  target_precompile_headers(${name} PRIVATE
+    <torch/nn.h> <torch/optim.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
+endfunction()
+
+# lockstep_uses_libtorch(target): its sources include LibTorch, and share the precompiled header LOCKSTEP_LIBTORCH_PCH.
+set(LOCKSTEP_LIBTORCH_PCH lockstep_pch)
 function(lockstep_uses_libtorch target)
-  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  target_precompile_headers(${target} REUSE_FROM ${LOCKSTEP_LIBTORCH_PCH})
   lockstep_unity(${target} 16 BY_FOLDER)
 endfunction()
 

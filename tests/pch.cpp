@@ -1,1 +1,1 @@
-// Nothing: the target that holds the tests' precompiled header needs a source.
+// The source that makes CMake build the tests' precompiled headers.
