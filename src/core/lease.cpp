@@ -1,10 +1,9 @@
 #include "lockstep/core/lease.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
-#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -97,40 +96,8 @@ bool create(const fs::path& file, const std::string& text) {
   fail_to_write(file, error);
 }
 
-constexpr const char* kLockName = ".lockstep.lock";
+/// Between two tries of one who waits for a lease.
 constexpr std::chrono::milliseconds kPause{50};
-constexpr std::size_t kLongestOwner = 1000;
-
-/// errno, or 0; EWOULDBLOCK when somebody else still has the lock at the deadline.
-int lock_until(int descriptor, Clock::time_point deadline) {
-  for (;;) {
-    if (uninterrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0) return 0;
-    if (errno != EWOULDBLOCK || Clock::now() >= deadline) return errno;
-    std::this_thread::sleep_for(kPause);
-  }
-}
-
-/// Whether the file is still the one of that name: the holder before has taken it away otherwise.
-bool is_at(int descriptor, const fs::path& path) {
-  struct stat open_file {};
-  struct stat named {};
-  return ::fstat(descriptor, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
-}
-
-std::string owner_in(int descriptor) {
-  std::array<char, kLongestOwner> text;
-  const auto bytes = ::pread(descriptor, text.data(), text.size(), 0);
-  return bytes > 0 ? std::string(text.data(), static_cast<std::size_t>(bytes)) : "somebody who left no name";
-}
-
-/// Only for people to read: a name that could not be written changes nothing.
-void write_owner(int descriptor, const std::string& owner) {
-  const std::string text = owner.substr(0, kLongestOwner);
-  if (::ftruncate(descriptor, 0) == 0) {
-    [[maybe_unused]] const auto written = ::pwrite(descriptor, text.data(), text.size(), 0);
-  }
-}
 
 }  // namespace
 
@@ -216,33 +183,22 @@ std::optional<LeaseHolder> live_lease(const fs::path& folder) {
   return holder;
 }
 
-DirectoryLock::DirectoryLock(const fs::path& folder, const std::string& owner,
-                             std::chrono::milliseconds timeout) {
-  make_folder(folder);
-  const fs::path path = folder / kLockName;
+std::unique_ptr<Lease> acquire_lease(const fs::path& folder, std::chrono::milliseconds timeout,
+                                     LeaseOptions options) {
+  LeaseAcquirer acquirer(folder, options);
   const auto deadline = Clock::now() + timeout;
   for (;;) {
-    descriptor_ = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-    if (descriptor_ < 0) fail_to_write(path, errno);
-    const int error = lock_until(descriptor_, deadline);
-    if (error == ENOLCK || error == ENOTSUP || error == ENOSYS) return;
-    const std::string holder = error == EWOULDBLOCK ? owner_in(descriptor_) : "";
-    if (error == 0 && is_at(descriptor_, path)) break;
-    ::close(descriptor_);
-    if (error == 0) continue;
-    if (error != EWOULDBLOCK) throw Error(fmt::format("cannot lock '{}': {}.", path.string(), reason(error)));
-    throw UsageError(
-        fmt::format("the folder '{}' is in use by {}. Two jobs must not write into one folder: end that job, "
-                    "or name another folder.",
-                    folder.string(), holder));
+    if (auto lease = acquirer.try_take()) return lease;
+    if (Clock::now() >= deadline) break;
+    std::this_thread::sleep_for(kPause);
   }
-  write_owner(descriptor_, owner);
-  file_ = path;
-}
-
-DirectoryLock::~DirectoryLock() {
-  if (!file_.empty()) ::unlink(file_.c_str());
-  ::close(descriptor_);
+  const LeaseHolder& holder = acquirer.holder();
+  throw UsageError(fmt::format(
+      "the folder '{}' is in use by {}. Two jobs must not write into one folder: end that job, or "
+      "name another folder.",
+      folder.string(),
+      holder.token.empty() ? "a process that left no name"
+                           : fmt::format("process {} on {}", holder.process.pid, holder.process.host)));
 }
 
 }  // namespace lockstep

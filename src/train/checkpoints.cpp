@@ -1,14 +1,13 @@
 #include "lockstep/train/checkpoints.hpp"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <memory>
 #include <optional>
 
-#include "core/host_name.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/lease.hpp"
@@ -18,11 +17,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string owner_text(const World& world) {
-  return fmt::format("process {} on {}{}", ::getpid(), host_name(),
-                     world.run_id.empty() ? "" : fmt::format(" of the run '{}'", world.run_id));
-}
 
 void say(const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; }
 
@@ -60,6 +54,7 @@ struct Checkpoints::State {
 
   bool is_on() const { return !options.folder.empty(); }
   void take_folder();
+  void check_lease() const;
   void take_over(const Checkpoint& checkpoint);
   void resume_newest();
   void resume_from_path();
@@ -70,7 +65,7 @@ struct Checkpoints::State {
 
   Accelerator accelerator;
   CheckpointOptions options;
-  std::shared_ptr<DirectoryLock> lock;
+  std::shared_ptr<Lease> lease;
   std::optional<StopSignals> signals;
   std::vector<BadCheckpoint> bad;
   std::string started_from;
@@ -93,8 +88,15 @@ Checkpoints::State::State(const Accelerator& the_accelerator, CheckpointOptions 
 }
 
 void Checkpoints::State::take_folder() {
-  lock = std::make_shared<DirectoryLock>(options.folder, owner_text(accelerator.world()));
+  lease = acquire_lease(options.folder);
   remove_leftovers(options.folder);
+}
+
+void Checkpoints::State::check_lease() const {
+  if (!lease->held())
+    throw Error(
+        fmt::format("another job took the folder '{}' while this one was stopped: nothing is saved there",
+                    options.folder));
 }
 
 void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
@@ -152,8 +154,9 @@ void Checkpoints::State::resume_from_path() {
 }
 
 void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
-  // The lock lives until the thread has done its work.
-  const auto done = [o = options, p = protected_name, b = bad, keep = lock] { rotate(o, p, b); };
+  accelerator.on_main_process([this] { check_lease(); });
+  // The lease lives until the thread has done its work.
+  const auto done = [o = options, p = protected_name, b = bad, keep = lease] { rotate(o, p, b); };
   accelerator.save_state(fs::path(options.folder) / checkpoint_name(step),
                          {.step = step, .started_from = started_from, .metric = metric},
                          {.asynchronous = options.asynchronous,

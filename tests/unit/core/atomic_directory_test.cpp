@@ -2,15 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/lease.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -99,51 +96,6 @@ TEST(AtomicDirectory, SaysWhatIsWrongWithItsPlace) {
   EXPECT_THROWS(AtomicDirectory(place / "file/new"), Error, "/file/new'", "cannot be made");
   EXPECT_THROWS(AtomicDirectory((place / "new/").string()), UsageError, "slash");
   EXPECT_THROWS(remove_folder(place / "none"), Error, "/none'", "No such file");
-}
-
-TEST(DirectoryLock, KeepsASecondWriterOutAndNamesTheFirst) {
-  const TemporaryFolder place;
-  {
-    const DirectoryLock lock(place / "shared", "process 17 on node3");
-    EXPECT_THROWS(DirectoryLock(place / "shared", "me", milliseconds(10)), UsageError, "/shared'",
-                  "in use by process 17 on node3");
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(place / "shared"));
-  const DirectoryLock again(place / "shared", "me", milliseconds(0));
-}
-
-TEST(DirectoryLock, WhoWaitsGetsALockThatOthersSee) {
-  const TemporaryFolder place;
-  auto first = std::make_unique<DirectoryLock>(place.path(), "the first");
-  std::thread waiting([&] {
-    const DirectoryLock second(place.path(), "the second");
-    EXPECT_THROWS(DirectoryLock(place.path(), "me", milliseconds(10)), UsageError, "the second");
-  });
-  std::this_thread::sleep_for(milliseconds(120));
-  first.reset();
-  waiting.join();
-}
-
-TEST(DirectoryLock, EndsWithAProcessThatIsKilled) {
-  const TemporaryFolder place;
-  int ready[2];
-  ASSERT_EQ(::pipe(ready), 0);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const DirectoryLock lock(place.path(), "the child");
-    [[maybe_unused]] const auto written = ::write(ready[1], "x", 1);
-    ::pause();
-  }
-  char letter = 0;
-  ASSERT_EQ(::read(ready[0], &letter, 1), 1);
-  EXPECT_THROWS(DirectoryLock(place.path(), "me", milliseconds(10)), UsageError, "the child");
-  ::kill(child, SIGKILL);
-  const DirectoryLock lock(place.path(), "me");  // Waits for the end of a process that is ending.
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ::close(ready[0]);
-  ::close(ready[1]);
 }
 
 }  // namespace

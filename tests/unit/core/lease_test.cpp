@@ -145,5 +145,63 @@ TEST(ProcessIdentity, TellsTheLivingFromTheDead) {
   EXPECT_EQ(liveness_of(process), Liveness::unknown);
 }
 
+TEST(AcquireLease, KeepsASecondWriterOutAndNamesTheFirst) {
+  const TemporaryFolder place;
+  {
+    const auto lease = acquire_lease(place / "shared");
+    EXPECT_THROWS(acquire_lease(place / "shared", 10ms), UsageError, "/shared'",
+                  "in use by process " + std::to_string(getpid()) + " on " + this_process().host);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(place / "shared"));
+  EXPECT_TRUE(acquire_lease(place / "shared", 0ms));
+}
+
+TEST(AcquireLease, WhoWaitsGetsALeaseThatOthersSee) {
+  const TemporaryFolder place;
+  auto first = acquire_lease(place.path());
+  std::thread waiting([&] {
+    const auto second = acquire_lease(place.path());
+    EXPECT_THROWS(acquire_lease(place.path(), 10ms), UsageError, "in use by process ");
+  });
+  std::this_thread::sleep_for(120ms);
+  first.reset();
+  waiting.join();
+}
+
+TEST(AcquireLease, EndsWithAProcessThatIsKilled) {
+  const TemporaryFolder place;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto lease = acquire_lease(place.path());
+    [[maybe_unused]] const auto written = write(ready[1], "x", 1);
+    pause();
+  }
+  char letter = 0;
+  ASSERT_EQ(read(ready[0], &letter, 1), 1);
+  EXPECT_THROWS(acquire_lease(place.path(), 10ms), UsageError, "in use by process " + std::to_string(child));
+  kill(child, SIGKILL);
+  EXPECT_TRUE(acquire_lease(place.path()));  // Waits for the end of a process that is ending.
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(AcquireLease, OneOfAHostThatIsGoneGoesStale) {
+  const TemporaryFolder place;
+  write_foreign_lease(place / "lease.1");
+  EXPECT_THROWS(acquire_lease(place.path(), 10ms, kQuick), UsageError, "on elsewhere");
+  EXPECT_TRUE(acquire_lease(place.path(), 10s, kQuick));
+}
+
+TEST(AcquireLease, SaysWhatIsWrongWithItsPlace) {
+  const TemporaryFolder place;
+  testing::write_bytes(place / "file", "");
+  EXPECT_THROWS(acquire_lease(place / "file/new"), Error, "/file/new'", "Not a directory");
+}
+
 }  // namespace
 }  // namespace lockstep
