@@ -56,6 +56,14 @@ TEST(AJobThatAlwaysFails, IsGivenUpThoughRestartsAreLeft) {
   EXPECT_EQ(count_lines_with(job.err, "restart 2 of 9, after a pause of 0.2 s"), 1) << job.err;
 }
 
+/// A file that no rank can read: one line of a rank, and the launcher's report.
+TEST(AnErrorOfAllRanks, IsPrintedByOneOfThem) {
+  const Finished job = run_probe(3, {"always_fails"});
+  EXPECT_EQ(job.status, 1);
+  EXPECT_LE(count_lines_with(job.err, "]: error: no such file"), 1) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "  DataError: no such file"), 1) << job.err;
+}
+
 /// The launcher goes on, and so do the ranks.
 TEST(StacksOnDemand, AreThoseOfAllRanks) {
   const auto job = start_job({LOCKSTEP_PROBE, "hangs", "2"}, 2);

@@ -107,9 +107,10 @@ void report(const std::string& name, const Failure& failure) {
   const auto rank = rank_of(environment);
   const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE");
   const bool has_file = path && !path->empty() && write_error_file(*path, failure, rank);
-  // What is wrong with the command line all ranks have in common. Where it is this rank's alone, the launcher
-  // shows it from the file.
-  const bool rank_0_says_it = failure.kind == "UsageError" && rank && *rank != "0" && has_file;
+  // What is wrong with the command line or the data, all ranks mostly have in common. Where it is this rank's
+  // alone, the launcher shows it from the file.
+  const bool rank_0_says_it =
+      (failure.kind == "UsageError" || failure.kind == "DataError") && rank && *rank != "0" && has_file;
   if (!rank_0_says_it) {
     std::cerr << name + (rank ? " [rank " + *rank + "]" : "") + ": error: " + in_one_line(failure.text) + "\n"
               << std::flush;
