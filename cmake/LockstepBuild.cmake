@@ -34,6 +34,8 @@ endfunction()
 add_library(lockstep_flags INTERFACE)
 lockstep_hide_path("${PROJECT_BINARY_DIR}")
 lockstep_hide_path("${PROJECT_SOURCE_DIR}")
+# Also before LibTorch is there: what scripts/setup compiles while it fetches LibTorch is not compiled again for another flag.
+lockstep_hide_path("${PROJECT_SOURCE_DIR}/.venv/lib")
 target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
   -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
