@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
@@ -21,7 +22,10 @@ std::string list_of(const Words& names) {
 
 std::string help_of(const std::vector<Command>& commands, const std::string& program) {
   std::string text = fmt::format("usage: {} COMMAND ...\n\ncommands:\n", program);
-  for (const auto& command : commands) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
+  std::size_t width = 0;
+  for (const auto& command : commands) width = std::max(width, std::string_view(command.name).size());
+  for (const auto& command : commands)
+    text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
   return text + fmt::format("\n{} COMMAND --help shows what a command takes.\n", program);
 }
 
