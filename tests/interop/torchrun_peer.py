@@ -3,14 +3,17 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROBE = os.path.join(HERE, "torchrun_probe.py")
-TORCHRUN = [sys.executable, "-B", "-m", "torch.distributed.run"]
+TORCHRUN = ["torchrun"]
 LEGACY = [sys.executable, "-B", "-W", "ignore", "-m", "torch.distributed.launch"]
 
 
@@ -60,6 +63,55 @@ class Outcome:
         return [json.loads(line) for line in self.err.splitlines() if line.startswith('{"name"')]
 
 
+class Torchrun:
+    """A start of torchrun by this thread's preloaded_torchrun.py, with the members of subprocess.Popen that are used here."""
+
+    thread = threading.local()
+
+    def __init__(self, words, environment, directory):
+        if not hasattr(self.thread, "server"):
+            self.thread.server, theirs = socket.socketpair()
+            with theirs:
+                subprocess.Popen([sys.executable, "-B", os.path.join(HERE, "preloaded_torchrun.py")], stdin=theirs)
+        self.returncode = None
+        self.streams = [tempfile.TemporaryFile() for _ in range(2)]
+        stdin, self.stdin = os.pipe()
+        message = json.dumps({"words": words, "environment": environment, "directory": directory}).encode()
+        socket.send_fds(self.thread.server, [message], [stdin, *(stream.fileno() for stream in self.streams)])
+        os.close(stdin)
+        self.pid = self.answer(120)
+
+    def answer(self, timeout):
+        self.thread.server.settimeout(timeout)
+        answer = self.thread.server.recv(4)
+        if not answer:
+            raise RuntimeError("preloaded_torchrun.py has ended")
+        return struct.unpack("i", answer)[0]
+
+    def poll(self, timeout=0):
+        if self.returncode is None:
+            try:
+                self.returncode = os.waitstatus_to_exitcode(self.answer(timeout))
+            except (BlockingIOError, TimeoutError):
+                pass
+        return self.returncode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def communicate(self, stdin="", timeout=None):
+        """Like Popen's; what is given fits into a pipe."""
+        if self.stdin is not None:
+            os.write(self.stdin, stdin.encode())
+            os.close(self.stdin)
+            self.stdin = None
+        if self.poll(timeout) is None:
+            raise subprocess.TimeoutExpired("torchrun", timeout)
+        for stream in self.streams:
+            stream.seek(0)
+        return [stream.read().decode() for stream in self.streams]
+
+
 def wait_for(path, process):
     for _ in range(3000):
         if os.path.exists(path) or process.poll() is not None:
@@ -75,8 +127,11 @@ def run(launcher, flags, program, variables=None, send=None, after=(), stdin="")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
         environment.update({"TMPDIR": scratch, "PYTHON_EXEC": sys.executable})
         environment.update({name: value.replace("SCRATCH", scratch) for name, value in (variables or {}).items()})
-        process = subprocess.Popen(words, env=environment, cwd=scratch, text=True, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if launcher is TORCHRUN:
+            process = Torchrun(words[1:], environment, scratch)
+        else:
+            process = subprocess.Popen(words, env=environment, cwd=scratch, text=True, stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             if send is not None:
                 for note in after:
