@@ -11,7 +11,7 @@ help: ## Show this list
 
 demo: ## Set up, build what the demo needs, and train a small network on two processes
 	@JOBS=$(JOBS) scripts/setup demo
-	@echo "== compiling the launcher, the library and one trainer (about 5 minutes on two cores)"
+	@echo "== compiling the launcher, the library and one trainer (about 3 minutes on two cores)"
 	@cmake --preset default
 	@cmake --build build --target demo -j $(JOBS)
 	@echo "== training on two processes"
@@ -19,10 +19,10 @@ demo: ## Set up, build what the demo needs, and train a small network on two pro
 
 test: ## Set up, build everything, and run every test
 	@JOBS=$(JOBS) scripts/setup test
-	@echo "== compiling everything (about 25 minutes on two cores)"
+	@echo "== compiling everything (about 15 minutes on two cores)"
 	@cmake --preset tests
 	@cmake --build build -j $(JOBS)
-	@echo "== running every test (about 15 minutes)"
+	@echo "== running every test (about 11 minutes)"
 	@status=0; ctest --preset tests -j $$(($(JOBS) * 2)) || status=$$?; scripts/slowest_tests; exit $$status
 
 package: ## Build a Python wheel, a tarball and a Debian package into build/packages

@@ -88,12 +88,12 @@ std::string code_id_of(const void* address) {
 
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr int kLayout = 2;
 
-json parse_parameters(const MapOptions& options) {
-  json parameters = json::parse(options.parameters, nullptr, false);
+Json parse_parameters(const MapOptions& options) {
+  Json parameters = Json::parse(options.parameters, nullptr, false);
   if (parameters.is_object()) return parameters;
   throw UsageError(fmt::format(
       "map '{}': the parameters '{}' are no JSON object. Expected one, as in {{\"max_length\": 128}}.",
@@ -103,11 +103,11 @@ json parse_parameters(const MapOptions& options) {
 /// A key of an object as a part of a field's name: in quotes where a dot within it could be taken for one
 /// between two keys.
 std::string name_part(const std::string& key) {
-  return key.empty() || key.find_first_of(".\"") != std::string::npos ? json(key).dump() : key;
+  return key.empty() || key.find_first_of(".\"") != std::string::npos ? Json(key).dump() : key;
 }
 
 /// A field for each value that is no object, "parameters.tokens.pad": so that an explanation can name it.
-void flatten(const std::string& name, const json& value, std::map<std::string, std::string>& fields) {
+void flatten(const std::string& name, const Json& value, std::map<std::string, std::string>& fields) {
   if (!value.is_object() || value.empty()) {
     fields[name] = value.dump();
     return;
@@ -116,7 +116,7 @@ void flatten(const std::string& name, const json& value, std::map<std::string, s
 }
 
 /// A value that a function holds may be another one in the next run.
-void check_captures(const mapping::Code& code, const MapOptions& options, const json& parameters) {
+void check_captures(const mapping::Code& code, const MapOptions& options, const Json& parameters) {
   if (!code.captures || options.version || !parameters.empty()) return;
   throw UsageError(fmt::format(
       "map '{}': the function or its setup captures values, and no key can show them: with other values the "
@@ -128,19 +128,19 @@ void check_captures(const mapping::Code& code, const MapOptions& options, const 
 void add_code(const mapping::Code& code, const MapOptions& options,
               std::map<std::string, std::string>& fields) {
   if (options.version) {
-    fields["version"] = json(*options.version).dump();
+    fields["version"] = Json(*options.version).dump();
     return;
   }
-  fields["function"] = json(code_id_of(code.function)).dump();
-  fields["setup"] = json(code_id_of(code.setup)).dump();
-  fields["library_build_id"] = json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
+  fields["function"] = Json(code_id_of(code.function)).dump();
+  fields["setup"] = Json(code_id_of(code.setup)).dump();
+  fields["library_build_id"] = Json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
 }
 
 void add_input_files(const MapOptions& options, const HashMemory& memory,
                      std::map<std::string, std::string>& fields) {
   for (std::size_t i = 0; i < options.input_files.size(); ++i) {
     const auto& path = options.input_files[i];
-    fields[fmt::format("input_files.{}.{}", i, path.filename().string())] = json(memory.of(path)).dump();
+    fields[fmt::format("input_files.{}.{}", i, path.filename().string())] = Json(memory.of(path)).dump();
   }
 }
 
@@ -150,22 +150,22 @@ CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& opera
                            const mapping::Code& code, const MapOptions& options,
                            const std::filesystem::path& cache) {
   const HashMemory memory(cache);
-  const json parameters = parse_parameters(options);
+  const Json parameters = parse_parameters(options);
   check_captures(code, options, parameters);
   CacheManifest manifest;
   manifest.name = options.name;
   auto& fields = manifest.fields;
   fields["layout"] = std::to_string(kLayout);
-  fields["operation"] = json(operation).dump();
-  fields["source"] = json(DatasetAccess::fingerprint(dataset, memory)).dump();
+  fields["operation"] = Json(operation).dump();
+  fields["source"] = Json(DatasetAccess::fingerprint(dataset, memory)).dump();
   fields["batch_size"] = std::to_string(options.batch_size);
-  fields["remove_columns"] = json(options.remove_columns).dump();
-  if (options.features) fields["features"] = json::parse(options.features->to_json()).dump();
+  fields["remove_columns"] = Json(options.remove_columns).dump();
+  if (options.features) fields["features"] = Json::parse(options.features->to_json()).dump();
   if (options.shard_rows > 0) fields["shard_rows"] = std::to_string(options.shard_rows);
   flatten("parameters", parameters, fields);
   add_code(code, options, fields);
   add_input_files(options, memory, fields);
-  const json whole = {{"name", options.name}, {"fields", fields}};
+  const Json whole = {{"name", options.name}, {"fields", fields}};
   manifest.key = table::content_hash(whole.dump());
   return manifest;
 }

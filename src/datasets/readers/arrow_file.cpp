@@ -11,7 +11,7 @@
 namespace lockstep::readers {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using FilePointer = std::shared_ptr<arrow_file::MappedFile>;
 
 /// Features with the file's columns in the file's order. What fits no column is an error.
@@ -65,7 +65,7 @@ Features features_of(const arrow_file::FileSchema& schema, const std::string& na
   const auto found = schema.metadata.find("huggingface");
   if (found == schema.metadata.end()) return Features::from_fields(fields);
   const auto json =
-      json_tree::parse<Json>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
+      json_tree::parse<OrderedJson>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
   if (!json.is_object() || !json.contains("info") || !json["info"].is_object())
     return Features::from_fields(fields);
   const auto& info = json["info"];

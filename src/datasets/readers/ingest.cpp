@@ -21,7 +21,7 @@ namespace lockstep::readers {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// Of what the same bytes become: to be raised with every change of it.
 constexpr int kLayout = 1;
@@ -66,10 +66,10 @@ CacheManifest manifest_of(const RowFile& rows, const fs::path& cache) {
   manifest.name = "load " + rows.path.filename().string();
   manifest.fields = rows.fields;
   manifest.fields["layout"] = std::to_string(kLayout);
-  manifest.fields["packed"] = json(is_packed(rows.path) ? rows.path.extension().string() : "").dump();
-  manifest.fields["source"] = json(HashMemory(cache).of(rows.path)).dump();
+  manifest.fields["packed"] = Json(is_packed(rows.path) ? rows.path.extension().string() : "").dump();
+  manifest.fields["source"] = Json(HashMemory(cache).of(rows.path)).dump();
   // The same bytes under another name are the same rows.
-  manifest.key = table::content_hash(json({{"operation", "load"}, {"fields", manifest.fields}}).dump());
+  manifest.key = table::content_hash(Json({{"operation", "load"}, {"fields", manifest.fields}}).dump());
   return manifest;
 }
 

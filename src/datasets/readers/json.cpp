@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
-[[noreturn]] void fail(const std::string& where, const std::string& what) {
+[[noreturn]] void fail_at(const std::string& where, const std::string& what) {
   throw DataError(where + ": " + what + ".");
 }
 
@@ -152,12 +152,12 @@ class Blocks {
       }
     }
     static_cast<void>(parse_value(text().substr(place_), element_name()));
-    fail("'" + name_ + "'", "it is no valid JSON: its list does not end");
+    fail_at("'" + name_ + "'", "it is no valid JSON: its list does not end");
   }
 
   void check_end() const {
     if (!is_blank(text().substr(place_)))
-      fail("'" + name_ + "'", "it is no valid JSON: something follows its list");
+      fail_at("'" + name_ + "'", "it is no valid JSON: something follows its list");
   }
 
   std::string element_name() const { return fmt::format("element {} of '{}'", elements_, name_); }
@@ -221,7 +221,7 @@ DataType without_times(const DataType& type) {
 
 void require_object(const Value& row, const std::string& where) {
   if (std::get_if<Value::Fields>(&row.variant()) == nullptr)
-    fail(where, std::string("a row must be an object, but it is ") + row.kind());
+    fail_at(where, std::string("a row must be an object, but it is ") + row.kind());
 }
 
 void find_types(const Blocks& blocks, const Block& block, table::SchemaInference& finder) {
@@ -241,7 +241,7 @@ void find_types(const Blocks& blocks, const Block& block, table::SchemaInference
     try {
       finder.add(row);
     } catch (const UsageError& error) {
-      fail(where, std::string(error.what()) + ". Give the features, or make the file's rows alike");
+      fail_at(where, std::string(error.what()) + ". Give the features, or make the file's rows alike");
     }
   });
 }
@@ -263,12 +263,12 @@ void add_row(const Value& row, const Feature& whole, ColumnBuilder& builder, con
   for (const auto& [name, value] : row.fields()) {
     bool known = false;
     for (const auto& field : whole.type().fields()) known = known || field.name == name;
-    if (!known) fail(where, "it has the field '" + name + "', which the features do not name");
+    if (!known) fail_at(where, "it has the field '" + name + "', which the features do not name");
   }
   try {
     builder.append(table::converted(row, whole));
   } catch (const UsageError& error) {
-    fail(where, error.what());
+    fail_at(where, error.what());
   }
 }
 

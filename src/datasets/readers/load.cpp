@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 using Path = std::filesystem::path;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// Of a compressed file, that of what is in it.
 std::string ending_of(const Path& path) {
@@ -56,7 +56,7 @@ CsvOptions csv_options(const Path& path, const LoadOptions& options) {
 /// What decides about the rows of a text.
 std::map<std::string, std::string> fields_of(const char* format, const LoadOptions& options) {
   std::map<std::string, std::string> fields;
-  fields["format"] = json(format).dump();
+  fields["format"] = Json(format).dump();
   if (options.features) fields["features"] = options.features->to_json();
   return fields;
 }
@@ -64,7 +64,7 @@ std::map<std::string, std::string> fields_of(const char* format, const LoadOptio
 readers::RowFile csv_file(const Path& path, const LoadOptions& options) {
   const auto csv = csv_options(path, options);
   auto fields = fields_of("csv", options);
-  fields["csv"] = json({{"delimiter", int{csv.delimiter}},
+  fields["csv"] = Json({{"delimiter", int{csv.delimiter}},
                         {"quote", int{csv.quote}},
                         {"header", csv.header},
                         {"column_names", csv.column_names},
@@ -83,7 +83,7 @@ readers::RowFile json_file(const Path& path, const LoadOptions& options) {
 
 readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
   auto fields = fields_of("parquet", {});
-  fields["columns"] = json(options.columns).dump();
+  fields["columns"] = Json(options.columns).dump();
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
             return readers::parquet_rows(unpacked, options.columns);
           }};
@@ -91,7 +91,7 @@ readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
 
 readers::RowFile text_file(const Path& path, bool keep_linebreaks) {
   auto fields = fields_of("text", {});
-  fields["keep_linebreaks"] = json(keep_linebreaks).dump();
+  fields["keep_linebreaks"] = Json(keep_linebreaks).dump();
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
             return readers::text_rows({unpacked, path.string()}, keep_linebreaks);
           }};

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-using stream::json;
+using stream::Json;
 using stream::PassPointer;
 
 struct Map {
@@ -50,7 +50,7 @@ bool counts_rows(const Operation& operation) {
   return std::holds_alternative<Take>(operation) || std::holds_alternative<Skip>(operation);
 }
 
-json described(const Operation& operation) {
+Json described(const Operation& operation) {
   if (const auto* take = std::get_if<Take>(&operation)) return {"take", take->count, take->divided};
   if (const auto* skip = std::get_if<Skip>(&operation)) return {"skip", skip->count, skip->divided};
   if (const auto* shuffle = std::get_if<Shuffle>(&operation))
@@ -181,7 +181,7 @@ struct IterableDataset::Plan {
 struct RowStream::State {
   PassPointer pass;
   /// What the state says besides the position: of which pass it is one.
-  json pass_of;
+  Json pass_of;
 };
 
 RowStream::RowStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -199,20 +199,20 @@ std::string RowStream::state_dict() const {
 
 namespace {
 
-json parsed(const std::string& state) {
-  auto found = json_tree::parse<json>(state, "the state of a stream");
+Json parsed(const std::string& state) {
+  auto found = json_tree::parse<Json>(state, "the state of a stream");
   if (!found.is_object()) throw UsageError("the state of a stream is no object of JSON.");
   return found;
 }
 
-void check_same_pass(const json& saved, const json& here) {
+void check_same_pass(const Json& saved, const Json& here) {
   for (const auto& [name, value] : here.items()) {
-    if (saved.value(name, json()) == value) continue;
+    if (saved.value(name, Json()) == value) continue;
     throw UsageError(fmt::format(
         "the saved position belongs to another pass of a stream: its {} is {}, here it is {}. Continue "
         "with the same files and operations and the same numbers of ranks and workers, or begin the "
         "epoch anew.",
-        name, saved.value(name, json()).dump(), value.dump()));
+        name, saved.value(name, Json()).dump(), value.dump()));
   }
 }
 
@@ -221,7 +221,7 @@ template <typename Work>
 void read_state(const Work& work) {
   try {
     work();
-  } catch (const json::exception& error) {
+  } catch (const Json::exception& error) {
     throw UsageError(fmt::format("the state of a stream is damaged: {}.", error.what()));
   }
 }
@@ -321,10 +321,10 @@ void IterableDataset::set_epoch(std::int64_t epoch) {
 }
 
 std::string IterableDataset::fingerprint() const {
-  json operations = json::array();
+  Json operations = Json::array();
   for (const auto& operation : plan_->operations) operations.push_back(described(operation));
   return table::content_hash(
-      json({{"shards", plan_->shards}, {"names", plan_->names}, {"operations", operations}}).dump());
+      Json({{"shards", plan_->shards}, {"names", plan_->names}, {"operations", operations}}).dump());
 }
 
 RowStream IterableDataset::open(int num_workers, int worker, const std::string& state) const {

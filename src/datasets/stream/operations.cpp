@@ -18,7 +18,7 @@ std::int64_t RowPass::skip(std::int64_t count) {
   return done;
 }
 
-std::int64_t number_in(const json& state, const char* name, std::int64_t most) {
+std::int64_t number_in(const Json& state, const char* name, std::int64_t most) {
   const auto number = state.at(name).get<std::int64_t>();
   if (number >= 0 && number <= most) return number;
   throw UsageError(fmt::format(
@@ -38,8 +38,8 @@ Value* find(Row& row, const std::string& name) {
 class Operation : public RowPass {
  public:
   explicit Operation(PassPointer source) : source_(std::move(source)) {}
-  json state() const override { return source_->state(); }
-  void load(const json& state) override { source_->load(state); }
+  Json state() const override { return source_->state(); }
+  void load(const Json& state) override { source_->load(state); }
 
  protected:
   RowPass& source() const { return *source_; }
@@ -96,8 +96,8 @@ class FilterPass final : public Operation {
 class CountingPass : public RowPass {
  public:
   explicit CountingPass(PassPointer source) : source_(std::move(source)) {}
-  json state() const override { return {{"count", count_}, {"source", source_->state()}}; }
-  void load(const json& state) override {
+  Json state() const override { return {{"count", count_}, {"source", source_->state()}}; }
+  void load(const Json& state) override {
     count_ = number_in(state, "count", most_counted());
     source_->load(state.at("source"));
   }
@@ -245,12 +245,12 @@ class ShufflePass final : public RowPass {
     return draw().row;
   }
 
-  json state() const override {
+  Json state() const override {
     const auto& [number, state] = *known_position();
     return {{"drawn", drawn_}, {"read", read_}, {"from", number}, {"source", state}};
   }
 
-  void load(const json& state) override {
+  void load(const Json& state) override {
     const auto read = number_in(state, "read");
     const auto drawn = number_in(state, "drawn", read);
     const auto from = number_in(state, "from", read);
@@ -266,7 +266,7 @@ class ShufflePass final : public RowPass {
   }
 
  private:
-  using Position = std::pair<std::int64_t, json>;
+  using Position = std::pair<std::int64_t, Json>;
 
   void read() {
     if (read_ >= positions_.back().first + interval()) remember();

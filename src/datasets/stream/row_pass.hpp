@@ -16,7 +16,7 @@
 namespace lockstep::stream {
 
 using Row = Value::Fields;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// The rows of one pass, as one operation of a stream leaves them. One thread at a time.
 class RowPass {
@@ -26,15 +26,15 @@ class RowPass {
   /// Passes over rows, without making them where that can be; fewer where there are no more.
   virtual std::int64_t skip(std::int64_t count);
   /// Where the pass is: a new pass for which load() is called with it goes on with the next row.
-  virtual json state() const = 0;
-  /// Called before the first row. Throws json::exception for a state that is none.
-  virtual void load(const json& state) = 0;
+  virtual Json state() const = 0;
+  /// Called before the first row. Throws Json::exception for a state that is none.
+  virtual void load(const Json& state) = 0;
 };
 
 using PassPointer = std::unique_ptr<RowPass>;
 
 /// A number of rows or shards out of a state. Throws UsageError for one below 0 or above `most`.
-std::int64_t number_in(const json& state, const char* name,
+std::int64_t number_in(const Json& state, const char* name,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
 /// Files that were passed over, each once. Any thread.

@@ -140,9 +140,9 @@ class ShardsPass final : public RowPass {
     return done;
   }
 
-  json state() const override { return {{"shard", place_}, {"row", row_}}; }
+  Json state() const override { return {{"shard", place_}, {"row", row_}}; }
 
-  void load(const json& state) override {
+  void load(const Json& state) override {
     place_ = static_cast<std::size_t>(number_in(state, "shard", std::ssize(shards_)));
     row_ = number_in(state, "row");
   }

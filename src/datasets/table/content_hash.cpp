@@ -57,7 +57,7 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 using table::content_hash;
 using table::ContentHash;
 
@@ -99,19 +99,19 @@ std::optional<Stamp> stamp_of(const fs::path& path) {
                nanoseconds(status.st_ctim)};
 }
 
-json note_of(const fs::path& path, const Stamp& stamp) {
+Json note_of(const fs::path& path, const Stamp& stamp) {
   return {{"path", path.string()}, {"device", stamp.device},  {"inode", stamp.inode},
           {"size", stamp.size},    {"mtime_ns", stamp.mtime}, {"ctime_ns", stamp.ctime}};
 }
 
-std::optional<std::string> remembered(const fs::path& place, const json& note) {
+std::optional<std::string> remembered(const fs::path& place, const Json& note) {
   std::error_code failure;
   if (!fs::exists(place, failure)) return std::nullopt;
   try {
     InputFile file(place);
     std::string text(static_cast<std::size_t>(std::min(file.size(), kLargestNote)), '\0');
     file.read(text.data(), text.size());
-    json found = json::parse(text);
+    Json found = Json::parse(text);
     auto hash = found.at("hash").get<std::string>();
     found.erase("hash");
     return found == note ? std::optional(hash) : std::nullopt;
@@ -142,12 +142,12 @@ void write_note(const fs::path& place, const std::string& text) {
 }
 
 /// Whoever cannot remember reads again.
-void remember(const fs::path& place, json note, const std::string& hash) {
+void remember(const fs::path& place, Json note, const std::string& hash) {
   note["hash"] = hash;
   std::error_code failure;
   fs::create_directories(place.parent_path(), failure);
   if (failure) return;
-  write_note(place, note.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_note(place, note.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   static std::once_flag once;
   std::call_once(once, forget_old, place.parent_path());
 }
@@ -177,7 +177,7 @@ std::string HashMemory::of(const arrow_file::MappedFile& file) const {
   // Behind the name there may be another file by now, or more of it.
   const bool same = stamp && file.is_inode(stamp->device, stamp->inode) && stamp->size == file.size();
   if (!same) return hash_of(file);
-  const json note = note_of(path, *stamp);
+  const Json note = note_of(path, *stamp);
   const fs::path place = folder_ / content_hash(path.string() + '\0' + std::to_string(stamp->device));
   if (auto hash = remembered(place, note)) return *hash;
   const std::string hash = hash_of(file);

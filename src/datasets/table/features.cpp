@@ -118,7 +118,7 @@ const Feature& Features::operator[](std::string_view name) const {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDeepest = 64;
 
@@ -126,7 +126,7 @@ constexpr int kDeepest = 64;
   throw DataError("the features are not valid: at '" + place + "': " + what + ".");
 }
 
-Feature parse(const Json& json, const std::string& place, const DataType* stored, int depth);
+Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth);
 
 /// The stored type of a field, where the file's columns are known.
 const DataType* field_type(const DataType* stored, const std::string& name) {
@@ -137,7 +137,8 @@ const DataType* field_type(const DataType* stored, const std::string& name) {
   return nullptr;
 }
 
-Feature parse_structure(const Json& json, const std::string& place, const DataType* stored, int depth) {
+Feature parse_structure(const OrderedJson& json, const std::string& place, const DataType* stored,
+                        int depth) {
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& [name, value] : json.items()) {
     items.emplace_back(name, parse(value, place + "." + name, field_type(stored, name), depth + 1));
@@ -145,13 +146,13 @@ Feature parse_structure(const Json& json, const std::string& place, const DataTy
   return Feature::struct_(Features(std::move(items)));
 }
 
-const std::string& text_of(const Json& json, const char* field, const std::string& place) {
+const std::string& text_of(const OrderedJson& json, const char* field, const std::string& place) {
   const auto found = json.find(field);
   if (found == json.end() || !found->is_string()) fail(place, std::string("it has no text '") + field + "'");
   return found->get_ref<const std::string&>();
 }
 
-std::int32_t length_of(const Json& json, const std::string& place) {
+std::int32_t length_of(const OrderedJson& json, const std::string& place) {
   const auto found = json.find("length");
   if (found == json.end() || found->is_null()) return -1;
   if (!found->is_number_integer()) fail(place, "'length' is no whole number");
@@ -160,7 +161,7 @@ std::int32_t length_of(const Json& json, const std::string& place) {
   return static_cast<std::int32_t>(length);
 }
 
-Feature parse_list(const Json& json, const std::string& place, const DataType* stored, int depth,
+Feature parse_list(const OrderedJson& json, const std::string& place, const DataType* stored, int depth,
                    bool large) {
   if (!json.contains("feature")) fail(place, "the list does not say of what");
   const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;
@@ -169,7 +170,7 @@ Feature parse_list(const Json& json, const std::string& place, const DataType* s
 }
 
 /// datasets before 4: a Sequence of a structure is a structure of lists.
-Feature parse_sequence(const Json& json, const std::string& place, const DataType* stored, int depth) {
+Feature parse_sequence(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
   const auto inner = json.find("feature");
   if (inner == json.end()) fail(place, "the sequence does not say of what");
   const bool structure = inner->is_object() && !(inner->contains("_type") && (*inner)["_type"].is_string());
@@ -182,7 +183,7 @@ Feature parse_sequence(const Json& json, const std::string& place, const DataTyp
   return Feature::struct_(Features(std::move(items)));
 }
 
-Feature parse_classes(const Json& json, const std::string& place) {
+Feature parse_classes(const OrderedJson& json, const std::string& place) {
   const auto found = json.find("names");
   std::vector<std::string> names;
   if (found != json.end() && found->is_array()) {
@@ -202,7 +203,7 @@ Feature parse_classes(const Json& json, const std::string& place) {
 
 /// A kind that passes through: its storage is what the file has, or, for the most common ones, what the
 /// package uses.
-Feature parse_other(const Json& json, const std::string& kind, const std::string& place,
+Feature parse_other(const OrderedJson& json, const std::string& kind, const std::string& place,
                     const DataType* stored) {
   if (stored != nullptr) return Feature::other(json.dump(), *stored);
   if (kind != "Image" && kind != "Audio") fail(place, "the kind '" + kind + "' is not known");
@@ -210,7 +211,7 @@ Feature parse_other(const Json& json, const std::string& kind, const std::string
                                                         {"path", DataType(TypeKind::utf8)}}));
 }
 
-Feature parse_object(const Json& json, const std::string& place, const DataType* stored, int depth) {
+Feature parse_object(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
   const auto found = json.find("_type");
   if (found == json.end() || !found->is_string()) return parse_structure(json, place, stored, depth);
   const auto& kind = found->get_ref<const std::string&>();
@@ -222,7 +223,7 @@ Feature parse_object(const Json& json, const std::string& place, const DataType*
   return parse_other(json, kind, place, stored);
 }
 
-Feature parse(const Json& json, const std::string& place, const DataType* stored, int depth) {
+Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
   if (depth > kDeepest) fail(place, "it lies more than " + std::to_string(kDeepest) + " levels deep");
   if (json.is_object()) return parse_object(json, place, stored, depth);
   if (json.is_array() && json.size() == 1) {
@@ -232,32 +233,32 @@ Feature parse(const Json& json, const std::string& place, const DataType* stored
   fail(place, "a feature is needed, but it is " + std::string(json.type_name()));
 }
 
-Json json_of(const Feature& feature);
+OrderedJson json_of(const Feature& feature);
 
-Json json_of_list(const Feature& feature) {
-  Json json;
+OrderedJson json_of_list(const Feature& feature) {
+  OrderedJson json;
   json["feature"] = json_of(feature.children().front());
   if (feature.type().width() != 0) json["length"] = feature.type().width();
   json["_type"] = feature.type().kind() == TypeKind::large_list ? "LargeList" : "List";
   return json;
 }
 
-Json json_of_structure(const Feature& feature) {
-  Json json = Json::object();
+OrderedJson json_of_structure(const Feature& feature) {
+  OrderedJson json = OrderedJson::object();
   for (std::size_t place = 0; place < feature.children().size(); ++place) {
     json[feature.type().fields()[place].name] = json_of(feature.children()[place]);
   }
   return json;
 }
 
-Json json_of(const Feature& feature) {
+OrderedJson json_of(const Feature& feature) {
   switch (feature.kind()) {
     case Feature::Kind::list:
       return json_of_list(feature);
     case Feature::Kind::struct_:
       return json_of_structure(feature);
     case Feature::Kind::other:
-      return Json::parse(feature.json());
+      return OrderedJson::parse(feature.json());
     case Feature::Kind::class_label:
       return {{"names", feature.names()}, {"_type", "ClassLabel"}};
     case Feature::Kind::value:
@@ -269,7 +270,7 @@ Json json_of(const Feature& feature) {
 }  // namespace
 
 Features Features::from_json(std::string_view text, const std::vector<Field>& fields) {
-  const auto json = json_tree::parse<Json>(text, "the features");
+  const auto json = json_tree::parse<OrderedJson>(text, "the features");
   if (!json.is_object()) fail("the whole", "an object is needed");
   const auto stored = DataType::struct_(fields);
   std::vector<std::pair<std::string, Feature>> items;
@@ -284,7 +285,7 @@ Features Features::from_json(std::string_view text, const std::vector<Field>& fi
 }
 
 std::string Features::to_json() const {
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   for (const auto& [name, feature] : items_) json[name] = json_of(feature);
   return json.dump();
 }

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Path = std::filesystem::path;
 
 /// The package's own default.
@@ -75,25 +75,25 @@ std::string shard_name(std::int64_t shard, std::int64_t shards) {
 }
 
 std::string state_text(const ArrowDataset& dataset, std::int64_t shards, const std::string& fingerprint) {
-  Json files = Json::array();
+  OrderedJson files = OrderedJson::array();
   for (std::int64_t shard = 0; shard < shards; ++shard)
     files.push_back({{"filename", shard_name(shard, shards)}});
-  Json state;
+  OrderedJson state;
   state["_data_files"] = files;
   state["_fingerprint"] = fingerprint;
   state["_format_columns"] = nullptr;
-  state["_format_kwargs"] = Json::object();
+  state["_format_kwargs"] = OrderedJson::object();
   state["_format_type"] = nullptr;
   state["_output_all_columns"] = false;
-  state["_split"] = dataset.split().empty() ? Json(nullptr) : Json(dataset.split());
+  state["_split"] = dataset.split().empty() ? OrderedJson(nullptr) : OrderedJson(dataset.split());
   return state.dump(2);
 }
 
 std::string info_text(const ArrowDataset& dataset) {
-  Json info;
+  OrderedJson info;
   info["citation"] = "";
   info["description"] = "";
-  info["features"] = Json::parse(dataset.features().to_json());
+  info["features"] = OrderedJson::parse(dataset.features().to_json());
   info["homepage"] = "";
   info["license"] = "";
   return info.dump(2);
@@ -120,7 +120,7 @@ std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t
 }
 
 std::map<std::string, std::string> schema_metadata(const Features& features) {
-  const Json json = {{"info", {{"features", Json::parse(features.to_json())}}}};
+  const OrderedJson json = {{"info", {{"features", OrderedJson::parse(features.to_json())}}}};
   return {{"huggingface", json.dump()}};
 }
 
