@@ -179,7 +179,7 @@ void Agent::on_signal(int number) {
 
 void Agent::on_end_signal(int number) {
   if (end_signal_ != 0) {
-    console_.say("{} came again: {}", signal_name(number),
+    console_.say("received {} again: {}", signal_name(number),
                  round_ ? "the ranks are killed" : "nothing is waited for");
     force_kill_ = true;
     if (round_) {
@@ -191,7 +191,7 @@ void Agent::on_end_signal(int number) {
   }
   end_signal_ = number;
   if (round_) {
-    console_.say("{} came and was passed on; the ranks have {} to end", signal_name(number),
+    console_.say("received {} and forwarded it to the ranks, which have {} to end", signal_name(number),
                  seconds_text(config_.shutdown_timeout));
     round_->stop(number);
   } else {

@@ -97,7 +97,7 @@ class StackDump::Request {
     } else if (rank_pid_ != 0 && has_ended()) {
       stacks += "the rank has ended\n";
     } else if (rank_pid_ != 0 || stacks.empty()) {
-      stacks += std::string(why_none()) + "; by what the kernel tells:\n" + threads_in_kernel(target_.pid);
+      stacks += std::string(why_none()) + "; from the kernel:\n" + threads_in_kernel(target_.pid);
     }
     return fmt::format("lockstep run: stacks of rank {} (pid {}):\n{}", target_.rank, target_.pid,
                        indented(readable_stack(stacks)));
@@ -106,7 +106,7 @@ class StackDump::Request {
  private:
   const char* why_none() const {
     if (rank_pid_ != 0) return "the rank does not answer";
-    return asked_debugger_ ? "the debugger has told nothing"
+    return asked_debugger_ ? "the debugger printed nothing"
                            : "no debugger is installed (eu-stack, gdb, py-spy)";
   }
 

@@ -33,7 +33,7 @@ Weight weight_of(const ProcessFailure& failure) {
   return failure.message.empty() ? Weight::silent : Weight::own_error;
 }
 
-/// A rank that only ended with some code, and left no message, may as well have lost a partner.
+/// A rank that only exited with some code, and left no message, may have failed because a peer vanished.
 bool has_own_cause(const ProcessFailure& failure) {
   const bool crashed = failure.failed() && failure.status && WIFSIGNALED(*failure.status);
   return crashed || weight_of(failure) >= Weight::own_error;

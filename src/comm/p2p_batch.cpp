@@ -75,7 +75,7 @@ void ProcessGroup::Impl::check_batch(const std::vector<P2POp>& operations) const
     }
     if (operation.tensor.device() != operations.front().tensor.device()) {
       throw UsageError(
-          fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, but came {} and {}: "
+          fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, got {} and {}: "
                       "make a batch for each",
                       operations.front().tensor.device().str(), operation.tensor.device().str()));
     }

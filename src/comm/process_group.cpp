@@ -91,7 +91,8 @@ void check_devices(const comm::GroupInfo& members, const Store& store) {
 
 std::string no_communicator_text(const comm::GroupInfo& members, const ProcessGroupOptions& options) {
   return fmt::format(
-      "{}: NCCL made no communicator within {} ms, although all ranks came for it. See that the hosts reach "
+      "{}: NCCL created no communicator within {} ms, although all ranks are present. See that the hosts "
+      "reach "
       "each other by the network that NCCL takes (NCCL_SOCKET_IFNAME), and what it waits for "
       "(NCCL_DEBUG=INFO)",
       members.who, options.join_timeout.count());

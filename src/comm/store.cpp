@@ -89,7 +89,7 @@ std::string unreached(const World& world) {
 
 [[noreturn]] void fail_alone(const World& world, Milliseconds timeout, const std::string& reason) {
   throw TimeoutError(
-      fmt::format("{}nobody came to listen there within {} ms ({}) {} should host the store; see that it "
+      fmt::format("{}nothing listened there within {} ms ({}) {} should host the store; see that it "
                   "runs, and that MASTER_ADDR and MASTER_PORT are the same everywhere",
                   unreached(world), timeout.count(), reason,
                   world.use_agent_store ? "The launcher" : "Rank 0 is missing: it"),
@@ -164,7 +164,7 @@ void Store::set(const std::string& key, const std::string& value) const {
 
 std::string Store::get(const std::string& key, Milliseconds timeout) const {
   if (!wait(key, timeout)) {
-    throw TimeoutError(fmt::format("store: nobody set '{}' within {} ms", key, timeout.count()));
+    throw TimeoutError(fmt::format("store: no rank set '{}' within {} ms", key, timeout.count()));
   }
   return on_key("get of", key, [&] { return text(store_->get(key)); });
 }

@@ -144,11 +144,11 @@ void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Probe& probe) {
   } catch (const CannotCome& loss) {
     throw CommunicationError(who() + " failed: " + loss.why);
   } catch (const CommunicationError& error) {
-    throw CommunicationError(
-        who() +
-        " failed: the job's store is gone. The process that hosts it (rank 0, or the launcher) has "
-        "ended or cannot be reached: see what it did last. " +
-        error.what());
+    throw CommunicationError(who() +
+                             " failed: the job's store has closed the connection. The process that hosts it "
+                             "(rank 0, or the launcher) has "
+                             "ended or cannot be reached: see what it did last. " +
+                             error.what());
   }
 }
 

@@ -92,7 +92,7 @@ void Rewriter::read_long(std::string_view body) {
     const OptionSpec& option = resolve(name);
     return add(option, "--" + option.name, value);
   }
-  if (value) throw UsageError(fmt::format("--{} takes no value, but '{}' came.", name, *value));
+  if (value) throw UsageError(fmt::format("--{} takes no value, got '{}'.", name, *value));
   add(*negated, "--" + name, "false");
 }
 

@@ -141,7 +141,7 @@ unsigned char code_of(const at::Tensor& tensor) {
 std::string header_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.dim() < 1 || tensor.dim() > static_cast<std::int64_t>(kMostDimensions)) {
     throw UsageError(
-        "write_idx needs a tensor of 1 to " + std::to_string(kMostDimensions) + " dimensions, but came " +
+        "write_idx needs a tensor of 1 to " + std::to_string(kMostDimensions) + " dimensions, got " +
         (tensor.defined() ? std::to_string(tensor.dim()) : std::string("an undefined tensor")) + ".");
   }
   std::string header{'\0', '\0', static_cast<char>(code_of(tensor)), static_cast<char>(tensor.dim())};

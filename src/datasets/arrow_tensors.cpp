@@ -166,8 +166,8 @@ ArrowTensorDataset::ArrowTensorDataset(ArrowDataset data, ArrowTensorOptions opt
     const auto& columns = options_.columns;
     if (std::find(columns.begin(), columns.end(), name) == columns.end() ||
         depth_of(data_.column(name).type()) == 0) {
-      throw UsageError(fmt::format(
-          "the jagged column '{}' is none of the lists of numbers that the data set gives.", name));
+      throw UsageError(
+          fmt::format("the jagged column '{}' is not one of the data set's lists of numbers.", name));
     }
   }
 }

@@ -194,8 +194,8 @@ Schedule make_schedule(const ScheduleOptions& options, double lr) {
   if (found == kinds().end()) {
     std::string names;
     for (const auto& kind : kinds()) names += (names.empty() ? "" : ", ") + kind.first;
-    refuse(options, "there is none of that name. Expected one of " + names +
-                        "; a plateau of a metric is ReduceLrOnPlateau");
+    refuse(options,
+           "unknown name. Expected one of " + names + "; a plateau of a metric is ReduceLrOnPlateau");
   }
   check(options, found->second, lr > 0 ? lr : std::numeric_limits<double>::infinity());
   return found->second.make(in_shares(options, lr));

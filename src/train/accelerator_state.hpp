@@ -13,7 +13,7 @@ namespace lockstep::train {
 /// Whether any rank wants to stop, with the same answer on every rank.
 ///
 /// Each call starts an exchange that runs while the next step computes, and takes the result of the one
-/// before: a wish is heard one step later, and nobody waits for the network at the step's end.
+/// before: stop requests take effect one step later, and nobody waits for the network at the step's end.
 class PreemptionSync {
  public:
   explicit PreemptionSync(const ProcessGroup& group);

@@ -58,7 +58,7 @@ void MainProcessFirst::fail(const std::string& text) {
     wait_for_others(kFarewell);
   } catch (const CommunicationError& error) {
     // What this process fails of is what its user must see, and not that the others could not be told.
-    say(place_.rank, "the processes waiting in " + place_.name + " could not be told: " + error.what());
+    say(place_.rank, "the processes waiting in " + place_.name + " could not be notified: " + error.what());
   }
 }
 
@@ -151,8 +151,8 @@ void NamedBarrier::arrive(const std::string& meeting, const std::string& name) c
   const std::string own = std::to_string(place_.rank) + "\n" + name;
   const auto [first, wanted] = split_at_line(store_.set_if_absent(meeting + "/name", own));
   if (wanted != name) {
-    const std::string text = "rank " + std::to_string(place_.rank) + " came to the barrier '" + name +
-                             "', but rank " + std::to_string(first) + " came to '" + wanted +
+    const std::string text = "rank " + std::to_string(place_.rank) + " is at the barrier '" + name +
+                             "', but rank " + std::to_string(first) + " is at '" + wanted +
                              "': all ranks must pass the same barriers in the same order";
     report_failure(text);
     throw CommunicationError(text);
@@ -225,8 +225,8 @@ void NamedBarrier::report_failure(const std::string& text) const {
     while (Clock::now() - start < kTimeToHear && store_.add("heard", 0) < place_.size - 1)
       store_.wait("nobody sets this", kPause);
   } catch (const CommunicationError& error) {
-    std::cerr << std::string("lockstep: the other ranks could not be told of a failure: ") + error.what() +
-                     "\n"
+    std::cerr << std::string("lockstep: the other ranks could not be notified of a failure: ") +
+                     error.what() + "\n"
               << std::flush;
   }
 }

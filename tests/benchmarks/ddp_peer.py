@@ -1,6 +1,7 @@
-"""The Python side of ddp_step.py: the same models under PyTorch's DDP over Gloo; rank 0 prints each step's milliseconds.
+"""The Python side of ddp_step.py: the same models under PyTorch's DDP over Gloo, or under Accelerate; rank 0 prints each
+step's milliseconds.
 
-Usage: ddp_peer.py MODEL STEPS WARMUP default|fused sync|alone      under a launcher
+Usage: ddp_peer.py MODEL STEPS WARMUP default|fused sync|alone|accelerate      under a launcher
 """
 import contextlib
 import sys
@@ -69,16 +70,26 @@ def gpt():
     return Gpt(), torch.randint(0, 65, (4, 64)), torch.randint(0, 65, (4 * 64,))
 
 
-def main(model, steps, warmup, optimizer, sync):
+def prepared(module, adamw, sync):
+    """The model, the optimizer, and what computes gradients of a loss."""
+    if sync == "accelerate":
+        import accelerate
+
+        accelerator = accelerate.Accelerator(cpu=True)
+        return *accelerator.prepare(module, adamw), accelerator.backward
     dist.init_process_group("gloo")
+    return DistributedDataParallel(module), adamw, torch.Tensor.backward
+
+
+def main(model, steps, warmup, optimizer, sync):
     torch.manual_seed(1)
     module, example, target = {"mlp": mlp, "resnet": resnet, "gpt": gpt}[model]()
-    ddp = DistributedDataParallel(module)
     adamw = torch.optim.AdamW(module.parameters(), fused=optimizer == "fused")
+    ddp, adamw, backward = prepared(module, adamw, sync)
     for step in range(int(warmup) + int(steps)):
         begin = time.perf_counter()
-        with contextlib.nullcontext() if sync == "sync" else ddp.no_sync():
-            functional.cross_entropy(ddp(example), target).backward()
+        with ddp.no_sync() if sync == "alone" else contextlib.nullcontext():
+            backward(functional.cross_entropy(ddp(example), target))
         adamw.step()
         adamw.zero_grad()
         if step >= int(warmup) and dist.get_rank() == 0:

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Times a training step of ranks with one thread each, with AdamW: Lockstep and PyTorch's DDP over Gloo in turns, and prints
-medians and ratios for an MLP, a ResNet-18 and a small GPT. Then what averaging gradients costs: Lockstep's steps without it,
-with ranks that only meet after backward, and with it, taking turns within one run, so that a slow moment hits all three.
+medians and ratios for an MLP, a ResNet-18 and a small GPT; Hugging Face's Accelerate too, where it is installed. Then what
+averaging gradients costs: Lockstep's steps without it, with ranks that only meet after backward, and with it, taking turns
+within one run, so that a slow moment hits all three.
 
 Usage: ddp_step.py LAUNCHER DDP_STEP [MODEL ...]      run it with a Python that has torch
 RANKS=n, ROUNDS=n and STEPS=n in the environment: ranks (2), rounds of all variants (3), and steps timed in each (15)
 """
 
+import importlib.util
 import os
 import pathlib
 import statistics
@@ -28,9 +30,11 @@ def python(optimizer, sync):
 
 def variants(program):
     """The first one is what the ratios are to."""
+    accelerate = {"Python Accelerate, fused AdamW": python("fused", "accelerate")}
     return {
         "Python DDP, gloo": python("default", "sync"),
         "Python DDP, gloo, fused AdamW": python("fused", "sync"),
+        **(accelerate if importlib.util.find_spec("accelerate") else {}),
         "Python no_sync, fused AdamW": python("fused", "alone"),
         "Lockstep, gloo": lockstep(program, "--backend", "gloo"),
         "Lockstep, gloo, bucket views": lockstep(program, "--backend", "gloo", "--view"),

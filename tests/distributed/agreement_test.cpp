@@ -80,9 +80,9 @@ TEST(Worlds, WithoutRankZeroGiveUpAndSayWhoIsMissing) {
   const Finished alone = start_probe({"join_within", "1000"}, by_hand(1, 2, free_port()))->wait();
   EXPECT_EQ(alone.status, kTimeoutExitCode);
   EXPECT_TRUE(is_readable(alone));
-  EXPECT_TRUE(contains_all(error_of_rank(alone, 1),
-                           {"rank 1 cannot reach the job's store at 127.0.0.1:",
-                            "nobody came to listen there within 1000 ms", "Rank 0 is missing"}));
+  EXPECT_TRUE(
+      contains_all(error_of_rank(alone, 1), {"rank 1 cannot reach the job's store at 127.0.0.1:",
+                                             "nothing listened there within 1000 ms", "Rank 0 is missing"}));
 }
 
 TEST(Worlds, WithoutTheOthersGiveUpAndSayWhoIsMissing) {

@@ -89,8 +89,9 @@ TEST(ARankThatLeavesEarly, IsNamedThoughItHostedTheStore) {
   EXPECT_EQ(host->wait().status, 0);
   EXPECT_EQ(left.status, 1);
   EXPECT_TRUE(is_readable(left));
-  EXPECT_TRUE(contains_all(error_of_rank(left, 1),
-                           {"rank 1 of 2: barrier #1 failed: the job's store is gone", "rank 0"}));
+  EXPECT_TRUE(
+      contains_all(error_of_rank(left, 1),
+                   {"rank 1 of 2: barrier #1 failed: the job's store has closed the connection", "rank 0"}));
 }
 
 TEST(AStoppedRank, IsNamedByTheBarrier) {

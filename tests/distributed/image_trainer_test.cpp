@@ -256,7 +256,7 @@ TEST_F(Mnist, RefusesFilesThatDoNotFit) {
   expect_refusal("", 2, {"expected one file *-labels-idx1-ubyte, but there are 0"});
   write_idx("train", 20, 8, 4);
   write_idx("t10k", 10, 8, 5);
-  expect_refusal("", 1, {"t10k-labels", "the label 4 is none of the 4 classes"});
+  expect_refusal("", 1, {"t10k-labels", "the label 4 is not one of the 4 classes"});
   write_idx("t10k", 10, 9, 4);
   expect_refusal("", 1, {"t10k-images", "9 x 9 pixels", "8 x 8"});
   remove("t10k-labels-idx1-ubyte");

@@ -273,7 +273,7 @@ TEST_F(SequenceClassification, RefusesWhatItCannotTrainOn) {
   expect_refusal(words() + Words{"--train-file", write("one.csv", "text,label\na,x\nb,x\n")}, 1,
                  {"one.csv", "one class only"});
   expect_refusal(words() + Words{"--validation-file", write("v.csv", "text,label\na,class 0\nb,class 7\n")},
-                 1, {"v.csv, row 1", "\"class 7\"", "none of the 3 classes"});
+                 1, {"v.csv, row 1", "\"class 7\"", "not one of the 3 classes"});
   expect_refusal(words() + Words{"--train-file", write("n.csv", "text,label\na,0\nb,-1\n")}, 1,
                  {"row 1", "-1", "from 0 on"});
   expect_refusal(words() + Words{"--train-file", write("e.csv", "text,label\n")}, 1,

@@ -1,14 +1,16 @@
 """The commands in our pages can be given: commands.py ROOT BUILD
 
 Every command in README.md and docs/, in a block or within a line, names programs, sub-commands, targets, presets and files
-that are there, and flags that their --help lists. A block behind `<!-- run -->` is run, in an empty folder where `build` is
-the build folder, `lockstep` is on PATH, `./my_trainer` is an example and some texts lie.
+that are there, and flags that their --help lists. A block behind `<!-- run -->` is run, but for lines that ask a cluster's
+scheduler or a torchrun that is not installed: in an empty folder where `build` is the build folder, `lockstep` is on PATH,
+`./my_trainer` is an example and some texts lie.
 """
 import functools
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -155,8 +157,10 @@ class Checker:
                     file.write(TEXT)
             subprocess.run("gzip -k part2.txt && mv part2.txt.gz more.txt.gz", shell=True, cwd=folder, check=True)
             path = os.pathsep.join([os.path.dirname(self.launcher), os.path.dirname(sys.executable), os.environ["PATH"]])
+            elsewhere = ("srun ", "sbatch ") if shutil.which("torchrun", path=path) else ("srun ", "sbatch ", "torchrun ")
+            lines = [line for line in block.splitlines() if not line.startswith(elsewhere)]
             environment = dict(os.environ, PATH=path, LOCKSTEP_CACHE=os.path.join(folder, "cache"))
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], cwd=folder, env=environment, capture_output=True,
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(lines)], cwd=folder, env=environment, capture_output=True,
                                   text=True, timeout=300)
             if done.returncode != 0:
                 yield f"ends with {done.returncode}: {done.stderr[-1500:]}"

@@ -173,7 +173,7 @@ TEST(StoreClient, AWaitInVainLeavesTheConnectionUsable) {
   Server server(listen_on_loopback(0));
   StoreClient client = client_of(server);
   EXPECT_FALSE(client.wait({"absent"}, in(20)));
-  EXPECT_THROWS(client.get("absent", in(20)), TimeoutError, "nobody set 'absent'");
+  EXPECT_THROWS(client.get("absent", in(20)), TimeoutError, "no rank set 'absent'");
   EXPECT_FALSE(client.wait({"absent"}, in(-1000)));
   client.set("there", "1", soon());
   EXPECT_EQ(client.get("there", in(-1000)), "1");

@@ -99,7 +99,7 @@ void check_test(const ImageFiles& files, const fs::path& images, const fs::path&
   }
   const auto largest = (*files.test)["label"].max().item<std::int64_t>();
   if (largest < files.classes) return;
-  throw DataError(labels.string() + ": the label " + std::to_string(largest) + " is none of the " +
+  throw DataError(labels.string() + ": the label " + std::to_string(largest) + " is not one of the " +
                   std::to_string(files.classes) + " classes of the training images");
 }
 

@@ -29,7 +29,7 @@ Classes agreed_classes(const Classes& data, const Classes& model, const std::str
 
 /// The table with a column "labels" of class numbers (int64) in place of `column`: a text or a ClassLabel's
 /// name gets the number that it has in `classes`, a plain number stays. Throws DataError, naming the row, for
-/// a label that is none of the classes.
+/// a label that is not one of the classes.
 lockstep::ArrowDataset with_labels(const lockstep::ArrowDataset& table, const std::string& column,
                                    const Classes& classes, const std::string& what);
 

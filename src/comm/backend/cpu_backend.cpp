@@ -414,7 +414,7 @@ CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tens
   elements_of(meta.name, tensor);
   if (tag >= kFirstOwnTag) {
     throw UsageError(
-        fmt::format("{}: tags from {} on are this library's own, but came {}", meta.name, kFirstOwnTag, tag));
+        fmt::format("{}: tags from {} on are this library's own, got {}", meta.name, kFirstOwnTag, tag));
   }
   meta.is_message = true;
   meta.tag = tag;

@@ -127,7 +127,7 @@ bool MessageWork::wait(std::chrono::milliseconds timeout) {
 
 void MessageWork::complete(FuturePointer future) {
   const auto threads = threads_.lock();
-  if (!threads) throw UsageError("the future of a message was asked for when its group was gone");
+  if (!threads) throw UsageError("the future of a message was requested after its group was destroyed");
   threads->run([self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = std::move(future)] {
     try {
       self->wait(kNoTimeout);

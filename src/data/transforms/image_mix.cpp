@@ -27,7 +27,7 @@ void check_batch(const Batch& batch, const MixOptions& options) {
     throw UsageError("mix_batch: mixup needs images in floating point; bytes can be mixed by cutmix.");
   if (label.numel() > 0 &&
       (label.min().item<std::int64_t>() < 0 || label.max().item<std::int64_t>() >= options.classes))
-    throw DataError(fmt::format("mix_batch: a label is none of the {} classes.", options.classes));
+    throw DataError(fmt::format("mix_batch: a label is not one of the {} classes.", options.classes));
 }
 
 at::Tensor mix(const at::Tensor& values, double lambda) {

@@ -120,7 +120,7 @@ fs::path default_cache_folder(const Environment& environment) {
   if (const auto named = variable("LOCKSTEP_CACHE"); !named.empty()) return named;
   if (const auto shared = variable("XDG_CACHE_HOME"); !shared.empty()) return fs::path(shared) / "lockstep";
   if (const auto home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "lockstep";
-  throw UsageError("nobody says where results are to be kept: set LOCKSTEP_CACHE to a folder (or HOME).");
+  throw UsageError("there is no folder for the cache: set LOCKSTEP_CACHE or HOME.");
 }
 
 std::optional<std::uint64_t> parse_bytes(const std::string& text) {

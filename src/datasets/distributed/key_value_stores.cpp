@@ -37,7 +37,7 @@ class SharedTable final : public KeyValueStore {
   std::string get(const std::string& key) override {
     const std::lock_guard lock(table_->mutex);
     const auto found = table_->values.find(key);
-    if (found == table_->values.end()) throw CommunicationError("nobody has set '" + key + "'.");
+    if (found == table_->values.end()) throw CommunicationError("no rank has set '" + key + "'.");
     return found->second;
   }
   std::int64_t add(const std::string& key, std::int64_t amount) override {

@@ -55,7 +55,7 @@ void StoreSession::beat_until_end() {
       lock.lock();
     } while (!ending_.wait_for(lock, options_.beat, [&] { return end_; }));
   } catch (const std::exception&) {
-    // The store is gone: whoever needs it finds out by himself.
+    // The store is gone: the thread that needs it reports that.
   }
 }
 
@@ -76,7 +76,8 @@ void StoreSession::tell(const std::string& text) noexcept {
     store_->set_if_absent(key("failed"),
                           failure.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } catch (const std::exception& error) {
-    std::cerr << fmt::format("{}: the other ranks could not be told of a failure: {}\n", what_, error.what());
+    std::cerr << fmt::format("{}: the other ranks could not be notified of a failure: {}\n", what_,
+                             error.what());
   }
 }
 
@@ -107,7 +108,7 @@ bool StoreSession::is_dead(int rank) {
 
 void StoreSession::fail_dead(int rank, const std::string& describe) const {
   throw RemoteError(
-      fmt::format("{}: rank {} on host {} is dead: it has not been heard of for {} ms, with rank {} {}",
+      fmt::format("{}: rank {} on host {} is dead: it has sent no heartbeat for {} ms, with rank {} {}",
                   what_, rank, host_of(rank), options_.dead_after.count(), ranks_.rank, describe),
       rank);
 }

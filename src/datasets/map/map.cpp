@@ -159,7 +159,7 @@ class MapJob {
     try {
       result.add(columns);
     } catch (...) {
-      rethrow_at(fmt::format("{}, what came of rows {} to {}: ", what(), task.first_row,
+      rethrow_at(fmt::format("{}, the results of rows {} to {}: ", what(), task.first_row,
                              task.first_row + task.rows - 1));
     }
   }

@@ -109,8 +109,8 @@ ColumnData::ColumnData(DataType type, std::vector<table::Chunk> chunks,
   for (auto& chunk : chunks) {
     const auto& array = *chunk.array;
     if (!array.type()->Equals(*type_.arrow())) {
-      throw UsageError(fmt::format("the pieces of a column must have one type, but came {} and {}.",
-                                   type_.text(), array.type()->ToString()));
+      throw UsageError(fmt::format("the pieces of a column must have one type, got {} and {}.", type_.text(),
+                                   array.type()->ToString()));
     }
     if (array.length() == 0) continue;
     raw_.push_back(raw_of(*array.data(), type_));

@@ -69,7 +69,7 @@ Value as_class(const Value& value, const Feature& feature) {
   }
   const auto number = as_number(value, feature.type()).integer();
   if (number < -1 || number >= static_cast<std::int64_t>(feature.names().size())) {
-    throw UsageError("the value " + value.to_json() + " is none of the " +
+    throw UsageError("the value " + value.to_json() + " is not one of the " +
                      std::to_string(feature.names().size()) + " classes");
   }
   return Value(number);

@@ -68,7 +68,7 @@ Feature Feature::other(std::string json, DataType storage) {
 std::int64_t Feature::class_number(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
-    throw UsageError("'" + std::string(name) + "' is none of the " + std::to_string(names_.size()) +
+    throw UsageError("'" + std::string(name) + "' is not one of the " + std::to_string(names_.size()) +
                      " classes (" + listed(names_) + ").");
   }
   return found - names_.begin();

@@ -53,7 +53,7 @@ struct ArrowWriter::State {
 ArrowWriter::ArrowWriter(const std::filesystem::path& file, std::optional<Features> features,
                          std::int64_t batch_rows) {
   if (batch_rows < 1)
-    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
+    throw UsageError(fmt::format("a record batch needs 1 row or more, got {}.", batch_rows));
   state_ = std::make_unique<State>(file, std::move(features), batch_rows);
 }
 ArrowWriter::~ArrowWriter() = default;

@@ -26,7 +26,7 @@ constexpr std::int64_t kMostShards = 99999;
 
 void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::BatchWriter& writer) {
   if (batch_rows < 1)
-    throw UsageError(fmt::format("a record batch needs 1 row or more, but came {}.", batch_rows));
+    throw UsageError(fmt::format("a record batch needs 1 row or more, got {}.", batch_rows));
   for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
     const auto rows = std::min(batch_rows, dataset.num_rows() - start);
     writer.write(record_batch(dataset, start, rows), rows);
@@ -63,7 +63,7 @@ std::size_t estimated_bytes(const ArrowDataset& dataset) {
 
 std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
   if (wanted < 0 || wanted > kMostShards) {
-    throw UsageError(fmt::format("num_shards must be from 0 to {}, but came {}.", kMostShards, wanted));
+    throw UsageError(fmt::format("num_shards must be from 0 to {}, got {}.", kMostShards, wanted));
   }
   if (wanted > 0) return wanted;
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(estimated_bytes(dataset) / kShardBytes) + 1, 1,

@@ -73,7 +73,7 @@ void StoreClient::set(const std::string& key, std::string_view value, Deadline d
 
 std::string StoreClient::get(const std::string& key, Deadline deadline) {
   if (!wait({key}, deadline)) {
-    throw TimeoutError(fmt::format("nobody set '{}' in the store in time.", key));
+    throw TimeoutError(fmt::format("no rank set '{}' in the store in time.", key));
   }
   // The key is there: what remains is an answer, for which the deadline that has just been met may be too
   // near.

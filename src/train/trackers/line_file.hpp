@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-/// A file that grows at its end. Each piece is with the system when append() returns: it survives the death
-/// of the process, though not that of the machine. Made where it is not there. Throws Error, naming the path
-/// and the system's reason. *Local*; one thread at a time; not copied and not moved.
+/// A file that grows at its end. append() flushes each piece to the OS before it returns: it survives the
+/// death of the process, though not that of the machine. Made where it is not there. Throws Error, naming the
+/// path and the system's reason. *Local*; one thread at a time; not copied and not moved.
 class AppendedFile {
  public:
   explicit AppendedFile(std::filesystem::path path);

@@ -84,7 +84,7 @@ TEST(Store, AWaitInVainNamesTheKey) {
   const Store store = Store::in_memory();
   EXPECT_FALSE(store.wait("absent", milliseconds(20)));
   const auto text = message_of<TimeoutError>([&] { store.get("absent", milliseconds(20)); });
-  EXPECT_NE(text.find("nobody set 'absent' within 20 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("no rank set 'absent' within 20 ms"), std::string::npos) << text;
 }
 
 TEST(Store, RanksShareTheTcpStoreAndRestartsDoNot) {

@@ -291,7 +291,7 @@ TEST_F(ForeignRank, IsLookedAtInTheKernelWhereADebuggerIsKilled) {
   ask(folder_.path() + ":/usr/bin:/bin");
   EXPECT_EQ(printed(seconds(10)), "");
   const std::string text = printed(seconds(11));
-  EXPECT_NE(text.find("the debugger has told nothing"), std::string::npos) << text;
+  EXPECT_NE(text.find("the debugger printed nothing"), std::string::npos) << text;
   EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
 }
 
@@ -459,7 +459,7 @@ TEST(FailureReport, ComesThoughADebuggerHangs) {
              with_hanging_debugger(folder));
   EXPECT_EQ(job.status, 86);
   EXPECT_TRUE(std::filesystem::exists(folder.file("debugging")));
-  const auto stacks = job.err.find("the debugger has told nothing; by what the kernel tells");
+  const auto stacks = job.err.find("the debugger printed nothing; from the kernel");
   const auto report = job.err.find("FAILED: rank 0 ");
   EXPECT_LT(stacks, report) << job.err;
   EXPECT_NE(report, std::string::npos) << job.err;

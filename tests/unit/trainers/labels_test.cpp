@@ -46,7 +46,7 @@ TEST(Labels, TextsGetTheNumberOfTheirName) {
   const Classes classes = named({"positive", "negative", "neutral"});
   EXPECT_EQ(numbers_of(with_texts({"neutral", "negative", "positive"}), classes), (Numbers{2, 1, 0}));
   EXPECT_THROWS(numbers_of(with_texts({"neutral", "mixed"}), classes), DataError, "rows.csv, row 1",
-                "\"mixed\"", "none of the 3 classes");
+                "\"mixed\"", "not one of the 3 classes");
 }
 
 /// Two files may declare the same classes in another order.
@@ -58,7 +58,7 @@ TEST(Labels, NumbersOfAClassLabelGoByItsNames) {
   EXPECT_EQ(numbers_of(with_class_label({"negative", "positive"}, {0, 1, 1}), classes), (Numbers{1, 0, 0}));
   EXPECT_EQ(numbers_of(with_texts({"negative", "positive"}), classes), (Numbers{1, 0}));
   EXPECT_THROWS(numbers_of(with_class_label({"negative", "mixed"}, {0, 1}), classes), DataError, "row 1",
-                "none of the 2 classes");
+                "not one of the 2 classes");
   EXPECT_THROWS(numbers_of(with_class_label({"negative", "positive"}, {-1}), classes), DataError, "row 0",
                 "-1");
 }

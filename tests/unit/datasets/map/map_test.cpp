@@ -245,7 +245,7 @@ TEST(Map, ShardsOfDifferentTypesAreNoResult) {
   const auto mixed = [](const MapBatch& batch) {
     return batch.first_row < 14 ? values_from(batch, 0, 1) : values_from(batch, 0, 0.5);
   };
-  EXPECT_THROWS(map(numbers(50), mixed, options), UsageError, "map 'squares', what came of rows 14 to 20",
+  EXPECT_THROWS(map(numbers(50), mixed, options), UsageError, "map 'squares', the results of rows 14 to 20",
                 "'v' is of type float64, but of type int64 before");
   EXPECT_FALSE(read_manifest(only_entry(cache))->complete);
   options.keep_in_memory = true;
