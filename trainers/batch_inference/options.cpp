@@ -19,62 +19,59 @@ const std::string& tokenizer_path(const Options& options) {
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
-      lockstep::OptionTable<Options>("batch_inference",
-                                     "Applies a pretrained model to every row of a data set, with a replica "
-                                     "of the model on each worker: "
-                                     "threads of one process, or all ranks of a job under 'lockstep run' or "
-                                     "torchrun. A run that was killed "
-                                     "goes on where it was; one that is done already is read from the cache.")
+      lockstep::OptionTable<Options>(
+          "batch_inference",
+          "Applies a pretrained model to every row of a data set, with a copy of the model on each worker: "
+          "threads of one process, or all ranks of a job under 'lockstep run' or torchrun. A run that was "
+          "killed resumes; a finished run is read from the cache.")
           .section("data")
           .add("data", &Options::data,
                "Arrow, Parquet, CSV, JSON lines or text file, or a folder written by save_to_disk.",
                required())
-          .add("column", &Options::column, "The column that holds the texts.", not_empty())
+          .add("column", &Options::column, "The text column.", not_empty())
           .section("model")
           .add("model", &Options::model,
                "Folder with config.json, weights as safetensors, and tokenizer.json (or vocab.txt): BERT for "
                "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation. "
-               "For the first two also a file from Python, TorchScript or a package of AOTInductor, which "
-               "takes ids and mask [rows, tokens] and returns hidden states or scores.",
+               "For the first two also a file from Python, TorchScript or an AOTInductor package, which "
+               "takes ids and mask [rows, tokens] and returns hidden states or logits.",
                required())
           .add("tokenizer", &Options::tokenizer,
-               "Folder with tokenizer.json (or vocab.txt), where it is not the model's.")
-          .add("task", &Options::task, "What is computed.",
+               "Folder with tokenizer.json (or vocab.txt), if not in the model's folder.")
+          .add("task", &Options::task, "What to compute.",
                one_of({"feature-extraction", "text-classification", "text-generation", "translation"}))
-          .add("batch-size", &Options::batch_size, "Texts that the model sees at once.", at_least(1))
-          .add("max-length", &Options::max_length, "Tokens of a text; the rest is cut off.", at_least(2))
-          .add("max-new-tokens", &Options::max_new_tokens, "Tokens to generate at most.", at_least(1))
-          .add("num-beams", &Options::num_beams, "Texts followed at once while generating; 1: greedy.",
+          .add("batch-size", &Options::batch_size, "Texts in a batch.", at_least(1))
+          .add("max-length", &Options::max_length,
+               "Maximum number of tokens of a text; longer texts are truncated.", at_least(2))
+          .add("max-new-tokens", &Options::max_new_tokens, "Maximum number of tokens to generate.",
                at_least(1))
+          .add("num-beams", &Options::num_beams, "Number of beams; 1: greedy search.", at_least(1))
           .add("do-sample", &Options::do_sample,
-               "For text-generation: draw tokens by their probabilities instead of taking the best. What is "
-               "drawn for a row depends on --seed and the row's number alone.")
+               "For text-generation: sample tokens instead of taking the most probable one. The sample of a "
+               "row depends only on --seed and the row's number.")
           .add("temperature", &Options::temperature,
-               "For --do-sample: divides the scores; below 1 the best tokens are drawn more often.",
-               more_than(0))
-          .add("top-k", &Options::top_k, "For --do-sample: draw among so many best tokens; 0: among all.",
-               at_least(0))
+               "For --do-sample: divides the logits; values below 1 favor probable tokens.", more_than(0))
+          .add("top-k", &Options::top_k,
+               "For --do-sample: sample from this many most probable tokens; 0: from all.", at_least(0))
           .add("top-p", &Options::top_p,
-               "For --do-sample: draw among the best tokens that together have this probability.",
+               "For --do-sample: sample from the most probable tokens that together have this probability.",
                more_than(0), at_most(1))
-          .add("seed", &Options::seed, "For --do-sample: another seed gives other texts.")
+          .add("seed", &Options::seed, "For --do-sample: seed of the random numbers.")
           .section("machine")
           .add("num-proc", &Options::num_proc,
-               "Workers of each process; 0: one a processor where the process is alone, else one.",
-               at_least(0))
-          .add("device", &Options::device, "auto, cpu, cuda, or one device as in cuda:0.")
-          .add("timeout", &Options::timeout,
-               "Seconds in which the ranks of a job must have found each other.", at_least(1))
+               "Workers per process; 0: one per processor in a single process, otherwise one.", at_least(0))
+          .add("device", &Options::device, "auto, cpu, cuda, or a device such as cuda:0.")
+          .add("timeout", &Options::timeout, "Seconds within which the ranks of a job must have connected.",
+               at_least(1))
           .section("output")
           .add("output", &Options::output,
-               "What to write: a file ending in .jsonl, .csv or .arrow, or else a folder as save_to_disk "
-               "makes it.",
+               "Output file, ending in .jsonl, .csv or .arrow; any other name is a folder as save_to_disk "
+               "writes it.",
                not_empty())
           .add("output-column", &Options::output_column,
-               "The new column: by default embedding, label (the name of the class, or its number where "
-               "config.json has "
+               "The new column; default: embedding, label (the class name, or its number if config.json has "
                "no names) or generated_text.")
-          .add("cache-dir", &Options::cache_dir, "Where results are kept; see 'lockstep cache'.")
+          .add("cache-dir", &Options::cache_dir, "Folder of the cache; see 'lockstep cache'.")
           .add("progress", &Options::progress, "Show a progress bar.");
   return table;
 }

@@ -35,107 +35,101 @@ Options::Options() {
 
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
-      lockstep::OptionTable<Options>(
-          "image_classification",
-          "Trains a small convolutional network or a ResNet on images (MNIST's format, CIFAR-10's, the "
-          "digits that come along) and saves it. Runs alone, or on many ranks under 'lockstep run' or "
-          "torchrun.")
+      lockstep::OptionTable<Options>("image_classification",
+                                     "Trains a small convolutional network or a ResNet on images (MNIST's "
+                                     "format, CIFAR-10's, image folders, or the included digits) and saves "
+                                     "it. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("data")
           .add("data", &Options::data,
                "Folder with one file *-images-idx3-ubyte and one *-labels-idx1-ubyte; with two such pairs, "
-               "*train-... and *t10k-..., as MNIST has them; or with data_batch_*.bin and test_batch.bin of "
-               "CIFAR-10's binary version; or with folders train and val (and test) that have a folder of "
-               "JPEG and PNG files for each class. Without it: the handwritten digits that come with "
-               "Lockstep.")
+               "*train-... and *t10k-..., as in MNIST; with data_batch_*.bin and test_batch.bin of "
+               "CIFAR-10's binary version; or with folders train and val (and test), each with a folder of "
+               "JPEG and PNG files per class. Default: the handwritten digits that come with Lockstep.")
           .add("validation-fraction", &Options::validation_fraction,
-               "Share of the images to validate on after each epoch; of those to train on, where others are "
-               "there for the test.",
+               "Fraction of the images for validation after each epoch; of the training images if there is a "
+               "test set.",
                more_than(0.0), less_than(1.0))
           .add("test-fraction", &Options::test_fraction,
-               "Share of the images to test on at the end (default: 0.2). Not for data that have images of "
-               "their own for it.",
+               "Fraction of the images for the test at the end (default: 0.2). Not for data with a test set.",
                more_than(0.0), less_than(1.0))
           .add("num-workers", same(&Options::dataloader_num_workers),
-               "Threads that read ahead; 0 reads between the steps.", at_least(0))
+               "Threads that prefetch batches; 0 reads between the steps.", at_least(0))
           .section("images")
           .add("resize", &Options::resize,
-               "Makes them so many pixels high and wide; 0: they stay as they are. Of images in folders "
-               "windows of this size are cut out; 0: 224.",
+               "Resize images to this many pixels in height and width; 0: keep their size. For images in "
+               "folders, the size of the crop; 0: 224.",
                at_least(0))
           .add("random-crop-padding", &Options::random_crop_padding,
-               "To train on, cuts a window of the image's size at a random place out of the image with so "
-               "many black pixels around it.",
+               "In training, crop the image's size at a random place of the image padded by this many black "
+               "pixels.",
                at_least(0))
           .add("horizontal-flip", &Options::horizontal_flip,
-               "To train on, mirrors every other image, at random.")
+               "In training, flip half of the images at random.")
           .add("normalize", &Options::normalize,
-               "Subtracts the mean of each channel and divides by its standard deviation; both are of the "
-               "images to train on, and are printed. For images in folders they are ImageNet's.")
+               "Subtract each channel's mean and divide by its standard deviation, both computed from the "
+               "training images and printed. For images in folders, ImageNet's.")
           .add("color-jitter", &Options::color_jitter,
-               "To train on images in folders, changes brightness, contrast and saturation at random by up "
-               "to this share.",
+               "In training on images in folders, change brightness, contrast and saturation at random by up "
+               "to this fraction.",
                at_least(0.0))
           .add("random-erasing", &Options::random_erasing,
-               "How likely a rectangle of an image to train on is erased; for images in folders.",
+               "In training on images in folders, probability of erasing a rectangle of an image.",
                at_least(0.0), at_most(1.0))
           .add("mixup-alpha", &Options::mixup_alpha,
-               "Mixes the images of a batch to train on, and their labels, with a weight of Beta(alpha, "
-               "alpha); "
-               "for images in folders.",
+               "In training on images in folders, mix the images of a batch, and their labels, with a weight "
+               "from Beta(alpha, alpha).",
                at_least(0.0))
           .add("cutmix-alpha", &Options::cutmix_alpha,
-               "Puts a rectangle of one image into another, likewise. With both, half of the batches each.",
+               "Likewise, replace a rectangle of one image by another's. With both, each applies to half of "
+               "the batches.",
                at_least(0.0))
-          .add(
-              "skip-bad", &Options::skip_bad,
-              "Images in folders that cannot be read are passed over; at the end they are counted and named. "
-              "Without it the first one ends the training.")
+          .add("skip-bad", &Options::skip_bad,
+               "Skip images in folders that cannot be read, and list them at the end. Otherwise the first "
+               "one ends the training.")
           .section("model")
-          .add(
-              "model", &Options::model,
-              "small: a convolutional network of Lockstep's own, as without this flag; resnet18 or resnet50: "
-              "torchvision's, but with a first convolution of 3x3 and no pooling after it for images of up "
-              "to 64 pixels; or the path of a TorchScript file from Python (torch.jit.script(net).save), "
-              "which takes images [rows, channels, height, width] and returns scores [rows, classes].")
+          .add("model", &Options::model,
+               "small: a small convolutional network (the default); resnet18 or resnet50: torchvision's, but "
+               "with a first convolution of 3x3 and no pooling after it for images of up to 64 pixels; or "
+               "the path of a TorchScript file from Python (torch.jit.script(net).save), which takes images "
+               "[rows, channels, height, width] and returns logits [rows, classes].")
           .add("weights", &Options::weights,
-               "File of safetensors to begin with, as this program or torchvision's state dictionary gives "
-               "it. A last layer of another number of classes is replaced by a new one. torchvision's own "
-               "weights are for images of more than 64 pixels: see --resize. Not for TorchScript.")
+               "Safetensors file with initial weights, from this program or from torchvision's state "
+               "dictionary. A last layer with another number of classes is replaced by a new one. "
+               "torchvision's own weights are for images of more than 64 pixels: see --resize. Not for "
+               "TorchScript.")
           .add("mixed-precision", &Options::mixed_precision,
-               "bf16, or fp16 on CUDA devices: matrix products and convolutions in half-wide numbers, for "
-               "devices that are fast at "
-               "it; many CPUs are not.",
+               "bf16, or fp16 on CUDA devices: matrix products and convolutions in 16 bits, for devices that "
+               "are fast at it; many CPUs are not.",
                one_of({"no", "bf16", "fp16"}))
           .section("training")
           .add("epochs", same(&Options::num_train_epochs), "Passes over the training images.", at_least(1))
-          .add("batch-size", same(&Options::per_device_train_batch_size), "Images in a step of each rank.",
+          .add("batch-size", same(&Options::per_device_train_batch_size), "Images per rank in a step.",
                at_least(1))
           .add("early-stopping-patience", &Options::early_stopping_patience,
-               "Ends the training after so many evaluations in a row that were no better than the best; "
-               "0: never. --metric-for-best-model says by what; without it, the validation loss.",
+               "End the training after this many evaluations in a row without improvement; 0: never. "
+               "--metric-for-best-model selects the metric; default: the validation loss.",
                at_least(0))
           .add("ema-decay", &Options::ema_decay,
-               "The model gets the moving mean of its weights at the end, with this decay; 0: the last "
-               "weights.",
+               "Save the moving average of the weights with this decay; 0: save the last weights.",
                at_least(0.0), less_than(1.0))
           .section("machine")
-          .add("backend", same(&Options::ddp_backend), "What carries gradients between ranks.",
+          .add("backend", same(&Options::ddp_backend), "Backend for communication between ranks.",
                one_of({"auto", "shm", "gloo", "nccl"}))
-          .add("timeout", same(&Options::ddp_timeout),
-               "Seconds after which a rank that waits for another gives up.", at_least(1))
+          .add("timeout", same(&Options::ddp_timeout), "Timeout in seconds of a rank that waits for others.",
+               at_least(1))
           .section("checkpoints")
           .add("checkpoint-dir", &Options::checkpoint_dir,
-               "Folder for checkpoints, where it is not the model's. With it, SIGUSR1 and SIGTERM stop the "
-               "training with a checkpoint and exit code 85, and the same command line goes on from there.")
+               "Folder for checkpoints, if not --output-dir. With it, SIGUSR1 and SIGTERM stop the training "
+               "with a checkpoint and exit code 85, and the same command line resumes.")
           .add("checkpoint-every", &Options::checkpoint_every,
                "Steps between checkpoints; 0: only when the training is stopped, and at its end.",
                at_least(0))
-          .add("keep-last", same(&Options::save_total_limit), "How many checkpoints are kept; 0: all.",
+          .add("keep-last", same(&Options::save_total_limit), "Maximum number of checkpoints; 0: keep all.",
                at_least(0))
           .add("resume", same(&Options::resume_from_checkpoint),
-               "auto: from the newest whole checkpoint, if there is one; never: from the beginning; or the "
-               "path of a checkpoint to begin with.",
+               "auto: from the newest complete checkpoint, if any; never: start over; or the path of a "
+               "checkpoint.",
                not_empty())
           .add("progress", &Options::progress, "Show a progress bar.")
           .include(lockstep::training_argument_table());

@@ -6,35 +6,32 @@ using lockstep::required;
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("sequence_classification",
-                                     "Fine-tunes a BERT to tell the class of a text, or of a pair of texts. "
-                                     "Runs alone, or on many ranks "
-                                     "under 'lockstep run' or torchrun.")
+                                     "Fine-tunes BERT to classify a text, or a pair of texts. Runs alone, or "
+                                     "on many ranks under 'lockstep run' or torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
-          .add(
-              "model", &Options::model,
-              "Folder with config.json, the weights (model.safetensors) and the tokenizer. Class names in "
-              "config.json say which class has which number. A model without names takes the data's; its "
-              "classifier is replaced by a new one where the number of classes is another. Or a TorchScript "
-              "file from Python, which takes tokens [rows, tokens], their mask and their types, or the first "
-              "of these, and returns scores [rows, classes].",
-              required())
+          .add("model", &Options::model,
+               "Folder with config.json, the weights (model.safetensors) and the tokenizer. Class names in "
+               "config.json determine which class has which number. A model without names takes the names of "
+               "the data; its classifier is replaced by a new one if the number of classes differs. Or a "
+               "TorchScript file from Python, which takes tokens [rows, tokens], their mask and their types, "
+               "or the first of these, and returns logits [rows, classes].",
+               required())
           .add("new-classifier", &Options::new_classifier,
-               "Train a new classifier for the classes of the data, whatever classes the model knows.")
+               "Train a new classifier for the classes of the data, whatever classes the model has.")
           .add("tokenizer", &Options::tokenizer,
-               "tokenizer.json, or a folder with the tokenizer's files; the one in --model where it is not "
-               "given.")
-          .add("max-length", &Options::max_length, "Texts are cut to so many tokens.", at_least(3))
+               "tokenizer.json, or a folder with the tokenizer's files; default: the one in --model.")
+          .add("max-length", &Options::max_length,
+               "Maximum number of tokens of a text; longer texts are truncated.", at_least(3))
           .section("data")
           .add("train-file", &Options::train_file,
-               "Rows to train on: .csv, .jsonl, .arrow, .parquet, or a folder of a saved data set.",
-               required())
-          .add("validation-file", &Options::validation_file, "Rows to evaluate on, likewise.")
-          .add("text-column", &Options::text_column, "The column of texts.")
-          .add("pair-column", &Options::pair_column, "The column of second texts, for tasks on pairs.")
+               "Training rows: .csv, .jsonl, .arrow, .parquet, or a folder of a saved data set.", required())
+          .add("validation-file", &Options::validation_file, "Evaluation rows, in the same formats.")
+          .add("text-column", &Options::text_column, "The text column.")
+          .add("pair-column", &Options::pair_column, "The column of second texts, for pairs.")
           .add("label-column", &Options::label_column,
                "The column of classes: names (text), or numbers from 0 on.")
-          .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; by default the user's cache.")
+          .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; default: the user's cache.")
           .include(lockstep::training_argument_table());
   return table;
 }

@@ -8,45 +8,47 @@ const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>(
           "translation",
-          "Trains an encoder-decoder (BART) to turn texts into other texts, from the beginning or from the "
-          "weights of a model of Hugging Face's. Runs alone, or on many ranks under 'lockstep run' or "
-          "torchrun.")
+          "Trains an encoder-decoder (BART) to translate texts, from scratch or from the weights of a "
+          "Hugging Face model. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
           .add("model", &Options::model,
                "Folder with config.json, the weights (model.safetensors) and the tokenizer. Or a TorchScript "
-               "file from Python, which takes source tokens, their mask and target tokens and returns scores "
-               "[rows, target tokens, vocabulary]. Without it, a new model of the sizes below.")
+               "file from Python, which takes source tokens, their mask and target tokens and returns logits "
+               "[rows, target tokens, vocabulary]. Default: a new model with the sizes below.")
           .add("tokenizer", &Options::tokenizer,
-               "tokenizer.json, or a folder with the tokenizer's files, for both sides; the one in --model "
-               "where it is not given. It must put an end token behind a text.")
+               "tokenizer.json, or a folder with the tokenizer's files, for both languages; default: the one "
+               "in --model. It must append an end token to a text.")
           .add("d-model", &Options::d_model, "Width of a new model.", at_least(1))
           .add("layers", &Options::layers, "Layers of a new model's encoder, and of its decoder.",
                at_least(1))
-          .add("heads", &Options::heads, "Attention heads of a new model; they divide the width.",
+          .add("heads", &Options::heads, "Attention heads of a new model; must divide the width.",
                at_least(1))
           .section("data")
           .add("train-file", &Options::train_file,
-               "Pairs to train on: .csv, .jsonl, .arrow, .parquet, .txt, or a folder of a saved data set.",
+               "Training pairs: .csv, .jsonl, .arrow, .parquet, .txt, or a folder of a saved data set.",
                required())
           .add("train-target-file", &Options::train_target_file,
-               "The other side, where it lies in a file of its own: row for row, or by a column 'id' that "
-               "both have.")
-          .add("validation-file", &Options::validation_file, "Pairs to evaluate on, likewise.")
-          .add("validation-target-file", &Options::validation_target_file, "Their other side, likewise.")
+               "The translations, if they are in a file of their own: row by row, or matched by a column "
+               "'id' that both have.")
+          .add("validation-file", &Options::validation_file, "Evaluation pairs, in the same formats.")
+          .add("validation-target-file", &Options::validation_target_file,
+               "The translations of --validation-file, if they are in a file of their own.")
           .add("data-format", &Options::data_format,
-               "auto: by the files' names; text: lines; squad: JSON files in SQuAD's layout.",
+               "auto: by file name; text: lines; squad: JSON files in SQuAD's format.",
                one_of({"auto", "text", "squad"}))
           .add("source-column", &Options::source_column, "The column of texts to translate.")
           .add("target-column", &Options::target_column, "The column of translations.")
-          .add("max-source-length", &Options::max_source_length, "Texts are cut to so many tokens.",
-               at_least(2))
+          .add("max-source-length", &Options::max_source_length,
+               "Maximum number of tokens of a text; longer texts are truncated.", at_least(2))
           .add("max-target-length", &Options::max_target_length,
-               "Translations are cut to so many tokens, and new ones end there.", at_least(2))
-          .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; by default the user's cache.")
+               "Maximum number of tokens of a translation; longer ones are truncated, and generation stops "
+               "there.",
+               at_least(2))
+          .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; default: the user's cache.")
           .section("evaluation")
-          .add("num-beams", &Options::num_beams, "Translations followed at once; 1: greedy.", at_least(1))
-          .add("samples", &Options::samples, "How many translations are shown at the end.", at_least(0))
+          .add("num-beams", &Options::num_beams, "Number of beams; 1: greedy search.", at_least(1))
+          .add("samples", &Options::samples, "Number of translations to print at the end.", at_least(0))
           .include(lockstep::training_argument_table());
   return table;
 }
