@@ -69,7 +69,7 @@ void check_replaceable(const fs::path& path) {
   if (!fs::exists(fs::symlink_status(path)) || has_manifest(path)) return;
   throw UsageError(
       "'" + path.string() + "' exists and has no " + kManifestFileName +
-      ", so it is no checkpoint of Lockstep and is not replaced. Move it away, or save elsewhere.");
+      ", so it is not a checkpoint of Lockstep and is not replaced. Move it away, or save elsewhere.");
 }
 
 /// Those whose age cannot be told first: they may be the newest, and must be spoken of.

@@ -33,13 +33,14 @@ json files_to_json(const std::map<std::string, FileDigest>& files) {
 void check_file_name(const std::string& name, const std::string& manifest) {
   const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
                      name.find('\0') == std::string::npos;
-  if (!plain) throw DataError(manifest + " names the file '" + name + "', which is no plain file name.");
+  if (!plain) throw DataError(manifest + " names the file '" + name + "', which is not a plain file name.");
 }
 
 std::uint32_t checksum_from(const std::string& text) {
   std::size_t read = 0;
   const auto value = std::stoul(text, &read, 16);
-  if (text.size() != 8 || read != text.size()) throw std::invalid_argument("'" + text + "' is no checksum");
+  if (text.size() != 8 || read != text.size())
+    throw std::invalid_argument("'" + text + "' is not a checksum");
   return static_cast<std::uint32_t>(value);
 }
 
@@ -55,7 +56,8 @@ std::map<std::string, FileDigest> files_from_json(const json& list, const std::s
 }
 
 void check_form(const json& document, const std::string& name) {
-  if (document.at("format") != kFormat) throw DataError(name + " is no manifest of a Lockstep checkpoint.");
+  if (document.at("format") != kFormat)
+    throw DataError(name + " is not a manifest of a Lockstep checkpoint.");
   const int version = document.at("version").get<int>();
   if (version != kVersion) {
     throw DataError(name + " is of format version " + std::to_string(version) + "; this library reads " +
@@ -114,7 +116,7 @@ Manifest from_text(std::string_view text, const std::string& name) {
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError(name + " is no manifest of a Lockstep checkpoint: " + error.what());
+    throw DataError(name + " is not a manifest of a Lockstep checkpoint: " + error.what());
   }
 }
 

@@ -28,7 +28,7 @@ constexpr std::array kDtypes = {
 };
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is no valid safetensors file: " + what + ".");
+  throw DataError("'" + file + "' is not a valid safetensors file: " + what + ".");
 }
 
 std::string shown(const Entry& entry) {
@@ -55,7 +55,7 @@ void check_entry(const Entry& entry, std::uint64_t data_bytes, const std::string
   const auto* dtype = find_dtype(entry.dtype);
   if (dtype == nullptr) fail(file, shown(entry) + " has a dtype that is not known");
   if (entry.begin > entry.end || entry.end > data_bytes) {
-    fail(file, shown(entry) + " lies outside of the file's " + std::to_string(data_bytes) + " data bytes");
+    fail(file, shown(entry) + " is outside of the file's " + std::to_string(data_bytes) + " data bytes");
   }
   std::uint64_t bytes = 0;
   if (!find_bytes(entry, dtype->bytes, bytes)) fail(file, shown(entry) + " has more than 2^63 - 1 bytes");
@@ -84,7 +84,7 @@ void check_cover(const std::vector<Entry>& entries, std::uint64_t data_bytes, co
 void check_text(std::string_view text, const char* what) {
   if (first_not_utf8(text) == std::string_view::npos) return;
   throw UsageError("cannot write a safetensors file: the " + std::string(what) + " '" + std::string(text) +
-                   "' is no valid UTF-8.");
+                   "' is not valid UTF-8.");
 }
 
 void place(Entry& entry, std::uint64_t& offset) {

@@ -95,7 +95,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     fail("the negative number " + std::to_string(number) + " where a size belongs");
   }
   bool number_float(number_float_t, const string_t& text) override {
-    fail("the number " + text + ", which is no whole number below 2^64");
+    fail("the number " + text + ", which is not an integer below 2^64");
   }
   bool null() override { fail("a null"); }
   bool boolean(bool) override { fail("a boolean"); }
@@ -164,7 +164,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail(const std::string& what) const {
     const bool in_entry = place_ != Place::root && !in_metadata_ && !header_.entries.empty();
     const std::string place = in_entry ? "tensor '" + header_.entries.back().name + "'" : "the header";
-    throw DataError("'" + file_ + "' is no valid safetensors file: " + place + " has " + what + ".");
+    throw DataError("'" + file_ + "' is not a valid safetensors file: " + place + " has " + what + ".");
   }
 
   const std::string& file_;
@@ -216,10 +216,10 @@ std::string written(const std::map<std::string, std::string>& metadata) {
 Header read_json(std::string_view json, const std::string& file) {
   // The parser skips a byte order mark and takes a zero byte for the end; the format knows neither.
   if (json.empty() || json.front() != '{') {
-    throw DataError("'" + file + "' is no valid safetensors file: its header does not begin with '{'.");
+    throw DataError("'" + file + "' is not a valid safetensors file: its header does not begin with '{'.");
   }
   if (json.find('\0') != std::string_view::npos) {
-    throw DataError("'" + file + "' is no valid safetensors file: there is a zero byte in its header.");
+    throw DataError("'" + file + "' is not a valid safetensors file: there is a zero byte in its header.");
   }
   Reader reader(file);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);

@@ -49,7 +49,7 @@ std::string checked_name(const std::string& name, const fs::path& index) {
   const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
                      name.find('\0') == std::string::npos;
   if (plain) return name;
-  throw DataError("'" + index.string() + "' names the file '" + name + "', which is no plain file name.");
+  throw DataError("'" + index.string() + "' names the file '" + name + "', which is not a plain file name.");
 }
 
 std::string text_of(const fs::path& path) {
@@ -93,7 +93,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError("'" + path.string() + "' is no index of a model's files: " + error.what());
+    throw DataError("'" + path.string() + "' is not an index of a model's files: " + error.what());
   }
 }
 

@@ -16,14 +16,14 @@ constexpr std::int64_t kRecord = kPixels + 1;
 constexpr std::int64_t kClasses = 10;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  throw DataError("'" + path.string() + "' is no valid file of CIFAR-10's binary version: " + what + ".");
+  throw DataError("'" + path.string() + "' is not a valid file of CIFAR-10's binary version: " + what + ".");
 }
 
 at::Tensor read_records(const std::filesystem::path& path) {
   InputFile file(path);
   const auto bytes = static_cast<std::int64_t>(file.size());
   if (bytes == 0 || bytes % kRecord != 0) {
-    fail(path, "its " + std::to_string(bytes) + " bytes are no records of " + std::to_string(kRecord) +
+    fail(path, "its " + std::to_string(bytes) + " bytes are not records of " + std::to_string(kRecord) +
                    " bytes each");
   }
   auto records = at::empty({bytes / kRecord, kRecord}, at::kByte);

@@ -227,7 +227,7 @@ DataLoader DataLoader::divided(const BatchPlanOptions& plan, at::Device device,
     check_undivided(plan.num_replicas == 1 ? 1 : core_->sampler->num_replicas(), "loader's sampler");
   if (core_->options.batch_sampler && plan.how.split_batches) {
     throw UsageError(
-        "DataLoader: split_batches cannot divide the batches of a batch_sampler. Leave it out: each rank "
+        "DataLoader: split_batches cannot split the batches of a batch_sampler. Leave it out: each rank "
         "reads whole batches.");
   }
   check_plan_options(plan);

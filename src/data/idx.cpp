@@ -33,7 +33,7 @@ constexpr std::array kCodes = {Code{0x08, at::kByte}, Code{0x09, at::kChar},  Co
                                Code{0x0C, at::kInt},  Code{0x0D, at::kFloat}, Code{0x0E, at::kDouble}};
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
-  throw DataError("'" + name + "' is no valid IDX file: " + what + ".");
+  throw DataError("'" + name + "' is not a valid IDX file: " + what + ".");
 }
 
 std::string hex(unsigned char byte) {

@@ -46,8 +46,7 @@ std::int64_t indices_per_rank(std::int64_t length, const DistributedSamplerOptio
 
 Sampler::Sampler(std::int64_t length, std::uint64_t seed) : length_(length), seed_(seed) {
   if (length < 0) {
-    throw UsageError("a sampler needs a data set of 0 or more samples, but was told " +
-                     std::to_string(length) + ".");
+    throw UsageError("a sampler needs a data set of 0 or more samples, got " + std::to_string(length) + ".");
   }
 }
 

@@ -58,7 +58,7 @@ std::string to_string(Sharding sharding) {
 }
 
 void check_plan_options(const BatchPlanOptions& options) {
-  const auto refuse = [](const std::string& text) { throw UsageError("dividing an epoch: " + text); };
+  const auto refuse = [](const std::string& text) { throw UsageError("sharding an epoch: " + text); };
   if (options.num_replicas < 1) {
     refuse("num_replicas must be 1 or more, but is " + std::to_string(options.num_replicas) + ".");
   }

@@ -97,7 +97,7 @@ PartPositions deal_parts(std::span<const std::string> entries, int num_replicas,
         "the saved position of the stream is that of {} parts, one for each worker of {} ranks, which {} "
         "ranks "
         "cannot divide equally: with drop_last all of them would end with the first, and leave rows out. "
-        "Continue on a number of ranks that divides {}, without drop_last, or begin the epoch anew.",
+        "Continue on a number of ranks that divides {}, without drop_last, or restart the epoch.",
         all.size(), saved.size(), num_replicas, all.size()));
   }
   PartPositions mine;

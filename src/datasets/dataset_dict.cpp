@@ -18,7 +18,7 @@ DatasetDict::DatasetDict(std::vector<std::pair<std::string, ArrowDataset>> split
   for (const auto& [name, dataset] : splits_) {
     if (!is_split_name(name)) {
       throw UsageError("'" + name +
-                       "' is no name for a split: letters, digits, '_', '.' and '-' are allowed.");
+                       "' is not a name for a split: letters, digits, '_', '.' and '-' are allowed.");
     }
     if (!seen.insert(name).second) throw UsageError("the split '" + name + "' is given twice.");
   }

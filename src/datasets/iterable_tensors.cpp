@@ -116,7 +116,7 @@ std::unique_ptr<StreamReader> IterableTensorDataset::open(const StreamPart& part
                                                           const std::string& state) const {
   if (part.num_replicas > 1 && data_.is_split()) {
     throw UsageError(
-        "the stream was divided by split_dataset_by_node() already, and its loader would divide each part "
+        "the stream is already split by split_dataset_by_node(), and its loader would split each part "
         "among "
         "the ranks once more. Give the loader the whole stream.");
   }

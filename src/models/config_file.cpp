@@ -15,7 +15,7 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
 
 ConfigFile::ConfigFile(const std::filesystem::path& path)
     : file_(file_in(path).string()), json_(read_json_document(file_)) {
-  if (!json_.is_object()) throw DataError(file_ + " is no model configuration: expected a JSON object");
+  if (!json_.is_object()) throw DataError(file_ + " is not a model configuration: expected a JSON object");
 }
 
 const nlohmann::ordered_json* ConfigFile::find(const char* field) const {

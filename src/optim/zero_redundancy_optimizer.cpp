@@ -104,7 +104,7 @@ std::unique_ptr<Optimizer> accepted(std::unique_ptr<Optimizer> inner) {
   if (inner == nullptr) throw UsageError("ZeroRedundancyOptimizer: expected an optimizer, but got none");
   if (dynamic_cast<torch::optim::LBFGS*>(inner.get()) == nullptr) return inner;
   throw UsageError(
-      "ZeroRedundancyOptimizer: LBFGS keeps one state for all parameters, which cannot be divided. Use it "
+      "ZeroRedundancyOptimizer: LBFGS keeps one state for all parameters, which cannot be sharded. Use it "
       "alone.");
 }
 

@@ -77,7 +77,7 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters, const Pr
   for (const auto& entry : parameters) {
     if (parallel::ShardedParameters::contain(entry.tensor)) {
       return "parameter '" + entry.name +
-             "' is fully sharded: DistributedDataParallel needs a module that fully_shard has not divided";
+             "' is fully sharded: DistributedDataParallel needs a module that is not fully sharded";
     }
     if (entry.tensor.device() == group.device()) continue;
     return "parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
@@ -86,7 +86,7 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters, const Pr
   }
   for (const auto& name : options.sparse_parameters) {
     if (!names_one_of(parameters, name)) {
-      return "sparse_parameters names '" + name + "', which is no trained parameter of the module";
+      return "sparse_parameters names '" + name + "', which is not a trained parameter of the module";
     }
   }
   if (!options.sparse_parameters.empty() && options.non_finite_gradients != NonFiniteGradients::ignore)

@@ -335,7 +335,8 @@ std::pair<std::string, std::string> read_merge(const Node& node) {
   const auto& text = node.text();
   const auto blank = text.find(' ');
   if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos) {
-    node.fail("'" + text.substr(0, 100) + "' is no merge: two tokens with a blank between them are needed");
+    node.fail("'" + text.substr(0, 100) +
+              "' is not a merge: two tokens with a blank between them are needed");
   }
   return {text.substr(0, blank), text.substr(blank + 1)};
 }

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void fail_at(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is no valid tokenizer file: " + what + ".");
+  throw DataError("'" + file + "' is not a valid tokenizer file: " + what + ".");
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ json parse_json(std::string_view text, const std::string& file) {
   // The parser takes a zero byte for the end.
   const auto zero = text.find('\0');
   if (zero != std::string_view::npos) {
-    fail_at(file, "it is no valid JSON: its byte " + std::to_string(zero) + " is zero");
+    fail_at(file, "it is not valid JSON: its byte " + std::to_string(zero) + " is zero");
   }
   return json_tree::build<json>(text, [&](const std::string& what) { fail_at(file, what); });
 }
@@ -136,7 +136,8 @@ char32_t Node::character(const std::string& field, char32_t otherwise) const {
 
 void Node::fail(const std::string& what) const {
   const auto place = place_.empty() ? "the document" : "'" + place_.substr(0, json_tree::kNameShown) + "'";
-  throw DataError("'" + file_ + "' is no tokenizer file that can be read: at " + place + ": " + what + ".");
+  throw DataError("'" + file_ + "' is not a tokenizer file that can be read: at " + place + ": " + what +
+                  ".");
 }
 
 std::string Node::place() const {

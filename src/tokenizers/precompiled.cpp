@@ -29,14 +29,14 @@ std::array<int, 256> base64_values() {
 std::string decode_base64(const Node& node) {
   static const auto values = base64_values();
   std::string_view text = node.text();
-  if (text.size() % 4 != 0) node.fail("this is no base64: its length is no multiple of 4");
+  if (text.size() % 4 != 0) node.fail("this is not base64: its length is not a multiple of 4");
   for (int padding = 0; padding < 2 && text.ends_with('='); ++padding) text.remove_suffix(1);
   std::string bytes;
   std::uint32_t bits = 0;
   unsigned count = 0;
   for (const char letter : text) {
     const int value = values[static_cast<unsigned char>(letter)];
-    if (value < 0) node.fail("this is no base64: it has a character that base64 has not");
+    if (value < 0) node.fail("this is not base64: it has a character that is not base64");
     bits = bits << 6 | static_cast<std::uint32_t>(value);
     count += 6;
     if (count < 8) continue;
@@ -70,7 +70,7 @@ Precompiled::Precompiled(const Node& node) : place_(node.place()) {
   const auto map = node["precompiled_charsmap"];
   const auto bytes = decode_base64(map);
   std::uint32_t size = 0;
-  if (bytes.size() < sizeof size) map.fail("the table is cut off");
+  if (bytes.size() < sizeof size) map.fail("the table is truncated");
   std::memcpy(&size, bytes.data(), sizeof size);
   if (size == 0 || size % sizeof(std::uint32_t) != 0 || size > bytes.size() - sizeof size) {
     map.fail("a trie of " + std::to_string(size) + " bytes cannot be in a table of " +
@@ -79,13 +79,13 @@ Precompiled::Precompiled(const Node& node) : place_(node.place()) {
   units_.resize(size / sizeof(std::uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);
   blob_ = bytes.substr(sizeof size + size);
-  if (check_utf8(blob_).valid != blob_.size()) map.fail("the texts of the table are no valid UTF-8");
+  if (check_utf8(blob_).valid != blob_.size()) map.fail("the texts of the table are not valid UTF-8");
 }
 
 std::string_view Precompiled::text_at(std::size_t place) const {
   if (place > blob_.size() || (place < blob_.size() && is_tail(blob_[place]))) {
     throw DataError("The precompiled_charsmap of " + place_ + " is damaged: its trie points to byte " +
-                    std::to_string(place) + " of its texts, where none begins.");
+                    std::to_string(place) + " of its texts, which is not the beginning of one.");
   }
   const auto rest = std::string_view(blob_).substr(place);
   return rest.substr(0, rest.find('\0'));

@@ -120,7 +120,8 @@ nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file
     const auto id = vocabulary.id(token);
     if (id) tokens.push_back(added_token(token, *id));
     const bool needed = std::string_view(token) == "[CLS]" || std::string_view(token) == "[SEP]";
-    if (!id && needed) throw DataError("'" + file + "' is no vocabulary of BERT: it has no '" + token + "'.");
+    if (!id && needed)
+      throw DataError("'" + file + "' is not a vocabulary of BERT: it has no '" + token + "'.");
   }
   return tokens;
 }
@@ -141,7 +142,7 @@ Merges read_merge_lines(std::string_view text, const std::string& file) {
     if (line.starts_with("#version")) continue;
     const auto blank = line.find(' ');
     if (blank == std::string_view::npos || line.find(' ', blank + 1) != std::string_view::npos) {
-      throw DataError("'" + file + "' is no valid list of merges: line " + std::to_string(number) +
+      throw DataError("'" + file + "' is not a valid list of merges: line " + std::to_string(number) +
                       " needs two tokens with a blank between them.");
     }
     merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));

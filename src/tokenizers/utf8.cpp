@@ -77,8 +77,8 @@ std::string repaired_utf8(std::string_view bytes) {
 std::size_t require_utf8(std::string_view text, std::string_view what) {
   const auto check = check_utf8(text);
   if (check.valid == text.size()) return check.characters;
-  throw DataError(std::string(what) + " is no valid UTF-8: its byte " + std::to_string(check.valid) +
-                  " begins no character. Convert it to UTF-8 first.");
+  throw DataError(std::string(what) + " is not valid UTF-8: its byte " + std::to_string(check.valid) +
+                  " does not begin a character. Convert it to UTF-8 first.");
 }
 
 }  // namespace lockstep::tokenizer

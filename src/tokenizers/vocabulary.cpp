@@ -59,7 +59,7 @@ Vocabulary read_vocabulary_lines(std::string_view text, const std::string& file)
     const auto wrong =
         vocabulary.add(std::string(lines[number]), static_cast<std::uint32_t>(number), lines.size());
     if (wrong) {
-      throw DataError("'" + file + "' is no valid vocabulary: line " + std::to_string(number + 1) + ": " +
+      throw DataError("'" + file + "' is not a valid vocabulary: line " + std::to_string(number + 1) + ": " +
                       *wrong + ".");
     }
   }

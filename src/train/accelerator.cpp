@@ -123,7 +123,7 @@ at::Device choose_device(const std::string& name, int local_rank) {
       name.starts_with(prefix) && std::from_chars(name.data() + prefix.size(), end, index).ptr == end;
   if (!numbered || index < 0) {
     throw UsageError("'" + name +
-                     "' is no device: expected auto, cpu, cuda, or cuda and a number as in cuda:0");
+                     "' is not a device: expected auto, cpu, cuda, or cuda and a number as in cuda:0");
   }
   return cuda_device(name, index);
 }
@@ -317,7 +317,7 @@ std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTen
 
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
   if (options().fsdp_plugin && dynamic_cast<optim::ZeroRedundancyOptimizer*>(&optimizer) != nullptr)
-    throw UsageError("ZeroRedundancyOptimizer: fsdp_plugin has divided the optimizer's state already");
+    throw UsageError("ZeroRedundancyOptimizer: fsdp_plugin already shards the optimizer state");
   if (options().fsdp_plugin && dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
     throw UsageError(
         "LBFGS: fsdp_plugin gives each rank a part of the parameters, and it has one state for all of them: "

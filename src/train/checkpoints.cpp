@@ -107,7 +107,7 @@ void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
                     checkpoint.info.world_size == accelerator.num_processes()
                         ? ""
                         : ", written by " + std::to_string(checkpoint.info.world_size) +
-                              " rank(s): random numbers begin anew");
+                              " rank(s): random numbers start over");
 }
 
 void Checkpoints::State::report(const std::vector<BadCheckpoint>& passed_over) {
@@ -123,7 +123,7 @@ void Checkpoints::State::refuse_to_begin_anew(const std::vector<BadCheckpoint>& 
     list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", one.path.string(), one.reason);
   throw DataError(fmt::format(
       "no checkpoint in '{}' can be resumed from: {}. Restore one of them, resume from another one by "
-      "its path, or begin anew with 'never' (CheckpointOptions::resume; resume_from_checkpoint of "
+      "its path, or start over with 'never' (CheckpointOptions::resume; resume_from_checkpoint of "
       "TrainingArguments)",
       options.folder, list));
 }
@@ -178,7 +178,7 @@ bool Checkpoints::State::try_save(std::optional<double> metric) {
     throw;
   } catch (const Error& error) {
     if (!options.continue_after_failed_save) throw;
-    say(std::string("training goes on without this checkpoint: ") + error.what());
+    say(std::string("training continues without this checkpoint: ") + error.what());
   }
   return false;
 }
@@ -206,7 +206,7 @@ bool Checkpoints::after_step() {
   if (state_->saved_step != state_->step) state_->save_and_rotate({});
   state_->accelerator.wait_for_save();
   state_->accelerator.print("preempted: saved ", state_->options.folder, "/", checkpoint_name(state_->step),
-                            " at step ", state_->step, "; the same command goes on from there");
+                            " at step ", state_->step, "; the same command resumes from there");
   return true;
 }
 

@@ -55,7 +55,7 @@ at::Tensor valid_rows(const at::Tensor& tensor, const Batch& batch) {
     throw UsageError("gather_for_metrics: the batch has " + std::to_string(samples) +
                      " samples, but a tensor of it has " +
                      (tensor.dim() == 0 ? "no rows: it is a scalar"
-                                        : std::to_string(tensor.size(0)) + " rows, which is no multiple") +
+                                        : std::to_string(tensor.size(0)) + " rows, which is not a multiple") +
                      ". Give it values for each sample.");
   }
   if (std::find(batch.valid.begin(), batch.valid.end(), false) == batch.valid.end()) return tensor;

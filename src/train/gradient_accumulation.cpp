@@ -344,7 +344,7 @@ void GradientState::derive_steps(std::int64_t batch_size) {
   const std::int64_t at_once = batch_size * group_.size();
   if (options_.global_batch_size % at_once != 0) {
     throw UsageError("a global batch of " + std::to_string(options_.global_batch_size) +
-                     " samples is no whole number of steps of " + std::to_string(group_.size()) +
+                     " samples is not a multiple of " + std::to_string(group_.size()) +
                      " ranks with batches of " + std::to_string(batch_size) +
                      ". Change the batch size of the loader, or the global batch.");
   }

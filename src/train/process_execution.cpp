@@ -223,7 +223,7 @@ void NamedBarrier::report_failure(const std::string& text) const {
     const auto start = Clock::now();
     constexpr milliseconds kPause{50};
     while (Clock::now() - start < kTimeToHear && store_.add("heard", 0) < place_.size - 1)
-      store_.wait("nobody sets this", kPause);
+      store_.wait("never set", kPause);
   } catch (const CommunicationError& error) {
     std::cerr << std::string("lockstep: the other ranks could not be notified of a failure: ") +
                      error.what() + "\n"

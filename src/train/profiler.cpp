@@ -62,7 +62,7 @@ class Profiler::Impl {
                 options_.with_flops) {
     check(options_.schedule_option);
     if (torch::profiler::impl::profilerEnabled())
-      throw UsageError("a profiler records in this thread already: end it before another begins.");
+      throw UsageError("this thread already has a profiler: end it before starting another.");
     if (cuda_device_count() > 0) {
       activities_.insert(ActivityType::CUDA);
     } else {

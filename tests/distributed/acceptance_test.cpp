@@ -17,7 +17,7 @@ TEST_P(Acceptance, Passes) {
 TEST(Acceptance, SaysWhatItCannotDo) {
   const Finished job = launch::launch({"test", "--device", "tpu"});
   EXPECT_EQ(job.status, 2);
-  EXPECT_TRUE(contains_all(job.err, {"'tpu' is no device"}));
+  EXPECT_TRUE(contains_all(job.err, {"'tpu' is not a device"}));
 }
 
 }  // namespace

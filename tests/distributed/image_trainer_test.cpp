@@ -178,7 +178,7 @@ TEST_F(Cifar, RefusesFilesThatDoNotFit) {
   expect_refusal("", 2, {"CIFAR-10 for Python", "binary version"});
   write_cifar();
   write("data_batch_2.bin", cifar_records(1, 1).substr(0, 3000));
-  expect_refusal("", 1, {"data_batch_2.bin", "3000 bytes are no records of 3073 bytes"});
+  expect_refusal("", 1, {"data_batch_2.bin", "3000 bytes are not records of 3073 bytes"});
   write("data_batch_2.bin", "\x0A" + cifar_records(1, 1).substr(1));
   expect_refusal("", 1, {"data_batch_2.bin", "record 0", "label 10", "from 0 to 9"});
   write("data_batch_2.bin", "");

@@ -55,7 +55,7 @@ TEST(Refused, FractionsAboveTheWhole) {
                  {"--validation-fraction and --test-fraction", "each needs at least one"});
 }
 TEST(Refused, ANonsensicalDevice) {
-  expect_refusal({"--device", "toaster"}, 2, {"'toaster' is no device: expected auto"});
+  expect_refusal({"--device", "toaster"}, 2, {"'toaster' is not a device: expected auto"});
 }
 TEST(Refused, AModelThatIsNoProgram) {
   expect_refusal({"--model", kImages}, 1, {"digits-images", "torch.jit.script(model).save"});
@@ -73,7 +73,7 @@ TEST(Refused, CudaWhereThereIsNone) {
                  {"device 'cuda' means CUDA device ", "can use 0 CUDA devices", "'cpu'"});
 }
 TEST(Refused, AFolderThatIsNotThere) {
-  expect_refusal({"--data", "/no/such/folder"}, 2, {"/no/such/folder is no folder"});
+  expect_refusal({"--data", "/no/such/folder"}, 2, {"/no/such/folder is not a folder"});
 }
 TEST(Refused, AFolderWithoutImages) {
   const ScratchFolder folder;

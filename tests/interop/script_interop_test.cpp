@@ -84,7 +84,7 @@ TEST_F(ScriptInterop, WhatDoesNotFitIsFoundBeforeTheTraining) {
   expect_refusal(joined(classification(), {"--model", file("texts.jsonl")}),
                  {"texts.jsonl", "torch.jit.script"});
   expect_refusal(joined(classification(), {"--tokenizer", "", "--model", LOCKSTEP_CAUSAL_LM}),
-                 {"causal_lm is no TorchScript file", "torch.jit.script"});
+                 {"causal_lm is neither a TorchScript file", "torch.jit.script"});
   const Words language = joined(training(LOCKSTEP_CAUSAL_LM, "language", "lines.txt"),
                                 {"--tokenizer", kTokenizers + "/roberta.json"});
   expect_refusal(language, {"--block-size is missing"});

@@ -126,7 +126,7 @@ def check_files(run, folder, lines, expected):
     job = run("train", os.path.join(folder, "bad.txt"))
     assert job.returncode == 1 and "bad.txt" in job.stderr and "UTF-8" in job.stderr, job
     job = subprocess.run(run.command + ["train", "-"], input=b"good\n" * 3 + b"a\xff\n", capture_output=True, check=False)
-    assert job.returncode == 1 and b"text 4 is no valid UTF-8" in job.stderr, job
+    assert job.returncode == 1 and b"text 4 is not valid UTF-8" in job.stderr, job
 
 
 def check_command(launcher, lines):

@@ -60,7 +60,7 @@ std::shared_ptr<const Dataset> dataset_of(const Batch& batch, std::int64_t white
 
 fs::path data_folder(const Options& options) {
   const fs::path folder = options.data.empty() ? own_digits() : fs::path(options.data);
-  if (!fs::is_directory(folder)) throw UsageError("--data " + folder.string() + " is no folder");
+  if (!fs::is_directory(folder)) throw UsageError("--data " + folder.string() + " is not a folder");
   return folder;
 }
 

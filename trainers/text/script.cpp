@@ -23,8 +23,9 @@ void check_script_options(const std::string& model, const std::string& tokenizer
   std::ifstream(model, std::ios::binary).read(begin, sizeof(begin));
   // TorchScript's files are zip archives.
   if (std::string_view(begin, sizeof(begin)) != "PK") {
-    throw UsageError("--model " + model +
-                     " is no TorchScript file (torch.jit.script(net).save), and no folder with config.json.");
+    throw UsageError(
+        "--model " + model +
+        " is neither a TorchScript file (torch.jit.script(net).save) nor a folder with config.json.");
   }
   if (!tokenizer.empty()) return;
   throw UsageError("--tokenizer is missing: the program " + model + " has none of its own.");

@@ -128,7 +128,7 @@ class Jpeg {
     // Not by the destructor: the constructor ends here as well, and twice does no harm.
     jpeg_destroy_decompress(&info_);
     refuse(name_, cut_off ? "the JPEG file is truncated"
-                          : std::string("the JPEG file is broken: ") + failure_.text.data());
+                          : std::string("the JPEG file is damaged: ") + failure_.text.data());
   }
 
   bool is_cmyk() const { return info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK; }

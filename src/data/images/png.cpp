@@ -73,7 +73,7 @@ class Png {
     // The constructor ends here as well, without its destructor; twice does no harm.
     png_destroy_read_struct(&png_, &info_, nullptr);
     refuse(name_,
-           cut_off_ ? "the PNG file is truncated" : std::string("the PNG file is broken: ") + text_.data());
+           cut_off_ ? "the PNG file is truncated" : std::string("the PNG file is damaged: ") + text_.data());
   }
 
   /// Every kind of PNG becomes red, green, blue and a byte more; transparency is dropped, as convert("RGB")

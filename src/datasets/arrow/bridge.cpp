@@ -136,7 +136,7 @@ class RowCopier {
 }  // namespace
 
 void Location::fail(const std::string& what) const {
-  throw DataError(fmt::format("'{}' is no valid Arrow file: {}: {}.", file_, where_, what));
+  throw DataError(fmt::format("'{}' is not a valid Arrow file: {}: {}.", file_, where_, what));
 }
 
 std::optional<DataType> unified(const DataType& one, const DataType& other) {

@@ -30,7 +30,7 @@ net::FileDescriptor opened(const std::filesystem::path& path) {
 struct stat status_of(const net::FileDescriptor& file, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file.get(), &status) < 0) fail(path, reason(errno));
-  if (!S_ISREG(status.st_mode)) fail(path, "it is no regular file");
+  if (!S_ISREG(status.st_mode)) fail(path, "it is not a regular file");
   return status;
 }
 

@@ -44,7 +44,7 @@ json shard_json(const CachedShard& shard) {
 CachedShard shard_from(const json& each) {
   const auto name = each.at("file").get<std::string>();
   auto shard = parse_shard_name(name);
-  if (!shard) throw DataError("'" + name + "' is no shard's name");
+  if (!shard) throw DataError("'" + name + "' is not a shard's name");
   each.at("bytes").get_to(shard->bytes);
   return *shard;
 }
@@ -115,7 +115,7 @@ CacheManifest parse_manifest(const std::string& text, const std::string& place) 
   try {
     return manifest_from(json::parse(text));
   } catch (const std::exception& error) {
-    throw DataError("'" + place + "' is no manifest of a cache entry: " + error.what() +
+    throw DataError("'" + place + "' is not a manifest of a cache entry: " + error.what() +
                     ". Remove its folder; the result is then computed again.");
   }
 }

@@ -255,7 +255,7 @@ std::string explain_entries(std::vector<CacheManifest> manifests) {
   for (const auto& manifest : manifests) {
     describe(manifest, out);
     if (before != nullptr && before->name == manifest.name) {
-      out << "  computed anew, for these differ from " << before->key << ":\n";
+      out << "  computed again, because these differ from " << before->key << ":\n";
       for (const auto& line : changed_fields(*before, manifest)) out << "    " << line << '\n';
     } else {
       for (const auto& [name, value] : manifest.fields) out << "    " << name << ": " << value << '\n';

@@ -29,8 +29,8 @@ std::vector<std::string> names_in(const OrderedJson& object, const char* key,
     const OrderedJson name = name_of(element);
     const std::filesystem::path file = name.is_string() ? name.get<std::string>() : std::string();
     if (file.empty() || file.has_parent_path() || file == "..") {
-      throw DataError(fmt::format("'{}' names '{}' in \"{}\", which does not lie in its folder.",
-                                  path.string(), name.is_string() ? file.string() : name.dump(), key));
+      throw DataError(fmt::format("'{}' names '{}' in \"{}\", which is not inside its folder.", path.string(),
+                                  name.is_string() ? file.string() : name.dump(), key));
     }
     names.push_back(file.string());
   }
@@ -58,7 +58,7 @@ std::vector<std::string> read_saved_splits(const std::filesystem::path& folder) 
       names_in(read_object(path), "splits", path, [](const OrderedJson& element) { return element; });
   for (const auto& name : names) {
     if (!is_split_name(name))
-      throw DataError("'" + path.string() + "': '" + name + "' is no name of a split.");
+      throw DataError("'" + path.string() + "': '" + name + "' is not a name of a split.");
   }
   return names;
 }

@@ -74,7 +74,7 @@ void check_destination(const fs::path& destination) {
   const bool empty = fs::is_directory(destination, failure) && fs::is_empty(destination, failure);
   if (empty || read_record(destination).is_object()) return;
   throw UsageError("'" + destination.string() +
-                   "' is there already and is no staged copy. Name another folder, or remove it.");
+                   "' already exists and is not a staged copy. Name another folder, or remove it.");
 }
 
 void check_not_inside(const StagingPlan& plan, const fs::path& destination) {
@@ -82,7 +82,7 @@ void check_not_inside(const StagingPlan& plan, const fs::path& destination) {
   const fs::path whole = fs::weakly_canonical(destination, failure);
   const auto relative = whole.lexically_relative(plan.source);
   if (failure || relative.empty() || *relative.begin() == "..") return;
-  throw UsageError("'" + destination.string() + "' lies in what is to be copied. Name another folder.");
+  throw UsageError("'" + destination.string() + "' is inside the source. Name another folder.");
 }
 
 /// Empty when there is room; else what to tell.
@@ -153,8 +153,8 @@ class Copies {
         "'" + copy.string() + "', the copy of '" + (plan_.source / file.path).string() + "', ";
     const auto bytes = fs::file_size(copy);
     if (bytes != file.bytes) {
-      throw DataError(fmt::format("{}has {} bytes, expected {}. Does somebody write the source?", names,
-                                  bytes, file.bytes));
+      throw DataError(fmt::format("{}has {} bytes, expected {}. Is another process writing the source?",
+                                  names, bytes, file.bytes));
     }
     if (!options_.verify) return;
     const auto found = digest_of(copy).crc32c;

@@ -27,7 +27,7 @@ void add(StagingPlan& plan, const fs::path& path, std::optional<std::uint32_t> c
   const fs::path whole = plan.source / path;
   struct stat status {};
   if (::stat(whole.c_str(), &status) < 0 || !S_ISREG(status.st_mode)) {
-    throw DataError("'" + whole.string() + "' belongs to the data, but is no file that can be read: " +
+    throw DataError("'" + whole.string() + "' belongs to the data, but is not a file that can be read: " +
                     std::generic_category().message(errno != 0 ? errno : EINVAL) + ".");
   }
   plan.files.push_back(

@@ -172,7 +172,7 @@ ArrowDataset ArrowDataset::select(std::span<const std::int64_t> rows) const {
 ArrowDataset ArrowDataset::slice(std::int64_t start, std::int64_t count) const {
   if (start < 0 || count < 0 || start > num_rows() - count) {
     throw UsageError("a slice of " + std::to_string(count) + " rows from row " + std::to_string(start) +
-                     " on does not lie in a data set of " + std::to_string(num_rows()) + " rows.");
+                     " on is out of range for a data set of " + std::to_string(num_rows()) + " rows.");
   }
   return DatasetAccess::with_rows(*this, count, [&](const RowMap& map) { return map.slice(start, count); });
 }

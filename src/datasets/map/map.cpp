@@ -34,7 +34,7 @@ constexpr char kRowColumn[] = "row";
   } catch (const std::exception& error) {
     throw Error(place + error.what());
   } catch (...) {
-    throw Error(place + "something was thrown that is no std::exception.");
+    throw Error(place + "an exception of unknown type was thrown.");
   }
 }
 

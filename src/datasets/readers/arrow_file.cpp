@@ -77,7 +77,7 @@ Features features_of(const arrow_file::FileSchema& schema, const std::string& na
 
 ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted) {
   const auto file = std::make_shared<arrow_file::MappedFile>(path);
-  if (file->size() == 0) throw DataError("'" + path.string() + "' is no valid Arrow file: it is empty.");
+  if (file->size() == 0) throw DataError("'" + path.string() + "' is not a valid Arrow file: it is empty.");
   return dataset_of(arrow_file::read_arrow(file, path.string(), trusted), path.string(), file);
 }
 

@@ -290,7 +290,7 @@ class CsvRows final : public RowSource {
       return builder.append_null();
     }
     const auto text = table_.text(column);
-    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, "it is no text in UTF-8");
+    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, "it is not UTF-8 text");
     if (given) return add_given(builder, column, feature);
     if (!add_found(builder, feature.type().kind(), text)) narrow(column);
   }

@@ -152,12 +152,12 @@ class Blocks {
       }
     }
     static_cast<void>(parse_value(text().substr(place_), element_name()));
-    fail_at("'" + name_ + "'", "it is no valid JSON: its list does not end");
+    fail_at("'" + name_ + "'", "it is not valid JSON: its list does not end");
   }
 
   void check_end() const {
     if (!is_blank(text().substr(place_)))
-      fail_at("'" + name_ + "'", "it is no valid JSON: something follows its list");
+      fail_at("'" + name_ + "'", "it is not valid JSON: something follows its list");
   }
 
   std::string element_name() const { return fmt::format("element {} of '{}'", elements_, name_); }

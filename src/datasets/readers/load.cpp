@@ -114,7 +114,7 @@ ArrowDataset read_folder(const Path& folder, const LoadOptions& options) {
   throw DataError(
       "'" + folder.string() + "' " +
       (several ? "holds several splits: load it with DatasetDict::load, or one of its folders."
-               : "has no state.json: it is no folder that save_to_disk wrote. Name the files in it."));
+               : "has no state.json: it is not a folder that save_to_disk wrote. Name the files in it."));
 }
 
 constexpr std::size_t kMostNames = 1'000'000;

@@ -75,7 +75,7 @@ PackedFile::PackedFile(const fs::path& path) : path_(path) {
   if (!file_) fail(reason(errno));
   struct stat status {};
   if (::fstat(file_.get(), &status) < 0) fail(reason(errno));
-  if (!S_ISREG(status.st_mode)) fail("it is no regular file");
+  if (!S_ISREG(status.st_mode)) fail("it is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (!is_packed(path)) return;
   auto unpacker = Unpacker::open(path);

@@ -74,7 +74,7 @@ class TextRows final : public RowSource {
   void add(std::string_view line, bool has_end) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (first_not_utf8(line) != std::string_view::npos)
-      throw DataError(fmt::format("'{}': line {} is no text in UTF-8.", name_, line_));
+      throw DataError(fmt::format("'{}': line {} is not UTF-8 text.", name_, line_));
     if (keep_linebreaks_ && has_end) {
       pieces_.column(0).append(std::string(line) + '\n');
     } else {

@@ -201,7 +201,7 @@ namespace {
 
 Json parsed(const std::string& state) {
   auto found = json_tree::parse<Json>(state, "the state of a stream");
-  if (!found.is_object()) throw UsageError("the state of a stream is no object of JSON.");
+  if (!found.is_object()) throw UsageError("the state of a stream is not an object of JSON.");
   return found;
 }
 
@@ -382,7 +382,7 @@ IterableDataset split_dataset_by_node(const IterableDataset& dataset, int rank, 
   check_part("rank", rank, world_size);
   return dataset.changed([&](IterableDataset::Plan& plan) {
     if (plan.is_split && strategy != SplitStrategy::automatic && strategy != plan.strategy)
-      throw UsageError("split_dataset_by_node: this stream is divided already, and in another way.");
+      throw UsageError("split_dataset_by_node: this stream is already split, in a different way.");
     if (!plan.is_split) plan.strategy = strategy;
     plan.is_split = true;
     plan.rank = world_size * plan.rank + rank;

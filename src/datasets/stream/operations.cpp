@@ -22,7 +22,7 @@ std::int64_t number_in(const Json& state, const char* name, std::int64_t most) {
   const auto number = state.at(name).get<std::int64_t>();
   if (number >= 0 && number <= most) return number;
   throw UsageError(fmt::format(
-      "the state of a stream is damaged: its {} is {}, but can be 0 to {} only. Begin the epoch anew.", name,
+      "the state of a stream is damaged: its {} is {}, but can be 0 to {} only. Restart the epoch.", name,
       number, most));
 }
 

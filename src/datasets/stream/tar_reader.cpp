@@ -197,7 +197,7 @@ TarMember TarReader::member_of(const Header& header, Extension extension) {
   check_name(member.name);
   const auto size = extension.size ? extension.size : number_of(header.size);
   if (!size || *size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - kBlock)
-    fail("its size is no number that a file can have");
+    fail("its size is not a number that a file can have");
   const bool is_plain = header.type == '0' || header.type == '\0' || header.type == '7';
   // An old way to write a folder.
   member.is_file = is_plain && !(header.type == '\0' && member.name.ends_with('/'));
@@ -217,8 +217,8 @@ TarMember TarReader::member_of(const Header& header, Extension extension) {
 void TarReader::check_name(const std::string& name) const {
   if (name.empty()) fail("a member has no name");
   if (first_not_utf8(name) != std::string_view::npos || name.find('\0') != std::string::npos)
-    fail("its name is no text in UTF-8");
-  if (name.front() == '/') fail("its name begins at the root and leaves the folder");
+    fail("its name is not UTF-8 text");
+  if (name.front() == '/') fail("its name is absolute and leaves the folder");
   for (std::size_t begin = 0; begin < name.size();) {
     const auto end = std::min(name.find('/', begin), name.size());
     if (std::string_view(name).substr(begin, end - begin) == "..") fail("its name leaves the folder");

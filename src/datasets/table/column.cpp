@@ -20,8 +20,8 @@ namespace {
 using table::FileLocation;
 
 [[noreturn]] void fail(const FileLocation& place, const std::string& what) {
-  throw DataError(fmt::format("'{}' is no valid Arrow file: record batch {}, column '{}': {}.", *place.file,
-                              place.record_batch, place.column.substr(0, 100), what));
+  throw DataError(fmt::format("'{}' is not a valid Arrow file: record batch {}, column '{}': {}.",
+                              *place.file, place.record_batch, place.column.substr(0, 100), what));
 }
 
 /// What Arrow's own check in constant time leaves out: that no offset goes back. ValidateFull would read all
@@ -310,7 +310,7 @@ Value Column::value(std::int64_t row) const {
 Column Column::slice(std::int64_t start, std::int64_t count) const {
   if (start < 0 || count < 0 || start > size() - count) {
     throw UsageError("a slice of " + std::to_string(count) + " rows from row " + std::to_string(start) +
-                     " on does not lie in a column of " + std::to_string(size()) + " rows.");
+                     " on is out of range for a column of " + std::to_string(size()) + " rows.");
   }
   return {data_, rows_.slice(start, count)};
 }

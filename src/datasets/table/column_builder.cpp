@@ -87,7 +87,7 @@ struct NumbersAppender {
       return static_cast<typename arrow::TypeTraits<Type>::BuilderType&>(builder).AppendValues(
           static_cast<const typename Type::c_type*>(values), count);
     }
-    return arrow::Status::TypeError("its elements are no numbers");
+    return arrow::Status::TypeError("its elements are not numbers");
   }
 };
 

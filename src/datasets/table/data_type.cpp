@@ -243,7 +243,7 @@ const std::vector<Field>& DataType::fields() const noexcept {
 }
 
 const DataType& DataType::element() const {
-  if (!is_list()) throw UsageError("the type " + text() + " is no list: it has no elements.");
+  if (!is_list()) throw UsageError("the type " + text() + " is not a list: it has no elements.");
   return fields_->front().type;
 }
 

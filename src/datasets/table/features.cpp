@@ -155,7 +155,7 @@ const std::string& text_of(const OrderedJson& json, const char* field, const std
 std::int32_t length_of(const OrderedJson& json, const std::string& place) {
   const auto found = json.find("length");
   if (found == json.end() || found->is_null()) return -1;
-  if (!found->is_number_integer()) fail(place, "'length' is no whole number");
+  if (!found->is_number_integer()) fail(place, "'length' is not an integer");
   const auto length = found->get<std::int64_t>();
   if (length != -1 && (length < 1 || length > 1 << 30)) fail(place, "'length' is " + std::to_string(length));
   return static_cast<std::int32_t>(length);
@@ -188,7 +188,7 @@ Feature parse_classes(const OrderedJson& json, const std::string& place) {
   std::vector<std::string> names;
   if (found != json.end() && found->is_array()) {
     for (const auto& name : *found) {
-      if (!name.is_string()) fail(place, "a class's name is no text");
+      if (!name.is_string()) fail(place, "a class's name is not a string");
       names.push_back(name.get<std::string>());
     }
   } else if (const auto count = json.find("num_classes");
@@ -224,7 +224,7 @@ Feature parse_object(const OrderedJson& json, const std::string& place, const Da
 }
 
 Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
-  if (depth > kDeepest) fail(place, "it lies more than " + std::to_string(kDeepest) + " levels deep");
+  if (depth > kDeepest) fail(place, "it is nested more than " + std::to_string(kDeepest) + " levels deep");
   if (json.is_object()) return parse_object(json, place, stored, depth);
   if (json.is_array() && json.size() == 1) {
     const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;

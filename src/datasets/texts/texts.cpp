@@ -102,7 +102,7 @@ std::vector<fs::path> tokenizer_files(const fs::path& path) {
   }
   throw DataError(
       "'" + path.string() +
-      "' is no tokenizer: expected a tokenizer.json or vocab.txt, or a folder with one of them or "
+      "' is not a tokenizer: expected a tokenizer.json or vocab.txt, or a folder with one of them or "
       "with vocab.json and merges.txt.");
 }
 

@@ -108,7 +108,7 @@ template <class Use>
 at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use) {
   const auto place = places_.find(parameter.unsafeGetTensorImpl());
   if (place == places_.end())
-    throw UsageError("fully_shard: the tensor is no parameter of the sharded module");
+    throw UsageError("fully_shard: the tensor is not a parameter of the sharded module");
   const auto& [unit, segment, number] = place->second;
   return use(units_[unit].segments[segment], number);
 }

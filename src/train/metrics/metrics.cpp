@@ -55,7 +55,8 @@ double dot(const Counts& one, const Counts& other) {
 void check_class(const char* what, std::int64_t number, std::size_t place, std::size_t classes) {
   if (number >= 0 && static_cast<std::size_t>(number) < classes) return;
   throw DataError("Classification: " + std::string(what) + " " + std::to_string(number) + " of sample " +
-                  std::to_string(place) + " is no class: expected 0 to " + std::to_string(classes - 1) + ".");
+                  std::to_string(place) + " is not a class: expected 0 to " + std::to_string(classes - 1) +
+                  ".");
 }
 
 /// Sums up to a mean in which NaN does not take part.

@@ -40,7 +40,7 @@ void check_precision(const Args& args) {
 void check_fsdp(const Args& args) {
   if (!fsdp_plugin(args)) return;
   demand(!args.bf16_full_eval && !args.fp16_full_eval,
-         "bf16_full_eval and fp16_full_eval change weights in place, which fsdp has divided: leave them off");
+         "bf16_full_eval and fp16_full_eval change weights in place, which fsdp has sharded: leave them off");
   demand(args.average_tokens_across_devices,
          "fsdp keeps no gradients of a rank's own: leave average_tokens_across_devices on");
 }

@@ -148,7 +148,7 @@ TrainerState trainer_state_from(const std::string& text, const std::string& file
   try {
     return state_from(parse_python_json(text));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("'" + file + "' is no trainer's state: " + error.what());
+    throw DataError("'" + file + "' is not a trainer's state: " + error.what());
   }
 }
 

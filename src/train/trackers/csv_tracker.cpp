@@ -44,7 +44,7 @@ class CsvTracker final : public Tracker {
     columns_ = fields_of(header);
     if (header != kFixedColumns && !header.starts_with(std::string(kFixedColumns) + ","))
       throw Error("'" + (folder / "metrics.csv").string() + "' begins with '" + header +
-                  "', so it is no table of this kind. Move it away, or log to another folder.");
+                  "', so it is not a table of this kind. Move it away, or log to another folder.");
   }
 
   void log(const LogValues& values, std::int64_t step) override {

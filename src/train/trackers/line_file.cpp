@@ -68,7 +68,7 @@ void LineFile::drop_torn_line() const {
   std::error_code failure;
   if (!fs::exists(path_, failure)) return;
   fs::resize_file(path_, end_of_lines(path_), failure);
-  if (failure) throw Error("cannot go on with '" + path_.string() + "': " + failure.message());
+  if (failure) throw Error("cannot continue '" + path_.string() + "': " + failure.message());
 }
 
 void LineFile::add(std::string_view line) { file_->append(std::string(line) + "\n"); }

@@ -12,7 +12,7 @@ std::unique_ptr<Tracker> make_tracker(const std::string& name, const std::filesy
   if (name == "csv") return make_csv_tracker(folder);
   if (name == "tensorboard") return make_tensorboard_tracker(folder);
   throw UsageError("log_with: '" + name +
-                   "' is no tracker: expected jsonl, csv or tensorboard. Others are "
+                   "' is not a tracker: expected jsonl, csv or tensorboard. Others are "
                    "made by the program and given to Trackers::add.");
 }
 

@@ -223,7 +223,7 @@ void TrainingRun::preempt() {
   checkpoints_->wait();
   impl_.accelerator.print("preempted: saved ", impl_.args.output_dir, "/",
                           checkpoint_name(impl_.state.global_step), " at step ", impl_.state.global_step,
-                          "; the same command goes on from there");
+                          "; the same command resumes from there");
   impl_.control.should_training_stop = true;
 }
 

@@ -276,7 +276,9 @@ EmaCallback::EmaCallback(double decay, bool apply_at_end) : decay_(decay), apply
 
 void EmaCallback::on_prepare(CallbackContext& event) {
   if (event.trainer.accelerator().options().fsdp_plugin)
-    throw UsageError("EmaCallback: fsdp divides the weights over the ranks, and a mean of them is not kept");
+    throw UsageError(
+        "EmaCallback: with fsdp the weights are sharded over the ranks, and their moving average is not "
+        "supported");
   means_.tensors.clear();
   for (const auto& entry : event.trainer.model().parameters())
     means_.tensors.push_back(entry.tensor.detach().clone());

@@ -332,8 +332,7 @@ std::int64_t evaluated_batches(const TrainingArguments& args) {
   return args.fast_dev_run > 0 ? args.fast_dev_run : args.limit_eval_batches;
 }
 
-EvaluationInterrupted::EvaluationInterrupted()
-    : Error("the evaluation was interrupted: the job was told to stop") {}
+EvaluationInterrupted::EvaluationInterrupted() : Error("the evaluation was interrupted by a stop request") {}
 
 std::shared_ptr<const Dataset> Trainer::Impl::eval_dataset(
     const std::shared_ptr<const Dataset>& given) const {

@@ -59,7 +59,7 @@ void TrainingRun::say_if_finished() {
   const bool has_work = left.should_log || left.should_evaluate || left.should_save;
   if (checkpoints_->resumed_from().empty() || has_work || !(at_limit || is_ended)) return;
   impl_.accelerator.print(fmt::format(
-      "already finished: step {} of {}. To train on, {}; to begin anew, set resume_from_checkpoint to "
+      "already finished: step {} of {}. To train on, {}; to start over, set resume_from_checkpoint to "
       "never or output_dir to another folder",
       state.global_step, state.max_steps,
       at_limit ? "raise max_steps, num_train_epochs or max_duration"
@@ -83,7 +83,7 @@ void TrainingRun::prepare() {
     throw UsageError(
         "Trainer: train() a second time, but the first has left the model fully sharded. Begin with a new "
         "model "
-        "and a new Trainer; resume_from_checkpoint goes on where this one ended");
+        "and a new Trainer; resume_from_checkpoint continues where this one ended");
   }
   if (impl_.has_trained) accelerator.free_memory();
   check_evaluations();

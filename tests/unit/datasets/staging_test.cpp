@@ -153,7 +153,8 @@ TEST(Staging, WhatIsNoCopyIsNotReplaced) {
   write_saved(folder / "set");
   fs::create_directories(folder / "mine");
   write_bytes(folder / "mine" / "thesis", "years of work");
-  EXPECT_THROWS(stage_files(plan_staging(folder / "set"), folder / "mine"), UsageError, "is no staged copy");
+  EXPECT_THROWS(stage_files(plan_staging(folder / "set"), folder / "mine"), UsageError,
+                "is not a staged copy");
   EXPECT_EQ(read_bytes(folder / "mine" / "thesis"), "years of work");
   EXPECT_THROWS(stage_files(plan_staging(folder / "set"), folder / "set" / "copy"), UsageError, "lies in");
 }

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lockstep/checkpoint/safetensors.hpp"
@@ -350,8 +350,9 @@ TEST(Accelerator, ASaveThatFailsFailsEverywhereAndLeavesNothing) {
 
 TEST(Accelerator, DevicesAreNamed) {
   EXPECT_TRUE(choose_device("cpu", 0).is_cpu());
-  EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("gpu", 0); }), "'gpu' is no device"));
-  EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("cuda:x", 0); }), "'cuda:x' is no device"));
+  EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("gpu", 0); }), "'gpu' is not a device"));
+  EXPECT_TRUE(
+      contains(message_of<UsageError>([] { choose_device("cuda:x", 0); }), "'cuda:x' is not a device"));
   EXPECT_TRUE(contains(message_of<UsageError>([] { choose_device("cuda:99", 0); }), "CUDA device 99"));
 }
 
