@@ -32,20 +32,20 @@ package: ## Build a Python wheel, a tarball and a Debian package into build/pack
 	@cmake --build build -j $(JOBS)
 	@scripts/make_packages build build/packages
 
-gpu-check: ## Build build/gpu-check, a folder that proves Lockstep on another machine's GPUs
+gpu-check: ## Build build/gpu-check, a folder that tests Lockstep on another machine's GPUs
 	@JOBS=$(JOBS) scripts/setup package
 	@echo "== compiling the launcher, the libraries and the tests for GPUs (about 15 minutes on two cores)"
 	@cmake --preset tests
 	@cmake --build build --target gpu_check -j $(JOBS)
 	@scripts/make_gpu_check build build/gpu-check
 
-format: ## Format our C++ with clang-format
+format: ## Format the C++ sources with clang-format
 	@scripts/setup tools
 	@git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
 
-lint: ## Run clang-tidy on our sources (FILES="src/a.cpp ..." for some of them)
+lint: ## Run clang-tidy on the sources (FILES="src/a.cpp ..." for some of them)
 	@scripts/setup tools
 	@scripts/lint $(FILES)
 
-clean: ## Remove the build folders and what the demo wrote; .venv stays
+clean: ## Remove the build folders and the demo's output; .venv is kept
 	@rm -rf build build-* out

@@ -156,9 +156,9 @@ class SlurmTest(jobs.JobTest):
         first = self.completed(self.cluster.submit(self.template("data-pipeline"), **variables))
         self.assertEqual(len(set(re.findall(r"(\S+): staged ", first))), 2, first)
         self.assertIn("test accuracy", first)
-        self.assertNotIn("prepared already", first)
+        self.assertNotIn("already prepared", first)
         second = self.completed(self.cluster.submit(self.template("data-pipeline"), self.probe, "order", "DATA", **variables))
-        self.assertIn("prepared already", second)
+        self.assertIn("already prepared", second)
 
     def test_data_pipeline_of_cifar_10(self):
         """The command line of docs/image_classification.md, on fewer images."""
