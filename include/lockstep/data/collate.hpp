@@ -9,69 +9,69 @@
 
 namespace lockstep {
 
-/// How samples become a batch. Called from several worker threads at once, so it must not change shared
+/// Combines samples into a batch. Called from several worker threads at once, so it must not modify shared
 /// state.
 using CollateFunction = std::function<Batch(std::vector<Example>)>;
 
-/// Stacks the samples by name: tensors of shape [d...] become one of shape [samples, d...], names in the
-/// order of the first sample, and the samples' texts and `indices` one after another. *Local*; safe from
-/// several threads. Throws DataError, naming the sample (by its data-set index where the sample knows it,
-/// else by its place) and both sides, when a sample's names, shape, dtype or device differ from the first
-/// sample's; UsageError without samples.
+/// Stacks the samples by name: tensors of shape [d...] become one of shape [samples, d...], in the order of
+/// the first sample's names. The samples' texts and `indices` are concatenated. *Local*; thread-safe. Throws
+/// DataError if a sample's names, shape, dtype or device differ from the first sample's; the error shows both
+/// and identifies the sample by its data-set index if it has one, otherwise by its position. Throws
+/// UsageError without samples.
 Batch default_collate(std::vector<Example> examples);
 
-/// default_collate(), but that the tensors called `names`, of one dimension or more, are joined along their
-/// first one and not stacked, with `<name>_offsets` beside each: see Batch. For torch::nn::EmbeddingBag with
-/// include_last_offset, and kernels that need no padding. *Local*. Errors as default_collate; the function
-/// throws DataError for a sample without one of the names or with a scalar.
+/// Like default_collate(), but concatenates the tensors called `names` (one dimension or more) along their
+/// first dimension instead of stacking them, and adds `<name>_offsets` for each: see Batch. For
+/// torch::nn::EmbeddingBag with include_last_offset, and for kernels that need no padding. *Local*. Errors as
+/// default_collate; the function throws DataError for a sample without one of the names or with a scalar.
 CollateFunction jagged_collate(std::vector<std::string> names);
 
-/// How sequences of different lengths become one tensor. The names are those of Hugging Face's tokenizers.
+/// Options for padding sequences of different lengths. The names are those of Hugging Face's tokenizers.
 struct PaddingCollateOptions {
-  /// What fills `input_ids`; the tokenizer's pad token.
+  /// Padding of `input_ids`: the tokenizer's pad token.
   std::int64_t pad_token_id = 0;
-  /// Whether the fill stands behind the sequence or before it.
+  /// Whether the padding follows or precedes the sequence.
   enum class Side { right, left } side = Side::right;
   /// The length is rounded up to a multiple of this; 8 or 64 lets GPUs use their tensor cores.
   std::int64_t pad_to_multiple_of = 1;
-  /// What fills `labels` that are sequences; -100 is what cross_entropy ignores.
+  /// Padding of `labels` that are sequences; cross_entropy ignores -100.
   std::int64_t label_pad_token_id = -100;
-  /// What fills `token_type_ids`. Every other sequence is filled with 0, but special_tokens_mask with 1.
+  /// Padding of `token_type_ids`. Other sequences are padded with 0, special_tokens_mask with 1.
   std::int64_t pad_token_type_id = 0;
-  /// Which tensors have a number for each token. `labels` of no dimension are one label for the sample.
+  /// Tensors with one number per token. Scalar `labels` are one label for the whole sample.
   std::vector<std::string> names = {"input_ids",           "attention_mask", "token_type_ids",
                                     "special_tokens_mask", "position_ids",   "labels"};
 };
 
-/// A collate function that pads the sequences (tensors of one dimension) to the longest of their batch, as
-/// Hugging Face's DataCollatorWithPadding and, for sequences of labels, DataCollatorForTokenClassification
-/// do: `attention_mask` is added where the samples have `input_ids` only, and `label` or `label_ids` becomes
-/// `labels`. Other tensors are stacked. *Local*. Throws UsageError for a multiple below 1. The
-/// function throws DataError as default_collate does where names or dtypes differ.
+/// A collate function that pads the sequences (tensors of one dimension) to the longest of their batch, like
+/// Hugging Face's DataCollatorWithPadding and, for sequences of labels, DataCollatorForTokenClassification:
+/// adds `attention_mask` if the samples have only `input_ids`, and renames `label` or `label_ids` to
+/// `labels`. Other tensors are stacked. *Local*. Throws UsageError for a multiple below 1. The function
+/// throws DataError as default_collate does if names or dtypes differ.
 CollateFunction pad_collate(PaddingCollateOptions options = {});
 
-/// pad_collate() for causal language models: samples without `labels` get a copy of their `input_ids`, with
-/// `label_pad_token_id` where the batch is filled up; samples with labels keep them, so that a prompt may be
-/// -100. As Hugging Face's DataCollatorForLanguageModeling(mlm=False), but that a pad token inside a text
-/// counts: models that end a text with their pad token learn to end it. *Local*. Errors as pad_collate; the
-/// function throws DataError for a sample without input_ids.
+/// pad_collate() for causal language models. Samples without `labels` get a copy of their `input_ids`, padded
+/// with `label_pad_token_id`; samples with labels keep them, so that a prompt may be -100. Like Hugging
+/// Face's DataCollatorForLanguageModeling(mlm=False), except that a pad token inside a text counts: models
+/// that end a text with their pad token learn to end it. *Local*. Errors as pad_collate; the function throws
+/// DataError for a sample without input_ids.
 CollateFunction causal_lm_collate(PaddingCollateOptions options = {});
 
-/// What flatten_collate() adds to its one row; names and defaults of transformers'
+/// What flatten_collate() adds to its single row; names and defaults of transformers'
 /// DataCollatorWithFlattening.
 struct FlatteningOptions {
   bool return_position_ids = true;
-  /// The number of each token's sample, as `seq_idx`.
+  /// Adds `seq_idx`: the number of each token's sample.
   bool return_seq_idx = false;
-  /// The label of each sample's first token, which no other predicts.
+  /// Label of each sample's first token, which no other token predicts.
   std::int64_t separator_id = -100;
 };
 
-/// A collate function that joins the samples' sequences to one row, [1, tokens], without padding, for a model
-/// that keeps the texts apart by their `position_ids`, which begin anew with each sample: `input_ids`, and
-/// `labels`, the samples' own or a copy of input_ids. Other tensors are left out. transformers'
-/// DataCollatorWithFlattening. *Local*. The function throws DataError for a sample without input_ids, or with
-/// labels of another length.
+/// A collate function that concatenates the samples' sequences into one row, [1, tokens], without padding,
+/// for a model that separates the texts by their `position_ids`, which restart at each sample. The batch has
+/// `input_ids` and `labels` (the samples' own, or a copy of input_ids). Other tensors are left out. The
+/// counterpart of transformers' DataCollatorWithFlattening. *Local*. The function throws DataError for a
+/// sample without input_ids, or with labels of another length.
 CollateFunction flatten_collate(FlatteningOptions options = {});
 
 }  // namespace lockstep

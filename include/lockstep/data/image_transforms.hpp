@@ -16,9 +16,9 @@ namespace lockstep {
 
 /// The order of an image's dimensions.
 enum class ImageLayout {
-  /// [channels, height, width], as torchvision's tensors.
+  /// [channels, height, width], like torchvision's tensors.
   chw,
-  /// [height, width, channels], as decoders and NumPy arrays of images.
+  /// [height, width, channels], like the images of decoders and NumPy.
   hwc,
 };
 
@@ -28,43 +28,43 @@ struct ImageSize {
   std::int64_t width = 0;
 };
 
-/// What is done to an image, in this order. The defaults do nothing but turn bytes into floating point.
+/// What is done to an image, in this order. The defaults only convert bytes to floating point.
 struct ImageTransformOptions {
-  /// How the images that come are laid out. What comes out is always [rows, channels, height, width].
+  /// Layout of the input. The output is always [rows, channels, height, width].
   ImageLayout layout = ImageLayout::chw;
-  /// Bilinear, with antialiasing, as torchvision's `resize` of a tensor.
+  /// Bilinear with antialiasing, like torchvision's `resize` of a tensor.
   ImageSize resize = {};
-  /// A window of this size at a random place, as torchvision's RandomCrop. Needed where `padding` is given.
+  /// A window of this size at a random position, like torchvision's RandomCrop. Required with `padding`.
   ImageSize crop = {};
-  /// Pixels of 0 around the image before the window is chosen.
+  /// Pixels of value 0 added on each side before the crop.
   std::int64_t padding = 0;
-  /// How likely the image is mirrored left to right: 0 to 1.
+  /// Probability of a horizontal flip, 0 to 1.
   double flip_probability = 0;
-  /// Subtracted from each channel, then divided by `std`; as many as there are channels, or none. In units of
-  /// the values after bytes have been divided by 255.
+  /// Mean and standard deviation per channel, or empty: (x - mean) / std, in units of the values after bytes
+  /// have been divided by 255.
   std::vector<float> mean = {};
   std::vector<float> std = {};
 };
 
 /// Transforms images for training, in one pass over the memory.
 ///
-/// Bytes become float32 in [0, 1]; float32 stays as it is. Then (x - mean) / std. For the same window and
-/// flip the bits are those of torchvision (pad, crop, hflip, ToTensor or `to(float32).div(255)`, Normalize).
-/// What is drawn for an image depends on its SampleContext::seed alone.
+/// Bytes become float32 in [0, 1]; float32 stays as it is; then (x - mean) / std. For the same window and
+/// flip, the result has the bits of torchvision's (pad, crop, hflip, ToTensor or `to(float32).div(255)`,
+/// Normalize). Random draws for an image depend only on its SampleContext::seed.
 ///
-/// *Local*; safe from several threads.
+/// *Local*; thread-safe.
 class ImageTransform {
  public:
-  /// Throws UsageError for a size below 0, a probability out of 0 to 1, a `std` of 0, or a `mean` and a `std`
-  /// of different lengths.
+  /// Throws UsageError for a size or padding out of range, padding without a crop, a probability out of 0 to
+  /// 1, a `std` of 0, or a `mean` and a `std` of different lengths.
   explicit ImageTransform(ImageTransformOptions options);
   ~ImageTransform();
   ImageTransform(ImageTransform&&) noexcept;
   ImageTransform& operator=(ImageTransform&&) noexcept;
 
-  /// `images`: uint8 or float32 on the CPU, [rows, ...] in the options' layout; a context for each row. The
-  /// result is float32, [rows, channels, height, width], and contiguous. Throws UsageError for other tensors,
-  /// a window larger than the padded image, and another number of channels than `mean` has.
+  /// `images`: uint8 or float32 on the CPU, [rows, ...] in the options' layout; one context per row. Returns
+  /// contiguous float32, [rows, channels, height, width]. Throws UsageError for other tensors, a window
+  /// larger than the padded image, or a number of channels other than the length of `mean`.
   at::Tensor operator()(const at::Tensor& images, std::span<const SampleContext> contexts) const;
 
  private:
@@ -72,24 +72,25 @@ class ImageTransform {
   std::unique_ptr<const Parts> parts_;
 };
 
-/// A data set whose batches pass through a function before they are handed out, in the loader's workers:
+/// A data set that applies a function to each batch, in the loader's workers:
 ///
-///     const auto crops = transformed(images, "image", {.crop = {32, 32}, .padding = 4, .flip_probability =
-///     0.5}); DataLoader loader(crops, {.batch_size = 128, .shuffle = true, .num_workers = 4});
+///     const auto crops = transformed(images, "image",
+///                                    {.crop = {32, 32}, .padding = 4, .flip_probability = 0.5});
+///     DataLoader loader(crops, {.batch_size = 128, .shuffle = true, .num_workers = 4});
 class TransformedDataset final : public Dataset {
  public:
-  /// Changes a batch; row i was read with contexts[i]. Called by several threads at once.
+  /// Transforms a batch; row i was read with contexts[i]. Called by several threads at once.
   using Function = std::function<Batch(Batch batch, std::span<const SampleContext> contexts)>;
 
-  /// Shares `dataset`. Throws UsageError for no data set or no function.
+  /// Shares `dataset`. Throws UsageError if it or the function is null.
   TransformedDataset(std::shared_ptr<const Dataset> dataset, Function function);
 
   std::int64_t size() const override { return dataset_->size(); }
-  /// One row: the function sees a batch of it.
+  /// One sample: the function gets a batch of one row.
   Example get(std::int64_t index, const SampleContext& context) const override;
   Batch get_batch(std::span<const std::int64_t> indices,
                   std::span<const SampleContext> contexts) const override;
-  /// That of the data set inside.
+  /// The fingerprint of the underlying data set.
   std::string fingerprint() const override { return dataset_->fingerprint(); }
 
  private:
@@ -101,29 +102,29 @@ class TransformedDataset final : public Dataset {
 std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> dataset, const std::string& name,
                                            ImageTransformOptions options);
 
-/// `images`, uint8 [rows, channels, height, width], as float32 on their device: x / 255, then (x - mean) /
-/// std with a number for each channel, or none. *Local*. Throws UsageError for other tensors or numbers that
-/// do not fit.
+/// Converts `images`, uint8 [rows, channels, height, width], to float32 on their device: x / 255, then (x -
+/// mean) / std with one number per channel, or none. *Local*. Throws UsageError for other tensors or another
+/// number of means or stds.
 at::Tensor normalize_images(const at::Tensor& images, const std::vector<float>& mean,
                             const std::vector<float>& std);
 
-/// Which images of a batch are mixed, and how much. With both, half of the batches are mixed by each.
+/// How the images of a batch are mixed. If both are set, each batch uses one of them, with equal probability.
 struct MixOptions {
-  /// torchvision's MixUp: the mean of two images, with a weight of Beta(alpha, alpha). 0: not.
+  /// torchvision's MixUp: the weighted mean of two images, with a weight from Beta(alpha, alpha). 0: off.
   double mixup_alpha = 0;
-  /// torchvision's CutMix: a rectangle of one image in another. 0: not.
+  /// torchvision's CutMix: pastes a rectangle of one image into another. 0: off.
   double cutmix_alpha = 0;
-  /// Labels become float32 [rows, classes].
+  /// Number of classes. Labels become float32 [rows, classes].
   std::int64_t classes = 0;
 };
 
-/// A batch whose rows are mixed with the row before each (the first with the last): "image", and "label" of
-/// int64 [rows], which becomes one of probabilities. What is drawn depends on `seed` alone. *Local*. Throws
-/// UsageError for options out of range, for images without four dimensions, and for a batch that is not in
-/// floating point with mixup; DataError for a label that is no class.
+/// Mixes each row with the row before it (the first with the last): "image", and "label", int64 [rows], which
+/// becomes probabilities. Random draws depend only on `seed`. *Local*. Throws UsageError for options out of
+/// range, images without four dimensions, labels of another shape or dtype, and mixup of a batch that is not
+/// in floating point; DataError for a label that is not a class.
 Batch mix_batch(Batch batch, const MixOptions& options, std::uint64_t seed);
 
-/// `dataset` with its batches mixed by mix_batch(), in the loader's workers and by the seed of their first
+/// `dataset` with its batches mixed by mix_batch(), in the loader's workers, with the seed of their first
 /// row.
 std::shared_ptr<const Dataset> mixed(std::shared_ptr<const Dataset> dataset, MixOptions options);
 

@@ -7,76 +7,76 @@
 
 namespace lockstep {
 
-/// In what units the order of an epoch is dealt to the ranks.
+/// The unit in which an epoch's order is distributed over the ranks.
 enum class Sharding {
-  /// Sample for sample: rank r takes the samples r, r + ranks, r + 2 ranks, ... of the order, as PyTorch's
-  /// DistributedSampler does. The order is filled up until every rank has equally many samples.
+  /// Samples: rank r takes the samples r, r + ranks, r + 2 ranks, ... of the order, like PyTorch's
+  /// DistributedSampler. The order is extended until every rank has the same number of samples.
   by_sample,
-  /// Batch for batch: rank r takes the batches r, r + ranks, ... of the order, as Hugging Face Accelerate
-  /// does. The order is filled up until every rank has equally many batches of equal size. Batches gathered
-  /// from all ranks are in the order of the sampler.
+  /// Batches: rank r takes the batches r, r + ranks, ... of the order, like Hugging Face Accelerate. The
+  /// order is extended until every rank has the same number of batches of equal size. Batches gathered from
+  /// all ranks are in the order of the sampler.
   by_batch,
 };
 
-/// "by_sample" or "by_batch", for options and error texts. *Local*.
+/// "by_sample" or "by_batch", for options and error messages. *Local*.
 std::string to_string(Sharding sharding);
 
-/// How the ranks divide an epoch. The defaults are those of PyTorch's DistributedSampler.
+/// How an epoch is sharded over the ranks. The defaults are those of PyTorch's DistributedSampler.
 struct ShardingOptions {
   Sharding sharding = Sharding::by_sample;
-  /// The loader's batch size is that of all ranks together, of which each takes an equal part; it must be
-  /// divisible by the number of ranks. Otherwise the batch size counts for each rank.
+  /// The loader's batch size is that of all ranks together and is split equally between them; it must be
+  /// divisible by the number of ranks. Otherwise the batch size is per rank.
   bool split_batches = false;
-  /// Repeat samples from the order's beginning (as often as needed), so that every rank has as much to do as
-  /// the others; repeated samples are marked in Batch::valid. Without it the last ranks may have one batch,
-  /// or one sample, less: for evaluation, or under join. Not used with drop_last.
+  /// Repeat samples from the order's beginning (as often as needed), so that every rank has the same number;
+  /// repeated samples are marked in Batch::valid. If false, the last ranks may have one batch or one sample
+  /// less: for evaluation, or under join. Not used with drop_last.
   bool even_batches = true;
-  /// Of a stream: rank 0 alone reads it, and sends each rank its slice of every batch. For streams that only
-  /// one process can read; otherwise every rank reads its own part, and nothing that it drops. A data set of
-  /// samples is divided as ever.
+  /// For a stream: only rank 0 reads it, and sends each rank its slice of every batch. For streams that only
+  /// one process can read; otherwise every rank reads its own part. No effect on a map-style data set.
   bool dispatch_batches = false;
 };
 
-/// What a rank's batches depend on.
+/// What determines a rank's batches.
 struct BatchPlanOptions {
   ShardingOptions how = {};
-  /// Of how many ranks the batches are for which one: 0 <= rank < num_replicas.
+  /// The number of ranks, and this rank: 0 <= rank < num_replicas.
   int num_replicas = 1;
   int rank = 0;
-  /// As DataLoaderOptions::batch_size: of one rank, or of all with split_batches.
+  /// As DataLoaderOptions::batch_size: per rank, or of all ranks with split_batches.
   std::int64_t batch_size = 1;
-  /// Leave out what does not fill a batch on every rank, instead of repeating samples.
+  /// Drop what does not fill a batch on every rank, instead of repeating samples.
   bool drop_last = false;
 };
 
-/// Throws UsageError for a rank, a number of ranks or a batch size out of range, or a batch size that
-/// split_batches cannot divide. *Local*.
+/// Throws UsageError if a rank, a number of ranks or a batch size is out of range, or if split_batches cannot
+/// split the batch size. *Local*.
 void check_plan_options(const BatchPlanOptions& options);
 
-/// The samples of a batch of one rank, and of the batches that all ranks read at the same time. *Local*.
+/// Samples per batch of one rank, and per global batch of all ranks. *Local*.
 std::int64_t rank_batch_size(const BatchPlanOptions& options);
 std::int64_t global_batch_size(const BatchPlanOptions& options);
 
-/// How many batches a rank reads where `left` samples of the order are left. *Local*, takes no time.
+/// The number of batches that a rank reads if `left` samples of the order remain. *Local*, takes constant
+/// time.
 std::int64_t count_batches(std::int64_t left, const BatchPlanOptions& options);
 
-/// The batches that one rank reads of what is left of an epoch.
+/// The batches that one rank reads of the rest of an epoch.
 ///
-/// The rule: of `order` the first `consumed` samples have been read, by however many ranks in whatever
-/// batches. What is left is cut, or filled up from the beginning of `order`, to a length that divides, and
-/// dealt to the ranks. So a run may go on with any number of ranks and any batch size, and reads each sample
-/// that was not read yet. With the same numbers of both, it goes on with the very batches that would have
-/// come.
+/// The rule: the first `consumed` samples of `order` have been read, by any number of ranks in any batches.
+/// The rest is truncated, or extended from the beginning of `order`, to a divisible length and distributed
+/// over the ranks. A run can therefore resume with any number of ranks and any batch size, and reads each
+/// sample that was not read yet. With the same numbers of both, it continues with the batches that would have
+/// come next.
 ///
-/// With nothing consumed, by_sample gives DistributedSampler's indices and by_batch those of Accelerate's
-/// BatchSamplerShard, index for index. A single rank never repeats a sample.
+/// With nothing consumed, by_sample gives the indices of DistributedSampler and by_batch those of
+/// Accelerate's BatchSamplerShard, index for index. A single rank never repeats a sample.
 ///
-/// *Local*. Reading is safe from several threads.
+/// *Local*. Reading is thread-safe.
 class BatchPlan {
  public:
   /// `order`: the indices of the whole epoch, the same on every rank. Throws UsageError as
-  /// check_plan_options() does and for `consumed` out of 0 to the order's length. Takes 8 bytes for each of
-  /// this rank's samples.
+  /// check_plan_options() does, and if `consumed` is not within 0 to the order's length. Takes 8 bytes per
+  /// sample of this rank.
   BatchPlan(std::span<const std::int64_t> order, std::int64_t consumed, const BatchPlanOptions& options);
 
   /// The number of batches.
@@ -85,10 +85,10 @@ class BatchPlan {
   /// The indices of batch `number`, 0 <= number < count().
   std::span<const std::int64_t> indices(std::int64_t number) const;
 
-  /// How many rows of that batch, from the first one on, are no repetitions.
+  /// The number of leading rows of that batch that are not repetitions.
   std::int64_t valid_rows(std::int64_t number) const;
 
-  /// How many samples of the order have been read by all ranks together when each has read its batch
+  /// The number of samples of the order that all ranks together have read when each has read its batch
   /// `number`; repetitions do not count.
   std::int64_t consumed_after(std::int64_t number) const noexcept;
 

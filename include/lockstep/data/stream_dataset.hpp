@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// The part of a stream that one worker of one rank reads. Together the parts of all workers of all ranks are
+/// The part of a stream that one worker of one rank reads. The parts of all workers of all ranks together are
 /// the stream, each row once.
 struct StreamPart {
   /// 0 <= rank < num_replicas.
@@ -27,29 +27,29 @@ class StreamReader {
   virtual ~StreamReader() = default;
   /// The next sample; nothing after the last.
   virtual std::optional<Example> next() = 0;
-  /// Where the pass is: one that is opened with this state goes on with the next sample.
+  /// The position: a pass that is opened with this state continues with the next sample.
   virtual std::string state_dict() const = 0;
 };
 
-/// Samples that come one after the other, for a DataLoader: what torch.utils.data.IterableDataset is in
-/// Python. IterableTensorDataset makes one of an IterableDataset; derive from it for other sources.
+/// Samples in sequence for a DataLoader: the counterpart of torch.utils.data.IterableDataset in Python.
+/// IterableTensorDataset adapts an IterableDataset; derive from this class for other sources.
 ///
 /// Everything is *Local*; open() may be called from several threads at once.
 class StreamDataset {
  public:
   virtual ~StreamDataset() = default;
 
-  /// Begins a pass over a part, in the order of the epoch (from 0); with a `state` of the same part and epoch
-  /// that is not empty, from there on. A part is opened once more where its first samples are repeated to
-  /// complete a batch. Throws UsageError for a state of something else.
+  /// Begins a pass over a part, in the order of the epoch (from 0). A nonempty `state` of the same part and
+  /// epoch resumes from there. A part is opened a second time if its first samples are repeated to complete a
+  /// batch. Throws UsageError for a state of another part or epoch.
   virtual std::unique_ptr<StreamReader> open(const StreamPart& part, std::int64_t epoch,
                                              const std::string& state) const = 0;
 
-  /// The samples of all parts together, where that is known.
+  /// The number of samples of all parts together, if known.
   virtual std::optional<std::int64_t> size() const { return std::nullopt; }
 
-  /// What tells this stream from others, the same on every rank and in every run: a loader refuses the
-  /// position of another one.
+  /// Identifies this stream; must be the same on every rank and in every run. A loader rejects the position
+  /// of another stream.
   virtual std::string fingerprint() const = 0;
 
  protected:

@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-/// One rank's samples of a stream whose length nobody knows: every rank reads the whole stream, in the same
-/// order, and keeps its part. Sample for sample Hugging Face Accelerate's IterableDatasetShard.
+/// One rank's samples of a stream of unknown length: every rank reads the whole stream, in the same order,
+/// and keeps its part. Sample for sample Hugging Face Accelerate's IterableDatasetShard.
 ///
-/// The stream is cut into pieces of one global batch, of which each rank takes its run of samples. The last
-/// piece is filled up with samples from the first one, or left out with drop_last: all ranks get equally many
-/// samples, a multiple of the rank's batch size. A single rank gets the stream as it is. A global batch of
-/// samples is held in memory, and the first one to the end of the stream.
+/// The stream is split into chunks of one global batch; each rank takes a contiguous slice of each chunk. The
+/// last chunk is completed with samples of the first one, or dropped with drop_last: all ranks get the same
+/// number of samples, a multiple of the rank's batch size. A single rank gets the stream unchanged. Keeps one
+/// global batch in memory, and the first one until the end of the stream.
 ///
 ///     StreamShard<Example> mine(read_next, {.num_replicas = 4, .rank = rank, .batch_size = 32});
 ///     while (auto row = mine.next()) use(row->sample);
@@ -25,7 +25,7 @@ namespace lockstep {
 template <class Sample>
 class StreamShard {
  public:
-  /// Gives the stream's next sample, and nothing after the last.
+  /// Returns the stream's next sample, and nothing after the last.
   using Source = std::function<std::optional<Sample>()>;
 
   /// A sample of this rank.
@@ -33,18 +33,18 @@ class StreamShard {
     Sample sample;
     /// The sample's number in the stream, from 0.
     std::int64_t index = 0;
-    /// False where the sample was repeated to fill the last piece.
+    /// False if the sample was repeated to complete the last chunk.
     bool valid = true;
   };
 
-  /// Of the options `how.sharding` and `how.even_batches` are not used: a stream is divided by batches, and
-  /// evenly. Throws UsageError as check_plan_options() does.
+  /// `how.sharding` and `how.even_batches` are not used: a stream is sharded by batches, and evenly. Throws
+  /// UsageError as check_plan_options() does.
   StreamShard(Source source, const BatchPlanOptions& options)
       : source_(std::move(source)), options_(options) {
     check_plan_options(options_);
   }
 
-  /// This rank's next sample; nothing at the end. Throws what the source throws.
+  /// This rank's next sample; nothing at the end. Exceptions of the source pass through.
   std::optional<Row> next() {
     if (options_.num_replicas == 1 && !options_.drop_last) return next_of_all();
     const auto size = rank_batch_size(options_);
@@ -60,7 +60,7 @@ class StreamShard {
     return Row{std::move(*sample), read_++, true};
   }
 
-  /// Reads the next global batch; leaves nothing where the stream has come to its end.
+  /// Reads the next global batch; leaves `piece_` empty at the end of the stream.
   void read_piece() {
     const auto wanted = static_cast<std::size_t>(global_batch_size(options_));
     if (!piece_.empty() && first_.empty()) first_ = piece_;

@@ -11,23 +11,23 @@
 
 namespace lockstep {
 
-/// A LibTorch data set as a Lockstep one; made by wrap().
+/// Adapts a LibTorch data set to Dataset; created by wrap().
 ///
 /// Several threads may read it, although a `torch::data` data set need not allow that: as in LibTorch's own
-/// loader every thread that reads at the same time has a copy of the data set to itself. Copies are made when
-/// they are first needed, and kept.
+/// loader, each of the threads that read at the same time uses its own copy of the data set. Copies are
+/// created when they are first needed, and kept.
 template <typename TorchDataset>
 class WrappedTorchDataset final : public Dataset {
  public:
-  /// Takes the data set over. Throws UsageError when it does not know its size.
+  /// Takes ownership of the data set. Throws UsageError if it does not know its size.
   explicit WrappedTorchDataset(TorchDataset dataset)
       : original_(std::move(dataset)), size_(checked_size(original_)) {}
 
-  /// The size that the data set had when it was wrapped.
+  /// The size of the data set when it was wrapped.
   std::int64_t size() const override { return size_; }
 
-  /// The tensors "data" and, where the data set has targets, "target". The sample's seed is not passed on.
-  /// Throws UsageError for an index out of range.
+  /// The tensors "data" and, if the data set has targets, "target". The sample's seed is not used. Throws
+  /// UsageError for an index out of range.
   Example get(std::int64_t index, const SampleContext&) const override {
     if (index < 0 || index >= size_) {
       throw UsageError("sample " + std::to_string(index) + " does not exist: the data set has " +
@@ -50,7 +50,7 @@ class WrappedTorchDataset final : public Dataset {
     return static_cast<std::int64_t>(*size);
   }
 
-  /// A copy that no other thread uses. One whose get() threw is not given back: its state is unknown.
+  /// A copy that no other thread uses. A copy whose get() threw is not given back: its state is unknown.
   std::unique_ptr<TorchDataset> borrow() const {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) return std::make_unique<TorchDataset>(original_);
@@ -70,14 +70,14 @@ class WrappedTorchDataset final : public Dataset {
   mutable std::vector<std::unique_ptr<TorchDataset>> idle_;
 };
 
-/// Adapts a `torch::data::datasets::Dataset` (or whatever has its `size()` and `get(index)`, gives `.data`
-/// and perhaps `.target`, both tensors, and can be copied) to a DataLoader:
+/// Adapts a `torch::data::datasets::Dataset` to a DataLoader, or any copyable type with `size()` and
+/// `get(index)` whose result has `.data` and optionally `.target`, both tensors:
 ///
 ///     DataLoader loader(wrap(torch::data::datasets::MNIST("mnist")), {.batch_size = 64});
 ///     for (auto& batch : loader) step(batch["data"], batch["target"]);
 ///
-/// *Local*. Takes the data set over by move. Throws UsageError when it does not know its size. This header
-/// includes no LibTorch data header: include the data set's own.
+/// *Local*. Takes ownership of the data set by move. Throws UsageError if it does not know its size. This
+/// header includes no LibTorch data header: include that of the data set.
 template <typename TorchDataset>
 std::shared_ptr<const Dataset> wrap(TorchDataset dataset) {
   return std::make_shared<const WrappedTorchDataset<TorchDataset>>(std::move(dataset));
