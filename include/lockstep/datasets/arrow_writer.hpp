@@ -9,32 +9,32 @@
 
 namespace lockstep {
 
-/// Writes rows into a file of Arrow's stream format as they come, with no more than a record batch of them in
-/// memory: what `datasets.arrow_writer.ArrowWriter` is in Python, which reads the file too.
+/// Writes rows to a file in Arrow's stream format one after another, keeping at most one record batch in
+/// memory: the counterpart of Python's `datasets.arrow_writer.ArrowWriter`. `datasets` reads the file too.
 ///
 ///     ArrowWriter writer("tokens.arrow");
 ///     for (const auto& document : documents) writer.write(Value::Fields{{"text", document}});
 ///     writer.finalize();
 ///     const auto data = ArrowDataset::load("tokens.arrow");
 ///
-/// Without `features` the types are those of the first record batch, found as from_rows finds them. The file
-/// appears with finalize(); without it nothing stays. *Local*; one thread at a time.
+/// Without `features` the types are those of the first record batch, inferred as by from_rows. The file
+/// appears with finalize(); without it, no file remains. *Local*; one thread at a time.
 class ArrowWriter {
  public:
-  /// Throws Error for a file that cannot be written, UsageError for a record batch of less than a row.
+  /// Throws Error if the file cannot be written, UsageError if batch_rows is below 1.
   explicit ArrowWriter(const std::filesystem::path& file, std::optional<Features> features = std::nullopt,
                        std::int64_t batch_rows = 1000);
   ~ArrowWriter();
   ArrowWriter(const ArrowWriter&) = delete;
   ArrowWriter& operator=(const ArrowWriter&) = delete;
 
-  /// A row: a structure. Throws UsageError, naming the row, for what does not fit the types; with the record
-  /// batch at the latest.
+  /// Writes a row: a structure. Throws UsageError, naming the row, if it does not fit the types; at the
+  /// latest when its record batch is written.
   void write(Value row);
-  /// The rows of a data set with the same columns.
+  /// Writes the rows of a data set with the same columns.
   void write_batch(const ArrowDataset& rows);
-  /// Writes the rest, and returns the number of rows. Throws UsageError when there was neither a row nor
-  /// features.
+  /// Writes the remaining rows, and returns the number of rows. Throws UsageError if there were neither rows
+  /// nor features.
   std::int64_t finalize();
 
  private:

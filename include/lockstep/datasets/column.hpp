@@ -23,33 +23,33 @@ class Array;
 
 namespace lockstep {
 
-/// Apache Arrow's array: what a column consists of. Its headers are needed only by who looks into it.
+/// Apache Arrow's array, of which columns consist. Only code that accesses it needs Arrow's headers.
 using ArrayPointer = std::shared_ptr<arrow::Array>;
 
-/// Which rows of a table are seen, and in what order: a range, or a list of row numbers. Cheap to copy.
+/// The visible rows of a table and their order: a range, or a list of row numbers. Cheap to copy.
 class RowMap {
  public:
   RowMap() = default;
-  /// `count` rows from `start` on.
+  /// `count` rows beginning at `start`.
   RowMap(std::int64_t start, std::int64_t count) : start_(start), count_(count) {}
-  /// These rows. The caller has checked them.
+  /// The given rows, which the caller has checked.
   explicit RowMap(std::shared_ptr<const std::vector<std::int64_t>> rows)
       : count_(static_cast<std::int64_t>(rows->size())), rows_(std::move(rows)) {}
 
   std::int64_t size() const noexcept { return count_; }
-  /// The table's row behind row `row`, 0 <= row < size().
+  /// The row of the table for row `row`, 0 <= row < size().
   std::int64_t operator[](std::int64_t row) const noexcept {
     return rows_ ? (*rows_)[static_cast<std::size_t>(row)] : start_ + row;
   }
-  /// Whether it is a range of rows in their order.
+  /// Whether this is a contiguous range of rows in order.
   bool is_range() const noexcept { return rows_ == nullptr; }
   /// Whether both are the same range, or the same list in memory.
   bool is_same(const RowMap& other) const noexcept {
     return start_ == other.start_ && count_ == other.count_ && rows_ == other.rows_;
   }
-  /// `count` rows of these, from `start` on.
+  /// `count` of these rows, beginning at `start`.
   RowMap slice(std::int64_t start, std::int64_t count) const;
-  /// These rows of these rows.
+  /// The given rows of these rows.
   RowMap select(std::span<const std::int64_t> rows) const;
 
  private:
@@ -61,61 +61,60 @@ class RowMap {
 namespace table {
 struct SourceFiles;
 
-/// A piece of a column in a file, for errors.
+/// The location of a chunk in a file, for errors.
 struct FileLocation {
   std::shared_ptr<const std::string> file;
   std::int64_t record_batch = 0;
   std::string column;
 };
 
-/// A piece of a column.
+/// A chunk of a column.
 struct Chunk {
   ArrayPointer array;
-  /// Where it was mapped from, if what it says of its own length and offsets was not checked at that time:
-  /// ColumnData::locate does so when the piece is first needed, so that opening a file reads no more of it
-  /// than its descriptions.
+  /// Set for a mapped chunk whose lengths and offsets were not verified when the file was opened.
+  /// ColumnData::locate verifies them on first access, so that opening a file reads only its metadata.
   std::shared_ptr<const FileLocation> unchecked = nullptr;
 };
 }  // namespace table
 
-/// Arrow's arrays of one type, one after the other: a column as it lies in the record batches of one or more
-/// files. Dictionaries and views are resolved. Immutable. Finding the piece of a row takes constant time for
-/// pieces of about equal length.
+/// A sequence of Arrow arrays of one type: a column as stored in the record batches of one or more files.
+/// Dictionaries and views are resolved. Immutable. Finding the chunk of a row takes constant time if chunks
+/// have similar lengths.
 class ColumnData {
  public:
-  /// What the accessors need of a piece, close together: for a list, `values` are its elements' values.
+  /// The buffers of a chunk that the accessors need. For a list, `values` are its elements' values.
   struct Raw {
     const std::uint8_t* validity;
     const std::uint8_t* offsets;
     const std::uint8_t* values;
-    /// The column's row that lies at the beginning of the buffers, or would.
+    /// The column's row that corresponds to the beginning of the buffers.
     std::int64_t zero;
   };
   struct Place {
     std::size_t chunk;
-    /// In the buffers of the piece, which may begin before it (arrow::Array::offset).
+    /// Row in the chunk's buffers, which may begin before the chunk (arrow::Array::offset).
     std::int64_t row;
   };
 
-  /// Throws UsageError when a piece has another type. `source_files` is where they are mapped from, if they
-  /// are.
+  /// Throws UsageError if a chunk has another type. `source_files` are the files that they are mapped from,
+  /// if any.
   ColumnData(DataType type, std::vector<table::Chunk> chunks,
              std::shared_ptr<const table::SourceFiles> source_files = nullptr);
 
   const DataType& type() const noexcept { return type_; }
   std::int64_t size() const noexcept { return starts_.back(); }
-  /// None is empty.
+  /// None of the chunks is empty.
   const std::vector<table::Chunk>& chunks() const noexcept { return chunks_; }
-  /// Empty for what lies in memory.
+  /// Null for data in memory.
   const std::shared_ptr<const table::SourceFiles>& source_files() const noexcept { return source_files_; }
-  /// The hash of what lies in memory, which `find` computes when it is first asked for: data sets that see
-  /// other rows of the same data share it. Any thread.
+  /// The hash of data in memory. The first call computes it with `find`; data sets with other rows of the
+  /// same data share it. Any thread.
   const std::string& memory_hash(const std::function<std::string()>& find) const;
-  /// The first row of a piece; of `chunks().size()`, the number of rows.
+  /// The first row of a chunk; for `chunks().size()`, the number of rows.
   std::int64_t start(std::size_t chunk) const noexcept { return starts_[chunk]; }
   const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
-  /// Where row `row` lies, 0 <= row < size(). Throws DataError, naming the place in the file, when that piece
-  /// is damaged: it is checked when the first of its rows is asked for.
+  /// The position of row `row`, 0 <= row < size(). A chunk is verified on the first access; throws DataError,
+  /// naming the location in the file, if it is damaged.
   Place locate(std::int64_t row) const {
     auto chunk = first_[static_cast<std::size_t>(row >> shift_)];
     while (starts_[chunk + 1] <= row) ++chunk;
@@ -130,12 +129,12 @@ class ColumnData {
   DataType type_;
   std::vector<table::Chunk> chunks_;
   std::vector<Raw> raw_;
-  /// The first row of each piece, and the number of rows.
+  /// The first row of each chunk, and the number of rows.
   std::vector<std::int64_t> starts_;
-  /// For each block of 2^shift_ rows, the piece in which it begins.
+  /// For each block of 2^shift_ rows, the chunk in which it begins.
   std::vector<std::size_t> first_;
   int shift_ = 0;
-  /// Whether a piece has still to be checked; empty where none has. Threads may check one twice.
+  /// Whether each chunk still has to be verified; null if none has. Two threads may verify the same chunk.
   std::unique_ptr<std::atomic<bool>[]> unchecked_;
   std::shared_ptr<const table::SourceFiles> source_files_;
   mutable std::once_flag hashed_;
@@ -148,7 +147,7 @@ namespace table {
 [[noreturn]] void fail_null(std::int64_t row);
 [[noreturn]] void fail_type(const DataType& type, const char* asked);
 
-/// How a C++ type is read from a column. `reads` says from which columns.
+/// How a C++ type is read from a column. `reads` tells from which columns.
 template <typename T, typename = void>
 struct Reader;
 
@@ -174,7 +173,7 @@ struct Reader<bool> {
   }
 };
 
-/// Start and end of a row's text or elements.
+/// Begin and end of a row's text or elements.
 inline std::pair<std::int64_t, std::int64_t> extent(const DataType& type, const ColumnData::Raw& raw,
                                                     std::int64_t row) noexcept {
   if (type.width() != 0) return {row * type.width(), (row + 1) * type.width()};
@@ -229,8 +228,8 @@ struct Reader<std::vector<T>> : Reader<std::span<const T>> {
 
 }  // namespace table
 
-/// A column's values as C++ values of type T: see Column::view. Holds its data alive. Reading a
-/// row costs well under a microsecond, in any order of rows. Several threads may use one view.
+/// A column's values as C++ values of type T: see Column::view. Keeps its data alive. Reading a row takes
+/// well under a microsecond, in any order of rows. Several threads may use one view.
 template <typename T>
 class ColumnView {
  public:
@@ -239,7 +238,7 @@ class ColumnView {
 
   std::int64_t size() const noexcept { return rows_.size(); }
 
-  /// The value of a row. Throws UsageError for a row out of range and for a null (ask is_null, or use get).
+  /// The value of a row. Throws UsageError for a row out of range and for a null (use is_null or get).
   T operator[](std::int64_t row) const {
     const auto place = locate(row);
     const auto& raw = data_->raw(place.chunk);
@@ -282,40 +281,42 @@ class ColumnView {
   RowMap rows_;
 };
 
-/// A column: values of one type, some perhaps null, immutable, shared by its copies. Made by ColumnBuilder or
-/// make_column, or taken out of an ArrowDataset. Everything is *Local*; several threads may read one object.
+/// A column: immutable values of one type, possibly with nulls, shared by its copies. Created by
+/// ColumnBuilder or make_column, or taken from an ArrowDataset. Everything is *Local*; several threads may
+/// read one object.
 class Column {
  public:
   /// No rows, of the null type.
   Column();
-  /// Arrow's array, shared. Throws DataError for a type that columns do not have.
+  /// Shares an Arrow array. Throws DataError for an unsupported type.
   explicit Column(const ArrayPointer& array);
-  /// `rows` must lie in `data`: not checked.
+  /// `rows` must be within `data`; not checked.
   Column(std::shared_ptr<const ColumnData> data, RowMap rows);
 
   const DataType& type() const noexcept { return data_->type(); }
   std::int64_t size() const noexcept { return rows_.size(); }
-  /// Counts, in the time of a pass over the rows.
+  /// Counts the nulls, in one pass over the rows.
   std::int64_t null_count() const;
-  /// Whether there are lists with nulls inside them, be they of its own rows or of others of the same data.
+  /// Whether any lists of the underlying data contain nulls, including lists of rows that are not visible
+  /// here.
   bool has_null_elements() const;
 
   /// Throws UsageError for a row out of range.
   bool is_null(std::int64_t row) const;
-  /// The value of a row, whatever its type; about a hundred nanoseconds and more for what owns memory.
+  /// The value of a row of any type; takes about a hundred nanoseconds, more for values that own memory.
   Value value(std::int64_t row) const;
 
-  /// Typed access. T and the types of column that it reads:
+  /// Typed access. T and the column types that it reads:
   ///
   ///   std::int8_t ... std::int64_t, std::uint8_t ... std::uint64_t, float, double: the same width and sign;
   ///       std::int32_t also date32 and time32, std::int64_t also date64, time64, timestamps and durations;
   ///       std::uint16_t also float16 (its bits)
   ///   bool: booleans
-  ///   std::string_view (lives as long as the data), std::string: text and binary of all kinds
-  ///   std::span<const N> (lives as long as the data), std::vector<N>: lists of all kinds of such numbers
+  ///   std::string_view (valid as long as the data), std::string: text and binary of all kinds
+  ///   std::span<const N> (valid as long as the data), std::vector<N>: lists of all kinds of such numbers
   ///
-  /// Throws UsageError, naming both, for another type; and for lists with nulls inside them, which a span
-  /// cannot show.
+  /// Throws UsageError, naming both types, for another type; also for lists that contain nulls, which a span
+  /// cannot represent.
   template <typename T>
   ColumnView<T> view() const {
     if (!table::Reader<T>::reads(type())) table::fail_type(type(), name_of<T>());
@@ -323,14 +324,14 @@ class Column {
     return {data_, rows_};
   }
 
-  /// These rows of it, as a column. No value is copied. Throws UsageError for a row out of range.
+  /// The given rows as a column. Copies no values. Throws UsageError for a row out of range.
   Column slice(std::int64_t start, std::int64_t count) const;
   Column select(std::span<const std::int64_t> rows) const;
-  /// The rows as one array, copied unless they lie in one piece as it is. Throws UsageError where their text
-  /// or lists take more than 2^31 - 1 bytes or elements, but for the large types.
+  /// The rows as one array; copied unless they are a single chunk in order. Throws UsageError if their text
+  /// or lists exceed 2^31 - 1 bytes or elements, except for the large types.
   ArrayPointer flatten() const;
-  /// Columns of one type, one after the other; pieces that are seen whole are not copied. Throws UsageError
-  /// for different types or no column at all.
+  /// Concatenates columns of one type; chunks that are used completely are not copied. Throws UsageError for
+  /// different types or no column.
   static Column concatenate(std::span<const Column> columns);
 
   const std::shared_ptr<const ColumnData>& data() const noexcept { return data_; }

@@ -18,15 +18,15 @@ class ArrayBuilder;
 
 namespace lockstep {
 
-/// Makes a column value by value. *Local*; one thread at a time; moved, not copied.
+/// Builds a column value by value. *Local*; one thread at a time; can be moved, not copied.
 ///
 ///     ColumnBuilder tokens(DataType::list(DataType(TypeKind::int64)));
 ///     tokens.append_list(std::span<const std::int64_t>(ids));
 ///     Column column = tokens.finish();
 ///
-/// What does not fit the type is refused with UsageError, which names both: a text for a number, 300 for an
-/// int8, 0.5 for an integer. Whole doubles pass for integers and integers for floats. After an error the
-/// builder is as it was before the call, but for lists and structures, whose builder is spent.
+/// Throws UsageError, naming value and type, if a value does not fit: text for a number, 300 for an int8, 0.5
+/// for an integer. Integers accept whole doubles, and floats accept integers. After an error the builder is
+/// unchanged, except for lists and structures, whose builder can no longer be used.
 class ColumnBuilder {
  public:
   explicit ColumnBuilder(DataType type);
@@ -37,7 +37,7 @@ class ColumnBuilder {
   const DataType& type() const noexcept;
   /// Rows so far.
   std::int64_t size() const noexcept;
-  /// Memory that the values take so far, in bytes.
+  /// Memory used by the values so far, in bytes.
   std::size_t bytes() const noexcept;
 
   void append_null();
@@ -56,7 +56,7 @@ class ColumnBuilder {
     }
   }
   void append(float value) { append(static_cast<double>(value)); }
-  /// Null for nothing.
+  /// Appends null if empty.
   template <typename T>
   void append(const std::optional<T>& value) {
     if (value) {
@@ -66,7 +66,7 @@ class ColumnBuilder {
     }
   }
 
-  /// A row of a list type. Numbers of the elements' own type are copied in one piece.
+  /// Appends a row of a list type. Numbers of the elements' own type are copied at once.
   template <typename T>
   void append_list(std::span<const T> values) {
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
@@ -88,7 +88,7 @@ class ColumnBuilder {
     }
   }
 
-  /// The column; the builder is empty again afterwards.
+  /// Returns the column; the builder is empty afterwards.
   Column finish();
 
  private:
@@ -142,8 +142,8 @@ struct TypeOf<std::vector<T>> {
 
 }  // namespace table
 
-/// A column of a vector's elements: numbers, booleans, text, std::optional of these (nothing is null), and
-/// vectors of all of them, at any depth. `make_column<std::int64_t>({1, 2, 3})`.
+/// A column of a vector's elements: numbers, booleans, text, std::optional of these (empty is null), and
+/// nested vectors of all of them, at any depth. `make_column<std::int64_t>({1, 2, 3})`.
 template <typename T>
 Column make_column(const std::vector<T>& values) {
   ColumnBuilder builder(table::TypeOf<T>::get());

@@ -12,23 +12,23 @@ namespace lockstep {
 class ProcessGroup;
 struct World;
 
-/// What the ranks of a job need to share work: a few keys that all see. The library's own use: programs take
-/// distributed_context(). An implementation serves any thread, does not wait, and throws CommunicationError
-/// when the others cannot be reached. All members but next_session() are *Local*.
+/// Keys shared by the ranks of a job, through which they coordinate work. For internal use: programs call
+/// distributed_context(). Implementations are thread-safe, do not block, and throw CommunicationError if the
+/// other ranks cannot be reached. All members except next_session() are *Local*.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
 
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Sets it where nobody has, and returns what it then holds. Atomic.
+  /// Sets the value if the key is not set, and returns the value that it then has. Atomic.
   virtual std::string set_if_absent(const std::string& key, const std::string& value) = 0;
   virtual bool contains(const std::string& key) = 0;
-  /// Of a key that is there.
+  /// The value of an existing key.
   virtual std::string get(const std::string& key) = 0;
   /// Adds to a number that starts at 0, and returns the sum. Atomic.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
 
-  /// How often this rank has met the others over this store before: all ranks meet in the same order.
+  /// How often this rank has coordinated over this store before; all ranks do so in the same order.
   /// *Collective*.
   virtual std::uint64_t next_session() noexcept { return meetings_++; }
 
@@ -36,49 +36,48 @@ class KeyValueStore {
   std::atomic<std::uint64_t> meetings_{0};
 };
 
-/// The ranks that share a piece of work, and this one among them. By default this process alone.
+/// The ranks that share work, and this rank. By default only this process.
 struct DistributedContext {
   int rank = 0;
   int size = 1;
-  /// The number of this rank on its node, and of its node: local rank 0 acts for the node.
+  /// The rank within its node, and the number of the node. Local rank 0 acts for the node.
   int local_rank = 0;
   int node = 0;
-  /// How LibTorch names this rank's device: "cpu", "cuda:1".
+  /// LibTorch's name for this rank's device: "cpu", "cuda:1".
   std::string device = "cpu";
-  /// Null where there is one rank.
+  /// Null for a single rank.
   std::shared_ptr<KeyValueStore> store = nullptr;
 
   bool alone() const noexcept { return size == 1; }
 };
 
-/// A store inside this process for ranks that are threads of it: one for each of `count` ranks.
+/// A store within this process for ranks that are threads: one per rank of `count`.
 std::vector<std::shared_ptr<KeyValueStore>> in_process_stores(int count);
 
-/// The ranks of a group, over a connection of their own to its store. *Collective*. Throws
-/// CommunicationError.
+/// The ranks of a group, through a separate connection to its store. *Collective*. Throws CommunicationError.
 DistributedContext distributed_context(const World& world, const ProcessGroup& group);
 
-/// The ranks of a job that `lockstep run` or torchrun has started, through the launcher's store: for programs
-/// that have no process group. Stores of several calls are one and the same to the ranks, who meet in it in
-/// the same order. *Local*. Throws UsageError where no launcher hosts the store, CommunicationError when it
-/// cannot be reached.
+/// The ranks of a job that was started by `lockstep run` or torchrun, through the launcher's store: for
+/// programs without a process group. Several calls return the same shared store, in which the ranks
+/// coordinate in the same order. *Local*. Throws UsageError if no launcher hosts the store,
+/// CommunicationError if it cannot be reached.
 DistributedContext distributed_context(const World& world);
 
-/// One of those that share the work of a map: a thread, in this process or in another rank of the job. It has
-/// the same numbers and the same device from its beginning to its end, whatever part of the data it works on.
+/// One worker of a map: a thread in this process or in another rank of the job. Its numbers and its device
+/// stay the same for its lifetime, whatever part of the data it works on.
 struct Worker {
-  /// From 0; never `count` or above, and 0 where there is one worker.
+  /// From 0, always less than `count`; 0 for a single worker.
   int rank = 0;
-  /// All workers of all ranks.
+  /// Number of workers of all ranks.
   int count = 1;
-  /// What setup should put its model on: torch::Device(worker.device).
+  /// The device for setup's model: torch::Device(worker.device).
   std::string device = "cpu";
-  /// Its process in the job.
+  /// The rank of its process in the job.
   int process = 0;
 };
 
-/// The workers that this process runs: `threads` of them, numbered through over the ranks of the job. The
-/// devices are dealt out in turn; without any, all have their rank's.
+/// The workers of this process: `threads` of them, numbered consecutively over the ranks of the job. The
+/// devices are assigned in turn; without any, all workers have their rank's device.
 std::vector<Worker> make_workers(const DistributedContext& ranks, int threads,
                                  const std::vector<std::string>& devices);
 

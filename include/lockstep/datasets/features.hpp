@@ -12,9 +12,9 @@ namespace lockstep {
 
 class Features;
 
-/// What a column means, in the words of the Python package `datasets`: a plain value, a class, a list, a
-/// structure. Anything else of the package's (Image, Audio, Translation, Array2D, ...) keeps its JSON and is
-/// stored as its file's columns say, so that it passes through unharmed. *Local*; a plain value.
+/// The meaning of a column, as in the Python package `datasets`: a value, a class label, a list, a structure.
+/// All other kinds of the package (Image, Audio, Translation, Array2D, ...) keep their JSON and the storage
+/// type of their file's columns, so that they are preserved. *Local*; a plain value.
 class Feature {
  public:
   enum class Kind : std::uint8_t { value, class_label, list, struct_, other };
@@ -23,27 +23,27 @@ class Feature {
   Feature() = default;
   /// `Value(dtype)`, by the physical type. Lists and structures become Kind::list and Kind::struct_.
   explicit Feature(const DataType& type);
-  /// `ClassLabel(names=[...])`: int64 in the table, the number being the place in `names`. Throws UsageError
-  /// for a name given twice.
+  /// `ClassLabel(names=[...])`: int64 in the table, an index into `names`. Throws UsageError for a name that
+  /// occurs twice.
   static Feature class_label(std::vector<std::string> names);
-  /// `List(element)`; `length` -1 is any.
+  /// `List(element)`; `length` -1 means any length.
   static Feature list(Feature element, std::int32_t length = -1, bool large = false);
-  /// Named features in each row.
+  /// A structure: named features in each row.
   static Feature struct_(Features fields);
-  /// A kind that is passed through: the package's JSON for it, and how it is stored.
+  /// A preserved kind: the package's JSON for it, and its storage type.
   static Feature other(std::string json, DataType storage);
 
   Kind kind() const noexcept { return kind_; }
-  /// How it lies in the table.
+  /// The storage type in the table.
   const DataType& type() const noexcept { return type_; }
-  /// The classes of a class_label, by number; empty for others.
+  /// The class names of a class_label, by number; otherwise empty.
   const std::vector<std::string>& names() const noexcept { return names_; }
-  /// A list's element (one child), or a structure's fields; their names are in type().fields().
+  /// The element of a list (one child), or the fields of a structure; their names are in type().fields().
   const std::vector<Feature>& children() const noexcept { return children_; }
   /// The JSON of Kind::other.
   const std::string& json() const noexcept { return json_; }
 
-  /// The number of a class. Throws UsageError, naming the classes, for a name that is none of them.
+  /// The number of a class. Throws UsageError, listing the classes, for an unknown name.
   std::int64_t class_number(std::string_view name) const;
   /// The name of a class. Throws UsageError for a number out of range.
   const std::string& class_name(std::int64_t number) const;
@@ -58,22 +58,22 @@ class Feature {
   std::string json_;
 };
 
-/// The columns of a data set with their meanings, in order. *Local*; a plain value.
+/// The columns of a data set with their features, in order. *Local*; a plain value.
 class Features {
  public:
   Features() = default;
-  /// `Features({{"text", Feature(DataType::named("string"))}, ...})`. Throws UsageError for a name given
-  /// twice.
+  /// `Features({{"text", Feature(DataType::named("string"))}, ...})`. Throws UsageError for a name that
+  /// occurs twice.
   explicit Features(std::vector<std::pair<std::string, Feature>> items);
 
-  /// From the JSON of dataset_info.json's "features", of datasets 2.x to 5.x. `fields` are the columns of
-  /// the file, where one is at hand: the kinds that are passed through are stored as it says. Throws
-  /// DataError, naming the place, for anything else.
+  /// Parses the JSON of dataset_info.json's "features", of datasets 2.x to 5.x. `fields` are the columns of
+  /// the file, if available: they determine the storage type of preserved kinds. Throws DataError, naming the
+  /// position, for anything else.
   static Features from_json(std::string_view text, const std::vector<Field>& fields = {});
-  /// What the package would make of plain columns.
+  /// The features that the package infers for plain columns.
   static Features from_fields(const std::vector<Field>& fields);
 
-  /// As `datasets` 5 writes it.
+  /// JSON as `datasets` 5 writes it.
   std::string to_json() const;
   std::vector<Field> fields() const;
 
@@ -81,7 +81,7 @@ class Features {
   bool empty() const noexcept { return items_.empty(); }
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const noexcept;
-  /// Throws UsageError, naming the columns that there are, when there is none of that name.
+  /// Throws UsageError, listing the columns, if there is none of that name.
   const Feature& operator[](std::string_view name) const;
   const std::vector<std::pair<std::string, Feature>>& items() const noexcept { return items_; }
 

@@ -19,13 +19,13 @@
 
 namespace lockstep {
 
-/// Columns that a function makes: make_column(values) under a name.
+/// Columns that a function returns: make_column(values) with a name.
 using Columns = std::vector<std::pair<std::string, Column>>;
 
-/// Neighbouring rows of the data set that is mapped. Cheap: nothing is copied out of its files.
+/// Consecutive rows of the data set that is mapped. Cheap: nothing is copied out of its files.
 struct MapBatch {
   ArrowDataset rows;
-  /// The number of the first of them in the data set; the others follow (with_indices).
+  /// The index of the first row in the data set; the others follow (with_indices).
   std::int64_t first_row = 0;
 
   std::int64_t size() const { return rows.num_rows(); }
@@ -36,56 +36,56 @@ struct MapBatch {
   }
 };
 
-/// How a map is done and kept.
+/// Options of a map, and how its result is cached.
 ///
-/// What decides about the result makes its key: the source's content (ArrowDataset::fingerprint), `name`,
-/// `version`, `parameters`, the content of `input_files`, `batch_size`, `remove_columns`, `features` and, if
-/// given, `shard_rows`. Nothing else does: neither the number of workers nor devices, folders or hosts. C++
-/// cannot look into a function, so it is you who says by `version` that it gives other results than before;
-/// without a version, the function's type, and the builds of the program (or library) that holds it and of
-/// Lockstep count, so that nothing stale is ever found, at the price of computing anew after each rebuild.
-/// Values that a function captures are seen by nobody: such a function needs `parameters` that say them, or a
-/// `version`.
+/// The cache key consists of all that determines the result: the source's content
+/// (ArrowDataset::fingerprint), `name`, `version`, `parameters`, the content of `input_files`, `batch_size`,
+/// `remove_columns`, `features` and, if given, `shard_rows`. Nothing else: not the number of workers, nor
+/// devices, folders or hosts. C++ cannot inspect a function, so you change `version` when it returns other
+/// results than before. Without a version, the function's type and the builds of Lockstep and of the program
+/// (or library) that contains the function are part of the key: a stale result is never found, but every
+/// rebuild computes again. Values that a function captures cannot be inspected: such a function needs
+/// `parameters` that contain them, or a `version`.
 struct MapOptions {
-  /// What the computation is called, in messages and by `lockstep cache`.
+  /// Name of the computation, in messages and for `lockstep cache`.
   std::string name = "map";
   std::optional<std::string> version = std::nullopt;
-  /// A JSON object of all that the function's behaviour depends on: R"({"max_length": 128})".
+  /// A JSON object of everything that the function's behavior depends on: R"({"max_length": 128})".
   std::string parameters = "{}";
-  /// Files and folders that the function reads: a vocabulary, a model. Their content counts, not their
-  /// place.
+  /// Files and folders that the function reads: a vocabulary, a model. Their content is part of the key, not
+  /// their location.
   std::vector<std::filesystem::path> input_files = {};
 
-  /// Rows that the function gets at once; the last ones of the data set may be fewer. Batches begin at
-  /// multiples of it, whoever computes them.
+  /// Rows per call of the function; the last batch of the data set may be smaller. Batches begin at multiples
+  /// of it on every worker.
   std::int64_t batch_size = 1000;
-  /// Columns that the result has not. Those that the function returns are added afterwards.
+  /// Columns to remove from the source. Those that the function returns are added afterwards.
   std::vector<std::string> remove_columns = {};
-  /// What columns of the result mean, by name, where it is not what the source or the plain types say.
+  /// Features of result columns, by name, if they differ from those of the source or of the plain types.
   std::optional<Features> features = std::nullopt;
 
-  /// Who shares the work: distributed_context() for all ranks of the job. All must call with the same data
-  /// and options.
+  /// The ranks that share the work: distributed_context() for all ranks of the job. All must call with the
+  /// same data and options.
   DistributedContext ranks = {};
-  /// Workers (threads) of this process. 0: available_cpus() where it is alone, else 1 on each rank.
+  /// Workers (threads) of this process. 0: available_cpus() for a single process, otherwise 1 per rank.
   int num_proc = 0;
-  /// Devices of this process's workers, dealt out in turn: {"cuda:0", "cuda:1"}. Empty: that of `ranks`.
+  /// Devices of this process's workers, assigned in turn: {"cuda:0", "cuda:1"}. Empty: the device of `ranks`.
   std::vector<std::string> devices = {};
-  /// Source rows that one file of the result holds, rounded up to whole batches. 0: a 64th of the rows, at
-  /// least 1,000 and at most 100,000. It is what is lost when a process is killed, and what workers share.
+  /// Source rows per file of the result, rounded up to whole batches. 0: a 64th of the rows, at least 1,000
+  /// and at most 100,000. A shard is the unit that workers share, and what is lost when a process is killed.
   std::int64_t shard_rows = 0;
 
-  /// Where results are kept. Empty: default_cache_folder().
+  /// The folder of the cache. Empty: default_cache_folder().
   std::filesystem::path cache_folder = {};
-  /// The most bytes of that folder: what was not used for longest goes. Nothing: LOCKSTEP_CACHE_LIMIT, or no
-  /// limit. 0: none.
+  /// Maximum size of that folder in bytes: the least recently used entries are removed. Not set:
+  /// LOCKSTEP_CACHE_LIMIT, or no limit. 0: no limit.
   std::optional<std::uint64_t> cache_limit = std::nullopt;
-  /// False: compute anew what is there.
+  /// False: compute again even if the result is cached.
   bool load_from_cache = true;
-  /// The result stays in memory and nothing is kept. For a process that is alone.
+  /// Keep the result in memory and cache nothing. For a single process.
   bool keep_in_memory = false;
 
-  /// Whether rank 0 shows how many rows are done, and what stands in front. Empty: `name`.
+  /// Whether rank 0 shows the number of finished rows, and the text before it. Empty: `name`.
   bool progress = true;
   std::string desc = {};
 };
@@ -98,8 +98,8 @@ using KeepFunction = std::function<std::vector<bool>(const MapBatch&)>;
 template <class Function>
 using Start = std::function<Function(const Worker&)>;
 
-/// What the compiler knows of a function and its setup: an address for each that nothing else has, and
-/// whether the objects hold values, which no key can show.
+/// What the compiler knows about a function and its setup: a unique address for each, and whether the objects
+/// have members, whose values no key can contain.
 struct Code {
   const void* function = nullptr;
   const void* setup = nullptr;
@@ -112,11 +112,11 @@ ArrowDataset run_map(const ArrowDataset& dataset, const Start<BatchFunction>& st
 ArrowDataset run_filter(const ArrowDataset& dataset, const Start<KeepFunction>& start, const Code& code,
                         const MapOptions& options);
 
-/// What a function of single rows makes of a batch. Its errors name the row.
+/// Applies a function of single rows to a batch. Its errors name the row.
 Columns each_row(const MapBatch& batch, const RowFunction& function);
 std::vector<bool> each_row(const MapBatch& batch, const std::function<bool(const Row&)>& function);
 
-/// Each has its own name to return, so that no linker makes one of two.
+/// Each instantiation returns a different name, so that no linker merges two of them.
 template <class Function>
 const char* anchor() {
   return typeid(Function).name();
@@ -141,7 +141,7 @@ Code code_of(const Setup& setup, const Function& function) {
           .captures = holds_values<Setup> || holds_values<Function>};
 }
 
-/// Of functions that come without options.
+/// For functions without options.
 template <class Function>
 constexpr void require_no_captures() {
   static_assert(!holds_values<Function>,
@@ -156,7 +156,7 @@ struct NoSetup {
   NoState operator()(const Worker&) const { return {}; }
 };
 
-/// Calls the function with as much as it takes: the state and the worker, the worker, or neither.
+/// Calls the function with the arguments that it accepts: the state and the worker, the worker, or neither.
 template <class Function, class Input, class State>
 decltype(auto) call(Function& function, const Input& input, State& state, const Worker& worker) {
   if constexpr (std::is_invocable_v<Function&, const Input&, State&, const Worker&>) {
@@ -179,7 +179,7 @@ concept Takes = std::is_invocable_v<Function&, const Input&, State&, const Worke
     std::is_invocable_v<Function&, const Input&, const Worker&> ||
     std::is_invocable_v<Function&, const Input&>;
 
-/// A worker's state, its copy of the function, and the two together as a function of a batch.
+/// Combines a worker's state and its copy of the function into a function of a batch.
 template <class Whole, class Each, class Setup, class Function>
 Start<Whole> starter(Setup setup, Function function) {
   return [setup, function](const Worker& worker) -> Whole {
@@ -198,7 +198,7 @@ Start<Whole> starter(Setup setup, Function function) {
 
 }  // namespace mapping
 
-/// Applies a function to all rows, and keeps the result: what `datasets.Dataset.map` is in Python.
+/// Applies a function to all rows, and caches the result: the counterpart of Python's `datasets.Dataset.map`.
 ///
 ///     auto translated = map(
 ///         reviews,
@@ -209,34 +209,34 @@ Start<Whole> starter(Setup setup, Function function) {
 ///         {.name = "translate", .version = "2", .input_files = {model_file}, .batch_size = 12,
 ///          .ranks = distributed_context(world, group)});
 ///
-/// `setup(worker)` is called once for each worker, on its thread, before its first part; what it returns (any
-/// movable type) is that worker's alone, and ends with it. `function` gets rows, the state and the worker
-/// (the last ones may be left out), and returns columns of one length: `(const MapBatch&, State&, const
-/// Worker&)
-/// -> Columns`, or, row by row, `(const Row&, ...) -> Value::Fields`. Both are copied; functions of several
-/// workers run at once. Settings of the calling thread, such as torch::NoGradGuard, do not reach them: set
-/// them in `setup`.
+/// `setup(worker)` is called once per worker, on its thread, before its first shard. What it returns (any
+/// movable type) belongs to that worker, and is destroyed with it. `function` gets rows, the state and the
+/// worker (the last ones may be omitted), and returns columns of equal length: `(const MapBatch&, State&,
+/// const Worker&) -> Columns`, or per row `(const Row&, ...) -> Value::Fields`. Both are copied; the workers'
+/// functions run concurrently. Thread-local settings of the calling thread, such as torch::NoGradGuard, do
+/// not apply to them: set them in `setup`.
 ///
-/// *The result* has the source's columns but for `remove_columns`, with those of the function in their place
-/// or behind. A function may return another number of rows when no column of the source stays; with no
-/// columns at all, nothing but `remove_columns` changes. Rows keep their order. The result is the same, file
-/// by file, for any number of workers, ranks and nodes, provided the function is.
+/// *The result* has the source's columns except `remove_columns`. Columns of the function replace those of
+/// the same name, or are appended. A function may return another number of rows if no column of the source
+/// remains; if it returns no columns, only `remove_columns` changes the data. Rows keep their order. The
+/// result is the same, file by file, for any number of workers, ranks and nodes, if the function is
+/// deterministic.
 ///
-/// *Ranks.* With MapOptions::ranks all ranks of the job share the work, part by part as they come to it, and
-/// each returns the whole result. *Collective* then: all call with the same arguments. It is tried, and not
-/// assumed, which of them see one cache folder; those that do not make their own copy. Waiting costs no
-/// collective: there is no time limit, every 30 s a waiting rank says for whom and how far it is, and a rank
-/// that dies is named within 10 s.
+/// *Ranks.* With MapOptions::ranks all ranks of the job share the work: each claims the next shard when it is
+/// ready, and each returns the whole result. This is *Collective*: all call with the same arguments. Which
+/// ranks see the same cache folder is tested, not assumed; ranks that do not create their own copy. Waiting
+/// uses no collective and has no time limit: every 30 s a waiting rank logs for whom it waits and the
+/// progress, and a rank that dies is named within 10 s.
 ///
-/// *Kept* under MapOptions::cache_folder: see docs/map.md. Each part is on the disk when it is done; a
-/// process that is killed loses the parts it was at. Two jobs that want the same result at the same time
-/// compute it once.
+/// *Caching* under MapOptions::cache_folder: see docs/map.md. Each shard is on disk when it is finished; a
+/// process that is killed loses only the shards in progress. Two jobs that need the same result at the same
+/// time compute it once.
 ///
-/// Errors: what a function throws reaches all ranks with the rows and the worker in front: as UsageError,
-/// DataError or Error on its own rank, as RemoteError on the others. UsageError for columns that do not fit
-/// together, and for a function or a setup with captured values without `parameters` and `version`; Error for
-/// a cache that cannot be written, or whose disk has too little room for the rest, which is judged after the
-/// first part. The finished parts stay.
+/// Errors: an exception of a function reaches all ranks, prefixed with the rows and the worker: as
+/// UsageError, DataError or Error on its own rank, as RemoteError on the others. UsageError for inconsistent
+/// columns, and for a function or a setup with captured values without `parameters` and `version`; Error for
+/// a cache that cannot be written, or a disk without enough space for the rest, which is estimated after the
+/// first shard. Finished shards are kept.
 template <class Setup, class Function>
 requires std::invocable<Setup&, const Worker&> ArrowDataset map(const ArrowDataset& dataset, Setup setup,
                                                                 Function function,
@@ -248,23 +248,23 @@ requires std::invocable<Setup&, const Worker&> ArrowDataset map(const ArrowDatas
       code, options);
 }
 
-/// The same without a state.
+/// The same without a setup.
 template <class Function>
 ArrowDataset map(const ArrowDataset& dataset, Function function, const MapOptions& options) {
   return map(dataset, mapping::NoSetup(), std::move(function), options);
 }
 
-/// The same without options, for a function without captured values: the compiler refuses others.
+/// The same without options, for a function without captured values; others do not compile.
 template <class Function>
 ArrowDataset map(const ArrowDataset& dataset, Function function) {
   mapping::require_no_captures<Function>();
   return map(dataset, std::move(function), MapOptions());
 }
 
-/// The rows for which the function is true: `(const MapBatch&, State&, const Worker&) -> std::vector<bool>`,
-/// one for each row, or `(const Row&, ...) -> bool`. Everything else is as for map(); what is kept are row
-/// numbers, and the result reaches the source's rows through them. `remove_columns` and `features` must be
-/// left alone.
+/// The rows for which the function returns true: `(const MapBatch&, State&, const Worker&) ->
+/// std::vector<bool>`, one element per row, or `(const Row&, ...) -> bool`. Otherwise like map(), except that
+/// row numbers are cached, through which the result accesses the source's rows. `remove_columns` and
+/// `features` must not be set.
 template <class Setup, class Function>
 requires std::invocable<Setup&, const Worker&> ArrowDataset filter(const ArrowDataset& dataset, Setup setup,
                                                                    Function function,
@@ -276,7 +276,7 @@ requires std::invocable<Setup&, const Worker&> ArrowDataset filter(const ArrowDa
                              code, options);
 }
 
-/// The same without a state.
+/// The same without a setup.
 template <class Function>
 ArrowDataset filter(const ArrowDataset& dataset, Function function, const MapOptions& options) {
   return filter(dataset, mapping::NoSetup(), std::move(function), options);
@@ -289,8 +289,8 @@ ArrowDataset filter(const ArrowDataset& dataset, Function function) {
   return filter(dataset, std::move(function), MapOptions());
 }
 
-/// The folder in which map() keeps, or would keep, the result of such a call, whether or not it is there:
-/// for stage(). `code` is mapping::code_of(setup, function), and needed only without a version. *Local*.
+/// The folder in which map() stores, or would store, the result of such a call, whether or not it exists: for
+/// stage(). `code` is mapping::code_of(setup, function), and needed only without a version. *Local*.
 std::filesystem::path map_cache_entry(const ArrowDataset& dataset, const mapping::Code& code,
                                       const MapOptions& options);
 

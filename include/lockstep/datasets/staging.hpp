@@ -12,21 +12,21 @@
 
 namespace lockstep {
 
-// Copies of data on a node's own disk. Without LibTorch and without other ranks: see
-// lockstep/datasets/stage.hpp for what a program calls.
+// Copies of data on a node's local disk. Independent of LibTorch and of other ranks; programs call
+// lockstep/datasets/stage.hpp.
 
-/// A file that is to be copied.
+/// A file to copy.
 struct StagedFile {
-  /// Its place below the source, and below the copy.
+  /// Its path relative to the source, and to the copy.
   std::filesystem::path path;
   std::uint64_t bytes = 0;
-  /// Its CRC-32C where the source's own list has one.
+  /// Its CRC-32C, if the source's own list has one.
   std::optional<std::uint32_t> crc32c;
-  /// When it was last changed, in nanoseconds since 1970: for sources without checksums.
+  /// Its mtime in nanoseconds since 1970: for sources without checksums.
   std::int64_t changed = 0;
 };
 
-/// The files that make up a data set, and no others.
+/// Exactly the files that make up a data set.
 struct StagingPlan {
   std::filesystem::path source;
   std::vector<StagedFile> files;
@@ -34,74 +34,73 @@ struct StagingPlan {
   std::uint64_t bytes() const;
 };
 
-/// Finds out which files belong to `source`:
+/// Determines which files belong to `source`:
 ///
 /// - an entry of map's cache (`manifest.json`): the shards that its manifest names, with their checksums;
-/// - what `save_to_disk` has written (`state.json`): the files in its "_data_files", state.json and
+/// - a folder of `save_to_disk` (`state.json`): the files in its "_data_files", state.json and
 ///   dataset_info.json; for a DatasetDict (`dataset_dict.json`) that file and each of its "splits";
 /// - one file: that file;
-/// - any other folder: all its files, but only with `all`, for nobody can tell what belongs to the data.
+/// - any other folder: all its files, but only with `all`, because nothing tells which belong to the data.
 ///
-/// Throws DataError, naming the file, when a list names what is not there, leads out of its folder, or cannot
-/// be read, and for an unfinished cache entry; UsageError for a folder that has no list without `all`.
+/// Throws DataError, naming the file, if a list names a missing file, leads out of its folder or cannot be
+/// read, and for an unfinished cache entry; UsageError for a folder without a list unless `all` is set.
 /// *Local*.
 StagingPlan plan_staging(const std::filesystem::path& source, bool all = false);
 
 struct StagingOptions {
-  /// Files that are copied at once; 0: available_cpus(), at least 4 and at most 16, for most of the time is
-  /// spent waiting for the source.
+  /// Number of files copied at a time; 0: available_cpus(), at least 4 and at most 16, because copying mostly
+  /// waits for the source.
   int threads = 0;
-  /// Reads each copy again and compares it with the source's checksum.
+  /// Read each copy back and compare it with the source's checksum.
   bool verify = true;
-  /// Room that is to stay free on the destination's disk, in bytes.
+  /// Space to keep free on the destination's disk, in bytes.
   std::uint64_t reserve = 0;
-  /// Asked several times a second; true ends the copying, and Error is thrown. None: it goes on.
+  /// Called several times a second; if it returns true, copying ends and Error is thrown. Not set: never.
   std::function<bool()> stop = {};
-  /// Told, from the calling thread, how many bytes are there.
+  /// Called on the calling thread with the number of bytes copied so far.
   std::function<void(std::uint64_t bytes)> progress = {};
 };
 
-/// What stage_files() has done.
+/// The result of stage_files().
 struct StagingResult {
-  /// Where the data are now: the destination, or the source when they do not fit.
+  /// The location of the data: the destination, or the source if there is too little space.
   std::filesystem::path folder;
-  /// False: they were there already, or stay where they are.
+  /// False if the files were already there, or stay in the source.
   bool copied = false;
-  /// Not empty when they stay where they are: why.
+  /// The reason if the data stay in the source; otherwise empty.
   std::string warning;
   std::uint64_t files = 0;
   std::uint64_t bytes = 0;
   double seconds = 0.0;
 };
 
-/// Copies the files of a plan so that `destination` (a folder; a file's copy lies in it) appears whole or not
-/// at all. Files are copied by copy_file_range where the file systems can, several at a time, compared with
-/// their sizes and checksums, and brought into place by one rename of their folder. The folder holds
-/// `.lockstep-staged.json`, which says what it is a copy of: a second call finds that all is there and copies
-/// nothing; a folder that is another data's copy is replaced, one that is no copy is refused.
+/// Copies the files of a plan so that `destination` (a folder, also for a single file) appears completely or
+/// not at all. Files are copied several at a time, with copy_file_range if the file systems support it,
+/// verified by size and checksum, and put in place by one rename of their folder. The folder contains
+/// `.lockstep-staged.json`, which describes its source: a second call finds the copy and copies nothing. A
+/// folder that is a copy of other data is replaced; one that is not a copy is rejected.
 ///
-/// Of several processes that stage to one destination one copies and the others wait for it: by a Lease in
-/// `<destination>.staging`, where the copies are made. A process that is killed leaves that folder, which the
-/// next one takes over and empties; any other end removes it.
+/// If several processes stage to one destination, one copies and the others wait for it: by a Lease in
+/// `<destination>.staging`, where the copies are made. A process that is killed leaves that folder behind,
+/// and the next one takes it over and empties it; otherwise it is removed.
 ///
-/// When the disk has too little room nothing is copied and `warning` says so. Throws UsageError for a
-/// destination that is no copy; DataError when the source changes meanwhile or a copy differs; Error when
+/// If the disk has too little space, nothing is copied and `warning` gives the reason. Throws UsageError for
+/// a destination that is not a copy; DataError if the source changes meanwhile or a copy differs; Error if
 /// the disk fails, and as make_staging_parent(). *Local*.
 StagingResult stage_files(const StagingPlan& plan, const std::filesystem::path& destination,
                           const StagingOptions& options = {});
 
-/// Where `source` is copied to unless somebody says otherwise: `lockstep-<user id>/<its name>-<8 digits that
-/// stand for its path>` in $SLURM_TMPDIR, else $TMPDIR, else /tmp. The same for all processes of a node.
+/// The default destination of `source`: `lockstep-<user id>/<its name>-<8 digits, a hash of its path>` in
+/// $SLURM_TMPDIR, otherwise $TMPDIR, otherwise /tmp. The same for all processes of a node.
 std::filesystem::path default_staging_folder(const std::filesystem::path& source,
                                              const Environment& environment);
 
-/// Makes the folder in which `destination` is to appear, with all above it. The folder `lockstep-<user id>`,
-/// where the way leads through it, is this user's alone (mode 0700): in /tmp anybody could have made it
-/// before, and put files of his own where a staged copy is looked for. Throws Error, naming owner and mode,
-/// for one that is not. *Local*.
+/// Creates the parent folder of `destination` and all folders above it. A folder `lockstep-<user id>` on the
+/// path belongs to this user alone (mode 0700): in /tmp anyone could have created it before, with files in
+/// the place of a staged copy. Throws Error, naming owner and mode, if it does not. *Local*.
 void make_staging_parent(const std::filesystem::path& destination);
 
-/// One line for people: "staged 12 files, 3.4 GiB in 2.1 s (1.6 GiB/s) to /tmp/x".
+/// One human-readable line: "staged 12 files, 3.4 GiB in 2.1 s (1.6 GiB/s) to /tmp/x".
 std::string staging_text(const StagingResult& result);
 
 }  // namespace lockstep

@@ -15,11 +15,11 @@ struct Bytes {
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-/// One value of any type: for code that does not know the columns' types beforehand, such as readers and
-/// writers of JSON. Where the type is known, the typed accessors of Column cost far less.
+/// One value of any type: for code that does not know the columns' types in advance, such as readers and
+/// writers of JSON. If the type is known, the typed accessors of Column are much faster.
 ///
-/// It owns what it holds. Integers are std::int64_t unless they need std::uint64_t; float16 and float32 come
-/// as double. Everything is *Local*.
+/// Owns its contents. Integers are std::int64_t unless they need std::uint64_t; float16 and float32 become
+/// double. Everything is *Local*.
 class Value {
  public:
   using List = std::vector<Value>;
@@ -33,7 +33,7 @@ class Value {
   Value(bool value) : value_(value) {}
   Value(int value) : value_(std::int64_t{value}) {}
   Value(std::int64_t value) : value_(value) {}
-  /// Kept as a signed integer where it fits.
+  /// Stored as a signed integer if it fits.
   Value(std::uint64_t value);
   Value(double value) : value_(value) {}
   Value(std::string value) : value_(std::move(value)) {}
@@ -45,11 +45,11 @@ class Value {
 
   bool is_null() const noexcept { return std::holds_alternative<std::monostate>(value_); }
   bool is_number() const noexcept;
-  /// What it holds, for std::visit and std::get_if.
+  /// The contents, for std::visit and std::get_if.
   const Variant& variant() const noexcept { return value_; }
 
-  // Each throws UsageError, naming what the value is, when it is something else. An integer serves as a
-  // double; a whole number in range serves as an int64.
+  // Each throws UsageError, naming the actual kind, for another kind. number() accepts integers; integer()
+  // accepts whole numbers in range.
   bool boolean() const;
   std::int64_t integer() const;
   double number() const;
@@ -57,16 +57,16 @@ class Value {
   const std::string& bytes() const;
   const List& list() const;
   const Fields& fields() const;
-  /// The field of a structure. Throws UsageError when there is none of that name.
+  /// The field of a structure. Throws UsageError if there is none of that name.
   const Value& operator[](std::string_view name) const;
 
   /// "null", "bool", "int64", "uint64", "double", "string", "bytes", "list" or "struct".
   const char* kind() const noexcept;
-  /// As JSON on one line; bytes as text in base64 (RFC 4648), not-a-number and infinities as Python's json
-  /// writes them (NaN, Infinity).
+  /// As JSON on one line; bytes as base64 text (RFC 4648), NaN and infinities as Python's json writes them
+  /// (NaN, Infinity).
   std::string to_json() const;
 
-  /// The same kind and the same content. NaN differs from itself.
+  /// The same kind and the same contents. NaN is not equal to itself.
   friend bool operator==(const Value& a, const Value& b);
 
  private:
