@@ -62,7 +62,7 @@ bool TokenFinder::reaches(std::string_view text, std::size_t from, const AddedTo
       (ends_with_word(text.substr(0, found.begin)) || starts_with_word(text.substr(found.end)))) {
     return false;
   }
-  // A token behind one that took its blanks along begins before `from` when it begins with a blank itself.
+  // If the previous token took its trailing spaces, a token that begins with a space may begin before `from`.
   if (token.lstrip) found.begin = std::max(before_spaces(text, found.begin, 0), from);
   if (token.rstrip) found.end = behind_spaces(text, found.end);
   return true;
@@ -122,7 +122,7 @@ void AddedTokens::check(const Node& node, const AddedToken& token, std::optional
             std::to_string(known.value_or(next)));
 }
 
-/// Special tokens come first: where two have the same form, the one that was added first is found.
+/// Special tokens are added first: if two have the same form, the one that was added first is found.
 void AddedTokens::fill(bool special) {
   for (const auto& token : tokens) {
     if (token.special == special) (token.normalized ? normalized : raw).add(token.shown, token);

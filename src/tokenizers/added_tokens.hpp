@@ -12,34 +12,34 @@
 
 namespace lockstep::tokenizer {
 
-/// A token that is found in the text before anything else looks at it.
+/// A token that is matched in the text before any other processing.
 struct AddedToken {
   std::string content;
   std::uint32_t id = 0;
-  /// Only where no letter, digit or _ is next to it.
+  /// Only if it is not adjacent to a letter, digit or _.
   bool single_word = false;
-  /// Takes the white space before, or behind, it along.
+  /// Includes the white space before, or after, it.
   bool lstrip = false;
   bool rstrip = false;
-  /// Looked for in the normalized text, by its own normalized form.
+  /// Matched in the normalized text, by its own normalized form.
   bool normalized = true;
-  /// Left out by decode(), unless its normalized form is another one: that is how the Python package does it.
+  /// Skipped by decode(), unless its normalized form is a different one, as in the Python package.
   bool special = false;
-  /// What it is called and decoded as: the form that it is looked for by.
+  /// Its text in Encoding::tokens and in decoded text: the form by which it is matched.
   std::string shown;
 };
 
-/// Finds such tokens in a text. Immutable.
+/// Finds added tokens in a text. Immutable.
 class TokenFinder {
  public:
-  /// Adds what to look for. Of two tokens with the same text the first one counts.
+  /// Adds a token under `text`. Of two tokens with the same text the first one is used.
   void add(const std::string& text, const AddedToken& token);
   bool empty() const noexcept { return tokens_.empty(); }
 
-  /// Called for each part of the text in order: with the token that was found there, or nullptr for text
-  /// between.
+  /// Called for each part of the text in order: with the token that was found, or nullptr for text between
+  /// tokens.
   using Part = std::function<void(std::size_t begin, std::size_t end, const AddedToken* token)>;
-  /// The leftmost token first, and of those the longest one.
+  /// Finds the leftmost token, and the longest of those that begin there.
   void split(std::string_view text, const Part& part) const;
 
  private:
@@ -47,7 +47,7 @@ class TokenFinder {
     std::size_t begin;
     std::size_t end;
   };
-  /// How far the token reaches; false when it is no word of its own.
+  /// Sets the extent of the token; false if it must be a single word but is not.
   bool reaches(std::string_view text, std::size_t from, const AddedToken& token, Found& found) const;
 
   ByteTrie trie_;
@@ -55,20 +55,20 @@ class TokenFinder {
   std::vector<AddedToken> tokens_;
 };
 
-/// The added tokens of a file and the two ways of looking for them.
+/// The added tokens of a file, and the finders for raw and for normalized text.
 struct AddedTokens {
   std::vector<AddedToken> tokens;
   TokenFinder raw;
   TokenFinder normalized;
 
   AddedTokens() = default;
-  /// Of a file's field "added_tokens". Throws DataError for a token that is there twice, or whose id is not
-  /// the one that the vocabulary has, or that comes next behind it.
+  /// Reads a file's field "added_tokens". Throws DataError for a token that occurs twice, or whose id is
+  /// neither that of the vocabulary nor the next one after all others.
   AddedTokens(const Node& node, const Vocabulary& vocabulary, const Normalizer* normalizer);
 
   const AddedToken* find(std::uint32_t id) const noexcept;
   const AddedToken* find(std::string_view content) const noexcept;
-  /// Whether decode() leaves out this token when it is told to leave out special ones.
+  /// Whether decode() skips this token with skip_special_tokens.
   bool is_special(const AddedToken& token) const noexcept;
 
  private:

@@ -12,17 +12,17 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// Up to this many bytes looking at every pair for each merge is faster than a queue.
+/// Up to this many tokens, scanning all pairs for each merge is faster than a queue.
 constexpr std::size_t kShort = 40;
 
-/// Bytes that no valid UTF-8 has (RFC 3629, section 4).
+/// Bytes that never occur in valid UTF-8 (RFC 3629, section 4).
 bool is_never_text(unsigned byte) { return byte == 0xC0 || byte == 0xC1 || byte > 0xF4; }
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw DataError("'" + file + "' is no BPE: " + what + ".");
 }
 
-/// A merge that may be made, unless one of its two has been merged meanwhile.
+/// A possible merge; outdated if one of its two tokens has been merged in the meantime.
 struct Candidate {
   std::uint32_t rank;
   std::uint32_t left;
@@ -34,7 +34,7 @@ struct Candidate {
   }
 };
 
-/// A long word as a list of tokens with a queue of merges: n log n.
+/// Merges a long word, as a linked list of tokens with a queue of merges: n log n.
 class MergeQueue {
  public:
   MergeQueue(const MergeTable& merges, Tokens& tokens) : merges_(merges), tokens_(tokens) {
@@ -141,7 +141,7 @@ void Bpe::find_words() {
   }
 }
 
-/// A token that is a single character, or byte, between the prefix and the suffix of its place.
+/// Adds a token that is a single character or byte, between the prefix and suffix of its position.
 void Bpe::add_symbol(std::string_view token, std::uint32_t id, unsigned place) {
   if ((place & 1U) != 0) {
     if (!token.starts_with(settings_.continuing_prefix)) return;
@@ -185,9 +185,10 @@ void Bpe::add_merges(const Merges& merges, const std::string& file) {
   }
 }
 
-/// A merge joins what ends with one character to what begins with another one: where no merge does that for
-/// two neighbours, both sides of a word are tokenized without a look at the other one. Unknown characters may
-/// wait for others, so nothing is parted beside them, and where they leave no token all offsets move.
+/// Finds where a word can be split into parts that are tokenized independently: between two characters if no
+/// merge joins a token that ends with the first one to a token that begins with the second one. Never next to
+/// unknown characters, because these are fused with later ones. Disabled if unknown characters produce no
+/// token, because that shifts all offsets.
 void Bpe::find_parts(const Merges& merges) {
   const bool all_bytes = settings_.byte_fallback && std::ranges::count(fallback_, kNone) == 0;
   has_parts_ =
@@ -259,8 +260,8 @@ void Bpe::begin_bytes(std::string_view word, Tokens& tokens) const {
   }
 }
 
-/// As the Python package does it to the letter: unknown characters wait for the next known one, behind tokens
-/// of bytes too, and the offsets of what is left out go to what follows.
+/// Exactly as the Python package does: unknown characters are kept until the next known one, even across byte
+/// tokens, and the offsets of skipped characters go to the tokens that follow.
 void Bpe::begin_characters(std::string_view word, Tokens& tokens) const {
   std::uint32_t done = 0;
   std::uint32_t waiting = 0;

@@ -9,28 +9,29 @@
 
 namespace lockstep::tokenizer {
 
-/// The merges of a file in their order: two tokens each, as they stand in the vocabulary.
+/// The merges of a file in order: two tokens each, as written in the vocabulary.
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-/// Byte-pair encoding: a word is its characters, or its bytes, and of all neighbours that may be merged the
-/// pair with the lowest rank, the leftmost first, is, until none is left.
+/// Byte-pair encoding: begins with the characters or bytes of a word, and repeatedly merges the adjacent pair
+/// with the lowest rank, the leftmost first, until no pair can be merged.
 class Bpe final : public Model {
  public:
   struct Settings {
-    /// Words are bytes, which the vocabulary writes as visible characters; else they are characters.
+    /// Words are bytes, which the vocabulary writes as visible characters; otherwise they are characters.
     bool byte_level = false;
-    /// A word that is a token is one, whatever the merges make of it.
+    /// A word that is a token is not split, whatever the merges say.
     bool ignore_merges = false;
-    /// Unknown characters become tokens of their bytes, "<0x0A>", where the vocabulary has all of these.
+    /// Unknown characters become tokens of their bytes, "<0x0A>", if the vocabulary has all of these.
     bool byte_fallback = false;
-    /// Else they become this token, neighbours together with `fuse_unknown`; without one they are left out.
+    /// Otherwise they become this token, adjacent ones together with `fuse_unknown`; if not set, they are
+    /// skipped.
     std::optional<std::string> unknown_token = std::nullopt;
     bool fuse_unknown = false;
-    /// What tokens that go on a word begin with, and what a word's last token ends with.
+    /// The prefix of tokens that continue a word, and the suffix of a word's last token.
     std::string continuing_prefix = {};
     std::string end_suffix = {};
   };
-  /// Throws DataError, naming the file, when a merge, the unknown token or, with `byte_level`, one of the 243
+  /// Throws DataError, naming the file, if a merge, the unknown token or, with `byte_level`, one of the 243
   /// bytes of UTF-8 has no token.
   Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const std::string& file);
 
@@ -41,7 +42,7 @@ class Bpe final : public Model {
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  /// The tokens of single characters, or bytes, as they stand in one place of a word.
+  /// The tokens of single characters or bytes at one position of a word.
   struct Symbols {
     std::array<std::uint32_t, 256> low;
     std::unordered_map<char32_t, std::uint32_t> others;
@@ -55,7 +56,7 @@ class Bpe final : public Model {
   void find_words();
   void find_parts(const Merges& merges);
   std::uint32_t require(const std::string& token, std::size_t number, const std::string& file) const;
-  /// The symbols at a place: bit 0 for one that goes on a word, bit 1 for the last one.
+  /// The symbols of a position: bit 0 if it continues a word, bit 1 if it is the last one.
   const Symbols& symbols(bool is_first, bool is_last) const noexcept;
   void begin_bytes(std::string_view word, Tokens& tokens) const;
   void begin_characters(std::string_view word, Tokens& tokens) const;
@@ -69,14 +70,14 @@ class Bpe final : public Model {
   std::array<Symbols, 4> symbols_;
   std::array<std::uint32_t, 256> fallback_{};
   std::uint32_t unknown_ = kNone;
-  /// The tokens by their bytes, for ignore_merges with bytes.
+  /// The tokens by their bytes, for ignore_merges with byte_level.
   std::unordered_map<std::string, std::uint32_t> words_;
-  /// Pairs of characters that a merge may bring together; nothing else crosses from one to the next.
+  /// Pairs of characters that a merge may join; words can be split between all others.
   bool has_parts_ = false;
   MergeTable neighbours_{0};
 };
 
-/// The model of a file that says BPE. Throws DataError.
+/// Creates the model of a file of type BPE. Throws DataError.
 std::unique_ptr<const Model> make_bpe(const Node& node, bool byte_level);
 
 }  // namespace lockstep::tokenizer

@@ -12,7 +12,7 @@ bool is_shown(unsigned byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/// The byte of each character that stands for one: they all lie below U+0144.
+/// The byte of each character that represents one; all of these are below U+0144.
 std::array<int, 0x144> character_bytes() {
   std::array<int, 0x144> bytes;
   bytes.fill(kNone);

@@ -6,8 +6,8 @@
 
 namespace lockstep::tokenizer {
 
-/// Byte strings with a number each, for finding the longest one that a text begins with. The edges of all
-/// nodes lie in one hash table. Filled once.
+/// A map from byte strings to numbers that finds the longest string that is a prefix of a text. The edges of
+/// all nodes are in one hash table. Filled once.
 class ByteTrie {
  public:
   static constexpr std::uint32_t kNothing = ~std::uint32_t{0};
@@ -18,14 +18,14 @@ class ByteTrie {
 
   ByteTrie() { rehash(kFirstCapacity); }
 
-  /// Adds a string that is not empty; the first number of a string stays.
+  /// Adds a nonempty string; a string that is already there keeps its number.
   void add(std::string_view text, std::uint32_t value) {
     std::uint32_t node = 0;
     for (const char byte : text) node = grow(node, byte);
     if (values_[node] == kNothing) values_[node] = value;
   }
 
-  /// Calls `found(length, value)` for each string that the text begins with, from the shortest to the
+  /// Calls `found(length, value)` for each string that is a prefix of the text, from the shortest to the
   /// longest.
   template <class Found>
   void for_each_prefix(std::string_view text, const Found& found) const {
@@ -37,7 +37,7 @@ class ByteTrie {
     }
   }
 
-  /// The longest string that the text begins with; length 0 when there is none.
+  /// The longest string that is a prefix of the text; length 0 if there is none.
   Match longest(std::string_view text) const noexcept {
     Match match;
     for_each_prefix(text, [&](std::size_t length, std::uint32_t value) { match = {length, value}; });
@@ -48,7 +48,7 @@ class ByteTrie {
   static constexpr std::size_t kFirstCapacity = 1024;
   struct Edge {
     std::uint64_t key = 0;
-    /// 0, the root, is nobody's child: no edge.
+    /// 0 means no edge: the root is not a child.
     std::uint32_t child = 0;
   };
 
@@ -56,7 +56,7 @@ class ByteTrie {
     return (std::uint64_t{node} << 8 | static_cast<unsigned char>(byte)) + 1;
   }
 
-  /// Where the edge is, or where it would be.
+  /// The slot of the edge, or the free one for it.
   std::size_t slot(std::uint64_t key) const noexcept {
     auto place = (key * 0x9E3779B97F4A7C15ULL) >> shift_;
     while (edges_[place].child != 0 && edges_[place].key != key) place = (place + 1) & (edges_.size() - 1);

@@ -19,7 +19,7 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
   }
 }
 
-/// Takes out the blanks that splitting into tokens put before punctuation and English contractions.
+/// Removes the spaces that tokenization put before punctuation and English contractions.
 void clean_up(std::string& text) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kChanges = {
       {{" .", "."},
@@ -42,7 +42,7 @@ class WordPieceDecoder final : public Decoder {
 
   void apply(std::vector<std::string>& tokens) const override {
     for (std::size_t place = 0; place < tokens.size(); ++place) {
-      // Token by token, as the Python package does: what lies across two tokens is not cleaned up.
+      // Token by token, like the Python package: patterns across two tokens are not cleaned up.
       auto& token = tokens[place];
       if (place > 0 && token.starts_with(prefix_)) {
         token.erase(0, prefix_.size());
@@ -83,7 +83,7 @@ std::optional<char> byte_of_token(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-/// Bytes in a row become the text that they are; if they are none, each becomes U+FFFD.
+/// Joins consecutive byte tokens to text; if they are not valid UTF-8, each becomes U+FFFD.
 class ByteFallbackDecoder final : public Decoder {
  public:
   void apply(std::vector<std::string>& tokens) const override {
@@ -131,7 +131,7 @@ class ReplaceDecoder final : public Decoder {
   std::string content_;
 };
 
-/// Takes a character off both ends of each token, some times at most.
+/// Strips a character from both ends of each token, up to a number of times.
 class StripDecoder final : public Decoder {
  public:
   explicit StripDecoder(const Node& node) : start_(node["start"].number()), stop_(node["stop"].number()) {
@@ -153,7 +153,8 @@ class StripDecoder final : public Decoder {
   std::uint32_t stop_;
 };
 
-/// Visible blanks become blanks; those of the first token go, because one was put before the text.
+/// Replaces the visible blank by a space, and removes it from the first token if one was prepended to the
+/// text.
 class MetaspaceDecoder final : public Decoder {
  public:
   explicit MetaspaceDecoder(const Node& node)
@@ -171,7 +172,7 @@ class MetaspaceDecoder final : public Decoder {
   bool prepended_;
 };
 
-/// The suffix that ends words becomes a blank, and nothing in the last token.
+/// Replaces the end-of-word suffix by a space, and removes it from the last token.
 class SuffixDecoder final : public Decoder {
  public:
   explicit SuffixDecoder(std::string suffix) : suffix_(std::move(suffix)) {}

@@ -8,7 +8,7 @@
 
 namespace lockstep::tokenizer {
 
-/// Puts tokens together again. Immutable.
+/// Joins tokens to text. Immutable.
 class Decoder {
  public:
   virtual ~Decoder() = default;
@@ -16,16 +16,16 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// Changes the tokens to parts of a text, which joined are the text.
+  /// Converts the tokens to parts of the text, which are then concatenated.
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
-/// The decoder that a file's field "decoder" describes. Throws DataError for one that is not supported.
+/// Creates the decoder of a file's field "decoder". Throws DataError if it is not supported.
 std::unique_ptr<const Decoder> make_decoder(const Node& node);
 
 std::unique_ptr<const Decoder> make_word_piece_decoder(std::string prefix, bool cleanup);
 std::unique_ptr<const Decoder> make_byte_level_decoder();
-/// Tokens with blanks between them: what there is without a decoder.
+/// Joins tokens with spaces: the default without a decoder.
 std::unique_ptr<const Decoder> make_plain_decoder();
 
 }  // namespace lockstep::tokenizer

@@ -26,7 +26,7 @@ void append_tokens(Encoding& encoding, const Encoding& other) {
   extend(encoding.tokens, other.tokens);
 }
 
-/// A copy of the left one, with its overflow, to which the right one was appended.
+/// A copy of the left encoding, with its overflow, with the right one appended.
 Encoding joined(Encoding left, const Encoding& right) {
   append(left, right);
   return left;
@@ -35,8 +35,8 @@ Encoding joined(Encoding left, const Encoding& right) {
 }  // namespace
 
 void append(Encoding& encoding, const Encoding& other) {
-  // The overflow of the left side with the right side and its overflow, then the left side with the right
-  // one's.
+  // The left side's overflow with the right side and its overflow, then the left side with the right side's
+  // overflow.
   std::vector<Encoding> overflowing;
   for (const auto& left : encoding.overflowing) {
     overflowing.push_back(joined(left, other));
@@ -102,13 +102,13 @@ struct Part {
   std::size_t end;
 };
 
-/// The pieces of a text of `count` tokens, the one to keep first.
+/// The pieces of a text of `count` tokens, the one that is kept first.
 std::vector<Part> parts_of(std::size_t count, std::size_t length, const Truncation& truncation) {
   std::vector<Part> parts;
   const auto step = length - truncation.stride;
   for (std::size_t done = 0;; done += step) {
     const auto end = std::min(done + length, count);
-    // From the right the same pieces, mirrored.
+    // With Side::left the pieces are mirrored.
     parts.push_back(truncation.side == Side::right ? Part{done, end} : Part{count - end, count - done});
     if (end == count) return parts;
   }
@@ -142,7 +142,7 @@ struct Lengths {
   std::size_t pair;
 };
 
-/// The shorter text keeps its tokens as long as they are no more than half of what there is room for.
+/// The shorter text is not truncated if it has at most half of the length.
 Lengths share(std::size_t text, std::size_t pair, std::size_t length) {
   auto shorter = std::min(text, pair);
   auto longer = shorter > length ? shorter : std::max(shorter, length - shorter);
@@ -208,7 +208,7 @@ void truncate(Draft& text, Draft* pair, std::size_t length, const Truncation& tr
 
 namespace {
 
-/// Texts handed to a thread at a time: enough not to be felt, few enough for all threads to end together.
+/// Texts per range: enough to make the overhead negligible, few enough for all threads to finish together.
 constexpr std::size_t kRange = 16;
 
 std::size_t threads_for(std::size_t count, int threads) {

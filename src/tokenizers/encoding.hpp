@@ -9,10 +9,10 @@
 
 namespace lockstep::tokenizer {
 
-/// The tokens of one text before a post-processor has seen them.
+/// The tokens of one text before post-processing.
 struct Draft {
   Encoding encoding;
-  /// For each token the blanks that it begins and ends with, where offsets are to be trimmed; else empty.
+  /// The number of blanks at both ends of each token, if offsets are trimmed; otherwise empty.
   struct Blanks {
     std::uint16_t leading = 0;
     std::uint16_t trailing = 0;
@@ -23,12 +23,12 @@ struct Draft {
   std::size_t size() const noexcept { return encoding.size(); }
 };
 
-/// Cuts to `length` tokens; what is cut off becomes overflow. Throws UsageError when the stride is not below
-/// a length other than 0.
+/// Truncates to `length` tokens; the rest becomes overflow. Throws UsageError if the stride is not less than
+/// a nonzero length.
 void truncate(Draft& draft, std::size_t length, const Truncation& truncation);
 
-/// Cuts a text, or both of a pair, to `length` tokens together by the strategy. Throws UsageError when it
-/// cannot.
+/// Truncates a text, or both texts of a pair, to `length` tokens in total, by the strategy. Throws UsageError
+/// if that is impossible.
 void truncate(Draft& text, Draft* pair, std::size_t length, const Truncation& truncation);
 
 /// Appends the tokens of another encoding, and combines the overflow of both.
@@ -40,20 +40,20 @@ struct SpecialToken {
   std::int64_t id = 0;
 };
 
-/// Appends one special token; its text too where `return_tokens` says so.
+/// Appends one special token; its text only with `return_tokens`.
 void append_special(Encoding& encoding, const SpecialToken& token, std::int64_t type_id, bool return_tokens);
 
-/// Fills up to the length that the padding says for these encodings, their overflow too;
-/// `tokens` too where `return_tokens` says so.
+/// Pads these encodings and their overflow to the length set by `padding`; `tokens` only with
+/// `return_tokens`.
 void pad(std::span<Encoding> encodings, const Padding& padding, bool return_tokens);
 
-/// Calls `work` with ranges that cover the numbers below `count`, from `threads` threads (0: one on each
-/// core), this one among them. Throws what the first range threw that threw; every range before it has been
-/// worked on.
+/// Calls `work` with ranges that cover the numbers below `count`, on `threads` threads (0: one per core),
+/// including the calling one. Rethrows the exception of the first range that failed; all ranges before it
+/// were processed.
 void parallel_for(std::size_t count, int threads,
                   const std::function<void(std::size_t begin, std::size_t end)>& work);
 
-/// Calls `work`; an error in it gets the number of the input put before its text.
+/// Calls `work`; prefixes its errors with the number of the input.
 void at_input(std::size_t number, const std::function<void()>& work);
 
 }  // namespace lockstep::tokenizer

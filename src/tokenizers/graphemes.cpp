@@ -9,7 +9,7 @@ constexpr char32_t kJoiner = 0x200D;
 
 bool is_regional(char32_t code) { return code >= 0x1F1E6 && code <= 0x1F1FF; }
 
-/// What of a Hangul syllable counts: whether it begins and ends as a lead, a vowel or a tail.
+/// Hangul syllables; an open one has no trailing consonant.
 bool is_syllable(char32_t code) { return code >= 0xAC00 && code <= 0xD7A3; }
 bool is_open(char32_t code) { return is_syllable(code) && (code - 0xAC00) % 28 == 0; }
 
@@ -23,7 +23,7 @@ bool joins_hangul(char32_t left, GraphemeClass left_class, char32_t right, Graph
   return (left_class == GraphemeClass::tail || is_syllable(left)) && right_class == GraphemeClass::tail;
 }
 
-/// What the cluster so far has seen of the sequences that reach over more than two characters.
+/// The state of a cluster, for rules that involve more than two characters.
 class Cluster {
  public:
   Cluster(char32_t code, GraphemeClass kind) : code_(code), class_(kind) { note(code, kind); }
@@ -82,7 +82,7 @@ std::size_t grapheme_end(const Characters& text, std::size_t place) {
   auto end = place + 1;
   if (end == text.size()) return end;
   const auto next = text[end].code;
-  // Most text: letters that are not Hangul, Indic or marked.
+  // Fast path for most text: no Hangul, Indic consonants or marks.
   if (kind == GraphemeClass::other && class_at(end) == GraphemeClass::other && next < 0xAC00) return end;
   Cluster cluster(text[place].code, kind);
   while (end < text.size() && cluster.takes(text[end].code, class_at(end))) {

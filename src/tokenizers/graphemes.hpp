@@ -4,7 +4,7 @@
 
 namespace lockstep::tokenizer {
 
-/// Where the grapheme cluster that begins at `place` ends (Unicode's annex 29, extended clusters).
+/// The end of the grapheme cluster that begins at `place` (Unicode Standard Annex 29, extended clusters).
 std::size_t grapheme_end(const Characters& text, std::size_t place);
 
 }  // namespace lockstep::tokenizer

@@ -33,7 +33,7 @@ std::string read_text_file(const std::filesystem::path& path) {
 
 json parse_json(std::string_view text, const std::string& file) {
   require_utf8(text, "'" + file + "'");
-  // The parser takes a zero byte for the end.
+  // The parser treats a zero byte as the end.
   const auto zero = text.find('\0');
   if (zero != std::string_view::npos) {
     fail_at(file, "it is not valid JSON: its byte " + std::to_string(zero) + " is zero");

@@ -10,32 +10,32 @@
 
 namespace lockstep::tokenizer {
 
-/// The largest file that is read: those of the largest vocabularies in use have some 40 MB.
+/// Size limit; the files of the largest vocabularies in use have about 40 MB.
 inline constexpr std::uint64_t kLargestFile = 256U << 20;
 
-/// The whole of a file that is text. Throws DataError, naming it, when it cannot be read, is too large or is
-/// no valid UTF-8.
+/// Reads a whole text file. Throws DataError, naming the file, if it cannot be read, is too large or is not
+/// valid UTF-8.
 std::string read_text_file(const std::filesystem::path& path);
 
-/// The JSON of a text, which came from `file`. Throws DataError, naming the file and the byte, for what is no
-/// JSON, lies too deep, or gives one name twice in an object. Reads without recursion.
+/// Parses JSON text from `file`, without recursion. Throws DataError, naming the file and the byte, if the
+/// text is not JSON, is nested too deeply, or has an object with duplicate names.
 nlohmann::json parse_json(std::string_view text, const std::string& file);
 
-/// A value of such a file, with its place in it for error texts. Refers to the JSON: does not outlive it.
+/// A value of a JSON file, with its path for error messages. Refers to the JSON, which must outlive it.
 class Node {
  public:
   Node(const nlohmann::json& json, std::string file) : json_(&json), file_(std::move(file)) {}
 
-  /// The field of an object; throws DataError when this is no object or has no such field.
+  /// The field of an object; throws DataError if this is not an object or has no such field.
   Node operator[](const std::string& field) const;
-  /// The same, or nothing where the field is absent or null.
+  /// The same, or nothing if the field is absent or null.
   std::optional<Node> find(const std::string& field) const;
   /// The elements of a list.
   std::vector<Node> elements() const;
-  /// The single elements of a list, without making a list of all.
+  /// Size and elements of a list, without creating a list of all.
   std::size_t size() const;
   Node element(std::size_t index) const;
-  /// A member of this object that the caller has at hand already.
+  /// A node for a member of this object that the caller already has.
   Node value(const nlohmann::json& json, const std::string& name) const;
 
   const std::string& text() const;
@@ -49,20 +49,20 @@ class Node {
   bool is_text() const { return json_->is_string(); }
   bool is_list() const { return json_->is_array(); }
   bool is_zero() const { return json_->is_number() && *json_ == 0; }
-  /// As an object; throws DataError when it is none.
+  /// Throws DataError if this is not an object.
   const nlohmann::json& object() const;
 
   std::string text(const std::string& field, const std::string& otherwise) const;
   bool flag(const std::string& field, bool otherwise) const;
   std::uint32_t number(const std::string& field, std::uint32_t otherwise) const;
   char32_t character(const std::string& field, char32_t otherwise) const;
-  /// The field "type" of a part.
+  /// The field "type" of an object.
   const std::string& type() const { return (*this)["type"].text(); }
 
-  /// Throws DataError: the file, this place, what is wrong with it.
+  /// Throws DataError with the file, this path and the problem.
   [[noreturn]] void fail(const std::string& what) const;
   const std::string& file() const { return file_; }
-  /// The file and this place in it, for errors that come later.
+  /// The file and this path, for later errors.
   std::string place() const;
 
  private:

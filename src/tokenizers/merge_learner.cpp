@@ -23,13 +23,13 @@ constexpr Pair pair_of(std::uint32_t left, std::uint32_t right) { return Pair{le
 constexpr std::uint32_t left_of(Pair pair) { return static_cast<std::uint32_t>(pair >> 32U); }
 constexpr std::uint32_t right_of(Pair pair) { return static_cast<std::uint32_t>(pair); }
 
-/// A pair as often as it was there when it was put into the queue, and the words to look for it in.
+/// A pair with its count when it was pushed to the queue, and the words that may contain it.
 struct FrequentPair {
   std::int64_t count;
   Pair pair;
   std::vector<std::uint32_t> words;
 
-  /// The most frequent one is the greatest, and of equally frequent ones that of the lowest ids.
+  /// Orders by frequency; of equally frequent pairs, the one with the lowest ids is the greatest.
   friend bool operator<(const FrequentPair& one, const FrequentPair& other) {
     return std::tie(one.count, other.pair) < std::tie(other.count, one.pair);
   }
@@ -73,7 +73,7 @@ class Learner {
  private:
   struct PairState {
     std::int64_t count = 0;
-    /// The words that have it since the last one of this pair was put into the queue.
+    /// Words that contain the pair, added since it was last pushed to the queue.
     std::vector<std::uint32_t> new_words = {};
   };
 
@@ -93,7 +93,7 @@ class Learner {
     }
     std::vector<std::pair<char32_t, std::uint64_t>> kept(counts.begin(), counts.end());
     if (options_.limit_alphabet && kept.size() > *options_.limit_alphabet) {
-      // Of equally frequent ones those of lower codes stay.
+      // Of equally frequent characters, those with lower code points are kept.
       std::sort(kept.begin(), kept.end(), [](const auto& one, const auto& other) {
         return std::tie(other.second, one.first) < std::tie(one.second, other.first);
       });
@@ -107,7 +107,7 @@ class Learner {
     }
   }
 
-  /// Characters that are in no alphabet are left out.
+  /// Skips characters that are not in the alphabet.
   void add_word(std::string_view text, std::int64_t count) {
     std::vector<Symbol> symbols;
     for (std::size_t place = 0; place < text.size();) {
@@ -137,7 +137,7 @@ class Learner {
     state.count += count;
     if (count < 0) return;
     if (state.new_words.empty()) new_pairs_.push_back(pair);
-    // One word's changes follow each other.
+    // Changes of one word are consecutive.
     if (state.new_words.empty() || state.new_words.back() != word) state.new_words.push_back(word);
   }
 

@@ -5,7 +5,7 @@
 
 namespace lockstep::tokenizer {
 
-/// What two neighbouring tokens become, and when: one hash table of fixed size, filled once.
+/// The result and the rank of each merge of two adjacent tokens: a hash table of fixed size, filled once.
 class MergeTable {
  public:
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};
@@ -21,12 +21,12 @@ class MergeTable {
     slots_.resize(capacity);
   }
 
-  /// A pair that is there already takes the new rank.
+  /// Replaces the merge of a pair that is already there.
   void add(std::uint32_t left, std::uint32_t right, const Merge& merge) {
     slots_[slot(key(left, right))] = {key(left, right), merge};
   }
 
-  /// Rank kNever for a pair that is not merged.
+  /// The rank is kNever for a pair that is not merged.
   Merge find(std::uint32_t left, std::uint32_t right) const noexcept {
     return slots_[slot(key(left, right))].merge;
   }

@@ -57,7 +57,7 @@ std::unique_ptr<const Model> make_word_piece(const Node& node) {
   return std::make_unique<WordPiece>(read_vocabulary(node["vocab"]), settings, node.file());
 }
 
-/// Files of old versions do not name the model; what it has tells.
+/// Files of old versions do not name the model; its fields identify it.
 std::string type_of(const Node& node) {
   const auto type = node.text("type", "");
   if (!type.empty()) return type;

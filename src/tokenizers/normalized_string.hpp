@@ -10,7 +10,7 @@
 
 namespace lockstep::tokenizer {
 
-/// A character of a text that is being normalized, and the characters of the given text that it stands for.
+/// A character of a text that is being normalized, and its source: a range of characters in the given text.
 struct Character {
   char32_t code = 0;
   std::uint32_t begin = 0;
@@ -18,13 +18,12 @@ struct Character {
 };
 using Characters = std::vector<Character>;
 
-/// A stretch of text on its way to the model, and the characters of the given text that its bytes stand for.
+/// A piece of text that is being processed, and the source of its bytes in the given text.
 struct Stretch {
   std::string_view text;
-  /// For each byte the first character that it stands for; nullptr where byte and character number `first` +
-  /// byte are the same thing.
+  /// For each byte the first character of its source; nullptr if byte i is character `first` + i.
   const std::uint32_t* begins = nullptr;
-  /// For each byte the end of its characters; nullptr where each stands for a single one.
+  /// For each byte the end of its source; nullptr if each source is a single character.
   const std::uint32_t* ends = nullptr;
   std::uint32_t first = 0;
 
@@ -45,13 +44,13 @@ struct Stretch {
   }
 };
 
-/// A normalized text that owns its bytes. Used again and again, so that it seldom allocates.
+/// A normalized text that owns its bytes. Reused, so that it rarely allocates.
 struct NormalizedString {
   std::string text;
   std::vector<std::uint32_t> begins;
   std::vector<std::uint32_t> ends;
   std::uint32_t first = 0;
-  /// Byte for byte the characters of the given text: `begins` and `ends` are empty.
+  /// Each byte is one character of the given text: `begins` and `ends` are unused.
   bool plain = false;
 
   void clear() {
@@ -76,7 +75,7 @@ struct NormalizedString {
     begins.reserve(bytes);
     ends.reserve(bytes);
   }
-  /// Text as it is, with what it stands for.
+  /// Appends text unchanged, with its source.
   void append(const Stretch& part) {
     const auto count = part.text.size();
     const auto before = text.size();

@@ -60,7 +60,7 @@ void lower(Characters& text) {
 
 namespace {
 
-/// No ASCII character becomes this.
+/// A value that no ASCII character is normalized to.
 constexpr unsigned char kRemoved = 0xFF;
 
 }  // namespace
@@ -98,7 +98,7 @@ void BertNormalizer::normalize(std::string_view text, std::uint32_t first, Norma
   }
 }
 
-/// The case that most text is: every byte becomes one byte.
+/// The most frequent case: every byte becomes one byte.
 bool BertNormalizer::normalize_ascii(std::string_view text, NormalizedString& result) const {
   result.text.resize(text.size());
   for (std::size_t place = 0; place < text.size(); ++place) {
@@ -110,7 +110,7 @@ bool BertNormalizer::normalize_ascii(std::string_view text, NormalizedString& re
   return true;
 }
 
-/// False when the text has to be done step by step.
+/// False if the text needs the step-by-step normalization.
 bool BertNormalizer::append(char32_t code, std::uint32_t number, NormalizedString& result) const {
   if (code < ascii_.size()) {
     if (ascii_[code] != kRemoved) result.append(ascii_[code], number, number + 1);
@@ -154,7 +154,7 @@ void BertNormalizer::append_lower(char32_t code, std::uint32_t number, Normalize
 
 namespace {
 
-/// A normalizer that is one function.
+/// A normalizer that is a single function.
 class Step final : public Normalizer {
  public:
   using Function = void (*)(Characters&);
@@ -178,7 +178,8 @@ class Sequence final : public Normalizer {
 
 void strip_accents(Characters& text) { remove(text, kIsCombiningMark); }
 
-/// SentencePiece's rules for machine translation: no control characters, and blanks of all kinds are one.
+/// SentencePiece's rules for machine translation: removes control characters, and replaces white space by
+/// spaces.
 void nmt(Characters& text) {
   const auto is_control = [](const Character& character) {
     const auto code = character.code;
@@ -202,7 +203,7 @@ std::u32string code_points(std::string_view text) {
   return codes;
 }
 
-/// Puts a text before one that is not empty; it stands for what the first character stands for.
+/// Prepends a text to a nonempty one; its source is that of the first character.
 class Prepend final : public Normalizer {
  public:
   explicit Prepend(std::string_view text) : codes_(code_points(text)) {}
@@ -217,7 +218,7 @@ class Prepend final : public Normalizer {
   std::u32string codes_;
 };
 
-/// White space at the ends.
+/// Strips white space at the ends.
 class Strip final : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
@@ -234,7 +235,7 @@ class Strip final : public Normalizer {
   bool right_;
 };
 
-/// Replaces what a pattern matches by a text, which stands for what the last matched character stands for.
+/// Replaces the matches of a pattern by a text, whose source is that of the last matched character.
 class Replace final : public Normalizer {
  public:
   explicit Replace(const Node& node)
@@ -261,8 +262,8 @@ class Replace final : public Normalizer {
   }
 
  private:
-  /// `places` are the characters' first bytes. What is put before all of them stands for the empty place
-  /// before the given text, even where an earlier normalizer has taken its first characters.
+  /// `places` are the characters' first bytes. The source of text inserted at the beginning is the empty
+  /// range before the given text, even if an earlier normalizer removed its first characters.
   void replace(Characters& text, std::uint32_t first, const std::vector<std::uint32_t>& places,
                const ByteRanges& matches) const {
     Characters result;
@@ -280,7 +281,7 @@ class Replace final : public Normalizer {
 
   Pattern pattern_;
   std::u32string codes_;
-  /// A character that becomes one other, or 0: most files have nothing else.
+  /// The single character that is replaced by another one, or 0: the case of most files.
   char32_t single_ = 0;
 };
 

@@ -10,19 +10,18 @@
 
 namespace lockstep::tokenizer {
 
-// Steps that normalizers are made of. A character that is put in or that becomes two stands for what its
-// source stood for.
+// Steps of normalizers. An inserted character, and each part of a split one, has the source of its original.
 
-/// Takes out the characters with the property.
+/// Removes the characters with the property.
 void remove(Characters& text, Property property);
-/// Makes a blank of every kind of white space.
+/// Replaces each white-space character by a space.
 void blank_spaces(Characters& text);
-/// Puts a blank before and behind each character with the property.
+/// Puts a space before and after each character with the property.
 void set_apart(Characters& text, Property property);
-/// Lower case, character by character.
+/// Converts to lower case, character by character.
 void lower(Characters& text);
 
-/// Changes text before it is split: case, accents, normal forms. Immutable.
+/// Transforms text before it is split: case, accents, normal forms. Immutable.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
@@ -30,14 +29,14 @@ class Normalizer {
   Normalizer(const Normalizer&) = delete;
   Normalizer& operator=(const Normalizer&) = delete;
 
-  /// Changes a text whose first character had the number `first`.
+  /// Normalizes a text whose first character has the number `first`.
   virtual void apply(Characters& text, std::uint32_t first) const = 0;
 
-  /// Sets `result` to the normalized form of a valid text whose first character has the number `first`.
+  /// Sets `result` to the normalized form of valid text whose first character has the number `first`.
   virtual void normalize(std::string_view text, std::uint32_t first, NormalizedString& result) const;
 };
 
-/// BERT's cleaning of text: see BertOptions.
+/// BERT's text cleanup: see BertOptions.
 class BertNormalizer final : public Normalizer {
  public:
   struct Settings {
@@ -48,9 +47,9 @@ class BertNormalizer final : public Normalizer {
   };
   explicit BertNormalizer(const Settings& settings);
 
-  /// Step by step, as the Python package does it.
+  /// Step by step, like the Python package.
   void apply(Characters& text, std::uint32_t first) const override;
-  /// The same in one pass, unless the text has marks that may change places.
+  /// The same in one pass, unless the text has marks that may have to be reordered.
   void normalize(std::string_view text, std::uint32_t first, NormalizedString& result) const override;
 
  private:
@@ -60,14 +59,14 @@ class BertNormalizer final : public Normalizer {
   void append_lower(char32_t code, std::uint32_t number, NormalizedString& result) const;
 
   Settings settings_;
-  /// What each ASCII character becomes; kRemoved for nothing.
+  /// The result for each ASCII character; kRemoved if it is removed.
   std::array<unsigned char, 128> ascii_{};
 };
 
-/// The normalizer that a file's field "normalizer" describes. Throws DataError for one that is not supported.
+/// Creates the normalizer of a file's field "normalizer". Throws DataError if it is not supported.
 std::unique_ptr<const Normalizer> make_normalizer(const Node& node);
 
-/// The normal form of a text alone.
+/// The normalized text; the text itself if `normalizer` is null.
 std::string normalized(const Normalizer* normalizer, std::string_view text);
 
 }  // namespace lockstep::tokenizer

@@ -10,8 +10,8 @@ ByteRange range(std::size_t begin, std::size_t end) {
   return {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
 }
 
-/// A fixed text, as the Python package looks for it: an empty one is an empty regular expression, which
-/// matches between all characters.
+/// Matches a fixed text like the Python package: an empty one is an empty regular expression, which matches
+/// between all characters.
 void find_literal(std::string_view text, std::string_view wanted, ByteRanges& matches) {
   if (wanted.empty()) {
     for (std::size_t place = 0; place < text.size(); place += sequence_length(text[place])) {

@@ -11,7 +11,7 @@
 
 namespace lockstep::tokenizer {
 
-/// Some bytes of a text.
+/// A range of bytes in a text.
 struct ByteRange {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -20,21 +20,21 @@ using ByteRanges = std::vector<ByteRange>;
 
 class Regex;
 
-/// What a part looks for in a text: a fixed text, a regular expression, or characters with a property.
-/// Immutable: any thread may search.
+/// A search pattern: a fixed text, a regular expression, or characters with a property. Immutable: any thread
+/// may search.
 class Pattern {
  public:
-  /// {"String": text} or {"Regex": expression}, as files write it. Throws DataError for an expression that
-  /// Oniguruma does not take.
+  /// {"String": text} or {"Regex": expression}, as in files. Throws DataError for an expression that
+  /// Oniguruma rejects.
   explicit Pattern(const Node& node);
   explicit Pattern(Property property) : what_(property) {}
 
-  /// Sets `matches` to those in a valid text, from left to right; none overlap. A regular expression may
-  /// match nothing between two characters. Throws DataError, naming the expression, when it takes too many
-  /// steps.
+  /// Sets `matches` to those in valid text, from left to right, without overlap. A regular expression may
+  /// have an empty match between two characters. Throws DataError, naming the expression, if it needs too
+  /// many steps.
   void find_all(std::string_view text, ByteRanges& matches) const;
 
-  /// The same text with each match replaced.
+  /// The text with each match replaced.
   std::string replaced(std::string_view text, std::string_view by) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// The blank as byte-level vocabularies write it.
+/// The space as written in byte-level vocabularies.
 constexpr char32_t kWrittenBlank = 0x120;
 
 bool is_blank(char32_t code) { return code == kWrittenBlank || Unicode::get().is(code, kIsSpace); }
@@ -17,7 +17,7 @@ std::uint16_t capped(std::size_t count) {
   return static_cast<std::uint16_t>(std::min<std::size_t>(count, std::numeric_limits<std::uint16_t>::max()));
 }
 
-/// The blanks that a token's text begins and ends with.
+/// The number of blanks at both ends of a token's text.
 Draft::Blanks blanks_of(std::string_view text) {
   std::size_t leading = 0;
   for (std::size_t place = 0; place < text.size() && is_blank(next_character(text, place));) ++leading;
@@ -34,7 +34,7 @@ std::size_t checked_characters(std::string_view text) {
   return require_utf8(text, "the text");
 }
 
-/// One text's way through the parts.
+/// Encodes one text.
 class Run {
  public:
   Run(const Pipeline& pipeline, Workspace& workspace, bool return_tokens, Draft& draft)

@@ -13,7 +13,7 @@
 
 namespace lockstep::tokenizer {
 
-/// The parts of a tokenizer, and a text's way through them up to the post-processor. Immutable.
+/// The parts of a tokenizer, and encoding up to the post-processor. Immutable.
 struct Pipeline {
   std::unique_ptr<const Normalizer> normalizer;
   PreTokenizer pre_tokenizer;
@@ -22,8 +22,8 @@ struct Pipeline {
   PostProcessor post_processor;
   std::unique_ptr<const Decoder> decoder = make_plain_decoder();
 
-  /// The tokens of a text, the first (0) or the second (1) of a pair; their texts where `return_tokens` says
-  /// so. Throws DataError for text that is no UTF-8.
+  /// The tokens of a text, the first (0) or second (1) of a pair; their texts only with `return_tokens`.
+  /// Throws DataError for text that is not UTF-8.
   Draft encode(std::string_view text, int sequence, bool return_tokens, Workspace& workspace) const;
 };
 

@@ -5,8 +5,8 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// Takes the blanks of each token out of its offsets. A single blank before the first one was added and
-/// stands for no character, so it stays.
+/// Excludes the blanks of each token from its offsets. A single blank before the first token is kept if it
+/// was added, because it has no character in the text.
 void trim(Draft& draft, bool add_prefix_space) {
   for (std::size_t place = 0; place < draft.size(); ++place) {
     auto& offsets = draft.encoding.offsets[place];
@@ -34,7 +34,7 @@ void set_types(Encoding& encoding, std::int64_t type_id, bool overflow_too) {
   for (auto& part : encoding.overflowing) set_types(part, type_id, true);
 }
 
-/// A token as a pair: its text, its id.
+/// A special token as a list of its text and its id.
 SpecialToken read_special_token(const Node& node) {
   if (node.size() != 2) node.fail("a token and its id are needed");
   return {node.element(0).text(), node.element(1).number()};
@@ -76,7 +76,7 @@ void PostProcessor::add(const Node& node) {
   set_bert(read_special_token(node["cls"]), read_special_token(node["sep"]));
 }
 
-/// Trimming after special tokens are in would see them as the first tokens: no file does that.
+/// After special tokens are added, trimming would treat them as the first tokens: no file does that.
 void PostProcessor::add_trim(const Node& node) {
   if (!node.flag("trim_offsets", true)) return;
   if (has_template_) node.fail("a post-processor that trims offsets behind another one is not supported");
@@ -94,7 +94,7 @@ void PostProcessor::set_bert(const SpecialToken& cls, const SpecialToken& sep) {
   full_[1] = {special(cls, 0), sequence(0), special(sep, 0), sequence(1), special(sep, 1)};
 }
 
-/// Every token is of type 0, those of a pair's second text too.
+/// All tokens are of type 0, also those of a pair's second text.
 void PostProcessor::add_roberta(const Node& node) {
   add_trim(node);
   claim(node);

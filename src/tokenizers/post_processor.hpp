@@ -9,35 +9,35 @@
 
 namespace lockstep::tokenizer {
 
-/// Puts the special tokens around texts, and takes blanks out of offsets.
+/// Adds special tokens to texts, and trims blanks from offsets.
 class PostProcessor {
  public:
-  /// Puts a pair together and adds nothing.
+  /// Joins a pair without adding tokens.
   PostProcessor() = default;
-  /// What a file's field "post_processor" describes. Throws DataError for one that is not supported, or for a
-  /// template that uses a token that it does not define.
+  /// The post-processor of a file's field "post_processor". Throws DataError if it is not supported, or if a
+  /// template uses a token that it does not define.
   explicit PostProcessor(const Node& node);
   /// BERT's, and ByteLevel's.
   static PostProcessor bert(const SpecialToken& cls, const SpecialToken& sep);
   static PostProcessor byte_level(bool add_prefix_space, bool trim_offsets);
 
-  /// How many special tokens it adds.
+  /// The number of special tokens that it adds.
   std::size_t added(bool is_pair) const noexcept;
   /// Whether drafts need the blanks of their tokens.
   bool trims() const noexcept { return !trims_.empty(); }
 
-  /// Puts the texts together; takes the drafts apart.
+  /// Joins the texts; consumes the drafts.
   Encoding process(Draft& text, Draft* pair, bool add_special_tokens, bool return_tokens) const;
 
  private:
   /// A piece of a template: a text, or tokens.
   struct Piece {
-    /// 0 or 1 for a text, else the tokens.
+    /// 0 or 1 for a text, -1 for tokens.
     int sequence = -1;
     std::vector<SpecialToken> tokens;
-    /// What the tokens get for their type; a text without one keeps what it has.
+    /// Type of the tokens; if not set, a text keeps its types.
     std::optional<std::int64_t> type_id;
-    /// Whether the text's overflow gets it too.
+    /// Whether the type also applies to the text's overflow.
     bool overflow_type = false;
   };
   using Template = std::vector<Piece>;
@@ -57,7 +57,7 @@ class PostProcessor {
   void claim(const Node& node);
   static Piece read_piece(const Node& piece, const Node& tokens, int texts);
 
-  /// One for each processor that trims: whether the pre-tokenizer added a first blank.
+  /// One element per trimming processor: whether the pre-tokenizer prepended a space.
   std::vector<bool> trims_;
   bool has_template_ = false;
   /// With special tokens, and without them.

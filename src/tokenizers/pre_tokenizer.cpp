@@ -36,7 +36,7 @@ class FunctionStep final : public PreTokenizerStep {
   Splitter splitter_;
 };
 
-/// What becomes of the matches of a Split.
+/// What a Split does with the matches.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 Behavior read_behavior(const Node& node) {
@@ -50,7 +50,7 @@ Behavior read_behavior(const Node& node) {
             "' is not supported (Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous are)");
 }
 
-/// Splits words at the matches of a pattern, or, inverted, at what lies between them.
+/// Splits words at the matches of a pattern, or, if inverted, at the text between them.
 class PatternSplit final : public PreTokenizerStep {
  public:
   PatternSplit(Pattern pattern, Behavior behavior, bool invert)
@@ -75,7 +75,7 @@ class PatternSplit final : public PreTokenizerStep {
   }
 
  private:
-  /// Puts the pieces of one word, matches and what lies between, together to words.
+  /// Combines the pieces of one word, matches and the text between them, into words.
   struct Pieces {
     const PatternSplit& split;
     Words& words;
@@ -96,7 +96,7 @@ class PatternSplit final : public PreTokenizerStep {
     }
   };
 
-  /// Whether a piece becomes part of the one before it.
+  /// Whether a piece is appended to the previous one.
   bool joins(bool match, bool previous) const {
     switch (behavior_) {
       case Behavior::merged_with_previous:
@@ -115,7 +115,7 @@ class PatternSplit final : public PreTokenizerStep {
   bool invert_;
 };
 
-/// ByteLevel's blank before each word that does not begin with one.
+/// ByteLevel's space before each word that does not begin with one.
 class PrefixSpace final : public PreTokenizerStep {
  public:
   void apply(SplitText& split) const override {
@@ -131,7 +131,7 @@ class PrefixSpace final : public PreTokenizerStep {
   }
 };
 
-/// SentencePiece's words: blanks become a visible character, which begins a word.
+/// SentencePiece's words: spaces become a visible character, which begins a word.
 class Metaspace final : public PreTokenizerStep {
  public:
   Metaspace(char32_t replacement, PrependScheme scheme, bool splits)
@@ -169,7 +169,7 @@ class Metaspace final : public PreTokenizerStep {
   }
 
  private:
-  /// The next blank or replacement from `place` on, or the end.
+  /// The next space or replacement at or after `place`, or the end.
   std::size_t next_start(std::string_view text, std::size_t place) const {
     for (; place < text.size(); ++place) {
       if (text[place] == ' ' || (text[place] == bytes_[0] && text.substr(place).starts_with(bytes_))) break;
@@ -194,8 +194,8 @@ std::unique_ptr<const PreTokenizerStep> make_metaspace(const Node& node) {
                                      node.flag("split", true));
 }
 
-/// Patterns that have a splitter of their own leave no character out, so that isolated matches, and the
-/// removal of all but matches, are the same.
+/// Patterns with a dedicated splitter match every character, so that isolated matches are the same as
+/// removing everything but the matches.
 Splitter known_splitter(const Node& pattern, Behavior behavior, bool invert) {
   const auto expression = pattern.find("Regex");
   const bool whole = behavior == (invert ? Behavior::removed : Behavior::isolated);

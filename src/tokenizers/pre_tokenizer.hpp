@@ -13,37 +13,37 @@
 
 namespace lockstep::tokenizer {
 
-/// The bytes of a word in a text; never empty.
+/// The byte range of a word in a text; never empty.
 using Word = ByteRange;
 using Words = ByteRanges;
 
-/// Appends the words of a valid text; what belongs to none is left out.
+/// Appends the words of valid text; omits text that belongs to no word.
 using Splitter = void (*)(std::string_view text, Words& words);
 
-/// BertPreTokenizer: parts between white space, each punctuation mark on its own.
+/// BertPreTokenizer: splits at white space, and makes each punctuation mark a word.
 void split_bert(std::string_view text, Words& words);
 /// Whitespace: \w+|[^\w\s]+
 void split_words(std::string_view text, Words& words);
-/// WhitespaceSplit: parts between white space.
+/// WhitespaceSplit: splits at white space.
 void split_spaces(std::string_view text, Words& words);
 /// The pattern of GPT-2.
 void split_gpt2(std::string_view text, Words& words);
-/// The pattern of cl100k and Llama 3, and that of Qwen 2, which takes digits one by one.
+/// The patterns of cl100k and Llama 3, and of Qwen 2, which splits numbers into single digits.
 void split_llama3(std::string_view text, Words& words);
 void split_qwen2(std::string_view text, Words& words);
 
-/// The splitter of a regular expression as files write it; nullptr for one that has none of its own.
+/// The dedicated splitter of a regular expression as written in files; nullptr if there is none.
 Splitter find_pattern(std::string_view pattern) noexcept;
 
-/// A text on its way through the parts of a pre-tokenizer: what it has become, its words, and room to work
-/// in. For one thread at a time; used again and again, so that it seldom allocates.
+/// A text that is being pre-tokenized: its current form, its words, and buffers. For one thread at a time;
+/// reused, so that it rarely allocates.
 struct SplitText {
   Stretch text;
   Words words;
   Words spare;
   ByteRanges matches;
 
-  /// Where a part writes the text anew; `text` becomes that by take().
+  /// Buffer for a new form of the text; take() makes it the current one.
   NormalizedString& begin_rewriting();
   void take(const NormalizedString& rewritten) { text = rewritten.stretch(); }
 
@@ -52,7 +52,7 @@ struct SplitText {
   std::size_t current_ = 0;
 };
 
-/// A part of a pre-tokenizer: splits the words of a text further, or writes them anew. Immutable.
+/// A step of a pre-tokenizer: splits the words of a text further, or rewrites them. Immutable.
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
@@ -63,22 +63,22 @@ class PreTokenizerStep {
   virtual void apply(SplitText& split) const = 0;
 };
 
-/// Splits text into words: by each part in turn, the next one working on the words of the one before.
+/// Splits text into words in several steps; each one processes the words of the previous one.
 class PreTokenizer {
  public:
-  /// One word: the whole text.
+  /// A single word: the whole text.
   PreTokenizer() = default;
-  /// What a file's field "pre_tokenizer" describes. Throws DataError for one that is not supported.
+  /// The pre-tokenizer of a file's field "pre_tokenizer". Throws DataError if it is not supported.
   explicit PreTokenizer(const Node& node);
-  /// One splitter, and ByteLevel alone.
+  /// A single splitter, and ByteLevel alone.
   static PreTokenizer of(Splitter splitter);
   static PreTokenizer byte_level(bool add_prefix_space);
 
-  /// Whether the model gets bytes: the last part was ByteLevel.
+  /// Whether the model gets bytes: the last step is ByteLevel.
   bool is_byte_level() const noexcept { return byte_level_; }
 
-  /// Sets `split` to the words of a text that is not empty. Throws DataError for a regular expression that
-  /// takes too many steps.
+  /// Sets `split` to the words of a nonempty text. Throws DataError for a regular expression that needs too
+  /// many steps.
   void split(const Stretch& text, SplitText& split) const;
 
  private:
@@ -90,16 +90,16 @@ class PreTokenizer {
   bool byte_level_ = false;
 };
 
-/// A valid text of so many characters, which has not been changed; `begins` is room for their numbers.
+/// Valid, unmodified text of the given number of characters; `begins` is a buffer for their numbers.
 Stretch numbered(std::string_view text, std::size_t characters, std::vector<std::uint32_t>& begins);
 
-/// A word as the vocabulary of a model writes it.
+/// A word as written in a model's vocabulary.
 std::string written(std::string_view word, bool byte_level);
 
-/// Whether a text, or each word, gets the replacement of a blank put before it.
+/// Whether Metaspace prepends the replacement to every piece of text, only to the first one, or never.
 enum class PrependScheme { always, first, never };
 
-/// The field "prepend_scheme" of Metaspace, or what older files have in its place. Throws DataError.
+/// Reads the field "prepend_scheme" of Metaspace, or its equivalent in older files. Throws DataError.
 PrependScheme read_prepend_scheme(const Node& node);
 
 }  // namespace lockstep::tokenizer

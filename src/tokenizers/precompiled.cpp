@@ -12,7 +12,7 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// Grapheme clusters of more bytes are replaced character by character: SentencePiece has no longer keys.
+/// Longer grapheme clusters (in bytes) are replaced character by character: SentencePiece has no longer keys.
 constexpr std::size_t kLongestKey = 5;
 
 std::array<int, 256> base64_values() {
@@ -46,21 +46,21 @@ std::string decode_base64(const Node& node) {
   return bytes;
 }
 
-// A unit of the array (darts-clone): bits 0 to 7 and 31 are its label, bit 8 tells that a value hangs on it,
-// and the rest is how far away its children lie.
+// A unit of the array (darts-clone): bits 0 to 7 and 31 are its label, bit 8 tells that it has a value, and
+// the rest is the offset of its children.
 std::uint32_t label(std::uint32_t unit) { return unit & (1U << 31 | 0xFFU); }
 bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1U) != 0; }
 std::uint32_t offset(std::uint32_t unit) { return unit >> 10 << ((unit & (1U << 9)) >> 6); }
 std::uint32_t value(std::uint32_t unit) { return unit & ((1U << 31) - 1); }
 
-/// Puts a text in the place of some characters.
+/// Replaces some characters by a text.
 void replace(Pieces& pieces, std::size_t replaced, std::string_view text) {
   const auto before = pieces.size();
   for (std::size_t place = 0; place < text.size();) pieces.push_back({next_character(text, place), 0, 0});
   const auto count = pieces.size() - before;
   for (auto place = before + std::min(count, replaced); place < pieces.size(); ++place)
     pieces[place].change = 1;
-  // What goes without a trace goes with the character before it, if there is one.
+  // Characters removed without replacement are attributed to the character before them, if there is one.
   if (count < replaced && !pieces.empty()) pieces.back().change -= static_cast<int>(replaced - count);
 }
 

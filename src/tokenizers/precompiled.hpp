@@ -10,19 +10,19 @@
 
 namespace lockstep::tokenizer {
 
-/// SentencePiece's compiled table of replacements: a double-array trie (darts-clone) from UTF-8 to places in
-/// a blob of texts that end with a zero byte.
+/// SentencePiece's compiled replacement table: a double-array trie (darts-clone) that maps UTF-8 to positions
+/// in a blob of zero-terminated texts.
 class Precompiled final : public Normalizer {
  public:
-  /// Of a file's "precompiled_charsmap", in base64. Throws DataError for a table that contradicts itself.
+  /// Reads a file's "precompiled_charsmap", in base64. Throws DataError for an inconsistent table.
   explicit Precompiled(const Node& node);
 
-  /// Throws DataError when the trie points at no text.
+  /// Throws DataError if the trie points to an invalid text.
   void apply(Characters& text, std::uint32_t first) const override;
 
  private:
-  /// What the bytes become, by the shortest of their beginnings that the trie has: so does the Python
-  /// package. Nothing when it has none.
+  /// The replacement of the bytes, by the shortest prefix that the trie contains, as in the Python package.
+  /// Nothing if there is none.
   std::optional<std::string_view> replacement(std::string_view bytes) const;
   std::string_view text_at(std::size_t place) const;
 

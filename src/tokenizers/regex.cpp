@@ -15,13 +15,14 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// Expressions of more bytes are refused: those in use have some hundred.
+/// Longer expressions (in bytes) are rejected: those in use have a few hundred.
 constexpr std::size_t kLongestExpression = 1U << 16;
-/// Steps back in one match: Oniguruma's default, and so the Python package's, which ends the program there.
+/// Backtracking limit of one match: Oniguruma's default, and so that of the Python package, which terminates
+/// the program there.
 constexpr unsigned long kRetriesInMatch = 10'000'000;
-/// Steps back that a search may take for each byte of the text, beyond those of one match.
+/// Backtracking steps that a search may take per byte of the text, in addition to those of one match.
 constexpr unsigned long kRetriesInSearch = 64;
-/// Places to step back to that a match may remember: some 200 MB.
+/// Limit of a match's backtracking stack: about 200 MB.
 constexpr unsigned int kMatchStack = 1U << 22;
 
 constexpr std::uint32_t bits(Category first, Category last) {
@@ -29,13 +30,13 @@ constexpr std::uint32_t bits(Category first, Category last) {
 }
 constexpr std::uint32_t bit(Category category) { return bits(category, category); }
 
-/// A property as expressions name it, and its general categories; none: the script Han.
+/// A property's names in expressions, and its general categories; none for the script Han.
 struct KnownProperty {
   std::string_view name;
   std::string_view long_name;
   std::uint32_t categories;
 };
-/// As many as Oniguruma can be given are 20. What is not here is left to its own, older Unicode.
+/// Oniguruma supports at most 20 user-defined properties. All others use its own, older Unicode version.
 constexpr KnownProperty kProperties[] = {
     {"l", "letter", bits(Category::Lu, Category::Lo)},
     {"lu", "uppercaseletter", bit(Category::Lu)},
@@ -59,8 +60,8 @@ constexpr KnownProperty kProperties[] = {
 };
 constexpr std::string_view kOwn = "lockstep";
 
-/// Oniguruma, and the properties of our tables under names of our own: the Unicode of a system's Oniguruma is
-/// older than that of the Python package.
+/// Initializes Oniguruma, and defines the properties of our tables under our own names: a system's Oniguruma
+/// has an older Unicode version than the Python package.
 class Library {
  public:
   Library() {
@@ -98,7 +99,8 @@ class Library {
     }
   }
 
-  /// Their number, then the first and the last code point of each: Oniguruma goes on reading them.
+  /// For each property the number of ranges, then the first and last code point of each. Oniguruma keeps
+  /// reading them.
   std::array<std::vector<OnigCodePoint>, std::size(kProperties)> ranges_ = [] {
     std::array<std::vector<OnigCodePoint>, std::size(kProperties)> empty;
     empty.fill({0});
@@ -106,7 +108,7 @@ class Library {
   }();
 };
 
-/// A name as Oniguruma compares it.
+/// A name normalized as Oniguruma compares it.
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char letter : name) {
@@ -116,7 +118,7 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-/// What is between the braces of \p{...}, with our name of the property where we have it.
+/// The text between the braces of \p{...}, with our own name for the property if there is one.
 std::string own_name(std::string_view inside) {
   const bool inverted = inside.starts_with('^');
   const auto name = plain_name(inside.substr(inverted ? 1 : 0));
@@ -203,7 +205,7 @@ void Regex::fail(int error) const {
                   ".");
 }
 
-/// An empty match right behind another match is none, as in the Python package: the search goes on a
+/// Ignores an empty match right after another match, like the Python package: the search continues one
 /// character later.
 void Regex::find_all(std::string_view text, ByteRanges& matches) const {
   const std::unique_ptr<OnigRegion, FreeRegion> region(onig_region_new());

@@ -10,12 +10,12 @@ struct re_pattern_buffer;
 
 namespace lockstep::tokenizer {
 
-/// A regular expression as Oniguruma compiles it, which the Python package uses too. Immutable: any thread
-/// may search.
+/// A regular expression compiled by Oniguruma, which the Python package uses too. Immutable: any thread may
+/// search.
 class Regex {
  public:
-  /// `place` is where the expression stands, for errors. Throws DataError, naming both, for one that cannot
-  /// be compiled.
+  /// `place` is the location of the expression, for errors. Throws DataError, naming both, if it cannot be
+  /// compiled.
   Regex(std::string expression, std::string place);
 
   /// See Pattern::find_all.

@@ -8,17 +8,17 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// What a splitter sees in a character.
+/// How a splitter classifies a character.
 enum class Kind : unsigned char { inside, space, alone, other };
 
-/// The kinds of the ASCII characters, and the rule for the others.
+/// The kinds of the ASCII characters, and the rule for all others.
 template <Kind (*classify)(std::uint32_t)>
 class Kinds {
  public:
   Kinds() {
     for (char32_t code = 0; code < 128; ++code) ascii_[code] = classify(Unicode::get().properties(code));
   }
-  /// The kind of the character at `place`, which moves behind it.
+  /// The kind of the character at `place`, which is advanced past it.
   Kind next(std::string_view text, std::size_t& place) const {
     if (is_ascii(text[place])) return ascii_[static_cast<unsigned char>(text[place++])];
     return classify(Unicode::get().properties(next_character(text, place)));
@@ -42,7 +42,7 @@ Kind space_kind(std::uint32_t properties) {
   return (properties & kIsSpace) != 0 ? Kind::space : Kind::inside;
 }
 
-/// Neighbours of one kind are a word; `alone` is one by itself, and `space` none.
+/// Adjacent characters of one kind form a word; `alone` is a word by itself, and `space` none.
 template <Kind (*classify)(std::uint32_t)>
 void split_by_kind(std::string_view text, Words& words) {
   static const Kinds<classify> kinds;
@@ -95,7 +95,7 @@ std::array<Class, 128> ascii_classes() {
   return classes;
 }
 
-/// Where the next word of a text ends: what the patterns have in common.
+/// Finds the end of the next word: the rules that the patterns have in common.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -106,14 +106,14 @@ class Scanner {
   /// The end of the character at `place`.
   std::size_t after(std::size_t place) const { return place + sequence_length(text_[place]); }
 
-  /// The end of the characters of a class from `place` on, `most` at most.
+  /// The end of the run of at most `most` characters of a class that begins at `place`.
   std::size_t run(Class wanted, std::size_t place, std::size_t most = ~std::size_t{0}) const {
     for (; most > 0 && peek(place) == wanted; --most) place = after(place);
     return place;
   }
 
-  /// \s+(?!\S)|\s+ at white space: all of it at the end of the text, else all but the last character, if more
-  /// than one.
+  /// \s+(?!\S)|\s+ at white space: all of it at the end of the text, otherwise all but the last character, if
+  /// there is more than one.
   std::size_t spaces(std::size_t place) const {
     const auto end = run(Class::space, place);
     if (end == text_.size()) return end;
@@ -122,7 +122,7 @@ class Scanner {
     return last > place ? last : end;
   }
 
-  /// The length of an apostrophe and what is left of a word, or 0.
+  /// The length of a contraction: the apostrophe and the letters after it, or 0.
   std::size_t contraction(std::size_t place, bool any_case) const {
     if (text_[place] != '\'') return 0;
     const auto first = letter(place + 1, any_case);

@@ -14,7 +14,7 @@ using tokenizer::EncodeOptions;
 using tokenizer::Encoding;
 using tokenizer::TextInput;
 
-/// The tokens that truncation leaves for the texts.
+/// The number of tokens that truncation leaves for the texts.
 std::size_t room(const tokenizer::Truncation& truncation, std::size_t added) {
   if (truncation.max_length >= added) return truncation.max_length - added;
   throw UsageError("truncation to " + std::to_string(truncation.max_length) + " tokens has no room for the " +
@@ -47,7 +47,7 @@ const std::optional<tokenizer::Truncation>& Tokenizer::truncation() const noexce
 
 const std::optional<tokenizer::Padding>& Tokenizer::padding() const noexcept { return parts_->padding; }
 
-/// Everything but padding, which needs the whole batch.
+/// Everything except padding, which needs the whole batch.
 Encoding Tokenizer::encode_input(const TextInput& input, const EncodeOptions& options,
                                  tokenizer::Workspace& workspace) const {
   const auto& pipeline = *parts_->pipeline;

@@ -108,12 +108,12 @@ Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
 namespace tokenizer {
 namespace {
 
-/// The added tokens as a file would list them.
+/// An added token as written in files.
 nlohmann::json added_token(const std::string& content, std::uint32_t id) {
   return {{"content", content}, {"id", id}, {"special", true}, {"normalized", false}};
 }
 
-/// The special tokens of BERT that the vocabulary has; all but [PAD] and [MASK] must be there.
+/// The special tokens of BERT that the vocabulary has; [CLS] and [SEP] are required.
 nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file) {
   auto tokens = nlohmann::json::array();
   for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {

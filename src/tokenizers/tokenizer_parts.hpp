@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// What a tokenizer is: shared by its copies. The workspaces are the one thing in it that changes.
+/// The state of a tokenizer, shared by its copies. Only the workspaces change.
 struct Tokenizer::Parts {
   std::shared_ptr<const tokenizer::Pipeline> pipeline;
   std::optional<tokenizer::Truncation> truncation = std::nullopt;
@@ -15,14 +15,14 @@ struct Tokenizer::Parts {
 
 namespace tokenizer {
 
-/// The truncation and the padding that a file names.
+/// The truncation and the padding of a file.
 std::optional<Truncation> read_truncation(const Node& document);
 std::optional<Padding> read_padding(const Node& document);
 
-/// The parts that a tokenizer.json describes. Throws DataError.
+/// The parts of a tokenizer.json. Throws DataError.
 std::shared_ptr<const Pipeline> read_pipeline(const Node& document);
 
-/// Throws UsageError for a truncation whose pieces would have nothing new.
+/// Throws UsageError if the special tokens leave no room, or if overflowing pieces would have no new tokens.
 void check(const Truncation& truncation, const Pipeline& pipeline);
 
 }  // namespace tokenizer

@@ -38,7 +38,7 @@ ordered_json special_token(const std::string& content, std::size_t id) {
 
 }  // namespace
 
-/// How texts become words, and how often each was there.
+/// How texts are split into words, and the number of occurrences of each word.
 struct TokenizerTrainer::Parts {
   ordered_json document;
   std::unique_ptr<const Normalizer> normalizer;
@@ -46,7 +46,7 @@ struct TokenizerTrainer::Parts {
   bool is_word_piece = false;
   Counts words;
 
-  /// `number` is the text's, from 0.
+  /// `number` is that of the text, from 0.
   void count(std::string_view text, std::int64_t number, NormalizedString& normalized, SplitText& split,
              Counts& counts) const {
     const auto check = check_utf8(text);
@@ -71,7 +71,7 @@ TokenizerTrainer::TokenizerTrainer(const std::string& json, const std::string& n
   if (const auto node = document.find("normalizer")) parts_->normalizer = make_normalizer(*node);
   if (const auto node = document.find("pre_tokenizer")) parts_->pre_tokenizer = PreTokenizer(*node);
   const auto model = document["model"];
-  // Older files do not say which it is.
+  // Older files do not name the model.
   const auto type = model.text("type", model.find("merges") ? "BPE" : "WordPiece");
   if (type != "BPE" && type != "WordPiece")
     model.fail("a model of type '" + type + "' cannot be trained: BPE and WordPiece can");
@@ -120,7 +120,7 @@ std::string TokenizerTrainer::train(TrainerOptions options) const {
   }
 
   ordered_json vocabulary = ordered_json::object(), merges = ordered_json::array();
-  // Not by operator[], which looks for the name among all before it.
+  // Not by operator[], which searches all previous names.
   auto& entries = vocabulary.get_ref<ordered_json::object_t&>();
   for (std::size_t id = 0; id < learnt.tokens.size(); ++id)
     static_cast<ordered_json::object_t::Container&>(entries).emplace_back(learnt.tokens[id], id);

@@ -119,7 +119,7 @@ void Unicode::fill_case(std::vector<std::uint32_t>& flat) {
   for (const auto& [code, lower] : lower_case_) flat[code] |= kHasLowerCase;
 }
 
-/// Keeps each block of the flat table once.
+/// Deduplicates the blocks of the flat table.
 void Unicode::fold(const std::vector<std::uint32_t>& flat) {
   constexpr std::size_t kBlock = std::size_t{1} << kBlockBits;
   std::map<std::vector<std::uint32_t>, std::uint32_t> known;

@@ -8,13 +8,13 @@
 
 namespace lockstep::tokenizer {
 
-/// What the parts of a tokenizer ask about a code point. Each is the answer of the part of the Python package
-/// that asks it: they stand on Unicode tables of different ages.
+/// Properties of code points. Each is as the corresponding part of the Python package sees it: the parts use
+/// different Unicode versions.
 enum Property : std::uint32_t {
   kIsSpace = 1 << 0,
   /// Removed by BertNormalizer's clean_text.
   kIsBertControl = 1 << 1,
-  /// Set apart by BertNormalizer's handle_chinese_chars.
+  /// Separated by BertNormalizer's handle_chinese_chars.
   kIsBertIdeograph = 1 << 2,
   /// Removed by BertNormalizer's strip_accents.
   kIsBertAccent = 1 << 3,
@@ -28,18 +28,19 @@ enum Property : std::uint32_t {
   kIsNumber = 1 << 8,
   kHasLowerCase = 1 << 9,
   kDecomposes = 1 << 10,
-  /// A mark that canonical order may move.
+  /// A mark that canonical ordering may move.
   kIsOrdered = 1 << 11,
   kIsMark = 1 << 12,
   kIsSymbol = 1 << 13,
   kIsUpper = 1 << 14,
   kIsLower = 1 << 15,
-  /// Set apart by the pre-tokenizer Digits, whose Unicode is newer than that of \p{N}.
+  /// Split by the pre-tokenizer Digits, whose Unicode version is newer than that of \p{N}.
   kIsDigit = 1 << 16,
 };
 
-/// What decides where a character as users see it, a grapheme cluster, ends (Unicode's annex 29). Marks that
-/// do not part are of three kinds, and of Indic consonants two with a linker between them are one.
+/// Determines the boundaries of grapheme clusters, the characters as users see them (Unicode Standard Annex
+/// 29). There are three kinds of extending marks; Indic consonants that are joined by a linker form one
+/// cluster.
 enum class GraphemeClass : std::uint8_t {
   other,
   control,
@@ -82,16 +83,16 @@ enum class Category : std::uint8_t {
   So,
 };
 
-/// Up to two code points; `second` is 0 where there is one.
+/// Up to two code points; `second` is 0 if there is only one.
 struct CodePair {
   char32_t first = 0;
   char32_t second = 0;
 };
 
-/// The tables, laid out for look-ups. Immutable: any thread may ask.
+/// The tables, arranged for lookup. Immutable: any thread may use them.
 class Unicode {
  public:
-  /// Built when it is asked for first, in a few milliseconds.
+  /// Built on the first call, in a few milliseconds.
   static const Unicode& get();
 
   std::uint32_t properties(char32_t code) const noexcept {
@@ -103,13 +104,13 @@ class Unicode {
     return static_cast<GraphemeClass>(properties(code) >> kGraphemeShift);
   }
 
-  /// For a code point that kHasLowerCase.
+  /// For a code point with kHasLowerCase.
   CodePair lower_case(char32_t code) const { return lower_case_.find(code)->second; }
-  /// One step of canonical decomposition, for a code point that kDecomposes.
+  /// One step of canonical decomposition, for a code point with kDecomposes.
   CodePair decomposition(char32_t code) const;
-  /// All of the compatibility decomposition where it differs from the canonical one, else nothing.
+  /// The full compatibility decomposition if it differs from the canonical one, otherwise empty.
   std::span<const char32_t> compatibility(char32_t code) const;
-  /// 0 for what canonical order leaves in place.
+  /// 0 for code points that canonical ordering does not move.
   std::uint8_t combining_class(char32_t code) const;
   /// The primary composite of the two, or 0.
   char32_t composition(char32_t first, char32_t second) const;
@@ -118,7 +119,7 @@ class Unicode {
   static constexpr unsigned kBlockBits = 7;
   static constexpr char32_t kBlockMask = (1U << kBlockBits) - 1;
 
-  /// Above the properties lies the grapheme class.
+  /// The grapheme class is in the bits above the properties.
   static constexpr unsigned kGraphemeShift = 24;
 
   Unicode();

@@ -7,8 +7,7 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// Which decompositions are made: those that change nothing but the spelling, or those too that lose what
-/// kind of character it was.
+/// Which decompositions are applied: only canonical ones, or also compatibility ones, which lose information.
 enum class Form { canonical, compatible };
 
 template <Form form>
@@ -32,7 +31,7 @@ void append_parts(Pieces& pieces, char32_t code, bool is_first) {
   if (parts.second != 0) append_parts<form>(pieces, parts.second, false);
 }
 
-/// Marks between two characters that are none, in the order of their classes.
+/// Sorts each run of marks by combining class.
 void order_marks(Pieces& pieces) {
   const auto is_mark = [](const Piece& piece) { return piece.combining_class != 0; };
   const auto before = [](const Piece& a, const Piece& b) { return a.combining_class < b.combining_class; };
@@ -53,7 +52,7 @@ Pieces decomposed(const Characters& text) {
   return pieces;
 }
 
-/// Puts a character and what follows it together as far as composites go.
+/// Composes characters with the ones that follow, as far as composites exist.
 class Composer {
  public:
   Pieces run(const Pieces& pieces) {

@@ -4,8 +4,8 @@
 
 namespace lockstep::tokenizer {
 
-/// A character of a result, and how many more characters there are by it: 1 for one that has been added
-/// behind another, -n for one that took in n others.
+/// A character of a result, and the change in the number of characters: 1 for one that was inserted after
+/// another, -n for one that replaced n others in addition to its own.
 struct Piece {
   char32_t code;
   int change;
@@ -13,16 +13,16 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-/// Makes the text the pieces and hands out what its characters stood for. A character that was added stands
-/// for what the one before it does; the count goes on in the order of the result, also where marks have
-/// changed places: so does the Python package.
+/// Replaces the text by the pieces and assigns sources to them. An inserted character has the source of the
+/// one before it. Sources are assigned in the order of the result, even if marks were reordered, as in the
+/// Python package.
 void realign(Characters& text, const Pieces& pieces);
 
-/// Canonical decomposition (NFD) and composition (NFC), with what each character then stands for as the
-/// Python package tells it.
+/// Canonical decomposition (NFD) and composition (NFC), with the same sources as in the Python package.
 void decompose(Characters& text);
 void compose(Characters& text);
-/// The same with compatibility decompositions (NFKD, NFKC): ligatures, full-width letters and the like go.
+/// The same with compatibility decompositions (NFKD, NFKC), which replace ligatures, full-width letters and
+/// the like.
 void decompose_compatible(Characters& text);
 void compose_compatible(Characters& text);
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::tokenizer {
 
-// The tables that scripts/make_unicode_tables.py writes. unicode.cpp and regex.cpp alone read them.
+// The tables written by scripts/make_unicode_tables.py. Only unicode.cpp and regex.cpp use them.
 
 /// Code points from `first` to `last`.
 struct Range {
@@ -14,7 +14,7 @@ struct Range {
   std::uint32_t last;
 };
 
-/// A code point and what it decomposes into; `second` is 0 where that is a single one.
+/// A code point and its decomposition; `second` is 0 if that is a single code point.
 struct Decomposition {
   std::uint32_t code;
   std::uint32_t first;
@@ -28,14 +28,14 @@ struct Compatibility {
   std::uint8_t count;
 };
 
-/// Code points of one class. Of combining marks, a lower class goes before a higher one.
+/// Code points of one class. Combining marks are sorted by ascending class.
 struct ClassRange {
   std::uint32_t first;
   std::uint32_t last;
   std::uint8_t number;
 };
 
-/// Every `step`-th code point from `first` to `last` is of a class.
+/// Every `step`-th code point from `first` to `last` has the class `number`.
 struct ClassRun {
   std::uint32_t first;
   std::uint32_t last;
@@ -43,7 +43,7 @@ struct ClassRun {
   std::uint8_t number;
 };
 
-/// Every `step`-th code point from `first` to `last` becomes itself plus `difference`.
+/// The lower case of every `step`-th code point from `first` to `last` is the code point plus `difference`.
 struct CaseRun {
   std::uint32_t first;
   std::uint32_t last;
@@ -51,7 +51,7 @@ struct CaseRun {
   std::int32_t difference;
 };
 
-/// A code point whose lower case is two.
+/// A code point whose lower case is two code points.
 struct CasePair {
   std::uint32_t code;
   std::uint32_t first;
@@ -70,12 +70,12 @@ extern const Rows<Range> kBertPunctuation;
 extern const Rows<Range> kWord;
 extern const Rows<Range> kDigit;
 extern const Rows<Range> kHan;
-/// By the numbers of Category, and of GraphemeClass.
+/// By the numbers of Category and GraphemeClass.
 extern const Rows<ClassRun> kCategories;
 extern const Rows<ClassRange> kGraphemeClasses;
 extern const Rows<Decomposition> kDecompositions;
 extern const Rows<Compatibility> kCompatibilities;
-/// Those of all of these, in order.
+/// The parts of all compatibility decompositions, in order.
 extern const Rows<char32_t> kCompatibilityParts;
 extern const Rows<Range> kNotComposed;
 extern const Rows<ClassRange> kCombiningClasses;

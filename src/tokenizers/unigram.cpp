@@ -10,7 +10,7 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// How much worse an unknown character is than the worst piece: SentencePiece's number.
+/// The score of an unknown character is this much below that of the worst piece, as in SentencePiece.
 constexpr double kUnknownPenalty = 10;
 
 }  // namespace
@@ -31,7 +31,7 @@ void Unigram::fail_unknown() const {
                   "': the text has a character that is in no piece, and the file names no unk_id.");
 }
 
-/// The first of two ways that are equally good stays, as in the Python package.
+/// Of two equally good segmentations the first one is kept, as in the Python package.
 std::vector<Unigram::Best> Unigram::find_best(std::string_view word) const {
   std::vector<Best> best(word.size() + 1);
   const auto offer = [&](std::size_t begin, std::size_t end, std::uint32_t id, double score) {
@@ -58,7 +58,7 @@ std::vector<Unigram::Best> Unigram::find_best(std::string_view word) const {
 void Unigram::tokenize(std::string_view word, Tokens& tokens) const {
   const auto best = find_best(word);
   tokens.clear();
-  // From the end on; what is fused is turned into tokens when it is in order.
+  // From the end: adjacent unknown pieces are fused, and become tokens once the order is reversed.
   for (auto end = static_cast<std::uint32_t>(word.size()); end > 0; end = best[end].begin) {
     const auto& piece = best[end];
     const bool is_unknown = settings_.unknown == piece.id;
@@ -78,7 +78,7 @@ void Unigram::tokenize(std::string_view word, Tokens& tokens) const {
   }
 }
 
-/// Each byte stands for the whole of the unknown characters.
+/// The offsets of each byte's token are those of all the unknown characters.
 void Unigram::put_unknown(std::string_view word, std::uint32_t begin, std::uint32_t end,
                           Tokens& tokens) const {
   const auto characters = word.substr(begin, end - begin);

@@ -6,28 +6,27 @@
 
 namespace lockstep::tokenizer {
 
-/// SentencePiece's model of pieces with scores: of all ways to put a word together the one with the largest
-/// sum.
+/// SentencePiece's model of pieces with scores: splits a word into the pieces with the largest sum of scores.
 class Unigram final : public Model {
  public:
   struct Settings {
-    /// The piece of unknown characters, neighbours together.
+    /// The piece of unknown characters; adjacent ones are fused.
     std::optional<std::uint32_t> unknown = std::nullopt;
-    /// Unknown characters become pieces of their bytes, "<0x0A>", where the vocabulary has all of these.
+    /// Unknown characters become pieces of their bytes, "<0x0A>", if the vocabulary has all of these.
     bool byte_fallback = false;
   };
-  /// `scores` are by id. Throws DataError, naming the file, when there is no piece.
+  /// `scores` are indexed by id. Throws DataError, naming the file, if there is no piece.
   Unigram(Vocabulary vocabulary, std::vector<double> scores, const Settings& settings,
           const std::string& file);
 
-  /// Throws DataError for an unknown character when there is no piece for it.
+  /// Throws DataError for an unknown character if there is no piece for it.
   void tokenize(std::string_view word, Tokens& tokens) const override;
-  /// An unknown piece is called by its characters.
+  /// The text of an unknown piece is its characters.
   std::string_view text(const Token& token, std::string_view word) const override;
   const Vocabulary& vocabulary() const noexcept override { return vocabulary_; }
 
  private:
-  /// The best way to the bytes before a place: the piece that ends there, and the sum of scores.
+  /// The best segmentation of the bytes before a position: its last piece, and the sum of scores.
   struct Best {
     double score = 0;
     std::uint32_t begin = kNowhere;
@@ -47,7 +46,7 @@ class Unigram final : public Model {
   ByteTrie trie_;
 };
 
-/// The model of a file that says Unigram. Throws DataError.
+/// Creates the model of a file of type Unigram. Throws DataError.
 std::unique_ptr<const Model> make_unigram(const Node& node);
 
 }  // namespace lockstep::tokenizer

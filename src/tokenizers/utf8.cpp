@@ -9,12 +9,12 @@ namespace lockstep::tokenizer {
 namespace {
 
 struct Sequence {
-  /// Its bytes that are there and right.
+  /// The number of its bytes that are present and valid.
   std::size_t length = 0;
   bool whole = false;
 };
 
-/// The bytes that a sequence's second byte may be (RFC 3629, section 4).
+/// Whether the second byte of a sequence is valid after the first (RFC 3629, section 4).
 bool may_follow(unsigned first, unsigned second) {
   const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
@@ -33,7 +33,7 @@ Sequence first_sequence(std::string_view text) noexcept {
   return {length, true};
 }
 
-/// The bytes from `place` on that are ASCII, in steps of eight.
+/// The number of ASCII bytes at `place`, in steps of eight.
 std::size_t ascii_run(std::string_view text, std::size_t place) noexcept {
   const std::size_t begin = place;
   for (; place + 8 <= text.size(); place += 8) {

@@ -7,9 +7,9 @@
 
 namespace lockstep::tokenizer {
 
-/// How far a text is sound.
+/// How much of a text is valid.
 struct Utf8Check {
-  /// The length of the longest prefix of whole, valid sequences (RFC 3629).
+  /// Length of the longest prefix of complete, valid sequences (RFC 3629).
   std::size_t valid = 0;
   /// Code points in that prefix.
   std::size_t characters = 0;
@@ -17,25 +17,25 @@ struct Utf8Check {
 
 Utf8Check check_utf8(std::string_view text) noexcept;
 
-/// The bytes of a text with every ill-formed part replaced by U+FFFD: one for each longest beginning of a
-/// sequence, as Python's bytes.decode(errors="replace") and Rust's from_utf8_lossy do.
+/// Replaces every ill-formed part by U+FFFD: one per longest prefix of a sequence, like Python's
+/// bytes.decode(errors="replace") and Rust's from_utf8_lossy.
 std::string repaired_utf8(std::string_view bytes);
 
-/// Throws DataError, naming `what` and the byte, when the text is no valid UTF-8; gives its number of
-/// characters.
+/// Returns the number of characters. Throws DataError, naming `what` and the byte, if the text is not valid
+/// UTF-8.
 std::size_t require_utf8(std::string_view text, std::string_view what);
 
 inline constexpr bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
-/// A byte that no character begins with.
+/// A continuation byte.
 inline constexpr bool is_tail(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
-/// The length of the sequence that begins with this byte of a valid text.
+/// The length of the sequence that begins with this byte of valid text.
 inline constexpr std::size_t sequence_length(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// The character at `place` of a valid text; `place` moves behind it.
+/// The character at `place` of valid text; `place` is advanced past it.
 inline char32_t next_character(std::string_view text, std::size_t& place) {
   const auto byte = [&](std::size_t more) { return static_cast<unsigned char>(text[place + more]); };
   const std::size_t length = sequence_length(text[place]);
@@ -49,7 +49,7 @@ inline char32_t next_character(std::string_view text, std::size_t& place) {
   return code;
 }
 
-/// The character that ends before `place`; `place` moves to its beginning.
+/// The character that ends before `place`; `place` is moved to its beginning.
 inline char32_t previous_character(std::string_view text, std::size_t& place) {
   do --place;
   while (is_tail(text[place]));
@@ -57,7 +57,7 @@ inline char32_t previous_character(std::string_view text, std::size_t& place) {
   return next_character(text, again);
 }
 
-/// Appends the character's bytes; gives their number.
+/// Appends the character's bytes; returns their number.
 inline std::size_t append_utf8(std::string& text, char32_t code) {
   const auto put = [&text](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (code < 0x80) return put(code), 1;

@@ -5,7 +5,7 @@
 namespace lockstep::tokenizer {
 namespace {
 
-/// Vocabularies with holes exist; one with eight holes for each token does not.
+/// Vocabularies may have unused ids, but not eight per token.
 constexpr std::size_t kHolesPerToken = 8;
 constexpr std::size_t kSmallTable = 100'000;
 

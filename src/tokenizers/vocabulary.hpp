@@ -11,15 +11,15 @@
 
 namespace lockstep::tokenizer {
 
-/// The tokens of a model and their ids, both ways. Filled once.
+/// The tokens of a model and their ids, in both directions. Filled once.
 class Vocabulary {
  public:
   Vocabulary() = default;
   Vocabulary(Vocabulary&&) = default;
   Vocabulary& operator=(Vocabulary&&) = default;
 
-  /// Adds a token. The text of why not, where the token or its id is there already or the id is far beyond
-  /// what the number of tokens explains (a file must not name the size of a table that it does not fill).
+  /// Adds a token. Returns an error text if the token or its id is already there, or if the id is much larger
+  /// than the number of tokens (a file must not set the size of a table that it does not fill).
   std::optional<std::string> add(std::string token, std::uint32_t id, std::size_t expected_tokens);
 
   std::optional<std::uint32_t> id(std::string_view token) const;
@@ -40,13 +40,14 @@ class Vocabulary {
   std::vector<const std::string*> tokens_;
 };
 
-/// The vocabulary of an object {token: id}. Throws DataError.
+/// Reads a vocabulary from an object {token: id}. Throws DataError.
 Vocabulary read_vocabulary(const Node& node);
 
-/// The vocabulary of a text with one token a line, whose ids are the lines' numbers from 0. Throws DataError.
+/// Reads a vocabulary from text with one token per line, whose id is the line's number from 0. Throws
+/// DataError.
 Vocabulary read_vocabulary_lines(std::string_view text, const std::string& file);
 
-/// The lines of a text without their ends; an empty last one is no line.
+/// The lines of a text without their ends; an empty last line does not count.
 std::vector<std::string_view> lines_of(std::string_view text);
 
 }  // namespace lockstep::tokenizer

@@ -14,7 +14,7 @@
 
 namespace lockstep::tokenizer {
 
-/// A token of a word: its id, and its bytes in the word.
+/// A token of a word: its id, and its byte range in the word.
 struct Token {
   std::uint32_t id = 0;
   std::uint32_t begin = 0;
@@ -22,8 +22,8 @@ struct Token {
 };
 using Tokens = std::vector<Token>;
 
-/// The tokens of short words that were seen lately. Of fixed size: a word takes the place of another one with
-/// the same hash. For one thread at a time.
+/// Caches the tokens of recent short words. Of fixed size: a word replaces another one with the same hash.
+/// For one thread at a time.
 class WordCache {
  public:
   static constexpr std::size_t kLongestWord = 24;
@@ -31,14 +31,14 @@ class WordCache {
 
   WordCache() : slots_(kSlots) {}
 
-  /// A word's place. Asked for once, used for both looking up and keeping.
+  /// The key of a word, computed once for lookup and insertion.
   struct Key {
     std::array<std::uint64_t, 3> bytes{};
     std::uint64_t length = 0;
     std::size_t slot = 0;
   };
   static bool fits(std::string_view word) noexcept { return word.size() <= kLongestWord; }
-  /// A part of a word is another key than a word of the same text.
+  /// A part of a word has another key than a word of the same text.
   static Key key(std::string_view word, bool is_part) noexcept {
     Key key;
     std::memcpy(key.bytes.data(), word.data(), word.size());
@@ -49,7 +49,7 @@ class WordCache {
     return key;
   }
 
-  /// The word's tokens; empty when it is not known, or has none.
+  /// The word's tokens; empty if it is not cached, or has none.
   std::span<const Token> find(const Key& key) const noexcept {
     const auto& slot = slots_[key.slot];
     if (slot.length != key.length || slot.bytes != key.bytes) return {};
@@ -76,21 +76,20 @@ class WordCache {
   std::vector<Slot> slots_;
 };
 
-/// What encoding a text needs room for, and the words seen lately. For one thread at a time, one tokenizer
-/// for good.
+/// Buffers for encoding a text, and the word cache. For one thread at a time, and always the same tokenizer.
 struct Workspace {
   WordCache cache;
   Tokens tokens;
   SplitText split;
   NormalizedString normalized;
-  /// For each byte of a text that is not ASCII the number of its character.
+  /// For each byte of a text that is not ASCII, the number of its character.
   std::vector<std::uint32_t> characters;
 };
 
-/// Lends workspaces to threads, and keeps as many as there were threads at a time.
+/// Lends workspaces to threads, and keeps as many as were in use at a time, at most 256.
 class WorkspacePool {
  public:
-  /// Gives the workspace back when it goes.
+  /// Returns the workspace when it is destroyed.
   class Lease {
    public:
     explicit Lease(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
