@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// Enough to find the culprit by, short enough for a log line.
+/// Number of indices in an error message.
 constexpr std::size_t kIndicesNamed = 8;
 
 std::string listed(std::span<const std::int64_t> indices) {
@@ -64,7 +64,7 @@ Batch BatchReader::load(std::int64_t number) const {
   for (const auto index : rows) contexts.push_back({.seed = sample_seed(options_.seed, epoch_, index)});
   Batch batch = options_.collate ? collated(rows, contexts) : dataset_->get_batch(rows, contexts);
   batch.indices.assign(rows.begin(), rows.end());
-  // A data set may have put one sample in another's place.
+  // A data set may have marked rows itself, for example those in which it replaced a sample.
   batch.valid.resize(rows.size(), true);
   std::fill(batch.valid.begin() + valid_rows(number), batch.valid.end(), false);
   return batch;

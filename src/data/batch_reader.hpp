@@ -10,22 +10,21 @@
 
 namespace lockstep {
 
-/// Reads the numbered batches of one pass. Safe from several threads.
+/// Reads the numbered batches of one pass. Thread-safe.
 class BatchReader {
  public:
-  /// `first_batch` is the number within the epoch of the plan's first batch, for error texts. With
-  /// `own_batches`, the epoch's from a batch sampler, the plan's indices are numbers of them.
+  /// `first_batch` is the epoch's number of the plan's first batch, for error messages. With `own_batches`,
+  /// the epoch's batches of a batch sampler, the plan's indices are indices into them.
   BatchReader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options, std::int64_t epoch,
               std::int64_t first_batch, BatchPlan plan, std::vector<std::vector<std::int64_t>> own_batches);
 
-  /// The batches that there are.
+  /// The batches of the pass.
   const BatchPlan& plan() const noexcept { return plan_; }
 
-  /// Batch `number`, counted from 0 within the plan, as its reader sends it. Throws DataError as DataLoader
-  /// says.
+  /// Reads batch `number`, counted from 0 within the plan. Throws DataError as described for DataLoader.
   PrefetchedBatch read(std::int64_t number) const;
 
-  /// What the loader's user gets.
+  /// The batch for the loader's user.
   Batch finish(PrefetchedBatch batch) const { return copy_.finish(std::move(batch)); }
 
  private:

@@ -10,23 +10,22 @@
 
 namespace lockstep {
 
-/// A batch that was read before its turn: or what went wrong, or neither at the end.
+/// A batch that was read ahead, or an exception; neither at the end.
 template <typename Batch>
 struct BatchAhead {
   std::optional<Batch> batch = {};
   std::exception_ptr failure = {};
-  /// Where the parts are behind it.
+  /// The positions of the parts after it.
   PartPositions parts = {};
 };
 
-/// Batches that are read ahead so that the end is seen before it comes.
+/// Reads batches ahead, so that the end is known in advance.
 template <typename Batch>
 class BatchesAhead {
  public:
   explicit BatchesAhead(std::int64_t depth) : depth_(depth) {}
 
-  /// The next one; `read` is called until there are `depth` behind it, and not again after the end or a
-  /// failure.
+  /// The next batch. Calls `read` until `depth` more are available, and not again after the end or a failure.
   template <typename Read>
   BatchAhead<Batch> next(const Read& read) {
     while (!ended_ && std::ssize(ahead_) <= depth_) {
@@ -40,7 +39,7 @@ class BatchesAhead {
     return first;
   }
 
-  /// The batches that are left, where the end is in sight.
+  /// The number of batches left, if the end is known.
   std::optional<std::int64_t> left() const {
     if (!ended_ || failed_) return std::nullopt;
     return ahead_.empty() ? 0 : std::ssize(ahead_) - 1;

@@ -34,7 +34,7 @@ bool has_name(const Items& items, const std::string& name) {
   return std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.first == name; });
 }
 
-/// `items` of a Batch: its tensors or its texts.
+/// `items` selects a Batch's tensors or its texts.
 template <typename Items>
 void check_names(const std::vector<Example>& examples, std::size_t place, const char* kind,
                  const Items& (Batch::*items)() const noexcept) {
@@ -62,7 +62,7 @@ void append(std::vector<std::string>& texts, const std::vector<std::string>& mor
   texts.insert(texts.end(), more.begin(), more.end());
 }
 
-/// What is not in tensors.
+/// Texts and indices are concatenated, not stacked.
 void join_texts_and_indices(const std::vector<Example>& examples, Batch& batch) {
   for (const auto& item : examples.front().text_items()) {
     std::vector<std::string> texts;
@@ -102,7 +102,7 @@ Batch default_collate(std::vector<Example> examples) {
 
 namespace {
 
-/// The samples' tensors of a name one after another, and where each begins.
+/// Concatenates the samples' tensors of a name, and returns them with their offsets.
 std::pair<at::Tensor, at::Tensor> jagged(const std::vector<Example>& examples, const std::string& name) {
   std::vector<at::Tensor> lists;
   std::vector<std::int64_t> offsets{0};
@@ -155,7 +155,7 @@ std::int64_t fill_of(const std::string& name, const PaddingCollateOptions& optio
   return name == "special_tokens_mask" ? 1 : 0;
 }
 
-/// The sample under Hugging Face's names, with a mask.
+/// Renames the sample's labels as Hugging Face does, and adds an attention mask.
 Example completed(const Example& example) {
   Example renamed;
   for (const auto& [name, tensor] : example.items()) {
@@ -191,7 +191,7 @@ at::Tensor padded(const at::Tensor& sequence, std::int64_t length, std::int64_t 
   return at::constant_pad_nd(sequence, {before, missing - before}, fill);
 }
 
-/// Padding fills labels by itself.
+/// A copy of input_ids: padding later fills it with label_pad_token_id.
 void add_labels(Example& example) {
   if (example.contains("labels") || example.contains("label_ids")) return;
   if (!example.contains("input_ids")) {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// The order of the batches of a batch sampler, which is dealt to the ranks in place of samples.
+/// The numbers of a batch sampler's batches, which are distributed over the ranks in place of samples.
 class BatchNumbers final : public Sampler {
  public:
   BatchNumbers(const BatchSampler& batches, std::uint64_t seed)
@@ -77,7 +77,7 @@ void check_same(const char* what, const std::string& saved, const std::string& h
                    ". Continue with the same data set, sampler and seed, or start the epoch anew.");
 }
 
-/// A data set that could not say more than its size when the state was saved is known by its size.
+/// If the saved fingerprint consists only of a size (Dataset's default), only the size is compared.
 void check_dataset(const std::string& saved, const Dataset& dataset) {
   if (saved != dataset.Dataset::fingerprint()) check_same("data set", saved, dataset.fingerprint());
 }
@@ -131,7 +131,7 @@ void DataLoader::stop_pass() noexcept {
 
 void DataLoader::end_work() noexcept {
   stop_pass();
-  // A position_handle() may keep the core, but nobody can read from it any more.
+  // A position_handle() may keep the core alive, but nothing reads from it any more.
   if (core_) core_->workers.reset();
 }
 
@@ -289,7 +289,7 @@ void DataLoader::Position::load_state_of_stream(const DataLoaderState& saved) co
   check_at_least("the saved epoch", saved.epoch, 0);
   check_at_least("the saved number of batches", saved.samples, 0);
   auto entries = saved.parts;
-  // With dispatch_batches only rank 0 has some.
+  // With dispatch_batches only rank 0 has parts.
   std::erase(entries, std::string());
   const auto& plan = core_->plan;
   const bool dispatched = core_->is_dispatched();
@@ -298,7 +298,7 @@ void DataLoader::Position::load_state_of_stream(const DataLoaderState& saved) co
                    : deal_parts(entries, dispatched ? 1 : plan.num_replicas, dispatched ? 0 : plan.rank,
                                 plan.drop_last && plan.how.even_batches);
   if (const auto pass = core_->pass.lock()) pass->stop();
-  // Other ranks have as many rows to read, and so other numbers of batches.
+  // Estimate: another number of ranks reads the same rows in another number of batches per rank.
   const auto saved_by = dispatched ? 1 : std::ssize(entries);
   const auto batches = saved_by > 1 ? saved.samples * saved_by / plan.num_replicas : saved.samples;
   core_->go_to(saved.epoch, batches, std::move(parts));

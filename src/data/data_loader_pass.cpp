@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// The batches of an epoch of a batch sampler; none without one.
+/// The batches of an epoch of a batch sampler; empty without one.
 std::vector<std::vector<std::int64_t>> own_batches(const BatchSampler* sampler, std::int64_t epoch) {
   if (!sampler) return {};
   auto batches = sampler->epoch_batches(epoch);
@@ -32,7 +32,7 @@ std::int64_t DataLoader::Core::batches() const {
 
 DataLoader::Pass::Pass(std::shared_ptr<Core> core) : core_(std::move(core)) {
   if (core_->stream) {
-    // With dispatch_batches the other ranks read nothing.
+    // With dispatch_batches, only rank 0 reads.
     const bool reads = !core_->is_dispatched() || core_->plan.rank == 0;
     stream_ = open_stream({.stream = core_->stream,
                            .options = core_->options,
@@ -67,7 +67,8 @@ std::optional<Batch> DataLoader::Pass::next() {
   try {
     batch = stream_ ? take_of_stream() : take();
   } catch (...) {
-    stop();  // going on would skip the batch that failed
+    // Otherwise the next call would skip the batch that failed.
+    stop();
     throw;
   }
   if (!batch) {

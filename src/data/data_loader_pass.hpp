@@ -13,19 +13,19 @@
 
 namespace lockstep {
 
-/// What a loader and its pass share.
+/// State shared by a loader and its pass.
 struct DataLoader::Core {
-  /// One of the two.
+  /// Exactly one of these two is set.
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const StreamDataset> stream;
   DataLoaderOptions options;
   BatchPlanOptions plan;
-  /// None for a stream.
+  /// Null for a stream.
   std::shared_ptr<const Sampler> sampler;
   std::int64_t epoch = 0;
-  /// Samples of all ranks; of a stream batches of this one.
+  /// Samples of all ranks; for a stream, batches of this rank.
   std::int64_t consumed = 0;
-  /// Of a stream.
+  /// For a stream.
   PartPositions parts = {};
   std::optional<ProcessGroup> group = std::nullopt;
   std::int64_t look_ahead = 1;
@@ -44,7 +44,7 @@ struct DataLoader::Core {
   std::uint64_t seed() const { return options.sampler ? sampler->seed() : options.seed; }
   std::string fingerprint() const { return stream ? stream->fingerprint() : dataset->fingerprint(); }
   std::string order() const { return stream ? "stream" : sampler->kind(); }
-  /// Rank 0 reads for all.
+  /// Whether rank 0 reads for all.
   bool is_dispatched() const { return stream && plan.num_replicas > 1 && plan.how.dispatch_batches; }
   std::vector<std::string> parts_as_text() const {
     if (!stream) return {};
@@ -68,7 +68,7 @@ struct DataLoader::Core {
   }
 };
 
-/// One pass over what is left of an epoch.
+/// One pass over the rest of an epoch.
 class DataLoader::Pass {
  public:
   explicit Pass(std::shared_ptr<Core> core);
@@ -76,12 +76,12 @@ class DataLoader::Pass {
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
 
-  /// The next batch, which counts as consumed from now on; at the end of the epoch nothing, and the epoch is
-  /// finished.
+  /// The next batch, which then counts as consumed. At the end of the epoch, returns nothing and moves to the
+  /// next epoch.
   std::optional<Batch> next();
   void stop() noexcept;
   bool is_stopped() const noexcept { return stopped_; }
-  /// Of all batches of the epoch, so far as that is known.
+  /// The total number of batches of the epoch; the largest int64 while it is unknown.
   std::int64_t size() const;
 
  private:
@@ -90,7 +90,7 @@ class DataLoader::Pass {
   std::optional<PrefetchedBatch> read();
 
   std::shared_ptr<Core> core_;
-  /// One of the two.
+  /// Exactly one of these two is set.
   std::optional<BatchReader> reader_;
   std::unique_ptr<StreamPass> stream_;
   std::int64_t given_ = 0;

@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-/// The end of a copy.
+/// Marks the end of a copy.
 struct PrefetchedBatch::Copied {
   at::Device device;
   c10::Event event;
 };
 
-/// The stream of the copies.
+/// The stream on which copies run.
 struct DeviceCopy::CopyStream {
   c10::Stream stream;
 };
@@ -26,7 +26,8 @@ Batch PrefetchedBatch::receive() && {
   const auto current = streams.getStream(copied_->device);
   copied_->event.block(current);
   for (const auto& [name, tensor] : batch_.items()) {
-    // The memory is the copy stream's: its next use has to wait for what this stream does with it.
+    // The memory belongs to the copy stream: it must not be reused before the current stream has finished
+    // with it.
     if (tensor.defined()) tensor.record_stream(current);
   }
   return std::move(batch_);
@@ -45,7 +46,7 @@ DeviceCopy::DeviceCopy(at::Device device, bool pin, bool beside) : device_(devic
 }
 
 PrefetchedBatch DeviceCopy::send(Batch batch) const {
-  // Threads begin on device 0, where pinning would otherwise take memory for a context of every rank.
+  // New threads use device 0, where pinning would otherwise create a CUDA context for every rank.
   const c10::OptionalDeviceGuard context(context_);
   if (pin_) batch = batch.pin_memory();
   if (!copy_stream_) return PrefetchedBatch(std::move(batch));
@@ -57,8 +58,8 @@ PrefetchedBatch DeviceCopy::send(Batch batch) const {
   return arriving;
 }
 
-/// From pinned memory the host need not wait: what the current stream does from now on comes after the copy,
-/// and the memory is kept as long.
+/// With pinned memory the host need not wait: later work on the current stream runs after the copy, and the
+/// pinned memory is kept until then.
 Batch DeviceCopy::finish(PrefetchedBatch arriving) const {
   return std::move(arriving).receive().to(device_, /*non_blocking=*/pin_ && device_.is_cuda());
 }

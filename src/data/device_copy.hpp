@@ -9,14 +9,14 @@
 
 namespace lockstep {
 
-/// A batch that may still be on its way to a device.
+/// A batch whose copy to a device may still be in progress.
 class PrefetchedBatch {
  public:
   PrefetchedBatch() = default;
-  /// One that is there.
+  /// A batch without a pending copy.
   explicit PrefetchedBatch(Batch batch) : batch_(std::move(batch)) {}
 
-  /// The batch, for the caller's thread: what its current stream does from now on comes after the copy.
+  /// Returns the batch; later work on the calling thread's current stream runs after the copy.
   Batch receive() &&;
 
  private:
@@ -27,27 +27,27 @@ class PrefetchedBatch {
   std::shared_ptr<Copied> copied_;
 };
 
-/// How a loader's batches get to its device. Safe from several threads.
+/// Copies a loader's batches to its device. Thread-safe.
 ///
-/// Streams and events are c10's device-independent ones, which the CUDA library fills with life once it is
-/// loaded: nothing here links CUDA.
+/// Uses c10's device-independent streams and events, which work once the CUDA library is loaded: nothing here
+/// links CUDA.
 class DeviceCopy {
  public:
-  /// `pin` and `beside`: as DataLoaderOptions::pin_memory and ::non_blocking. Loads the CUDA library where
-  /// one of them, or the device, needs it.
+  /// `pin` and `beside` are DataLoaderOptions::pin_memory and ::non_blocking. Loads the CUDA library if one
+  /// of them, or the device, needs it.
   DeviceCopy(at::Device device, bool pin, bool beside);
 
-  /// Begins the copy, or does all of it, where it runs beside the host; otherwise finish() copies.
+  /// Pins the batch and starts a non_blocking copy if configured; otherwise finish() copies.
   PrefetchedBatch send(Batch batch) const;
 
-  /// What is handed out.
+  /// Completes the copy and returns the batch.
   Batch finish(PrefetchedBatch arriving) const;
 
  private:
   struct CopyStream;
 
   at::Device device_;
-  /// The CUDA device that is current while batches are pinned and sent.
+  /// The CUDA device that is current while batches are pinned and copied.
   std::optional<at::Device> context_ = {};
   bool pin_ = false;
   std::shared_ptr<const CopyStream> copy_stream_;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMagicBytes = 4;
 constexpr std::size_t kDimensionBytes = 4;
-/// What LibTorch's kernels take; the format itself would allow 255.
+/// The limit of LibTorch's kernels; the format allows 255.
 constexpr std::size_t kMostDimensions = 64;
 
 struct Code {
@@ -79,8 +79,8 @@ std::vector<std::int64_t> read_shape(File& file, std::size_t dimensions) {
   return shape;
 }
 
-/// The elements' bytes; refuses a product past 2^63 - 1. Zeros are left out of the product, because LibTorch
-/// computes strides from the other dimensions even of a tensor without elements.
+/// The number of bytes of the elements; fails above 2^63 - 1. Dimensions of 0 are left out of the product,
+/// because LibTorch computes strides from the other dimensions even for a tensor without elements.
 std::uint64_t data_bytes(const std::vector<std::int64_t>& shape, std::size_t element,
                          const std::string& name) {
   auto product = static_cast<std::int64_t>(element);
@@ -101,7 +101,7 @@ void check_size(const InputFile& file, std::uint64_t header, std::uint64_t data,
                  (file.size() - header < data ? ": it may be truncated" : ": there is more behind the data"));
 }
 
-/// Turns the bytes of every element round, in place.
+/// Reverses the bytes of every element, in place.
 void swap_elements(const at::Tensor& tensor) {
   const auto width = static_cast<std::ptrdiff_t>(tensor.element_size());
   auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
@@ -177,7 +177,7 @@ at::Tensor read_idx(const std::filesystem::path& path) {
 
 void write_idx(const at::Tensor& tensor, const std::filesystem::path& path) {
   const auto header = header_of(tensor);
-  // A copy of its own: its bytes are turned round.
+  // A copy, because its bytes are reversed in place.
   const auto data = tensor.detach().to(at::kCPU).resolve_neg().clone(at::MemoryFormat::Contiguous);
   swap_elements(data);
   AtomicFile file(path);

@@ -102,7 +102,7 @@ std::vector<std::string> folders_of(const fs::path& root) {
   return names;
 }
 
-/// Sorted as Python's sorted(os.walk(...)): by the folder's path as text, then by name.
+/// Sorted like Python's sorted(os.walk(...)): by the folder's path as text, then by name.
 std::vector<fs::path> images_in(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> found;
   std::error_code failure;
@@ -131,7 +131,7 @@ std::vector<std::uint8_t> bytes_of(const fs::path& path) {
   return bytes;
 }
 
-/// The largest fraction of its size at which a JPEG has no fewer pixels than it is resized to.
+/// The denominator of the smallest scale at which a JPEG still has at least as many pixels as the result.
 int denominator_for(double width, double height, double out_width, double out_height) {
   for (const int d : {8, 4, 2}) {
     if (width >= out_width * d && height >= out_height * d) return d;
@@ -139,14 +139,13 @@ int denominator_for(double width, double height, double out_width, double out_he
   return 1;
 }
 
-/// torchvision's Resize(size) of one number.
+/// Size after torchvision's Resize(size) with a single number.
 ImageSize shorter_side(int width, int height, std::int64_t size) {
   if (width <= height) return {static_cast<std::int64_t>(static_cast<double>(size * height) / width), size};
   return {size, static_cast<std::int64_t>(static_cast<double>(size * width) / height)};
 }
 
-/// A decoded region as pixels of the size wanted. At a fraction of its size the region's edges lie between
-/// pixels.
+/// Resamples a decoded region to `size`. At a reduced scale, the region's edges lie between pixels.
 Pixels resized(const Decoded& decoded, const Region& region, const ImageSize& size) {
   const double d = decoded.denominator;
   const auto edge = [&](int begin, int length, int limit) {
@@ -179,7 +178,7 @@ bool jitters(const ColorJitterOptions& options) {
   return options.brightness > 0 || options.contrast > 0 || options.saturation > 0 || options.hue > 0;
 }
 
-/// CenterCrop's corner, which is outside of an image that is smaller.
+/// CenterCrop's corner; negative if the image is smaller than the crop.
 std::int64_t middle(std::int64_t length, std::int64_t wanted) {
   if (wanted > length) return -((wanted - length) / 2);
   return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(length - wanted) / 2.0));
@@ -195,7 +194,7 @@ struct ImageFolder::State {
   std::vector<std::int64_t> labels = {};
   std::string fingerprint = {};
   mutable std::mutex mutex = {};
-  mutable std::map<std::int64_t, std::string> bad = {};  // guarded by mutex
+  mutable std::map<std::int64_t, std::string> bad = {};  // Guarded by mutex.
 
   const fs::path& path(std::int64_t index) const {
     if (index < 0 || index >= static_cast<std::int64_t>(paths.size()))
@@ -204,7 +203,7 @@ struct ImageFolder::State {
     return paths[static_cast<std::size_t>(index)];
   }
 
-  /// The image as pixels before its window is cut out of it.
+  /// The decoded and resized image, before the center crop.
   Pixels load(const fs::path& path, RandomBits& random) const {
     Region region;
     ImageSize size;
@@ -232,7 +231,7 @@ struct ImageFolder::State {
     return is_given(options.center_crop) ? options.center_crop : ImageSize{pixels.height, pixels.width};
   }
 
-  /// The size that all images have, or none.
+  /// The common size of all images, or none.
   ImageSize fixed_size() const {
     return is_given(options.center_crop) ? options.center_crop : options.random_resized_crop.size;
   }
@@ -249,7 +248,7 @@ struct ImageFolder::State {
     if (part) out.narrow(1, part->top, part->height).narrow(2, part->left, part->width).fill_(erasing.value);
   }
 
-  /// Writes pixels into [3, height, width].
+  /// Writes the pixels into [3, height, width].
   void finish(const Pixels& pixels, const at::Tensor& out, RandomBits& random) const {
     const ImageGeometry geometry{.channels = kChannels,
                                  .height = pixels.height,
@@ -270,7 +269,7 @@ struct ImageFolder::State {
     erase(out, random);
   }
 
-  /// Reads one image into `out`, which is made where it is undefined.
+  /// Reads one image into `out`, which is created if undefined.
   void read(std::int64_t index, std::uint64_t seed, at::Tensor& out) const {
     RandomBits random(seed);
     Pixels pixels = load(path(index), random);
@@ -284,7 +283,7 @@ struct ImageFolder::State {
     return bad.contains(index);
   }
 
-  /// read(), or with skip_bad the next image that can be read. Returns which it was.
+  /// read(), or with skip_bad the next image that can be read. Returns the index of the image that was read.
   std::int64_t read_good(std::int64_t index, std::uint64_t seed, at::Tensor& out) const {
     path(index);
     const auto count = static_cast<std::int64_t>(paths.size());

@@ -35,7 +35,7 @@ at::Tensor drawn(const at::Tensor& like, double probability, const at::Generator
   return at::bernoulli(at::full(like.sizes(), probability, at::kFloat), generator).to(at::kBool);
 }
 
-/// Whether a token begins a word.
+/// Whether each token begins a word.
 at::Tensor begins_word(const at::Tensor& word_ids) {
   at::Tensor before = at::full_like(word_ids, -1);
   const auto last = word_ids.size(-1);
@@ -43,9 +43,9 @@ at::Tensor begins_word(const at::Tensor& word_ids) {
   return word_ids.ge(0).logical_and_(word_ids.ne(before));
 }
 
-/// What was drawn for a word's first token holds for all of it.
+/// Extends the draw of each word's first token to the whole word.
 at::Tensor whole_words(const at::Tensor& chosen, const at::Tensor& begins, const at::Tensor& word_ids) {
-  // Words counted from 1 in each row; 0 before the first.
+  // The number of the word in its row, from 1; 0 before the first word.
   const at::Tensor number = begins.to(at::kLong).cumsum(-1);
   auto sizes = number.sizes().vec();
   sizes.back() += 1;

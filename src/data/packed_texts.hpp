@@ -7,13 +7,14 @@
 
 namespace lockstep::data {
 
-/// Where the tokens of blocks stand in their texts.
+/// The positions of the tokens of blocks in their texts.
 struct PackedTexts {
   std::vector<std::int64_t> position_ids;
   std::vector<std::int64_t> seq_idx;
 };
 
-/// `ends` is where each text ends among all tokens: for those that fill blocks of `block_size`.
+/// Computes them for the tokens that fill blocks of `block_size`. `ends`: the end of each text in the
+/// concatenated tokens.
 inline PackedTexts packed_texts(std::span<const std::int64_t> ends, std::int64_t block_size) {
   PackedTexts texts;
   const auto tokens = ends.empty() ? 0 : ends.back() / block_size * block_size;
@@ -21,7 +22,7 @@ inline PackedTexts packed_texts(std::span<const std::int64_t> ends, std::int64_t
   auto end = ends.begin();
   for (std::int64_t token = 0; token < tokens; ++token) {
     const bool in_next_text = token >= *end;
-    // Texts may be empty.
+    // Skips empty texts.
     while (token >= *end) ++end;
     if (in_next_text) position = 0, ++number;
     if (token % block_size == 0) position = number = 0;

@@ -28,7 +28,7 @@ at::Tensor blocks_of(const std::vector<Example>& examples, const std::string& na
   return joined.narrow(0, 0, rows * size).view({rows, size});
 }
 
-/// Sequences of one sample belong together token by token.
+/// The sequences of one sample must have the same length.
 void check_sequences(const Example& example, std::size_t place, const Example& first) {
   std::int64_t length = -1;
   for (const auto& name : first.names()) {
@@ -44,7 +44,7 @@ void check_sequences(const Example& example, std::size_t place, const Example& f
   }
 }
 
-/// Where each text ends among the tokens of all.
+/// The end of each text in the concatenated tokens.
 std::vector<std::int64_t> ends_of(const std::vector<Example>& examples) {
   std::vector<std::int64_t> ends;
   for (const auto& example : examples)

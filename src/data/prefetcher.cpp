@@ -9,7 +9,7 @@
 #include "core/runtime/crash_handler.hpp"
 #include "lockstep/core/error.hpp"
 
-// The OpenMP runtime that LibTorch brings with it; absent where LibTorch was built without OpenMP.
+// From LibTorch's OpenMP runtime; null if LibTorch was built without OpenMP.
 extern "C" void omp_set_num_threads(int threads) __attribute__((weak));
 
 namespace lockstep {
@@ -17,8 +17,8 @@ namespace lockstep {
 void prepare_worker_thread() {
   use_crash_stack();
   pthread_setname_np(pthread_self(), "lockstep-data");
-  // LibTorch sets a thread's number of threads at its first parallel call. Making that call first keeps it
-  // from undoing ours. at::set_num_threads would change the number for the whole process.
+  // LibTorch sets a thread's number of threads at its first parallel call. Making that call first prevents it
+  // from overwriting ours. at::set_num_threads would change the number for the whole process.
   at::internal::lazy_init_num_threads();
   at::get_num_threads();
   if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
@@ -43,7 +43,7 @@ Prefetcher::Prefetcher(int workers, std::int64_t depth, Init init) : depth_(dept
   try {
     for (int worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { work(worker); });
   } catch (...) {
-    // The destructor does not run for a half-built object, and a joinable thread must not be destroyed.
+    // The destructor does not run if the constructor throws, and a joinable thread must not be destroyed.
     stop();
     throw;
   }
@@ -115,7 +115,7 @@ std::optional<std::int64_t> Prefetcher::claim() {
   if (stopping_) return std::nullopt;
   ++reading_;
   const auto number = claimed_++;
-  // One that waits for room may have slept through a notification that this thread did not need.
+  // A waiting worker may have missed its notification, because this thread was notified but did not need it.
   const bool more = has_room();
   lock.unlock();
   if (more) room_.notify_one();

@@ -13,16 +13,17 @@
 
 namespace lockstep {
 
-/// Sets the calling thread up as a loader's worker: named for debuggers, and LibTorch's kernels run on this
-/// thread alone. Several workers that each start a pool of their own would fight the training step for the
+/// Sets up the calling thread as a loader's worker: names it for debuggers, and limits LibTorch's kernels to
+/// this thread. Several workers with their own thread pools would compete with the training step for the
 /// cores. Other threads keep their setting.
 void prepare_worker_thread();
 
-/// Threads that read numbered batches ahead and hand them out in order, one run of numbers after another.
+/// Threads that read numbered batches ahead and return them in order. They process one run of numbers after
+/// another.
 ///
-/// In a run `read(number)` is called for 0, 1, ..., count - 1, once each, by any thread. At most `depth`
-/// batches are being read or wait at any time. What read() throws comes out of next() at that batch's turn.
-/// start(), next() and drop() belong to one thread.
+/// In a run, `read(number)` is called for 0, 1, ..., count - 1, once each, by any thread. At most `depth`
+/// batches are being read or waiting. An exception of read() is rethrown by next() when it is that batch's
+/// turn. start(), next() and drop() belong to one thread.
 class Prefetcher {
  public:
   using Read = std::function<PrefetchedBatch(std::int64_t)>;
@@ -33,13 +34,13 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// Begins a run; the one before must have been dropped or read to its end.
+  /// Begins a run; the previous one must have been dropped or read to its end.
   void start(Read read, std::int64_t count);
 
-  /// Ends the run: waits for the batches that are being read, and forgets them. `read` is not used any more.
+  /// Ends the run: waits for the batches that are being read, and discards them. `read` is not used any more.
   void drop() noexcept;
 
-  /// The next batch, waiting for it; nothing after the last. Throws what `init` threw in a worker.
+  /// Waits for the next batch and returns it; nothing after the last. Rethrows what `init` threw in a worker.
   std::optional<PrefetchedBatch> next();
 
  private:
@@ -59,8 +60,8 @@ class Prefetcher {
 
   const std::int64_t depth_;
   const Init init_;
-  Read read_;         // changes only while no worker reads
-  std::mutex mutex_;  // guards everything below but threads_
+  Read read_;         // modified only while no worker reads
+  std::mutex mutex_;  // guards everything below except threads_
   std::condition_variable room_;
   std::condition_variable filled_;
   std::vector<Slot> slots_;

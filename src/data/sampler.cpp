@@ -80,7 +80,7 @@ std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) 
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(size_));
   for (std::int64_t row = 0; row < size_; ++row) {
-    // Past the end the order starts again from its beginning: PyTorch's padding.
+    // After its end the order restarts from its beginning, like PyTorch's padding.
     const auto place = (options_.rank + row * options_.num_replicas) % length();
     mine.push_back(shuffled ? shuffled[place] : place);
   }
@@ -237,7 +237,7 @@ Indices LengthGroupedSampler::epoch_indices(std::int64_t epoch) const {
       longest = begin;
     }
   }
-  // What needs most memory comes first: if it does not fit, that shows at once.
+  // The batch that needs most memory comes first: if it does not fit, that shows at once.
   if (!order.empty()) std::swap(order.front(), order[static_cast<std::size_t>(longest)]);
   return order;
 }

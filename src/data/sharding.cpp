@@ -13,7 +13,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
   return rounded_down(value, unit) + (value % unit != 0 ? unit : 0);
 }
 
-/// How many places are dealt to the ranks where `left` samples are left.
+/// The number of positions that are distributed over the ranks if `left` samples are left.
 std::int64_t dealt(std::int64_t left, const BatchPlanOptions& options) {
   const auto global = global_batch_size(options);
   if (options.drop_last) return rounded_down(left, global);
@@ -21,12 +21,12 @@ std::int64_t dealt(std::int64_t left, const BatchPlanOptions& options) {
   return rounded_up(left, options.how.sharding == Sharding::by_sample ? options.num_replicas : global);
 }
 
-/// Places are dealt in runs: of one sample, or of one batch.
+/// Positions are distributed in runs: of one sample, or of one batch.
 std::int64_t run_length(const BatchPlanOptions& options) {
   return options.how.sharding == Sharding::by_sample ? 1 : rank_batch_size(options);
 }
 
-/// How many of the first `places` places are this rank's.
+/// The number of this rank's positions among the first `places`.
 std::int64_t share(std::int64_t places, const BatchPlanOptions& options) {
   const auto run = run_length(options);
   const auto round = run * options.num_replicas;
@@ -34,7 +34,7 @@ std::int64_t share(std::int64_t places, const BatchPlanOptions& options) {
   return places / round * run + std::clamp<std::int64_t>(begun, 0, run);
 }
 
-/// The place of this rank's sample number `local`.
+/// The position of this rank's sample number `local`.
 std::int64_t place_of(std::int64_t local, const BatchPlanOptions& options) {
   const auto run = run_length(options);
   return (local / run * options.num_replicas + options.rank) * run + local % run;
@@ -102,7 +102,7 @@ BatchPlan::BatchPlan(std::span<const std::int64_t> order, std::int64_t consumed,
   valid_ = share(std::min(left, places), options);
   indices_.reserve(static_cast<std::size_t>(mine));
   for (std::int64_t local = 0; local < mine; ++local) {
-    // Past its end the order starts again.
+    // After its end the order restarts.
     const auto place = (consumed_ + place_of(local, options)) % length_;
     indices_.push_back(order[static_cast<std::size_t>(place)]);
   }

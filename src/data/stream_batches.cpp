@@ -102,7 +102,7 @@ std::optional<PrefetchedBatch> StreamBatches::repetition(std::int64_t count) {
 std::vector<Example> StreamBatches::first_samples_of_any(std::int64_t count) const {
   std::vector<StreamPart> parts;
   for (const auto& position : begin_) parts.push_back(position.part);
-  // Whichever part a resumed pass began with.
+  // Independent of the part that a resumed pass began with.
   std::ranges::sort(parts, {}, [](const StreamPart& part) { return std::pair(part.rank, part.worker); });
   for (const auto& part : parts) {
     try {

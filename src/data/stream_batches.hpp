@@ -14,37 +14,35 @@
 
 namespace lockstep {
 
-/// Reads the batches of a rank's parts of a stream, by number: batch n is the next one of the part n % parts,
-/// as PyTorch's workers take turns. Safe from several threads; batches of one part are read one after the
-/// other.
+/// Reads the batches of a rank's parts of a stream, by number: batch n is the next one of part n % parts,
+/// like PyTorch's workers in turn. Thread-safe; batches of one part are read one after the other.
 class StreamBatches {
  public:
-  /// `completes`: a part's last batch is completed with its first samples.
+  /// `completes`: complete a part's last batch with its first samples.
   StreamBatches(std::shared_ptr<const StreamDataset> stream, const DataLoaderOptions& options,
                 std::int64_t epoch, PartPositions parts, bool completes);
 
-  /// Their positions when the pass began.
+  /// The parts' positions when the pass began.
   const PartPositions& parts() const noexcept { return begin_; }
 
-  /// The next batch of its part. Every number is read once, each after the smaller ones of its part have been
-  /// asked for. Throws DataError as DataLoader says.
+  /// The next batch of its part. Every number is read once; the smaller numbers of the same part must have
+  /// been requested before. Throws DataError as described for DataLoader.
   PrefetchedBatch read(std::int64_t number);
 
-  /// What read(number) has found; once.
+  /// The outcome of read(number); may be taken once.
   struct Outcome {
-    /// False: the part had come to its end, and there is no batch.
+    /// False if the part had ended, and there is no batch.
     bool has_batch = false;
-    /// Where the part is behind the batch.
+    /// The position of the part after the batch.
     PartPosition after = {};
   };
   Outcome take_outcome(std::int64_t number);
 
-  /// `count` rows from the beginning of the rank's first part that has any, from its start again where it has
-  /// fewer, none of them valid; nothing where no part has any. They are read once and kept. `count` is always
-  /// the same.
+  /// The first `count` rows of the rank's first nonempty part, repeated if it has fewer, all of them not
+  /// valid; nothing if all parts are empty. They are read once and kept; `count` must always be the same.
   std::optional<PrefetchedBatch> repetition(std::int64_t count);
 
-  /// What the loader's user gets.
+  /// The batch for the loader's user.
   Batch finish(PrefetchedBatch batch) const { return copy_.finish(std::move(batch)); }
 
  private:
@@ -71,7 +69,7 @@ class StreamBatches {
   std::vector<std::unique_ptr<Part>> parts_;
   std::mutex mutex_;  // guards outcomes_
   std::map<std::int64_t, Outcome> outcomes_;
-  /// Of repetition().
+  /// For repetition().
   std::vector<Example> repeated_;
 };
 

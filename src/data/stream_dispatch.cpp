@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// One batch of the rows of several, name by name.
+/// Concatenates the rows of several batches, name by name.
 Batch joined(const std::vector<Batch>& batches) {
   if (batches.size() == 1) return batches.front();
   Batch all;
@@ -38,7 +38,8 @@ Batch joined(const std::vector<Batch>& batches) {
   return all;
 }
 
-/// Slices are cut out of every tensor's rows. A collate function may have made more or fewer than samples.
+/// Every tensor must have one row per sample, because it is sliced for the ranks. A collate function may have
+/// created more or fewer rows.
 void check_rows(Batch& batch) {
   const auto check = [&](const std::string& name, std::int64_t rows) {
     if (rows == batch.size()) return;
@@ -51,7 +52,7 @@ void check_rows(Batch& batch) {
     batch.valid.assign(static_cast<std::size_t>(batch.size()), true);
 }
 
-/// The first rows, `count` of them, from the start again where there are fewer.
+/// The first `count` rows, repeated if there are fewer.
 Batch first_rows(const Batch& batch, std::int64_t count) {
   Batch rows;
   const auto numbers = at::arange(count, at::kLong).remainder(batch.size());
@@ -125,8 +126,8 @@ class Dispatched final : public StreamPass {
     }
   }
 
-  /// The next batch of all ranks; no rows at the end. Accelerate's rule: as many batches as there are ranks,
-  /// or one with split_batches, and what is left over at the end unless drop_last.
+  /// The next batch of all ranks; no rows at the end. As in Accelerate: as many batches as ranks, or one with
+  /// split_batches, and an incomplete rest at the end unless drop_last.
   Batch read() {
     const auto wanted = plan_.how.split_batches ? 1 : group_.size();
     std::vector<Batch> batches;
@@ -152,7 +153,7 @@ class Dispatched final : public StreamPass {
     for (const auto& [name, tensor] : ahead.batch->items())
       tensors.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
     header.update({{"rows", ahead.batch->size()}, {"tensors", tensors}, {"valid", ahead.batch->valid}});
-    // Their lengths; the bytes go by themselves, because JSON holds no strings of any bytes.
+    // Only their lengths: the bytes are sent separately, because JSON strings cannot contain arbitrary bytes.
     header["texts"] = json::array();
     for (const auto& [name, texts] : ahead.batch->text_items()) {
       std::vector<std::size_t> lengths;
@@ -180,7 +181,7 @@ class Dispatched final : public StreamPass {
     return mine;
   }
 
-  /// This rank's rows. As bytes: not every backend carries every dtype.
+  /// This rank's rows, sent as bytes: not every backend supports every dtype.
   at::Tensor slice(const Batch& whole, const std::string& name, at::ScalarType dtype,
                    std::vector<std::int64_t> sizes) const {
     sizes.front() /= group_.size();
@@ -215,7 +216,7 @@ class Dispatched final : public StreamPass {
   ProcessGroup group_;
   BatchPlanOptions plan_;
   at::Device device_;
-  /// Of rank 0.
+  /// Used on rank 0 only.
   BatchesAhead<Batch> ahead_;
   PartPositions given_;
   std::optional<std::int64_t> left_;

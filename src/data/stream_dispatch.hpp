@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// The batches that rank 0 reads, in slices for all ranks: Accelerate's DataLoaderDispatcher. `batches` and
-/// `first`, which reads the first batch once more, are rank 0's; the others have none.
+/// Distributes the batches that rank 0 reads as slices over all ranks, like Accelerate's
+/// DataLoaderDispatcher. `batches` and `first`, which reads the first batch again, are only set on rank 0.
 std::unique_ptr<StreamPass> dispatched_stream(std::unique_ptr<StreamPass> batches,
                                               std::function<Batch()> first, const StreamPassOptions& options);
 

@@ -57,7 +57,7 @@ void check_complete(const std::vector<Entry>& entries) {
   }
 }
 
-/// Those first whose batches come first.
+/// Ordered by the turn of their next batches.
 PartPositions in_order(const std::vector<Entry>& entries) {
   std::size_t most = 0;
   for (const auto& entry : entries) most = std::max(most, entry.parts.size());
@@ -105,7 +105,7 @@ PartPositions deal_parts(std::span<const std::string> entries, int num_replicas,
        place += static_cast<std::size_t>(num_replicas))
     mine.push_back(all[place]);
   if (mine.empty() && !all.empty()) {
-    // A rank too many has nothing to read in this epoch, but rows to repeat.
+    // A surplus rank has nothing to read in this epoch, but needs rows to repeat.
     mine.push_back(all[static_cast<std::size_t>(rank) % all.size()]);
     mine.front().ended = true;
     mine.front().state.clear();

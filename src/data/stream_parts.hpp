@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// How far one part of a stream has been read.
+/// The read position of one part of a stream.
 struct PartPosition {
   StreamPart part = {};
   /// StreamReader::state_dict(); empty: the beginning.
@@ -16,18 +16,18 @@ struct PartPosition {
   bool ended = false;
 };
 
-/// A rank's parts in the order in which their next batches come. Empty: the epoch's beginning.
+/// A rank's parts in the order of their next batches. Empty: the epoch's beginning.
 using PartPositions = std::vector<PartPosition>;
 
-/// The parts of a rank when an epoch begins: one for each worker.
+/// A rank's parts at the beginning of an epoch: one per worker.
 PartPositions first_positions(int num_replicas, int rank, int num_workers);
 
 /// Rank `rank`'s entry in DataLoaderState::parts.
 std::string parts_to_text(const PartPositions& parts, int num_replicas, int rank);
 
-/// The parts of rank `rank` of `num_replicas` out of the entries of all ranks that saved them, or of this one
-/// alone; some ranks may get one more than others. Throws UsageError where they have to get `equally` many
-/// and do not, and for what is no such text.
+/// Distributes the parts in the entries of all ranks that saved them, or of this rank alone, and returns
+/// those of rank `rank` of `num_replicas`; some ranks may get one more than others. Throws UsageError if
+/// `equally` is set and the parts cannot be distributed equally, and for text that is not such an entry.
 PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank, bool equally);
 
 }  // namespace lockstep

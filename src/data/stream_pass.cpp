@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// A rank's own batches.
+/// The batches of this rank's own parts.
 class OwnBatches final : public StreamPass {
  public:
   OwnBatches(const StreamPassOptions& options, Prefetcher* workers);
@@ -36,11 +36,11 @@ class OwnBatches final : public StreamPass {
   std::optional<ProcessGroup> peers_;
   StreamBatches batches_;
   Prefetcher* workers_;
-  /// Of the batches that were taken from their readers, in the readers' order.
+  /// The parts' positions after the batches taken from the readers, in the readers' order.
   PartPositions positions_;
   std::int64_t number_ = 0;
   PartPositions given_;
-  /// Whether there was a batch of this rank's own.
+  /// Whether this rank had any batch.
   bool any_ = false;
   BatchesAhead<PrefetchedBatch> ahead_;
 };
@@ -95,7 +95,7 @@ OwnBatches::Ahead OwnBatches::read_ahead() {
   return ahead;
 }
 
-/// Passes over the turns of parts that have come to their end.
+/// Skips the turns of parts that have ended.
 std::optional<PrefetchedBatch> OwnBatches::own() {
   const auto count = std::ssize(positions_);
   for (std::int64_t turn = 0; turn < count; ++turn) {
@@ -120,12 +120,12 @@ PartPositions OwnBatches::in_order() const {
   return order;
 }
 
-/// All ranks' streams end together: who has no batch repeats its first one while others have some, and with
-/// drop_last nobody goes on without all.
+/// All ranks end together: a rank without a batch repeats its first one while others have batches; with
+/// drop_last, all end with the first one.
 std::optional<PrefetchedBatch> OwnBatches::agreed(Ahead& mine) {
   const bool has_batch = mine.batch.has_value();
   bool is_empty = false;
-  // Who had a batch has one to repeat, and need not read it before somebody wants it.
+  // A rank that had a batch has rows to repeat, and reads them only when needed.
   if (!any_ && !mine.failure && !drop_last_) {
     try {
       is_empty = !batches_.repetition(batch_size_);

@@ -18,28 +18,28 @@ class StreamPass {
   virtual ~StreamPass() = default;
   /// The next batch; nothing after the last one.
   virtual std::optional<Batch> next() = 0;
-  /// How many batches come behind the one that next() gave last, where the end is in sight.
+  /// The number of batches after the last one that next() returned, if the end is known.
   virtual std::optional<std::int64_t> left() const = 0;
-  /// Where the parts are behind that batch.
+  /// The positions of the parts after that batch.
   virtual PartPositions parts() const = 0;
 };
 
-/// What a pass over a stream depends on.
+/// The parameters of a pass over a stream.
 struct StreamPassOptions {
   std::shared_ptr<const StreamDataset> stream;
   DataLoaderOptions options;
   BatchPlanOptions plan;
-  /// The ranks that it is divided between; needed for even_batches and dispatch_batches.
+  /// The ranks that share the stream; required for even_batches and dispatch_batches.
   std::optional<ProcessGroup> group;
   std::int64_t epoch = 0;
-  /// Where it begins; empty: at the beginning.
+  /// The start positions; empty: the beginning.
   PartPositions parts;
-  /// How many batches are read ahead at least, to see the end: 1 or more.
+  /// Minimum number of batches that are read ahead, to detect the end: 1 or more.
   std::int64_t look_ahead = 1;
 };
 
-/// Begins a pass; `workers`, which may be null, read ahead. *Collective* over the group where there is one,
-/// as next() is.
+/// Begins a pass; `workers`, which may be null, read ahead. *Collective* over the group if there is one, like
+/// next().
 std::unique_ptr<StreamPass> open_stream(StreamPassOptions options, Prefetcher* workers);
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ int grey(const std::uint8_t* pixel) {
   return (pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16;
 }
 
-/// Pillow's Image.blend of one byte: in float32, cut off behind the point.
+/// Pillow's Image.blend of one byte: in float32, truncated.
 std::uint8_t blend(int from, int to, float alpha) {
   const float value = static_cast<float>(from) + alpha * static_cast<float>(to - from);
   return static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
@@ -43,7 +43,7 @@ struct HueSaturation {
   std::uint8_t saturation = 0;
 };
 
-/// Pillow's rgb2hsv, with its mixture of float and double; the value is the largest byte.
+/// Pillow's rgb2hsv, with its mixture of float and double; the value is the maximum of the bytes.
 HueSaturation hue_saturation(const std::uint8_t* pixel) {
   const int r = pixel[0], g = pixel[1], b = pixel[2];
   const int most = std::max({r, g, b}), least = std::min({r, g, b});

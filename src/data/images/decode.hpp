@@ -9,36 +9,34 @@
 
 namespace lockstep::images {
 
-/// Which part of an image is wanted, in pixels of the whole image; it must lie inside.
+/// A part of an image, in pixels of the full-size image; must lie inside it.
 struct Region {
   int left = 0;
   int top = 0;
   int width = 0;
   int height = 0;
-  /// 1, 2, 4 or 8: a JPEG may be decoded at this fraction of its size, where the loss does not show. A PNG
-  /// never is.
+  /// 1, 2, 4 or 8: a JPEG is decoded at 1/denominator of its size. Not used for PNG.
   int denominator = 1;
 };
 
-/// Called once with the image's width and height, before a pixel is decoded.
+/// Selects the region. Called once with the image's width and height, before any pixel is decoded.
 using ChooseRegion = std::function<Region(int width, int height)>;
 
-/// A decoded region. At `denominator` d it has the pixels floor(left / d) to ceil((left + width) / d) of the
-/// smaller image, and likewise in height.
+/// A decoded region. With `denominator` d it has the columns floor(left / d) to ceil((left + width) / d) of
+/// the smaller image, and likewise rows.
 struct Decoded {
   Pixels memory;
   PixelView view = {};
   int denominator = 1;
 };
 
-/// The region of a JPEG or PNG file's bytes, in RGB as Pillow's `Image.open(file).convert("RGB")` gives it.
-/// `name` is the file's, for errors. Throws DataError, naming the file: when it is neither JPEG nor PNG,
-/// broken or cut off, of more than `max_pixels` pixels, or a PNG of 16-bit grey values. Pure; safe from
-/// several threads.
+/// Decodes a region of a JPEG or PNG file into the RGB of Pillow's `Image.open(file).convert("RGB")`. `name`
+/// is the file's, for errors. Throws DataError, naming the file, if it is neither JPEG nor PNG, damaged,
+/// truncated, has more than `max_pixels` pixels, or is a PNG with 16-bit grayscale. Pure; thread-safe.
 Decoded decode(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
                const ChooseRegion& choose);
 
-/// decode() of one format each.
+/// decode() for one format each.
 Decoded decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
                     const ChooseRegion& choose);
 Decoded decode_png(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
@@ -47,7 +45,7 @@ Decoded decode_png(std::span<const std::uint8_t> bytes, const std::string& name,
 /// Throws the DataError of a file that cannot be decoded: "'name': what".
 [[noreturn]] void refuse(const std::string& name, const std::string& what);
 
-/// Throws DataError for an image of no pixel or of more than `max_pixels`.
+/// Throws DataError for an image without pixels or with more than `max_pixels`.
 void check_pixels(const std::string& name, std::int64_t width, std::int64_t height, std::int64_t max_pixels);
 
 }  // namespace lockstep::images

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTries = 10;
 
-/// Python's round(): halves go to the even number.
+/// Python's round(): halves are rounded to the even number.
 int rounded(double value) { return static_cast<int>(std::nearbyint(value)); }
 
 double draw_ratio(const Range& ratio, RandomBits& random) {
@@ -59,7 +59,7 @@ double draw_beta(double alpha, RandomBits& random) {
   std::gamma_distribution<double> gamma(alpha);
   const double first = gamma(random);
   const double second = gamma(random);
-  // Both are 0 where alpha is tiny: all of one of the two, as in the limit.
+  // Both are 0 if alpha is tiny. In the limit the result is 0 or 1.
   return first + second > 0 ? first / (first + second) : static_cast<double>(random.below(2));
 }
 

@@ -7,19 +7,19 @@
 
 namespace lockstep {
 
-/// A file of gzip's, unpacked while it is read from its beginning to its end. Its errors are DataError and
-/// name the file. One thread at a time.
+/// A gzip file that is decompressed sequentially. Its errors are DataError and name the file. One thread at a
+/// time.
 class GzipFile {
  public:
   explicit GzipFile(const std::filesystem::path& path);
 
-  /// More bytes than this cannot come out of it: deflate makes at most 1032 of one.
+  /// Upper bound of the decompressed size: deflate expands one byte to at most 1032.
   std::uint64_t most_bytes() const noexcept { return most_bytes_; }
 
-  /// Fills `data` with the next `bytes` bytes. Throws DataError when fewer are left, or the file is broken.
+  /// Fills `data` with the next `bytes` bytes. Throws DataError if fewer are left or the file is damaged.
   void read(void* data, std::size_t bytes);
 
-  /// Whether nothing is left; checks the file's checksum then.
+  /// Whether the end is reached; then verifies the file's checksum.
   bool at_end();
 
  private:

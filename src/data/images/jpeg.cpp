@@ -15,10 +15,10 @@
 namespace lockstep::images {
 namespace {
 
-/// A progressive file may have any number of scans, each of which costs a pass over the image.
+/// Limit of a progressive file's scans, each of which takes a pass over the image.
 constexpr int kMostScans = 500;
 
-/// libjpeg's error handler, with where it returns to.
+/// libjpeg's error handler with its jump target.
 struct Failure {
   jpeg_error_mgr manager;
   std::jmp_buf back;
@@ -31,7 +31,7 @@ struct Failure {
   std::longjmp(failure->back, 1);
 }
 
-/// Warnings (bytes before a marker, a wrong code) do not end the decoding, as in Pillow.
+/// Warnings (extraneous bytes before a marker, an invalid code) do not stop decoding, as in Pillow.
 void on_message(j_common_ptr, int) {}
 
 boolean on_end_of_bytes(j_decompress_ptr info) {
@@ -67,7 +67,7 @@ void cmyk_to_rgb(std::uint8_t* pixel, int count) {
   }
 }
 
-/// What a region needs of the image that comes out of the decoder, at the scale that was set.
+/// The part of the decoder's output that a region needs, at the selected scale.
 struct Window {
   int left;
   int top;
@@ -75,7 +75,7 @@ struct Window {
   int bottom;
 };
 
-/// Decodes one file. Functions that libjpeg may leave with longjmp hold no object that has a destructor.
+/// Decodes one file. Functions that libjpeg may leave with longjmp have no local objects with destructors.
 class Jpeg {
  public:
   Jpeg(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name) {
@@ -125,7 +125,7 @@ class Jpeg {
       return;
     }
     const bool cut_off = failure_.manager.msg_code == JERR_INPUT_EOF;
-    // Not by the destructor: the constructor ends here as well, and twice does no harm.
+    // Also needed in the constructor, where the destructor does not run. Destroying twice is harmless.
     jpeg_destroy_decompress(&info_);
     refuse(name_, cut_off ? "the JPEG file is truncated"
                           : std::string("the JPEG file is damaged: ") + failure_.text.data());
@@ -133,7 +133,7 @@ class Jpeg {
 
   bool is_cmyk() const { return info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK; }
 
-  /// The accurate integer IDCT and smooth upsampling: libjpeg's defaults, which Pillow keeps.
+  /// Uses the accurate integer IDCT and smooth upsampling: libjpeg's defaults, like Pillow.
   void start() {
     info_.out_color_space = is_cmyk() ? JCS_CMYK : JCS_EXT_RGBX;
     info_.scale_num = 1;
@@ -141,8 +141,8 @@ class Jpeg {
     jpeg_start_decompress(&info_);
     window_.right = std::min(window_.right, static_cast<int>(info_.output_width));
     window_.bottom = std::min(window_.bottom, static_cast<int>(info_.output_height));
-    // Smooth upsampling looks at the next block: with one more at each side the wanted pixels are those of
-    // the whole.
+    // Smooth upsampling reads the adjacent block: with one more block on each side, the region has the same
+    // pixels as in the full image.
     const int block = info_.max_h_samp_factor * DCTSIZE;
     const int left = std::max(window_.left - block, 0);
     const int right = std::min(window_.right + block, static_cast<int>(info_.output_width));

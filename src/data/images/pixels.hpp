@@ -6,11 +6,10 @@
 
 namespace lockstep::images {
 
-/// A pixel's bytes in memory: red, green, blue and one that means nothing, as Pillow keeps them. Four bytes
-/// are one load for the loops.
+/// Bytes per pixel: red, green, blue and one unused byte, as in Pillow. Four bytes are a single load.
 inline constexpr std::ptrdiff_t kPixelBytes = 4;
 
-/// Pixels of somebody else's: `height` rows of `width` pixels, `stride` bytes from row to row.
+/// A non-owning view of pixels: `height` rows of `width` pixels, `stride` bytes apart.
 struct PixelView {
   const std::uint8_t* data = nullptr;
   int width = 0;
@@ -18,13 +17,13 @@ struct PixelView {
   std::ptrdiff_t stride = 0;
 
   const std::uint8_t* row(int y) const { return data + y * stride; }
-  /// A part of it, which must lie inside.
+  /// A part of the view, which must lie inside.
   PixelView part(int left, int top, int part_width, int part_height) const {
     return {row(top) + left * kPixelBytes, part_width, part_height, stride};
   }
 };
 
-/// Pixels in memory of their own, not initialized when made.
+/// Owned pixels, initially uninitialized.
 struct Pixels {
   Pixels() = default;
   Pixels(int columns, int rows)

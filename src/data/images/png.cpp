@@ -11,7 +11,7 @@
 namespace lockstep::images {
 namespace {
 
-/// Decodes one file. Functions that libpng may leave with longjmp hold no object that has a destructor.
+/// Decodes one file. Functions that libpng may leave with longjmp have no local objects with destructors.
 class Png {
  public:
   Png(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name), left_(bytes) {
@@ -23,7 +23,7 @@ class Png {
     }
     guarded([](Png& self) {
       png_set_read_fn(self.png_, &self, read_bytes);
-      // What Pillow ignores as well: a checksum of what is not the image.
+      // Like Pillow, discards chunks with a wrong checksum if they are not part of the image.
       png_set_crc_action(self.png_, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
       png_set_user_limits(self.png_, 1 << 30, 1 << 30);
       png_read_info(self.png_, self.info_);
@@ -70,14 +70,14 @@ class Png {
       action(*this);
       return;
     }
-    // The constructor ends here as well, without its destructor; twice does no harm.
+    // Also needed in the constructor, where the destructor does not run. Destroying twice is harmless.
     png_destroy_read_struct(&png_, &info_, nullptr);
     refuse(name_,
            cut_off_ ? "the PNG file is truncated" : std::string("the PNG file is damaged: ") + text_.data());
   }
 
-  /// Every kind of PNG becomes red, green, blue and a byte more; transparency is dropped, as convert("RGB")
-  /// does.
+  /// Converts every kind of PNG to red, green, blue and a filler byte; drops transparency, like
+  /// convert("RGB").
   void read_rows() {
     png_set_expand(png_);
     png_set_strip_16(png_);

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// The SplitMix64 sequence of a seed; also a generator for the standard library's distributions.
+/// The SplitMix64 sequence of a seed; usable with the standard library's distributions.
 class RandomBits {
  public:
   using result_type = std::uint64_t;
@@ -20,10 +20,10 @@ class RandomBits {
     return value ^ (value >> 31);
   }
 
-  /// From 0 to 1, without 1.
+  /// In [0, 1).
   double uniform() noexcept { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
   double uniform(double low, double high) noexcept { return low + uniform() * (high - low); }
-  /// A whole number from 0 to `count` - 1; `count` is far below 2^32, so that the bias does not matter.
+  /// An integer from 0 to `count` - 1; `count` is far below 2^32, so that the bias is negligible.
   std::int64_t below(std::int64_t count) noexcept {
     return static_cast<std::int64_t>((((*this)() >> 32) * static_cast<std::uint64_t>(count)) >> 32);
   }

@@ -8,10 +8,10 @@
 namespace lockstep::images {
 namespace {
 
-/// Pillow's fixed point: 8 bits of a result and 2 of room above these.
+/// Fraction bits of Pillow's fixed-point format: 32 minus 8 bits of result and 2 bits of headroom.
 constexpr int kPrecisionBits = 32 - 8 - 2;
 
-/// For each pixel of the result, from where on how many pixels count, and how much each.
+/// For each pixel of the result: the first input pixel, the number of input pixels, and their weights.
 struct Weights {
   struct Span {
     int first;
@@ -66,8 +66,8 @@ Weights weights_of(int size, double from, double to, int out_size) {
 using Lanes = int __attribute__((vector_size(16)));
 using Bytes = std::uint8_t __attribute__((vector_size(4)));
 
-/// The loops multiply 32-bit numbers, which the oldest x86 does one by one: the processor chooses when they
-/// are loaded.
+/// The loops multiply 32-bit integers, for which the oldest x86 has no vector instruction: the variant is
+/// selected at load time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_FAST_LOOPS __attribute__((target_clones("default", "avx2")))
@@ -89,7 +89,7 @@ void resample_row(const std::uint8_t* row, std::uint8_t* out, int out_width, con
       sum += __builtin_convertvector(bytes, Lanes) * values[tap];
     }
     sum >>= kPrecisionBits;
-    // Weights are never negative and add up to 1 but for rounding: 256 is possible, -1 is not.
+    // Weights are never negative and sum to 1 up to rounding: 256 is possible, -1 is not.
     for (int lane = 0; lane < 4; ++lane)
       out[x * kPixelBytes + lane] = static_cast<std::uint8_t>(std::min(static_cast<int>(sum[lane]), 255));
   }
@@ -106,7 +106,7 @@ void store_sums(const int* sums, std::uint8_t* out, std::ptrdiff_t count) {
     out[place] = static_cast<std::uint8_t>(std::min(sums[place] >> kPrecisionBits, 255));
 }
 
-/// Of the rows that the vertical pass reads only.
+/// Resamples every row of `image` to `width` pixels.
 Pixels horizontal(const PixelView& image, const Box& box, int width) {
   const Weights weights = weights_of(image.width, box.left, box.right, width);
   Pixels out(width, image.height);

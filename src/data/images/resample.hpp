@@ -4,7 +4,7 @@
 
 namespace lockstep::images {
 
-/// A part of an image, whose edges may lie between pixels.
+/// A part of an image; its edges may lie between pixels.
 struct Box {
   double left = 0;
   double top = 0;
@@ -12,11 +12,11 @@ struct Box {
   double bottom = 0;
 };
 
-/// The box of `image`, bilinear with antialiasing, as `width` x `height` pixels: bit for bit
-/// `Image.resize((width, height), Image.BILINEAR, box)` of Pillow. The box must lie inside. Pure.
+/// Resamples `box` of `image` to `width` x `height` pixels, bilinear with antialiasing: bit for bit Pillow's
+/// `Image.resize((width, height), Image.BILINEAR, box)`. The box must lie inside. Pure.
 Pixels resample(const PixelView& image, const Box& box, int width, int height);
 
-/// resample() of all of it.
+/// resample() of the whole image.
 inline Pixels resample(const PixelView& image, int width, int height) {
   return resample(image, {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)}, width,
                   height);

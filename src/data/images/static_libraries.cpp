@@ -1,8 +1,8 @@
 #include <cstdio>
 
-/// Debian's static libraries are compiled for programs: what they refer to must lie in the same file, and of
-/// the C library they refer to one variable only, stderr (for messages that we take over). The build renames
-/// it to this one.
+/// Debian's static libraries are compiled for executables: symbols that they refer to must be in the same
+/// file. Of the C library they refer to only one variable, stderr (for messages, which our handlers replace).
+/// The build renames it to this one.
 extern "C" {
 extern std::FILE* lockstep_image_stderr;
 __attribute__((visibility("hidden"))) std::FILE* lockstep_image_stderr = stderr;

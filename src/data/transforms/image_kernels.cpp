@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// The part of a row of the window that lies in the image, in columns of the window.
+/// The columns of a row of the window that lie inside the image.
 struct Inside {
   std::int64_t begin;
   std::int64_t end;

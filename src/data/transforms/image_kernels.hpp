@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// Where an image's pixels lie, and how large the result is. Strides count elements.
+/// The memory layout of an image, and the size of the result. Strides count elements.
 struct ImageGeometry {
   std::int64_t channels = 0;
   std::int64_t height = 0;
@@ -17,26 +17,26 @@ struct ImageGeometry {
   std::int64_t out_width = 0;
 };
 
-/// What was drawn for one image: the window's corner in the image, which may lie outside (such pixels are 0),
-/// and whether the window is mirrored.
+/// The draws for one image: the window's corner in the image, which may lie outside (such pixels are 0), and
+/// whether the window is flipped.
 struct ImageDraw {
   std::int64_t top = 0;
   std::int64_t left = 0;
   bool flip = false;
 };
 
-/// Draws a corner of a window of the result's size from the image with `padding` pixels of 0 around it, and a
-/// flip of the given probability. Pure.
+/// Draws the corner of a window of the result's size from the image padded with `padding` pixels of 0, and a
+/// flip with the given probability. Pure.
 ImageDraw draw_image(const ImageGeometry& geometry, std::int64_t padding, double flip_probability,
                      std::uint64_t seed) noexcept;
 
-/// What becomes of a pixel: x / 255 for bytes, then (x - mean) / std, in float32 as torchvision computes it.
+/// The transform of a pixel: x / 255 for bytes, then (x - mean) / std, in float32 like torchvision.
 class PixelScale {
  public:
-  /// One mean and one standard deviation for each channel, or none at all.
+  /// One mean and one standard deviation per channel, or none.
   PixelScale(std::vector<float> mean, std::vector<float> std);
 
-  /// The 256 results of a channel's bytes.
+  /// The results for the 256 byte values of a channel.
   const float* bytes(std::int64_t channel) const {
     return bytes_.data() + 256 * (bytes_.size() > 256 ? channel : 0);
   }
@@ -51,12 +51,12 @@ class PixelScale {
   std::vector<float> bytes_;
 };
 
-/// Writes [channels, out_height, out_width] to `out`, row after row.
+/// Writes [channels, out_height, out_width], contiguous, to `out`.
 void transform_image(const std::uint8_t* image, float* out, const ImageGeometry& geometry,
                      const ImageDraw& draw, const PixelScale& scale);
 void transform_image(const float* image, float* out, const ImageGeometry& geometry, const ImageDraw& draw,
                      const PixelScale& scale);
-/// The bytes as they are.
+/// Copies the bytes unchanged.
 void copy_image(const std::uint8_t* image, std::uint8_t* out, const ImageGeometry& geometry,
                 const ImageDraw& draw);
 

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Other bits than those that the first row's own crop is drawn from.
+/// Makes the draws independent of those for the first row's crop.
 constexpr std::uint64_t kOwnSequence = 0x6D69786564ULL;
 
 void check_mix(const MixOptions& options) {

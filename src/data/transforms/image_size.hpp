@@ -14,7 +14,7 @@ inline std::string shown(const ImageSize& size) {
   return std::to_string(size.height) + " x " + std::to_string(size.width);
 }
 
-/// UsageError where a size is given of which a side is not 1 to 2^`power`; `name` says whose option it is.
+/// Throws UsageError if a size is given and a side is not 1 to 2^`power`; `name` is the option's name.
 inline void check_image_size(const std::string& name, const ImageSize& size, int power) {
   const auto fits = [&](std::int64_t side) { return side > 0 && side <= std::int64_t{1} << power; };
   if (!is_given(size) || (fits(size.height) && fits(size.width))) return;

@@ -45,7 +45,7 @@ void check_images(const at::Tensor& images, std::size_t contexts) {
   }
 }
 
-/// As torchvision resizes a tensor: bytes in floating point, and rounded back.
+/// Resizes like torchvision for a tensor: bytes in floating point, then rounded back.
 at::Tensor resized(const at::Tensor& images, const ImageSize& size) {
   const auto floats = at::_upsample_bilinear2d_aa(images.to(at::kFloat), {size.height, size.width},
                                                   /*align_corners=*/false);
@@ -80,7 +80,7 @@ void check_geometry(const ImageGeometry& geometry, const ImageTransformOptions& 
   }
 }
 
-/// Rows by rows into memory that is written once.
+/// Transforms image by image; the result is written once.
 template <class Pixel>
 void transform_rows(const at::Tensor& images, const at::Tensor& result, const ImageGeometry& geometry,
                     const ImageTransformOptions& options, const PixelScale& scale,
