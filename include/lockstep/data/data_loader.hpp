@@ -108,11 +108,10 @@ struct DataLoaderState {
 /// The ranks exchange three numbers per batch for this, so passes are *Collective*. With dispatch_batches,
 /// rank 0 reads a batch for each rank, joins them and sends slices, which is *Collective* too; the last one
 /// is completed with the first samples. Batch::indices is empty. At least one batch is read ahead even
-/// without workers, so that the last one is recognized; with gradient accumulation, as many as its window
-/// has.
+/// without workers, so that the last one is recognized; with gradient accumulation, one window of batches.
 ///
 /// *Errors.* An exception of a data set or a collate function is rethrown by the range-for as a DataError
-/// when the turn of its batch comes. Its text names the epoch, the batch and its samples, and the original
+/// when it is that batch's turn. Its text names the epoch, the batch and its samples, and the original
 /// exception is nested. The position stays before that batch.
 ///
 /// Everything is *Local*, except for streams as described above. A loader and its iterators belong to one

@@ -52,8 +52,9 @@ enum class FileFormat : std::uint8_t {
 
 /// How files are loaded.
 struct LoadOptions {
-  /// `automatic`: by the file extension (.arrow, .csv, .tsv, .json, .jsonl, .ndjson, .txt, .parquet; all text
-  /// formats and .parquet also with .gz or .zst appended; .tar for streams), otherwise by the first bytes.
+  /// `automatic`: by the file extension (.arrow, .feather, .ipc, .csv, .tsv, .json, .jsonl, .ndjson, .txt,
+  /// .text, .parquet; all except Arrow also with .gz or .zst appended; .tar for streams), otherwise by the
+  /// first bytes.
   FileFormat format = FileFormat::automatic;
   /// Types of the columns; values are converted as by ArrowDataset::cast. By default they are inferred.
   std::optional<Features> features = std::nullopt;
@@ -187,7 +188,7 @@ class ArrowDataset {
                                      const std::filesystem::path& file,
                                      const std::optional<Features>& features = std::nullopt);
 
-  // ---- what is in it ----------------------------------------------------------------------------------
+  // ---- contents ---------------------------------------------------------------------------------------
 
   std::int64_t num_rows() const noexcept;
   std::int64_t num_columns() const noexcept;
@@ -291,7 +292,7 @@ class ArrowDataset {
   /// The same rows and columns with another split name.
   ArrowDataset with_split(std::string name) const;
 
-  // ---- to other programs ------------------------------------------------------------------------------
+  // ---- export -----------------------------------------------------------------------------------------
 
   /// Exports the rows through Arrow's C stream interface: libraries that support it (pyarrow, pandas, Polars,
   /// DuckDB) read them without a copy if they are stored in order. Fills `stream`; the data lives until its

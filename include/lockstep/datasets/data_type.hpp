@@ -49,10 +49,10 @@ enum class TypeKind : std::uint8_t {
 
 struct Field;
 
-/// The type of a column's values: Apache Arrow's type, normalized so that equal types share one Arrow type. A
-/// small value: copies share their children. Types are equal if kind, widths, units, zones and all children,
-/// including field names of structures, are equal. Everything is *Local*; several threads may read one
-/// object.
+/// The type of a column's values: Apache Arrow's type, normalized so that equal types have equal Arrow types.
+/// A small value: copies share their children. Types are equal if kind, widths, units, zones and all
+/// children, including field names of structures, are equal. Everything is *Local*; several threads may read
+/// one object.
 class DataType {
  public:
   /// The null type: every value is null.
