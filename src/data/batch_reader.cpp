@@ -73,11 +73,15 @@ Batch BatchReader::load(std::int64_t number) const {
 Batch BatchReader::collated(std::span<const std::int64_t> indices,
                             std::span<const SampleContext> contexts) const {
   std::vector<Example> examples;
+  std::vector<bool> valid;
   examples.reserve(indices.size());
   for (std::size_t row = 0; row < indices.size(); ++row) {
     examples.push_back(dataset_->get_named(indices[row], contexts[row]));
+    valid.push_back(examples.back().valid.empty() || examples.back().valid.front());
   }
-  return options_.collate(std::move(examples));
+  Batch batch = options_.collate(std::move(examples));
+  if (batch.valid.empty()) batch.valid = std::move(valid);
+  return batch;
 }
 
 void BatchReader::fail(std::int64_t number, const char* text) const {

@@ -62,15 +62,18 @@ void append(std::vector<std::string>& texts, const std::vector<std::string>& mor
   texts.insert(texts.end(), more.begin(), more.end());
 }
 
-/// Texts and indices are concatenated, not stacked.
-void join_texts_and_indices(const std::vector<Example>& examples, Batch& batch) {
+/// Texts, indices and `valid` are concatenated, not stacked.
+void concatenate_rows(const std::vector<Example>& examples, Batch& batch) {
   for (const auto& item : examples.front().text_items()) {
     std::vector<std::string> texts;
     for (const auto& example : examples) append(texts, example.texts(item.first));
     batch.set_texts(item.first, std::move(texts));
   }
-  for (const auto& example : examples)
+  const bool marked = std::ranges::any_of(examples, [](const Example& one) { return !one.valid.empty(); });
+  for (const auto& example : examples) {
     batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
+    if (marked) batch.valid.push_back(example.valid.empty() || example.valid.front());
+  }
 }
 
 at::Tensor stacked(const std::vector<Example>& examples, const std::string& name) {
@@ -96,7 +99,7 @@ Batch default_collate(std::vector<Example> examples) {
   check_names(examples);
   Batch batch;
   for (const auto& item : examples.front().items()) batch.insert(item.first, stacked(examples, item.first));
-  join_texts_and_indices(examples, batch);
+  concatenate_rows(examples, batch);
   return batch;
 }
 
@@ -134,7 +137,7 @@ CollateFunction jagged_collate(std::vector<std::string> names) {
       batch.insert(name, std::move(values));
       batch.insert(name + "_offsets", std::move(offsets));
     }
-    join_texts_and_indices(examples, batch);
+    concatenate_rows(examples, batch);
     return batch;
   };
 }

@@ -175,9 +175,12 @@ void DataLoader::skip_batches(std::int64_t count) {
 void DataLoader::skip_of_stream(std::int64_t count) {
   check_at_least("the number of batches to skip", count, 0);
   stop_pass();
+  const auto before = state();
   Pass pass(core_);
   for (std::int64_t skipped = 0; skipped < count; ++skipped) {
     if (pass.next()) continue;
+    pass.stop();
+    load_state(before);
     throw UsageError("DataLoader: cannot skip " + std::to_string(count) + " batches: the stream had only " +
                      std::to_string(skipped) + " more in this epoch.");
   }

@@ -357,14 +357,9 @@ Batch ImageFolder::get_batch(std::span<const std::int64_t> indices,
 Batch ImageFolder::stacked(std::span<const std::int64_t> indices,
                            std::span<const SampleContext> contexts) const {
   std::vector<Example> examples;
-  std::vector<bool> valid;
-  for (std::size_t row = 0; row < indices.size(); ++row) {
+  for (std::size_t row = 0; row < indices.size(); ++row)
     examples.push_back(get_named(indices[row], contexts[row]));
-    valid.push_back(examples.back().valid.front());
-  }
-  Batch batch = default_collate(std::move(examples));
-  batch.valid = std::move(valid);
-  return batch;
+  return default_collate(std::move(examples));
 }
 
 std::string ImageFolder::fingerprint() const { return state_->fingerprint; }

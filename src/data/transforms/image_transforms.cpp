@@ -141,13 +141,17 @@ Example TransformedDataset::get(std::int64_t index, const SampleContext& context
   Example example;
   for (const auto& [name, tensor] : one.items()) example.insert(name, tensor.select(0, 0));
   for (const auto& [name, texts] : one.text_items()) example.set_texts(name, texts);
+  example.valid = one.valid;
   return example;
 }
 
 Batch TransformedDataset::get_batch(std::span<const std::int64_t> indices,
                                     std::span<const SampleContext> contexts) const {
-  Batch batch = function_(dataset_->get_batch(indices, contexts), contexts);
+  Batch read = dataset_->get_batch(indices, contexts);
+  auto valid = read.valid;
+  Batch batch = function_(std::move(read), contexts);
   batch.indices.assign(indices.begin(), indices.end());
+  if (batch.valid.empty()) batch.valid = std::move(valid);
   return batch;
 }
 

@@ -180,11 +180,12 @@ void remove_entry(const CacheEntry& entry) {
   fs::rename(entry.folder, hidden, failure);
   if (failure)
     throw Error(fmt::format("cannot remove the folder '{}': {}.", entry.folder.string(), failure.message()));
-  // Whoever has come since the look has left a mark before he looks for the files: he gets them back. Whoever
-  // comes from now on finds no entry.
+  // A process that began to use the entry since the check above left a mark before opening its files: the
+  // entry is put back, or, if a new entry has its name by now, stays under the hidden name. Later ones find
+  // no entry.
   if (is_read(hidden) || live_lease(hidden)) {
     fs::rename(hidden, entry.folder, failure);
-    if (!failure) refuse("somebody has just come");
+    refuse("a process has just begun to use it");
   }
   fs::remove_all(hidden, failure);
   if (failure)

@@ -354,8 +354,11 @@ TEST(StreamLoader, SizeSkippingAndRefusals) {
             3);
   loader.skip_batches(2);
   EXPECT_EQ(loader.position(), 2);
+  EXPECT_THROW(loader.skip_batches(2), UsageError);
+  EXPECT_EQ(loader.position(), 2) << "a skip that fails changes nothing";
   EXPECT_EQ(read(loader), (Batches{{8, 9}}));
   EXPECT_THROW(loader.skip_batches(4), UsageError);
+  EXPECT_EQ(loader.epoch(), 1);
   EXPECT_THROW(DataLoader(stream, {.shuffle = true}), UsageError);
   EXPECT_THROW(static_cast<void>(loader.shard(2, 0)), UsageError);
   DataLoader twice = DataLoader(tensors(split_dataset_by_node(data, 0, 2)), {.batch_size = 4})
