@@ -29,7 +29,7 @@
 namespace lockstep {
 namespace {
 
-/// Why there is no device at all.
+/// Why the process has no CUDA device.
 std::string no_device_reason() {
   const std::string obstacle = cuda_obstacle();
   return obstacle.empty() ? "no driver, no device in CUDA_VISIBLE_DEVICES, or LOCKSTEP_CUDA is off"
@@ -46,7 +46,7 @@ at::Device cuda_device(const std::string& name, int index) {
                   count == 0 ? no_device_reason() : "start fewer ranks on this host"));
 }
 
-/// Once a process: a training that could use a GPU must not run on the CPU unnoticed.
+/// Warns once per process, because a training that could use a GPU must not silently run on the CPU.
 void warn_of_passed_over_device() {
   static const bool warned = [] {
     const std::string obstacle = cuda_obstacle();
@@ -68,14 +68,14 @@ at::Device best_device(int local_rank) {
   return at::kCPU;
 }
 
-/// Which of the devices that this process sees is this rank's, where the options leave it open.
+/// Index of this rank's device among those that the process sees, if the options do not name one.
 int device_number(const World& world, const std::string& device) {
   const bool open = device == "auto" || device == "cuda";
   if (!open || !world.own_devices || cuda_device_count() == 0) return world.local_rank;
   return world.local_rank % cuda_device_count();
 }
 
-/// Before the first large tensors are made.
+/// Runs before the first large tensors are allocated.
 const World& with_process_tuned(const World& world, const AcceleratorOptions& options) {
   if (options.tune_malloc) tune_malloc(process_environment());
   if (options.fsdp_plugin && options.channels_last)

@@ -10,16 +10,17 @@
 
 namespace lockstep::train {
 
-/// Whether any rank wants to stop, with the same answer on every rank.
+/// Whether any rank wants to stop; the answer is the same on every rank.
 ///
-/// Each call starts an exchange that runs while the next step computes, and takes the result of the one
-/// before: stop requests take effect one step later, and nobody waits for the network at the step's end.
+/// Each call starts an all-reduce that runs while the next step computes, and returns the result of the
+/// previous call. A stop request therefore takes effect one step later, and no rank waits for the network at
+/// the end of a step.
 class PreemptionSync {
  public:
   explicit PreemptionSync(const ProcessGroup& group);
 
-  /// True from the second call on after a rank has said `wanted`; in a world of one at once. Stays true.
-  /// *Collective*. Throws CommunicationError when a peer is lost.
+  /// Returns true from the call after the one in which a rank passed `wanted`; with one rank, immediately.
+  /// Stays true. *Collective*. Throws CommunicationError if a peer is lost.
   bool ask(bool wanted);
 
  private:
@@ -54,7 +55,7 @@ struct Accelerator::State {
   bool stop_requested = false;
   std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();
   std::shared_ptr<StateHookHandle::Hooks> load_hooks = std::make_shared<StateHookHandle::Hooks>();
-  /// Ends first: it may still be writing.
+  /// Destroyed first: it may still be writing.
   train::CheckpointWriter writer;
 };
 

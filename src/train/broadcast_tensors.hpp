@@ -8,15 +8,16 @@
 
 namespace lockstep::train {
 
-/// The tensors of rank `root`, whose names and shapes the other ranks do not know, on the group's device.
-/// What is given on other ranks is ignored. A rank gets what `take` makes of each there (the tensor itself,
-/// without one), and nothing where that is undefined; it never holds more than one other. *Collective*.
+/// Broadcasts rank `root`'s tensors, whose names and shapes the other ranks do not know, on the group's
+/// device. `tensors` of the other ranks is ignored. The result of each rank has what `take` returns there for
+/// each tensor (without `take`, the tensor itself), and omits undefined tensors; a rank holds at most one
+/// other tensor at a time. A group of one rank returns `tensors` and does not call `take`. *Collective*.
 using TakeTensor = std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>;
 TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root = 0,
                             const TakeTensor& take = {});
 
-/// Likewise; rank `root` makes or reads each when its turn comes. Where it cannot, all ranks throw what says
-/// why: DataError.
+/// Same, but rank `root` creates or reads each tensor when it is sent. If that throws DataError, all ranks
+/// throw it.
 TensorMap broadcast_tensors(const ProcessGroup& group, const TensorSource& tensors, int root,
                             const TakeTensor& take);
 

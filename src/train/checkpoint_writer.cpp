@@ -47,7 +47,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A name that nobody else uses, and that a later start clears away should it stay.
+/// A unique name. If the file is left behind, a later start removes it.
 std::string probe_name() {
   static int counter = 0;
   return ".lockstep-probe-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp";

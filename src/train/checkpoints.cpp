@@ -30,7 +30,7 @@ void check_options(const CheckpointOptions& options) {
     throw UsageError("Checkpoints: 'every' needs a folder to write to.");
 }
 
-/// Runs in the thread that has written the new checkpoint.
+/// Runs in the thread that wrote the new checkpoint.
 void rotate(const CheckpointOptions& options, const std::string& protect,
             const std::vector<BadCheckpoint>& bad) {
   try {
@@ -43,7 +43,7 @@ void rotate(const CheckpointOptions& options, const std::string& protect,
                         .protect = protect},
                        bad);
   } catch (const Error& error) {
-    say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe all the same.
+    say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe.
   }
 }
 
@@ -116,7 +116,7 @@ void Checkpoints::State::report(const std::vector<BadCheckpoint>& passed_over) {
   for (const auto& entry : passed_over) say("'" + entry.path.string() + "' is passed over: " + entry.reason);
 }
 
-/// Whoever asked to go on has work in that folder: the same command must not begin it anew without a word.
+/// A run that was asked to resume has checkpoints in that folder: it must not silently start over.
 void Checkpoints::State::refuse_to_begin_anew(const std::vector<BadCheckpoint>& damaged) const {
   std::string list;
   for (const auto& one : damaged)
@@ -138,7 +138,7 @@ void Checkpoints::State::resume_newest() {
 }
 
 void Checkpoints::State::resume_from_path() {
-  // Each rank may have its own view of the file system; what counts is rank 0's.
+  // Ranks may see different file systems; rank 0's path is used.
   started_from = accelerator.process_group().broadcast_object(fs::weakly_canonical(options.resume).string());
   if (is_on()) {
     const auto comes_from_it = [this](const CheckpointInfo& info) {
@@ -149,13 +149,13 @@ void Checkpoints::State::resume_from_path() {
     if (latest.checkpoint) return take_over(*latest.checkpoint);
   }
   take_over(accelerator.load_state(started_from));
-  // It lies elsewhere, or belongs to an older run: this run's own folder has nothing of this step yet.
+  // It is in another folder or belongs to an older run: this run's folder has no checkpoint of this step yet.
   saved_step = -1;
 }
 
 void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
   accelerator.on_main_process([this] { check_lease(); });
-  // The lease lives until the thread has done its work.
+  // Keeps the lease until the thread has finished.
   const auto done = [o = options, p = protected_name, b = bad, keep = lease] { rotate(o, p, b); };
   accelerator.save_state(fs::path(options.folder) / checkpoint_name(step),
                          {.step = step, .started_from = started_from, .metric = metric},
@@ -167,7 +167,7 @@ void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
   saved_step = step;
 }
 
-/// False when the checkpoint could not be written and the training goes on all the same.
+/// Returns false if the checkpoint could not be written and training continues nevertheless.
 bool Checkpoints::State::try_save(std::optional<double> metric) {
   try {
     save_and_rotate(metric);

@@ -25,7 +25,7 @@ std::string to_text(const json& form) {
          (device == "cpu" ? "" : " on " + device);
 }
 
-/// Throws, with each rank's form, unless all forms are equal after `relevant` took out what may differ.
+/// Throws, listing each rank's form, unless `relevant` maps all forms to the same value.
 template <class Relevant>
 void check_forms(const char* operation, int rank, const std::vector<json>& forms, const Relevant& relevant) {
   const auto same = [&](const json& form) { return relevant(form) == relevant(forms.front()); };
@@ -47,7 +47,7 @@ at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
   return result;
 }
 
-/// Which rows of a tensor belong to valid samples of `batch`, each sample having `rows` / samples of them.
+/// The rows of a tensor that belong to valid samples of `batch`; each sample has `rows` / samples rows.
 at::Tensor valid_rows(const at::Tensor& tensor, const Batch& batch) {
   const auto known = static_cast<std::int64_t>(std::max(batch.indices.size(), batch.valid.size()));
   const auto samples = known == 0 ? batch.size() : known;
@@ -137,7 +137,7 @@ std::vector<json> Accelerator::gather_object(const std::vector<json>& objects) c
 }
 
 std::vector<std::string> Accelerator::gather_object(const std::vector<std::string>& objects) const {
-  // Lengths and bytes by themselves, because JSON holds no strings of any bytes.
+  // Lengths and bytes are sent separately, because JSON strings cannot hold arbitrary bytes.
   std::vector<std::size_t> own;
   std::string bytes;
   for (const auto& object : objects) {
@@ -316,7 +316,7 @@ TensorMap broadcast_tensors(const ProcessGroup& group, const TensorSource& tenso
       try {
         tensor = tensors.get_tensor(name).detach().to(group.device()).contiguous();
       } catch (const DataError& error) {
-        // The others wait for all tensors.
+        // Continue: the other ranks wait for all tensors.
         failure = error.what();
       }
     }

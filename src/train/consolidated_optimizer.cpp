@@ -45,7 +45,7 @@ void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vec
   const int self = optimizer.process_group().rank();
   const auto own = [&](const std::string& name, const at::Tensor& tensor) {
     const auto found = owners.find(parameter_in(name));
-    // What nobody owns is refused below.
+    // load_optimizer_state() below rejects parameters without an owner.
     return found == owners.end() || found->second == self ? tensor : at::Tensor();
   };
   const OptimizerState share{.tensors = train::broadcast_tensors(group, state.tensors, 0, own),
@@ -56,7 +56,7 @@ void load_consolidated(optim::ZeroRedundancyOptimizer& optimizer, const std::vec
 
 namespace {
 
-/// A parameter that is sharded, and the model that it belongs to.
+/// A sharded parameter and its model.
 struct ShardedParameter {
   const FullyShardedDataParallelBase* model;
   at::Tensor tensor;
@@ -79,7 +79,7 @@ ShardedParameters sharded_parameters(const std::vector<const FullyShardedDataPar
   return result;
 }
 
-/// The parameter whose elements have a value each in this tensor of the state; null for a number of steps.
+/// The parameter that this tensor of the state has one value per element of; null for a step count.
 const ShardedParameter* parameter_of(const ShardedParameters& parameters, const std::string& name,
                                      const at::Tensor& tensor) {
   const auto found = parameters.find(parameter_in(name));

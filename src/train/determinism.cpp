@@ -7,9 +7,9 @@
 namespace lockstep {
 
 void use_deterministic_operations() {
-  // Two of cuBLAS's workspaces, as NVIDIA's manual has it for equal results.
+  // Either of the two workspace settings for which NVIDIA's manual promises reproducible results.
   set_default_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
-  // NCCL chooses by its measurements of the machine, and the order of its sums follows the choice.
+  // NCCL selects algorithms by measuring the machine, and the order of its sums depends on the algorithm.
   set_default_variable("NCCL_ALGO", "Ring");
   set_default_variable("NCCL_PROTO", "Simple");
   at::Context& context = at::globalContext();

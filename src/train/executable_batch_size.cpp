@@ -16,10 +16,10 @@ namespace {
 
 constexpr const char* kFitted = "fitted";
 constexpr const char* kTooLarge = "too large";
-/// Another rank went away in the middle of an exchange.
+/// Another rank was lost during a collective.
 constexpr const char* kAlone = "alone";
 
-/// LibTorch's allocator for CPUs has no exception of its own.
+/// LibTorch's CPU allocator has no exception type of its own.
 bool is_out_of_memory(const c10::Error& error) {
   const std::string_view text = error.what_without_backtrace();
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
@@ -27,7 +27,8 @@ bool is_out_of_memory(const c10::Error& error) {
          text.find("not enough memory") != std::string_view::npos;
 }
 
-/// How an attempt went here: kFitted, kTooLarge, or the text of another exception, which is kept.
+/// Outcome of an attempt on this rank: kFitted, kTooLarge, or the text of another exception, which is stored
+/// in `other`.
 std::string attempt(const std::function<void(std::int64_t)>& action, std::int64_t size,
                     std::exception_ptr& other) {
   try {
@@ -48,7 +49,7 @@ std::string attempt(const std::function<void(std::int64_t)>& action, std::int64_
   }
 }
 
-/// Whether it was too large for anybody. Throws when an attempt ended otherwise.
+/// Whether the batch was too large for any rank. Throws if an attempt failed for another reason.
 bool was_too_large(const std::vector<std::string>& outcomes, const std::string& outcome,
                    const std::exception_ptr& own) {
   if (own && outcome != kAlone) std::rethrow_exception(own);
@@ -66,7 +67,7 @@ bool was_too_large(const std::vector<std::string>& outcomes, const std::string& 
   return false;
 }
 
-/// Blocks of the sizes that the failed attempt needed would leave the next one less than there is.
+/// Cached blocks of the failed attempt's sizes would leave less memory for the next one.
 void empty_cache(const at::Device& device) {
   if (!device.is_cpu()) c10::getDeviceAllocator(device.type())->emptyCache();
 }

@@ -69,7 +69,7 @@ std::vector<at::Tensor> parameters_of(const WrappedModel& model) {
   return parameters;
 }
 
-/// Each once: a matrix that several layers share has several names, but one gradient.
+/// Each parameter once: a matrix shared by several layers has several names but one gradient.
 std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> result;
   std::set<const void*> seen;
@@ -93,8 +93,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
-/// torch.nn.utils.clip_grad_norm_ with foreach=True: one kernel for all norms, one for all products, and no
-/// answer from the device in between.
+/// torch.nn.utils.clip_grad_norm_ with foreach=True: one kernel for all norms and one for all products,
+/// without synchronizing with the device.
 at::Tensor clip(const std::vector<at::Tensor>& gradients, double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
   if (gradients.empty()) return at::zeros({}, at::kFloat);
@@ -109,8 +109,8 @@ at::Tensor clip(const std::vector<at::Tensor>& gradients, double max_norm, doubl
   return total;
 }
 
-/// The fully sharded model whose parameters these are; null where they belong to none. Throws UsageError for
-/// some of its parameters, and for others beside them.
+/// The fully sharded model that has these parameters; null if none has. Throws UsageError for only some of
+/// its parameters, and for its parameters together with others.
 FullyShardedDataParallelBase* sharded_model_of(const std::vector<WrappedModel>& models,
                                                const std::vector<at::Tensor>& parameters) {
   for (const auto& model : models) {
@@ -166,7 +166,7 @@ Autocast::Autocast(const at::Device& device, MixedPrecision precision)
 }
 
 Autocast::~Autocast() {
-  // The outermost one drops the copies of parameters: the next step changes these.
+  // The outermost guard drops the cached copies of parameters, because the next step changes these.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_on_);
   at::autocast::set_autocast_dtype(device_, dtype_before_);
@@ -281,7 +281,7 @@ void check_accumulation(const GradientAccumulationOptions& options) {
   }
 }
 
-/// The gradients that are there, of each parameter once.
+/// All defined gradients, those of a shared parameter once.
 std::vector<at::Tensor> gradients_of(const std::vector<WrappedModel>& models) {
   std::vector<at::Tensor> gradients;
   std::set<const void*> seen;
@@ -295,13 +295,13 @@ std::vector<at::Tensor> gradients_of(const std::vector<WrappedModel>& models) {
   return gradients;
 }
 
-/// dividend / weight as a scalar where the weight is; 0 where there is nothing to weigh.
+/// dividend / weight as a scalar on the weight's device; 0 if the weight is 0.
 at::Tensor share_of(double dividend, const at::Tensor& weight) {
   return at::where(weight > 0, at::full_like(weight, dividend) / weight, 0.0).reshape({});
 }
 
-/// Multiplies the gradients by share_of(), without waiting for a device: one operation for each type of
-/// numbers on each device.
+/// Multiplies the gradients by share_of() without synchronizing with the device: one operation per dtype and
+/// device.
 void multiply_by_share(const std::vector<at::Tensor>& gradients, double dividend, const at::Tensor& weight) {
   const at::NoGradGuard no_grad;
   const at::Tensor share = share_of(dividend, weight);
@@ -334,7 +334,7 @@ void GradientState::set_steps(std::int64_t steps) {
   look_ahead();
 }
 
-/// To know at a window's first batch how many it will have.
+/// Reads ahead, so that a window's first batch knows how many batches the window has.
 void GradientState::look_ahead() const {
   for (const auto& loader : loaders_) loader.set_look_ahead(steps_ - 1);
 }
@@ -366,7 +366,7 @@ void GradientState::clear() {
   done_ = 0;
 }
 
-/// That of the pass that began last.
+/// Progress of the pass that began last.
 std::optional<DataLoaderProgress> GradientState::progress() const {
   std::optional<DataLoaderProgress> latest;
   for (const auto& loader : loaders_) {
@@ -380,7 +380,7 @@ void GradientState::begin_step() { begin(progress()); }
 
 void GradientState::begin(const std::optional<DataLoaderProgress>& progress) {
   const bool follows = options_.sync_with_dataloader && progress.has_value();
-  // A pass that was left in the middle of a window takes the window with it.
+  // If a pass is abandoned in the middle of a window, the window is discarded.
   if (follows && progress->pass != pass_) done_ = 0;
   if (done_ == 0) {
     length_ = steps_;
@@ -396,12 +396,12 @@ void GradientState::begin(const std::optional<DataLoaderProgress>& progress) {
 
 void GradientState::end() noexcept {
   if (syncs_) done_ = 0;
-  // What is outside of windows is a step of its own.
+  // Outside a window, every backward is a step.
   inside_ = false;
   syncs_ = true;
 }
 
-/// A mean of means and a weighted sum cannot be added.
+/// A sum of means and a weighted sum cannot be mixed.
 void GradientState::demand_kind(bool weighted) {
   if (!inside_) return;
   if (weighted_.value_or(weighted) != weighted) {
@@ -420,7 +420,7 @@ void GradientState::backward(const at::Tensor& loss) {
   scaled(inside_ && length_ > 1 ? loss / length_ : loss).backward();
 }
 
-/// A weight that lies on the device stays there: asking for it would wait for forward.
+/// A weight on the device stays there: reading it would wait for the forward pass.
 void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
   demand_kind(true);
   at::Tensor all = weight.detach().to(at::kDouble).reshape({1});
@@ -432,15 +432,15 @@ void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
   if (!syncs_) return scaled(sum).backward();
   if (!options_.weights_of_all_ranks) return backward_by_own(sum, all);
   all = all.clone();
-  // On its way while backward computes.
+  // Overlaps with backward.
   Work exchange = group_.all_reduce_async(all);
   scaled(sum).backward();
   exchange.wait();
-  // DistributedDataParallel has divided the sum over the ranks by their number.
+  // DistributedDataParallel has divided the sum over all ranks by their number.
   multiply_by_share(gradients_of(models_), group_.size(), all);
 }
 
-/// DistributedDataParallel takes the mean of the ranks' means: so what is there must be divided before it
+/// DistributedDataParallel averages the ranks' means, so accumulated gradients must be divided before it
 /// does.
 void GradientState::backward_by_own(const at::Tensor& sum, const at::Tensor& weight) {
   multiply_by_share(gradients_of(models_), 1, weight);

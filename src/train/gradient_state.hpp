@@ -12,14 +12,14 @@
 
 namespace lockstep::train {
 
-/// Where a job is between two optimizer steps: the window of micro-batches, the weights of its losses, and
-/// the scale of float16.
+/// The state of a job between two optimizer steps: the window of micro-batches, the weights of its losses,
+/// and the loss scale of float16.
 class GradientState {
  public:
   /// Throws UsageError for options out of range, and for fp16 on a CPU.
   GradientState(const ProcessGroup& group, const AcceleratorOptions& options);
 
-  /// `owner` keeps the model's wrapper.
+  /// `owner` keeps the model's wrapper alive.
   void add_model(WrappedModel model, std::shared_ptr<void> owner) {
     models_.push_back(model);
     owners_.push_back(std::move(owner));
@@ -27,8 +27,8 @@ class GradientState {
   void add_optimizer(torch::optim::Optimizer& optimizer) {
     if (scaling_) scaling_->add_optimizer(optimizer);
   }
-  /// The first one settles the steps that a global batch size means. Throws UsageError where it does not
-  /// divide.
+  /// The first loader determines the number of steps that `global_batch_size` means. Throws UsageError if it
+  /// is not a whole number.
   void add_loader(DataLoader::Position loader, std::int64_t batch_size);
   void clear();
   const std::vector<WrappedModel>& models() const noexcept { return models_; }
@@ -36,27 +36,27 @@ class GradientState {
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps);
 
-  /// A micro-batch begins, and ends.
+  /// Begins and ends a micro-batch.
   void begin_step();
   void end() noexcept;
   bool syncs() const noexcept { return syncs_; }
   bool sends_each_batch() const noexcept { return options_.sync_each_batch; }
 
-  /// Computes gradients; with a weight, they become the weighted mean at the window's end.
+  /// Computes gradients; with a weight, they become those of the weighted mean at the end of the window.
   void backward(const at::Tensor& loss);
   void backward(const at::Tensor& sum, const at::Tensor& weight);
 
   void unscale_all();
-  /// Likewise for the optimizers of these parameters.
+  /// Same, for the optimizers of these parameters.
   void unscale(const std::vector<at::Tensor>& parameters);
-  /// True when the step was made.
+  /// True if the optimizer stepped, false if the step was skipped.
   bool step(torch::optim::Optimizer& optimizer);
-  /// Whether some optimizer, or this one, left its last step out.
+  /// Whether any optimizer, or this one, skipped its last step.
   bool skipped() const noexcept { return scaling_ && scaling_->any_skipped(); }
   bool skipped(const torch::optim::Optimizer& optimizer) const {
     return scaling_ && scaling_->skipped(optimizer);
   }
-  /// Null without float16.
+  /// Null without fp16.
   LossScaling* scaling() noexcept { return scaling_ ? &*scaling_ : nullptr; }
 
  private:
@@ -81,7 +81,7 @@ class GradientState {
   bool inside_ = false;
   bool syncs_ = true;
   std::optional<bool> weighted_;
-  /// Of the window so far: one number on a device; undefined before the first.
+  /// Weight of the window so far: one element on a device; undefined before the first.
   at::Tensor weight_;
 };
 

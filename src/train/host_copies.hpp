@@ -6,12 +6,12 @@
 
 namespace lockstep::train {
 
-/// Copies of tensors in the host's memory, which keep their values while the tensors go on changing. Those of
-/// a device go into page-locked memory, one behind the other on its current stream; wait() is the end of all.
-/// *Local*; one thread.
+/// Copies of tensors in host memory that keep their values while the tensors change. Copies of device tensors
+/// are in page-locked memory and are made in order on the device's current stream; wait() waits for all of
+/// them. *Local*; one thread.
 class HostCopies {
  public:
-  /// A copy, contiguous and without a graph. That of a device's tensor has no values before wait().
+  /// A contiguous copy without a graph. The copy of a device tensor has no values before wait().
   at::Tensor copy(const at::Tensor& tensor);
   void wait();
 

@@ -11,12 +11,12 @@
 
 namespace lockstep::train {
 
-/// The loss scale of float16 for all optimizers of a program. The next scale is computed once, after the last
-/// optimizer has stepped; where not all of them step (a program that trains two models in turn), before the
-/// next loss is scaled. What one optimizer left out is not held against another.
+/// The loss scale of float16 for all optimizers of a program. The scale is updated once, after the last
+/// optimizer has stepped. If not all of them step (a program that trains two models in turn), it is updated
+/// before the next loss is scaled. A step that one optimizer skipped does not affect another optimizer.
 class LossScaling {
  public:
-  /// `group`: its ranks have parts of the gradients, and skip a step together.
+  /// `group`: its ranks hold parts of the gradients and skip a step together.
   explicit LossScaling(const optim::GradScalerOptions& options, const std::optional<ProcessGroup>& group = {})
       : scaler_(options, group) {}
 
@@ -28,13 +28,13 @@ class LossScaling {
   /// losses.
   void unscale(const std::vector<at::Tensor>& parameters);
   void unscale_all();
-  /// True when the step was made.
+  /// True if the optimizer stepped, false if the step was skipped.
   bool step(torch::optim::Optimizer& optimizer);
 
   bool skipped(const torch::optim::Optimizer& optimizer) const { return skipped_.contains(&optimizer); }
   bool any_skipped() const noexcept { return !skipped_.empty(); }
 
-  /// The scale for the next loss, and as in GradScaler the text that a checkpoint keeps of it.
+  /// The scale for the next loss, and the text for checkpoints, as in GradScaler.
   double get_scale();
   std::string state_dict();
   void load_state_dict(const std::string& text);
@@ -44,9 +44,9 @@ class LossScaling {
 
   optim::GradScaler scaler_;
   std::vector<torch::optim::Optimizer*> optimizers_;
-  /// Those that have stepped, or left it out, since the scale was computed.
+  /// Optimizers that have stepped or skipped since the last update of the scale.
   std::set<const torch::optim::Optimizer*> done_;
-  /// Those that left their last step out.
+  /// Optimizers that skipped their last step.
   std::set<const torch::optim::Optimizer*> skipped_;
 };
 

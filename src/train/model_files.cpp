@@ -26,7 +26,7 @@ TensorSource open_parts(const std::filesystem::path& index) {
     for (const auto& entry : part.forms) readers.emplace(entry.first, part.get_tensor);
     all.forms.merge(part.forms);
     all.metadata.merge(part.metadata);
-    // A merge leaves behind what is there already.
+    // merge() leaves entries whose names exist already.
     if (part.forms.empty()) continue;
     throw DataError(index.string() + ": the tensor '" + part.forms.begin()->first +
                     "' is in two files, one of them " + name);
@@ -72,7 +72,7 @@ bool same_form(const at::Tensor& one, const at::Tensor& other) {
   return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes();
 }
 
-/// The file's entry for each tensor, found under any of the tensor's names.
+/// The file's entry of each tensor, found by any of the tensor's names.
 std::map<const void*, const at::Tensor*> match(const TensorMap& file,
                                                const std::vector<NamedTensor>& tensors) {
   std::map<const void*, const at::Tensor*> found;
@@ -88,7 +88,7 @@ bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) 
                      [&](const NamedTensor& entry) { return entry.name == name; });
 }
 
-/// A shared tensor under its first name only.
+/// Each shared tensor once, under its first name.
 std::vector<NamedTensor> each_once(const std::vector<NamedTensor>& tensors) {
   std::vector<NamedTensor> result;
   std::set<const void*> seen;
@@ -108,7 +108,7 @@ std::vector<NamedTensor> with_names(const std::vector<NamedTensor>& tensors,
   return result;
 }
 
-/// model.safetensors, and model-00001-of-00002.safetensors.
+/// Whether this is model.safetensors or, for example, model-00001-of-00002.safetensors.
 bool is_model_file(const std::string& name) {
   static const std::regex kForm(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
   return std::regex_match(name, kForm);

@@ -9,14 +9,15 @@
 
 namespace lockstep::train {
 
-/// Named barriers through a store: the n-th one of each rank is the same. Each rank leaves there where it is,
-/// so that the others can tell. See ProcessExecution::wait_for_everyone_at. One thread of a rank at a time.
+/// Named barriers through a store: the n-th call on each rank is the same barrier. Each rank records where it
+/// is, so that the others can report it. See ProcessExecution::wait_for_everyone_at. One thread per rank at a
+/// time.
 class NamedBarrier {
  public:
   struct Place {
     int rank = 0;
     int size = 1;
-    /// How long until the missing ranks are named, and until it is an error.
+    /// Time until the missing ranks are reported, and until TimeoutError.
     std::chrono::milliseconds warn_after = std::chrono::seconds(30);
     std::chrono::milliseconds timeout = std::chrono::minutes(30);
   };
@@ -24,7 +25,7 @@ class NamedBarrier {
   NamedBarrier(const Store& store, const Place& place) : store_(store), place_(place) {}
 
   void wait(const std::string& name);
-  /// The others shall throw with this text.
+  /// Makes the other ranks throw RemoteError with this text.
   void report_failure(const std::string& text) const;
 
  private:

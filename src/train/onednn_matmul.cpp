@@ -17,8 +17,8 @@
 
 namespace at::native {
 
-/// result = beta * result + alpha * a @ b, of matrices or of batches of them: libtorch_cpu's own, which no
-/// header that comes with LibTorch declares (aten/src/ATen/native/mkldnn/Matmul.h does).
+/// result = beta * result + alpha * a @ b, for matrices or batches of matrices. A function of libtorch_cpu
+/// that none of LibTorch's installed headers declares (aten/src/ATen/native/mkldnn/Matmul.h does).
 __attribute__((weak, visibility("default"))) void mkldnn_matmul(const Tensor& a, const Tensor& b,
                                                                 const Tensor& result, float beta,
                                                                 float alpha);
@@ -32,7 +32,7 @@ using at::Scalar;
 using at::Tensor;
 
 constexpr const char* kVariable = "LOCKSTEP_ONEDNN_MATMUL";
-/// Multiplications from which on what a call of oneDNN costs, some 10 us, does not count.
+/// Number of multiplications from which the cost of a oneDNN call, about 10 us, is negligible.
 constexpr std::int64_t kLarge = 1 << 21;
 
 bool is_plain(const Tensor& tensor) {
@@ -40,14 +40,15 @@ bool is_plain(const Tensor& tensor) {
          !tensor.is_neg();
 }
 
-/// Whether a product of `dims` dimensions goes to oneDNN. What does not fit is LibTorch's to refuse.
+/// Whether oneDNN computes a product of tensors with `dims` dimensions. Shapes that do not match are left to
+/// LibTorch, which rejects them.
 bool suits(const Tensor& a, const Tensor& b, std::int64_t dims) {
   if (!is_plain(a) || !is_plain(b) || a.dim() != dims || b.dim() != dims) return false;
   if (a.size(-1) != b.size(-2) || (dims == 3 && a.size(0) != b.size(0))) return false;
   return a.numel() * b.size(-1) >= kLarge && at::globalContext().userEnabledMkldnn();
 }
 
-/// Added to a product as it is.
+/// Whether the product is added to `sum` unscaled.
 bool suits_sum(const Tensor& sum, const Scalar& beta, const Scalar& alpha) {
   return is_plain(sum) && beta.toDouble() == 1 && alpha.toDouble() == 1;
 }
@@ -89,7 +90,7 @@ struct Silence final : c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-/// In place of LibTorch's own kernels; that there were some is what it would warn of.
+/// Replaces LibTorch's own kernels; silences its warning about that.
 void replace_kernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
@@ -101,7 +102,7 @@ void replace_kernels() {
   library.impl("baddbmm", TORCH_FN(baddbmm));
 }
 
-/// What LibTorch demands of a CPU before it calls oneDNN for a product: elsewhere mkldnn_matmul throws.
+/// LibTorch's own requirement for calling oneDNN on a CPU; without it, mkldnn_matmul throws.
 bool has_instructions() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

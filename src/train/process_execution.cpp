@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSlice = std::chrono::seconds(1);
 constexpr int kSlicesBetweenMessages = 30;
-/// A main process that failed ends soon, but the others must hear of it first.
+/// How long a failed main process waits until the others have received its error.
 constexpr milliseconds kFarewell = std::chrono::seconds(5);
 constexpr char kDone[] = "done";
 
@@ -47,7 +47,7 @@ MainProcessFirst::~MainProcessFirst() {
       wait_for_others(place_.timeout);
     }
   } catch (const std::exception& error) {
-    // The others find the store gone as well, and say so themselves.
+    // The other ranks also see that the store is lost, and report it themselves.
     say(place_.rank, "the processes waiting in " + place_.name + " could not be released: " + error.what());
   }
 }
@@ -57,7 +57,7 @@ void MainProcessFirst::fail(const std::string& text) {
     release(text);
     wait_for_others(kFarewell);
   } catch (const CommunicationError& error) {
-    // What this process fails of is what its user must see, and not that the others could not be told.
+    // The user must see this process's failure, not that the others could not be notified.
     say(place_.rank, "the processes waiting in " + place_.name + " could not be notified: " + error.what());
   }
 }
@@ -108,7 +108,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongestSlice = std::chrono::seconds(1);
-/// How long a rank that fails waits for others to hear of it: it may host the store.
+/// How long a failed rank waits for the others to read its error: it may host the store.
 constexpr milliseconds kTimeToHear = std::chrono::seconds(2);
 constexpr const char* kFailure = "failure";
 
@@ -120,7 +120,7 @@ std::string rank_text(const std::vector<int>& ranks) {
   return text;
 }
 
-/// A number and what follows it after a line end.
+/// Splits a number from the text after the first line break.
 std::pair<int, std::string> split_at_line(const std::string& text) {
   const auto end = text.find('\n');
   return {std::stoi(text.substr(0, end)), text.substr(end + 1)};
@@ -145,7 +145,8 @@ void NamedBarrier::wait(const std::string& name) {
   leave(meeting);
 }
 
-/// Every rank's n-th barrier must have the same name: otherwise they are at different places of the program.
+/// Checks that every rank's n-th barrier has the same name; otherwise ranks are at different places of the
+/// program.
 void NamedBarrier::arrive(const std::string& meeting, const std::string& name) const {
   store_.set(place_key(place_.rank), "waiting at '" + name + "'");
   const std::string own = std::to_string(place_.rank) + "\n" + name;
@@ -210,7 +211,7 @@ std::string NamedBarrier::report(const std::string& meeting, const std::string& 
   return text;
 }
 
-/// The last one puts the keys away.
+/// The last rank to leave erases the keys.
 void NamedBarrier::leave(const std::string& meeting) const {
   if (store_.add(meeting + "/left", 1) != place_.size) return;
   for (const char* part : {"/name", "/here", "/arrived", "/all", "/left"}) store_.erase(meeting + part);

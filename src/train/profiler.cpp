@@ -66,7 +66,7 @@ class Profiler::Impl {
     if (cuda_device_count() > 0) {
       activities_.insert(ActivityType::CUDA);
     } else {
-      // Kineto calls a machine without a GPU an error.
+      // Kineto reports a machine without a GPU as an error.
       set_default_variable("KINETO_LOG_LEVEL", "5");
     }
     begin_step();
@@ -101,7 +101,7 @@ class Profiler::Impl {
  private:
   void begin_step() {
     const Action next = action_of(options_.schedule_option, step_);
-    // What is recorded while warming up ends with the first step that counts.
+    // What was recorded during warm-up is discarded when the first step is recorded.
     if (state_ == Action::warmup && records(next)) torch::autograd::profiler::disableProfiler();
     if (next != Action::none && next != state_ && !records(state_)) {
       torch::autograd::profiler::prepareProfiler(config_, activities_);
@@ -111,7 +111,7 @@ class Profiler::Impl {
     }
     state_ = next;
     if (!records(state_)) return;
-    // The name by which TensorBoard's plugin tells steps apart.
+    // TensorBoard's plugin identifies steps by this name.
     mark_.emplace(at::RecordScope::USER_SCOPE);
     if (mark_->isActive()) mark_->before(fmt::format("ProfilerStep#{}", step_));
   }

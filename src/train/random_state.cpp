@@ -48,7 +48,7 @@ void seed(at::Generator generator, std::uint64_t value) {
   generator.set_current_seed(value);
 }
 
-/// Throws DataError unless a tensor of a file has as many bytes as a generator's state.
+/// Throws DataError unless the tensor has as many bytes as a generator's state.
 void check_size(const std::filesystem::path& path, const char* name, const at::Tensor* tensor,
                 std::size_t wanted) {
   if (tensor != nullptr && tensor->nbytes() == wanted) return;

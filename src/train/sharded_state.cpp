@@ -36,7 +36,7 @@ std::vector<NamedTensor> gather_whole(const ShardedModels& models, const std::ve
   if (sharded_among(models, state).empty()) return state;
   const at::NoGradGuard no_grad;
   std::vector<NamedTensor> result;
-  // A tensor that has several names stays one tensor.
+  // A tensor with several names stays one tensor.
   std::map<const void*, at::Tensor> done;
   for (const auto& entry : state) {
     const auto [place, is_new] = done.emplace(identity(entry.tensor), entry.tensor);
@@ -109,7 +109,7 @@ void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const
       try {
         whole.copy_(content.get_tensor(names.at(identity(entry.tensor))));
       } catch (const DataError& error) {
-        // The others wait for all tensors.
+        // Continue: the other ranks wait for all tensors.
         failure = error.what();
       }
     }

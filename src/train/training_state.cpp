@@ -21,10 +21,10 @@ using nlohmann::json;
 
 namespace {
 
-/// What was written before the position counted samples: batches of one rank, and what a batch was.
+/// Reads the older format, in which the position counted batches of one rank of `batch_size` samples.
 DataLoaderState older_state_from(const json& document) {
   const auto length = document.at("length").get<std::int64_t>();
-  // As a floating-point number, so that a damaged file cannot overflow it.
+  // Computed in floating point, so that a damaged file cannot cause an overflow.
   const double consumed = document.at("position").get<double>() * document.at("batch_size").get<double>() *
                           document.at("num_replicas").get<double>();
   const bool whole = consumed >= static_cast<double>(length);
@@ -102,7 +102,7 @@ bool makes_a_file_name(const std::string& name) {
   });
 }
 
-/// A program that has fewer or more models than the checkpoint is another program.
+/// A program with fewer or more models than the checkpoint is a different program.
 void check_count(const fs::path& checkpoint, const char* what, const std::string& last,
                  const std::string& one_more, bool wants_any) {
   if (wants_any && !fs::exists(checkpoint / last)) {
@@ -115,12 +115,12 @@ void check_count(const fs::path& checkpoint, const char* what, const std::string
   }
 }
 
-/// Nothing for an optimizer whose state every rank has.
+/// Null for an optimizer whose state is not sharded over ranks.
 optim::ZeroRedundancyOptimizer* divided(torch::optim::Optimizer* optimizer) {
   return dynamic_cast<optim::ZeroRedundancyOptimizer*>(optimizer);
 }
 
-/// The one that a file describes.
+/// The optimizer that a file describes.
 const torch::optim::Optimizer& described(torch::optim::Optimizer& optimizer) {
   const auto* const zero = divided(&optimizer);
   return zero != nullptr ? zero->local_optimizer() : optimizer;
@@ -147,23 +147,23 @@ DataLoaderState read_position(const fs::path& path) {
 }  // namespace
 
 struct TrainingState::Content {
-  /// Gives up what the training goes on changing.
+  /// Replaces tensors that training changes with copies.
   void copy_tensors();
   FileDigests write(const fs::path& folder, const std::vector<std::string>& object_names, int threads);
 
-  /// Of models and optimizers that are divided the tensors' forms, where `gathered` has the tensors: first
-  /// the optimizers', then the models'.
+  /// For sharded models and optimizers, `weights` and `optimizers` have only forms; `gathered` has the
+  /// tensors, first the optimizers', then the models'.
   GatheredTensors gathered = {};
   std::vector<std::vector<NamedTensor>> weights = {};
   std::vector<TensorSource> models = {};
   std::vector<BucketLayout> buckets = {};
   std::vector<OptimizerState> optimizers = {};
-  /// What is read for them while it is divided.
+  /// Tensors of sharded optimizers, which are read while they are distributed.
   std::vector<TensorSource> optimizer_tensors = {};
   std::vector<std::string> schedulers = {};
   std::string scaler = {};
   std::vector<DataLoaderState> loaders = {};
-  /// DataLoaderState::parts of all ranks, for each loader; nothing but for streams.
+  /// DataLoaderState::parts of all ranks, per loader; empty except for streams.
   std::vector<std::vector<std::string>> parts = {};
   std::vector<SafeTensors> objects = {};
   std::vector<RandomState> random = {};
@@ -180,7 +180,8 @@ void TrainingState::add_object(const std::string& name, Checkpointable& object) 
   objects_.emplace_back(name, &object);
 }
 
-/// The models' parameters. Where two models use one name, the later one's stand under the model's number.
+/// The models' parameters. If two models use the same name, the later one's gets the model's number as a
+/// prefix.
 std::vector<NamedTensor> TrainingState::parameter_names() const {
   std::vector<NamedTensor> names;
   std::map<std::string, const void*> taken;
@@ -269,7 +270,7 @@ void TrainingState::Content::copy_tensors() {
   HostCopies host;
   const at::NoGradGuard no_grad;
   for (auto& model : weights) {
-    // A tensor that has several names stays one tensor.
+    // A tensor with several names stays one tensor.
     std::map<const void*, at::Tensor> copies;
     for (auto& entry : model) {
       auto& copy = copies[entry.tensor.unsafeGetTensorImpl()];
@@ -289,14 +290,14 @@ void TrainingState::Content::copy_tensors() {
 void TrainingState::save(const Accelerator& accelerator, const fs::path& path, CheckpointInfo info,
                          const SaveStateOptions& options, CheckpointWriter& writer) const {
   const bool may_write = options.save_on_each_node || accelerator.is_main_process();
-  // What is written beside the training must not change meanwhile.
+  // An asynchronous save gathers now: what it writes must not change during training.
   auto content =
       std::make_shared<Content>(gather(accelerator.process_group(), may_write, options.asynchronous));
   info.world_size = accelerator.num_processes();
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
   if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
-  // Beside the training one thread writes; else the cores have nothing better to do.
+  // One thread if training continues meanwhile; otherwise more cores are free.
   const int threads = options.asynchronous ? 1 : 2;
   const auto write = [content, path, info, threads, names = object_names(), add = options.add_files,
                       done = options.when_written] {
@@ -332,9 +333,9 @@ FileDigests TrainingState::Content::write(const fs::path& folder, const std::vec
   const auto add_json = [&](const std::string& name, const json& document) {
     jobs.add(name, [document](const fs::path& path) { return write_json(path, document); });
   };
-  // The largest first.
+  // The largest files first.
   const auto add = [&](const std::string& name, const auto& write) {
-    // All ranks gather in one order.
+    // All ranks gather in the same order.
     if (is_gathered_now) return void(known[name] = write(folder / name));
     jobs.add(name, write);
   };
@@ -402,7 +403,7 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
     content.optimizers.push_back({tensors.forms, read_json(path / optimizer_file(i, ".json")).dump()});
     check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i], "'" + file.string() + "'",
                           whole_forms(sharded_models(), names));
-    // What no rank divides is read at once, so that a file that cannot be read changes nothing.
+    // Without sharded models, the state is read immediately, so that an unreadable file changes nothing.
     if (sharded_models().empty()) {
       content.optimizers[i].tensors = get_tensors(tensors);
     } else {
@@ -425,8 +426,8 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   return content;
 }
 
-/// First of all: a position that does not fit this world is refused on every rank alike, before anything has
-/// changed but positions.
+/// Called first: every rank rejects a position that does not fit this number of ranks before anything except
+/// positions has changed.
 void TrainingState::take_positions(const Accelerator& accelerator, const Content& content) const {
   json positions = json::array();
   for (const auto& state : content.loaders) positions.push_back(to_json(state));
@@ -467,7 +468,7 @@ void TrainingState::take_optimizers(const Accelerator& accelerator, const Conten
   }
 }
 
-/// After the optimizers: a scheduler sets their learning rates.
+/// Called after the optimizers: a scheduler sets their learning rates.
 void TrainingState::take_schedulers(const Accelerator& accelerator, const Content& content) const {
   const bool main = accelerator.is_main_process();
   for (std::size_t i = 0; i < schedulers_.size(); ++i) {

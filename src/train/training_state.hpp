@@ -19,36 +19,36 @@
 
 namespace lockstep::train {
 
-/// A loader's position as a checkpoint keeps it, and back. Throws what nlohmann::json throws for a document
-/// of another form.
+/// Converts a loader's position to a checkpoint's JSON and back. Throws exceptions of nlohmann::json for a
+/// document of another form.
 nlohmann::json to_json(const DataLoaderState& state);
 DataLoaderState loader_state_from(const nlohmann::json& document);
 
-/// A JSON document in a file of its own, written as a whole.
+/// Writes a JSON document to a file, atomically.
 FileDigest write_json(const std::filesystem::path& path, const nlohmann::json& document);
-/// Throws DataError for a file that cannot be read or is no JSON.
+/// Throws DataError if the file cannot be read or is not JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 
-/// A model that was prepared.
+/// A prepared model.
 struct PreparedModel {
   std::function<std::vector<NamedTensor>()> tensors;
   WrappedModel wrapped;
   std::shared_ptr<void> owner;
 };
 
-/// Everything that an Accelerator has prepared or registered, and that a checkpoint therefore holds.
+/// Everything that an Accelerator has prepared or registered, and that a checkpoint therefore contains.
 class TrainingState {
  public:
   void add_model(PreparedModel model) { models_.push_back(std::move(model)); }
   void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
   void add_scheduler(optim::Scheduler& scheduler) { schedulers_.push_back(&scheduler); }
-  /// The loss scale of float16, where there is one; of all models that are prepared.
+  /// The loss scale of float16, for all prepared models; null if there is none.
   void set_loss_scaling(LossScaling* scaling) { scaling_ = scaling; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
   const std::vector<DataLoader::Position>& loaders() const noexcept { return loaders_; }
-  /// Of the models that are prepared, those that are fully sharded.
+  /// The fully sharded ones among the prepared models.
   ShardedModels sharded_models() const;
-  /// Throws UsageError for a name that makes no file name or is taken.
+  /// Throws UsageError if the name cannot be a file name or is taken.
   void add_object(const std::string& name, Checkpointable& object);
   void clear();
 
@@ -56,19 +56,19 @@ class TrainingState {
   void save(const Accelerator& accelerator, const std::filesystem::path& path, CheckpointInfo info,
             const SaveStateOptions& options, CheckpointWriter& writer) const;
 
-  /// Reads what rank 0 finds at the checkpoint's path. *Collective*: see Accelerator::load_state.
+  /// Loads what rank 0 reads at the checkpoint's path. *Collective*: see Accelerator::load_state.
   void load(const Accelerator& accelerator, const Checkpoint& checkpoint) const;
 
  private:
-  /// What is written, or was read and compared, and nobody has taken it over yet.
+  /// Content to write, or content that was read and compared but not applied yet.
   struct Content;
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
   std::vector<NamedTensor> parameter_names() const;
-  /// `writes`: this rank needs the whole state of what is divided over ranks. `at_once`: now, not while it is
-  /// written.
+  /// `writes`: this rank needs the full state of sharded tensors. `at_once`: gathers them now instead of
+  /// while writing.
   Content gather(const ProcessGroup& group, bool writes, bool at_once) const;
-  /// What only rank 0 needs to write.
+  /// Adds what only the writing rank needs.
   void add_own(Content& content) const;
   std::vector<std::string> object_names() const;
   Content read_files(const Checkpoint& checkpoint) const;

@@ -22,7 +22,7 @@ Words words_of(std::string_view text) {
   return words;
 }
 
-/// How often each run of `length` words is there.
+/// The n-grams of `length` words, with their counts.
 std::map<Words, std::int64_t> runs_of(const Words& words, std::size_t length) {
   std::map<Words, std::int64_t> runs;
   for (std::size_t begin = 0; begin + length <= words.size(); ++begin) {
@@ -32,7 +32,7 @@ std::map<Words, std::int64_t> runs_of(const Words& words, std::size_t length) {
   return runs;
 }
 
-/// A run counts as often as the reference has it.
+/// Counts each n-gram at most as often as it is in the reference.
 std::int64_t matches(const std::map<Words, std::int64_t>& made, const std::map<Words, std::int64_t>& wanted) {
   std::int64_t count = 0;
   for (const auto& [run, times] : made) {
@@ -58,7 +58,7 @@ void Bleu::update(std::string_view translation, std::string_view reference) {
 
 double Bleu::compute() const {
   check_seen("Bleu", samples());
-  // Without a single right word, and without any run of four, nothing is to be smoothed.
+  // No smoothing if no word matches or the translations have no 4-gram.
   if (sums_[kRight] == 0 || sums_[kAll + kLongest - 1] == 0) return 0;
   double logarithms = 0, smoothing = 1;
   for (std::size_t length = 0; length < kLongest; ++length) {

@@ -59,7 +59,7 @@ void check_class(const char* what, std::int64_t number, std::size_t place, std::
                   ".");
 }
 
-/// Sums up to a mean in which NaN does not take part.
+/// A weighted mean that leaves out NaN.
 class Mean {
  public:
   void add(double value, double weight) {
@@ -93,7 +93,7 @@ void Classification::update(std::span<const std::int64_t> predictions, std::span
     throw UsageError("Classification: " + std::to_string(predictions.size()) + " predictions for " +
                      std::to_string(labels.size()) + " labels.");
   }
-  // All of them are looked at before the first one counts: a refused batch leaves nothing behind.
+  // All classes are checked before any is counted, so that a rejected batch changes nothing.
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == kIgnoredLabel) continue;
     check_class("label", labels[i], i, hits_.size());
@@ -154,7 +154,7 @@ double Classification::precision(const ScoreOptions& options) const {
 double Classification::recall(const ScoreOptions& options) const { return score(options, &Shares::recall); }
 double Classification::f1(const ScoreOptions& options) const { return score(options, &Shares::f1); }
 
-/// The correlation of K classes (Gorodkin, 2004) needs no more than the three counts.
+/// Gorodkin's (2004) correlation of K classes, computed from the three counts.
 std::vector<double> Classification::values() const {
   return {accuracy(), f1({.average = hits_.size() == 2 ? Average::binary : Average::macro})};
 }
@@ -169,7 +169,7 @@ double Classification::matthews() const {
 
 namespace {
 
-/// The plain mean of what each output has.
+/// The unweighted mean of a value over all outputs.
 template <class Outputs, class Reading>
 double mean_of(const Outputs& outputs, const Reading& reading) {
   double sum = 0;
@@ -197,14 +197,14 @@ void Regression::update(std::span<const double> predictions, std::span<const dou
     const double error = targets[i] - predictions[i];
     output.squared += error * error;
     output.absolute += std::abs(error);
-    // Welford's update of a mean and the squares around it.
+    // Welford's update of the mean and the sum of squared deviations.
     const double before = targets[i] - output.mean;
     output.mean += before / samples_;
     output.spread += before * (targets[i] - output.mean);
   }
 }
 
-/// Chan's rule for the mean and the spread of two sets: exact where the means are equal.
+/// Chan's rule for merging two means and sums of squared deviations; exact if the means are equal.
 void Regression::merge(std::span<const double> state) {
   const double more = state[0];
   if (more == 0) return;

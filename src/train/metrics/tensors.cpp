@@ -1,4 +1,4 @@
-// What metrics take from tensors, and what they exchange between ranks.
+// How metrics read tensors and sum their state over ranks.
 
 #include <ATen/ATen.h>
 
@@ -24,7 +24,7 @@ void check_shapes(const char* metric, const at::Tensor& predictions, const at::T
                    "dimension more for the classes.");
 }
 
-/// Class numbers: the best of scores, or what they are already.
+/// Class numbers: the argmax of scores, or the predictions themselves if they are integers.
 at::Tensor classes_of(const at::Tensor& predictions) {
   return predictions.is_floating_point() ? predictions.argmax(-1) : predictions;
 }
@@ -38,12 +38,12 @@ std::span<const Value> values_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<Value>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-/// The sums of all ranks in place of this rank's.
+/// Replaces this rank's sums by those of all ranks.
 template <class Value>
 void add_up(std::span<Value> sums, const ProcessGroup& group) {
   const auto dtype = c10::CppTypeToScalarType<Value>::value;
   const at::Tensor here = at::from_blob(sums.data(), {static_cast<std::int64_t>(sums.size())}, dtype);
-  // Never the caller's memory: a group may need a device's, or memory that it shares.
+  // Always a copy: the group may need device memory or shared memory.
   const at::Tensor all = here.to(group.object_device(), dtype, false, true);
   group.all_reduce(all);
   here.copy_(all);
@@ -148,7 +148,7 @@ Regression Regression::of_all_ranks(const ProcessGroup& group) const {
   group.all_gather_into_tensor(all, mine);
   const at::Tensor here = all.cpu();
   Regression joined(static_cast<std::int64_t>(outputs_.size()));
-  // In the order of the ranks: every rank gets the same bits.
+  // In rank order, so that every rank gets the same bits.
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.size()); ++rank)
     joined.merge(values_of<double>(here).subspan(rank * length, length));
   return joined;

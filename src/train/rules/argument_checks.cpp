@@ -68,7 +68,7 @@ void check_intervals(const Args& args) {
          "eval_on_start needs evaluations: set eval_strategy to steps or epoch");
 }
 
-/// Whether every checkpoint falls on an evaluation.
+/// Whether every checkpoint coincides with an evaluation.
 bool is_multiple(const Duration& whole, const Duration& part) {
   if (whole.unit() != part.unit()) return whole == part;
   const double times = whole.value() / part.value();
@@ -131,7 +131,8 @@ constexpr const char* kPlateau = "reduce_lr_on_plateau";
 
 using Keys = std::vector<std::string>;
 
-/// What the functions of transformers take beside the steps; of reduce_lr_on_plateau, torch's class.
+/// The keys that transformers' functions take besides the steps; for reduce_lr_on_plateau, those of torch's
+/// class.
 const Keys& keys_of(const std::string& schedule) {
   static const std::map<std::string, Keys> keys = {
       {"constant", {}},
@@ -223,7 +224,7 @@ void check_schedule_kwargs(const TrainingArguments& args) {
     optim::PlateauRule{plateau_options(args)};
     return;
   }
-  // How long the training is comes out when the data have been read; here it is long enough for any numbers.
+  // The length of training is not known before the data are read; this many steps suit all values.
   auto options = schedule_options(args);
   options.num_training_steps = std::int64_t{1} << 40;
   optim::make_schedule(options, args.learning_rate);

@@ -8,7 +8,7 @@ namespace {
 
 bool divides(std::int64_t interval, std::int64_t step) { return interval > 0 && step % interval == 0; }
 
-/// Whether the evaluations have begun; the delay counts steps, or epochs where it says so.
+/// Whether evaluations have begun. The delay counts steps, or epochs if its unit or eval_strategy is epochs.
 bool is_after_delay(const CallbackContext& event) {
   const Duration& delay = event.args.eval_delay;
   if (delay.unit() == Duration::Unit::epochs) return delay.value() <= event.state.epoch;

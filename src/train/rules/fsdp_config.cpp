@@ -32,7 +32,7 @@ const OptionTable<FsdpConfig>& config_table() {
   return table;
 }
 
-/// The JSON text itself, or that of the file that it names.
+/// The JSON text itself, or the content of the file that `config` names.
 std::string config_text(const std::string& config) {
   if (config.find('{') != std::string::npos) return config;
   InputFile file(config);
@@ -48,7 +48,7 @@ std::optional<FullyShardedDataParallelPlugin> fsdp_plugin(const TrainingArgument
   bool hybrid = false;
   std::istringstream words(args.fsdp);
   for (std::string word; words >> word;) {
-    if (word == "auto_wrap") continue;  // Units are the model's own in any case.
+    if (word == "auto_wrap") continue;  // The model always defines the units.
     hybrid = word.starts_with("hybrid_shard");
     const bool frees = word == "full_shard" || word == "hybrid_shard";
     if (!frees && word != "shard_grad_op" && word != "hybrid_shard_zero2") {

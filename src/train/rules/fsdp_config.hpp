@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// What TrainingArguments::fsdp and ::fsdp_config ask for; nothing where `fsdp` is empty. *Local*. Throws
-/// UsageError for words and keys that are not known, naming those that are.
+/// The plugin that TrainingArguments::fsdp and ::fsdp_config describe; null if `fsdp` is empty. *Local*.
+/// Throws UsageError for unknown words and keys, listing the known ones.
 std::optional<FullyShardedDataParallelPlugin> fsdp_plugin(const TrainingArguments& args);
 
 }  // namespace lockstep

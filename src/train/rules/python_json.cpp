@@ -12,7 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The word stands for itself in a text of Python's, and in a string with a sign before it in one of JSON's.
+/// Python's JSON text has the bare word; while nlohmann::json parses or writes, the word is a string with
+/// this prefix.
 constexpr const char* kMark = "\x01number:";
 constexpr std::array<std::pair<std::string_view, double>, 3> kWords{
     {{"-Infinity", -std::numeric_limits<double>::infinity()},
@@ -51,7 +52,7 @@ void replace_all(std::string& text, const std::string& from, std::string_view to
     text.replace(at, from.size(), to);
 }
 
-/// The first word that `text` begins with.
+/// The word that `text` begins with; null if none.
 std::optional<std::string_view> leading_word(std::string_view text) {
   for (const auto& [word, number] : kWords) {
     if (text.starts_with(word)) return word;
@@ -59,7 +60,7 @@ std::optional<std::string_view> leading_word(std::string_view text) {
   return std::nullopt;
 }
 
-/// The same text with each word outside of strings as a marked string.
+/// The same text with each word outside strings replaced by a marked string.
 std::string with_marks(std::string_view text) {
   std::string result;
   bool inside = false;

@@ -5,17 +5,17 @@
 
 namespace lockstep {
 
-// lr_scheduler_kwargs, whose keys are those of transformers for each schedule. All are *Local* and throw
-// UsageError for a key that the schedule does not take, naming those that it takes, and for a value of
-// another kind.
+// lr_scheduler_kwargs, with the keys that transformers has for each schedule. All functions are *Local* and
+// throw UsageError for a key that the schedule does not take, listing those that it takes, and for a value of
+// the wrong type.
 
-/// The schedule of the arguments, without the steps of warm-up and training.
+/// The schedule of the arguments, without the numbers of warm-up and training steps.
 optim::ScheduleOptions schedule_options(const TrainingArguments& args);
 
 /// The same for reduce_lr_on_plateau.
 optim::PlateauOptions plateau_options(const TrainingArguments& args);
 
-/// Throws for numbers out of range, too.
+/// Also throws for numbers out of range.
 void check_schedule_kwargs(const TrainingArguments& args);
 
 }  // namespace lockstep

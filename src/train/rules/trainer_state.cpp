@@ -41,7 +41,7 @@ LogEntry entry_from(const Json& document) {
   return entry;
 }
 
-/// transformers takes no key that it does not know, but the state of any callback.
+/// transformers rejects unknown keys, but keeps the state of any callback.
 constexpr const char* kOwn = "LockstepTrainer";
 
 Json unfinished_json(const TrainerControl& control) {
@@ -99,7 +99,7 @@ void read_own(const Json& own, TrainerState& state) {
   state.total_loss = own.at("total_loss");
   state.unlogged_loss = own.at("unlogged_loss");
   state.unlogged_steps = own.at("unlogged_steps");
-  // Older checkpoints have none of these.
+  // Missing in older checkpoints.
   state.train_seconds = own.value("train_seconds", 0.0);
   const Json unfinished = own.value("unfinished", Json::object());
   state.unfinished.should_log = unfinished.value("should_log", false);

@@ -9,7 +9,7 @@
 namespace lockstep::train {
 namespace {
 
-/// So many that a time or another limit ends the training first.
+/// So many steps that a time or another limit ends training first.
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max() / 2;
 
 std::int64_t ceil_of_ratio(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
@@ -22,7 +22,7 @@ std::int64_t length_of(const TrainingArguments& args, const DurationScale& scale
   return Duration(args.num_train_epochs, Duration::Unit::epochs).steps(scale);
 }
 
-/// As transformers counts, where only max_steps says how long a training is.
+/// As in transformers if only max_steps determines the length: an epoch is the whole training.
 std::int64_t steps_of_unknown_epochs(const TrainingArguments& args, const TrainingSize& size) {
   const bool counts_epochs =
       args.max_duration ? args.max_duration->unit() == Duration::Unit::epochs : args.max_steps <= 0;
@@ -54,7 +54,7 @@ TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSiz
     return std::max<std::int64_t>(duration.steps(scale), 1);
   };
   plan.logging_steps = at_least_one(args.logging_steps);
-  // transformers shows 500 where steps do not count.
+  // transformers shows 500 if evaluation does not count steps.
   const Duration unused = 500;
   plan.eval_steps = at_least_one(
       args.eval_steps.value_or(args.eval_strategy == IntervalStrategy::steps ? args.logging_steps : unused));

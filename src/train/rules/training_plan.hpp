@@ -7,16 +7,16 @@
 
 namespace lockstep::train {
 
-/// What the data and the ranks bring to a training.
+/// Sizes of data and job that determine the plan.
 struct TrainingSize {
-  /// Micro-batches of one rank in an epoch; nothing for a stream of unknown length.
+  /// Micro-batches of one rank per epoch; null for a stream of unknown length.
   std::optional<std::int64_t> batches_per_epoch = 0;
   std::int64_t accumulation_steps = 1;
-  /// Samples of all ranks for one optimizer step.
+  /// Samples of all ranks per optimizer step.
   std::int64_t samples_per_step = 1;
 };
 
-/// How long a training is, and how often things happen in it, in optimizer steps: transformers' rules.
+/// The length of training and its intervals in optimizer steps, by transformers' rules.
 struct TrainingPlan {
   std::int64_t steps_per_epoch = 0;
   std::int64_t max_steps = 0;
@@ -25,12 +25,12 @@ struct TrainingPlan {
   std::int64_t eval_steps = 0;
   std::int64_t save_steps = 0;
   std::int64_t warmup_steps = 0;
-  /// Where a time ends the training.
+  /// Set if a time ends training.
   std::optional<double> max_seconds = {};
 };
 
-/// *Local*. Where the length of an epoch is not known, an epoch counts as the whole training. Throws
-/// UsageError where there is nothing to train on, and where epochs would have to say how long.
+/// *Local*. If the length of an epoch is unknown, an epoch counts as the whole training. Throws UsageError if
+/// there is nothing to train on, or if the length is given in epochs of unknown length.
 TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSize& size);
 
 }  // namespace lockstep::train

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kFixedColumns = "step,time";
 constexpr std::size_t kFixed = 2;
 
-/// A field in quotes where it needs them. Line ends would make rows of several lines: they become blanks.
+/// A field, quoted if necessary. Line breaks become spaces, so that each row is one line.
 std::string field(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::replace(text.begin(), text.end(), '\r', ' ');
@@ -21,7 +21,7 @@ std::string field(std::string text) {
   return quoted + '"';
 }
 
-/// The fields of a line as they stand, quotes and all.
+/// The raw fields of a line, including quotes.
 std::vector<std::string> fields_of(std::string_view line) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -74,7 +74,7 @@ class CsvTracker final : public Tracker {
     return line;
   }
 
-  /// The fixed columns are no values, whatever a value is called.
+  /// Does not search the fixed columns, even if a value has the name of one.
   std::size_t place_of(const std::string& name) const {
     const auto found = std::find(columns_.begin() + kFixed, columns_.end(), field(name));
     return static_cast<std::size_t>(found - columns_.begin());

@@ -64,7 +64,7 @@ Message value_of(const HyperParameter& parameter) {
   return value;
 }
 
-/// Numbers that are 0 are left out, as everywhere in the third version of the language.
+/// Leaves out zeros, as proto3 does.
 void add_unless_zero(Message& message, unsigned field, double value) {
   if (value != 0) message.real(field, value);
 }
@@ -148,7 +148,7 @@ std::string record(const std::string& event) {
 namespace lockstep {
 namespace {
 
-/// The ends of TensorBoard's buckets, ascending.
+/// The bounds of TensorBoard's buckets, ascending.
 std::vector<double> bucket_ends() {
   std::vector<double> upper;
   for (double end = 1e-12; end < 1e20; end *= 1.1) upper.push_back(end);
@@ -159,8 +159,8 @@ std::vector<double> bucket_ends() {
   return ends;
 }
 
-/// How many values are in [end, next end); the last bucket holds its upper end too, and what is outside of
-/// all is in none.
+/// Number of values per bucket [end, next end). The last bucket includes its upper bound; values outside all
+/// buckets are not counted.
 std::vector<double> count(const std::vector<double>& values, const std::vector<double>& ends) {
   std::vector<double> counts(ends.size() - 1, 0);
   for (const double value : values) {
@@ -171,7 +171,7 @@ std::vector<double> count(const std::vector<double>& values, const std::vector<d
   return counts;
 }
 
-/// Only the buckets that hold something, and one empty bucket before them.
+/// Adds the buckets from the first to the last non-empty one, after one empty bucket.
 void add_buckets(Histogram& histogram, const std::vector<double>& counts, const std::vector<double>& ends) {
   const auto filled = [](double number) { return number > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), filled);

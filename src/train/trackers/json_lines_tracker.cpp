@@ -10,7 +10,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// JSON has no word for a number that is not finite.
+/// JSON cannot represent numbers that are not finite.
 json number_or_text(double number) { return std::isfinite(number) ? json(number) : json(value_text(number)); }
 
 json numbers(const std::vector<double>& values) {

@@ -41,7 +41,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The place behind the last line end.
+/// The offset after the last line break.
 std::uintmax_t end_of_lines(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::array<char, 1 << 16> piece{};
@@ -96,7 +96,7 @@ double wall_time() {
 }
 
 std::string value_text(double number) {
-  // The sign of a NaN says nothing, and 0.0 / 0.0 has one.
+  // Drops the sign of a NaN, which is meaningless; 0.0 / 0.0 has one.
   return std::isnan(number) ? "nan" : number_text(number);
 }
 

@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-/// A file that grows at its end. append() flushes each piece to the OS before it returns: it survives the
-/// death of the process, though not that of the machine. Made where it is not there. Throws Error, naming the
-/// path and the system's reason. *Local*; one thread at a time; not copied and not moved.
+/// An append-only file, created if it does not exist. append() flushes to the OS before it returns, so that
+/// the data survive the death of the process, though not of the machine. Throws Error with the path and the
+/// system's reason. *Local*; one thread at a time; cannot be copied or moved.
 class AppendedFile {
  public:
   explicit AppendedFile(std::filesystem::path path);
@@ -28,20 +28,20 @@ class AppendedFile {
   int descriptor_ = -1;
 };
 
-/// A text file of whole lines that may be rewritten as a whole. What stands behind the last line end, torn
-/// off by a kill, is dropped when it is opened. Throws Error. *Local*; one thread at a time.
+/// A text file of complete lines that may be rewritten as a whole. When it is opened, a truncated last line
+/// (after a kill) is dropped. Throws Error. *Local*; one thread at a time.
 class LineFile {
  public:
   explicit LineFile(std::filesystem::path path);
 
-  /// Appends a line; `line` is without its end.
+  /// Appends a line; `line` has no line break.
   void add(std::string_view line);
 
-  /// Puts what `change` makes of each line in its place, or drops it. `change` gets the line without its end.
-  /// The new file takes the old one's place at once. Throws what `change` throws.
+  /// Replaces each line by the result of `change`, or drops it. `change` gets the line without its line
+  /// break. The file is replaced atomically. Rethrows what `change` throws.
   void rewrite(const std::function<std::optional<std::string>(std::string_view line)>& change);
 
-  /// The first line, empty in an empty file.
+  /// The first line; empty if the file is empty.
   std::string first_line() const;
 
  private:
@@ -54,7 +54,7 @@ class LineFile {
 /// Seconds since 1970.
 double wall_time();
 
-/// The shortest text that gives the number again; "nan", "inf" and "-inf".
+/// The shortest text that parses to the same number; "nan", "inf" and "-inf".
 std::string value_text(double number);
 
 }  // namespace lockstep

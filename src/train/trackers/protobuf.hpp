@@ -10,8 +10,8 @@
 namespace lockstep::protobuf {
 
 /// A message of Protocol Buffers, written field by field in ascending order of their numbers
-/// (protobuf.dev/programming-guides/encoding). As its libraries do, the caller leaves out a field that has
-/// its default.
+/// (protobuf.dev/programming-guides/encoding). The caller leaves out fields that have their default values,
+/// as the official libraries do.
 class Message {
  public:
   Message& number(unsigned field, std::uint64_t value) {
@@ -36,7 +36,7 @@ class Message {
     return *this;
   }
   Message& message(unsigned field, const Message& value) { return text(field, value.bytes_); }
-  /// A repeated field in its packed form.
+  /// A repeated field in packed form.
   Message& reals(unsigned field, const std::vector<double>& values) {
     if (values.empty()) return *this;
     key(field, kBytes);

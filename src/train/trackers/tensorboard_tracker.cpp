@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-/// TensorBoard reads the files of a folder in the order of their names, and so of their times.
+/// TensorBoard reads the files of a folder in the order of their names, which begin with the time.
 std::string file_name() {
   static std::atomic<int> counter{0};
   std::array<char, 24> time{};

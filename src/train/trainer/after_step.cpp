@@ -18,20 +18,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Which folders of weights stay.
+/// Which folders of weights are kept.
 struct WeightsRotation {
-  /// As RotationOptions: no more than so many, but the newest and this one always.
+  /// Like RotationOptions: at most this many; the newest and `protect` are always kept.
   std::int64_t total_limit = 0;
   std::string protect = {};
 };
 
-/// The step in the name of a folder of weights; nothing for everything else.
+/// The step in the name of a folder of weights; null for any other path.
 std::optional<std::int64_t> step_of(const fs::path& path) {
   const auto step = step_in_name(path.filename());
   return step && !fs::exists(path / kManifestFileName) ? step : std::nullopt;
 }
 
-/// Newest first.
+/// The folders of weights, newest first.
 std::vector<fs::path> folders_of_weights(const fs::path& folder) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -54,8 +54,8 @@ void rotate_weights(const fs::path& folder, const WeightsRotation& rotation) {
   }
 }
 
-/// Writes `folder`/checkpoint-<step> with the weights and what `add` puts there, whole or not at all, and
-/// removes the oldest of its kind. It has no manifest, so that nothing resumes from it by itself.
+/// Writes `folder`/checkpoint-<step> atomically, with the weights and the files that `add` creates, and
+/// removes the oldest of its kind. It has no manifest, so that no run resumes from it automatically.
 void save_weights_only(const fs::path& folder, std::int64_t step, const std::vector<NamedTensor>& tensors,
                        const std::function<void(const fs::path&)>& add, const WeightsRotation& rotation) {
   const fs::path path = folder / checkpoint_name(step);
@@ -66,7 +66,7 @@ void save_weights_only(const fs::path& folder, std::int64_t step, const std::vec
   rotate_weights(folder, rotation);
 }
 
-/// Removes what that has written for the step, if it has.
+/// Removes what save_weights_only() wrote for the step, if anything.
 void remove_weights(const fs::path& folder, std::int64_t step) {
   const fs::path path = folder / checkpoint_name(step);
   if (fs::exists(path) && step_of(path)) remove_folder(path);
@@ -83,7 +83,7 @@ double sum_over_ranks(const Accelerator& accelerator, double value) {
   return accelerator.reduce(at::full({1}, value, options)).item<double>();
 }
 
-/// Rank 0's view of the file system counts.
+/// Checks on rank 0's file system.
 bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
   bool found = false;
   accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
@@ -130,13 +130,13 @@ void TrainingRun::evaluate() {
   try {
     judge(trainer_.evaluate());
   } catch (const EvaluationInterrupted&) {
-    // The first of several data sets has put it down.
+    // Evaluating the first of several data sets has cleared it.
     impl_.control.should_evaluate = true;
     throw;
   }
 }
 
-/// The one by which checkpoints are judged; nothing where none is.
+/// The value of metric_for_best_model; null if that is not set.
 std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) const {
   const auto name = best_metric_name(impl_.args);
   if (!name) return std::nullopt;
@@ -147,7 +147,7 @@ std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) cons
                    "', which the evaluation does not have: there are " + names);
 }
 
-/// Whether this is the best evaluation so far: strictly better only.
+/// Records the evaluation's metric and whether it is strictly better than all before.
 void TrainingRun::judge(const LogValues& metrics) {
   const auto value = best_metric_of(metrics);
   if (!value) return;
@@ -182,7 +182,7 @@ void TrainingRun::save() {
   call(&TrainerCallback::on_save);
 }
 
-/// A training that is told to stop leaves a whole one in any case.
+/// A preempted training always writes a full checkpoint.
 void TrainingRun::write_checkpoint() {
   const bool is_outdated = std::exchange(is_outdated_, false);
   if (impl_.args.save_only_model) {
@@ -198,7 +198,7 @@ void TrainingRun::write_checkpoint() {
   }
 }
 
-/// Where the output_dir is on local disks, one rank of each node.
+/// Runs `write` on rank 0; with save_on_each_node, on one rank per file system.
 void TrainingRun::on_writers(const std::function<void()>& write) {
   const auto& accelerator = impl_.accelerator;
   if (!impl_.args.save_on_each_node) return accelerator.on_main_process(write);

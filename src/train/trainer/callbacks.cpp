@@ -23,7 +23,7 @@ std::string grouped(const std::string& name) {
   return "train/" + name;
 }
 
-/// The numbers by which a run is judged, as its hyper-parameters.
+/// The arguments that are logged as the run's hyper-parameters.
 HyperParameters hyper_parameters(const TrainingArguments& args) {
   return {{"learning_rate", args.learning_rate},
           {"num_train_epochs", args.num_train_epochs},
@@ -50,7 +50,8 @@ void TrackerCallback::open(CallbackContext& event, bool for_training) {
   const std::filesystem::path folder = args.logging_dir.empty()
                                            ? std::filesystem::path(args.output_dir) / "runs"
                                            : std::filesystem::path(args.logging_dir);
-  // Steps of a job that was killed before its first checkpoint; later ones are a checkpoint's to know.
+  // Drops the steps of a job that was killed before its first checkpoint. Later steps are dropped when a
+  // checkpoint is loaded.
   const bool drops = for_training && args.resume_from_checkpoint == "auto" && event.state.global_step == 0;
   event.trainer.accelerator().init_trackers(
       {.log_with = args.report_to,
@@ -94,7 +95,7 @@ void ProgressCallback::on_train_begin(CallbackContext& event) {
 void ProgressCallback::on_step_end(CallbackContext& event) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
   const std::int64_t samples = (event.state.global_step - first_step_) * event.state.total_batch_size;
-  // Behind loss and learning rate, which a narrow terminal shows first.
+  // After loss and learning rate, which a narrow terminal shows first.
   if (has_logged_ && seconds.count() > 0)
     bar_->set_metric("samples/s", static_cast<double>(samples) / seconds.count());
   bar_->advance();
@@ -120,7 +121,7 @@ constexpr double kMebi = 1024.0 * 1024.0;
 double peak_resident_mib() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024.0;  // Linux counts in KiB.
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;  // ru_maxrss is in KiB on Linux.
 }
 
 std::string key_of(std::size_t index) { return "mean." + std::to_string(index); }
@@ -169,9 +170,9 @@ void NanGuardCallback::on_pre_optimizer_step(CallbackContext& event) {
 
 namespace {
 
-/// In teraflops, of NVIDIA's data sheets (nvidia.com/en-us/data-center, one for each name): the rows "Tensor
-/// Core", halved where they are "with sparsity", and FP32. What has no TF32 has FP32's number there. The
-/// first name that is in the device's counts.
+/// TFLOPS from NVIDIA's data sheets (nvidia.com/en-us/data-center, one per name): the rows "Tensor Core",
+/// halved if they are "with sparsity", and FP32. Devices without TF32 have FP32's value there. The first name
+/// that is in the device's name applies.
 struct DevicePeak {
   const char* name;
   double half;
@@ -191,7 +192,7 @@ constexpr DevicePeak kDevicePeaks[] = {
 
 constexpr double kTera = 1e12;
 
-/// Whether `name` is in `text` as whole words: "A10" is not in "A100".
+/// Whether `text` contains `name` as whole words: "A10" is not in "A100".
 bool has_words(const std::string& text, const std::string& name) {
   for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const bool begins = at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0;
@@ -261,7 +262,7 @@ void MemoryCallback::on_log(CallbackContext& event) {
 void LearningRateMonitor::on_log(CallbackContext& event) {
   const auto* const optimizer = event.trainer.optimizer();
   if (optimizer == nullptr) return;
-  // Evaluations and the totals of a run are logged in steps that have been.
+  // Evaluations and totals of a run are logged at steps that were logged already.
   if (std::exchange(last_step_, event.state.global_step) == event.state.global_step) return;
   LogValues values;
   for (const auto& group : optimizer->param_groups())
@@ -285,7 +286,7 @@ void EmaCallback::on_prepare(CallbackContext& event) {
   event.trainer.accelerator().register_for_checkpointing("ema", means_);
 }
 
-/// Rank 0's weights have reached all ranks by now; those of a checkpoint too, with means of their own.
+/// All ranks have rank 0's weights by now. After resuming, the means are the checkpoint's.
 void EmaCallback::on_train_begin(CallbackContext& event) {
   if (event.state.global_step > 0) return;
   const at::NoGradGuard no_grad;

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// The first `count` samples; all of them for 0.
+/// The first `count` samples; all if `count` is 0.
 std::shared_ptr<const Dataset> first_of(std::shared_ptr<const Dataset> dataset, std::int64_t count) {
   if (count <= 0 || count >= dataset->size()) return dataset;
   std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
@@ -41,7 +41,7 @@ void check_has(const Example& example, const std::string& column) {
                    "', which the samples do not have: there are " + names);
 }
 
-/// How long each sample is in that tensor's first dimension: reads the data set once.
+/// The size of each sample's tensor in its first dimension: reads the data set once.
 std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& column) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t index = 0; index < dataset.size(); ++index) {
@@ -53,7 +53,7 @@ std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& 
   return lengths;
 }
 
-/// What asks for samples by number.
+/// Rejects arguments that need samples by index.
 void check_stream_arguments(const TrainingArguments& args, const TrainerComponents& parts) {
   if (parts.train_dataset)
     throw UsageError("Trainer: both train_dataset and train_stream are set; leave one of them out");
@@ -83,7 +83,7 @@ DataLoader Trainer::get_train_dataloader() {
   auto options = options_of(args, args.per_device_train_batch_size, parts.data_collator);
   options.shuffle = args.train_sampling_strategy == SamplingStrategy::random;
   options.drop_last = args.dataloader_drop_last;
-  // A global batch settles the accumulation steps only when the loader has been prepared.
+  // A global batch determines the accumulation steps only when the loader is prepared.
   const std::int64_t of_a_step = args.global_batch_size > 0
                                      ? args.global_batch_size
                                      : at_once * accelerator.gradient_accumulation_steps();
@@ -111,7 +111,7 @@ DataLoader Trainer::get_test_dataloader(std::shared_ptr<const Dataset> dataset) 
 
 namespace {
 
-/// The parameters that are trained, with and without weight decay, each once.
+/// The trained parameters, with and without weight decay, each once.
 struct TrainedParameters {
   std::vector<at::Tensor> with_decay;
   std::vector<at::Tensor> without_decay;
@@ -130,7 +130,7 @@ TrainedParameters parameters_of(Trainer& trainer) {
   return result;
 }
 
-/// As torch.optim counts them: the group with decay comes first, and an empty one is left out.
+/// Groups numbered like torch.optim's: the group with decay first, an empty group left out.
 template <class Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> make_ours(const TrainedParameters& parameters,
                                                    const Options& options) {

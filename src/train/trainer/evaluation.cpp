@@ -11,10 +11,10 @@
 namespace lockstep::train {
 namespace {
 
-/// What transformers fills up predictions with.
+/// transformers' padding value for predictions.
 constexpr double kFill = -100;
 
-/// Tensors that may differ in dimension 1, one below the other.
+/// Concatenates tensors that may differ in dimension 1.
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
   std::int64_t widest = 0;
   for (const auto& tensor : tensors) widest = std::max(widest, tensor.dim() > 1 ? tensor.size(1) : 0);
@@ -39,7 +39,7 @@ void PredictionGatherer::add(const Batch& tensors, std::int64_t rows) {
   }
 }
 
-/// The newest are on the device, if any are.
+/// Tensors are moved in order, so those still on the device are the last ones.
 void PredictionGatherer::move_to_host() {
   for (auto& [name, tensors] : kept_) {
     for (auto tensor = tensors.rbegin(); tensor != tensors.rend() && !tensor->is_cpu(); ++tensor)
@@ -47,7 +47,7 @@ void PredictionGatherer::move_to_host() {
   }
 }
 
-/// The names that some rank has: one may have read nothing.
+/// The names that any rank has: a rank may have read nothing.
 std::vector<std::string> PredictionGatherer::names_of_all() const {
   std::vector<std::string> names;
   for (const auto& entry : kept_) names.push_back(entry.first);
@@ -87,15 +87,15 @@ Batch PredictionGatherer::gathered(const at::Tensor& order) {
 namespace lockstep {
 namespace {
 
-/// The type that evaluations compute in, where it is to be another than the model's. Not in the middle of a
-/// training: the wrapped model's gradients belong to the parameters as they are.
+/// The dtype of an evaluation, if it differs from the model's. Not during training: the wrapped model's
+/// gradients belong to the parameters as they are.
 std::optional<at::ScalarType> evaluation_type(const Trainer& trainer, bool in_training) {
   const TrainingArguments& args = trainer.args();
   if (in_training || !(args.bf16_full_eval || args.fp16_full_eval)) return std::nullopt;
   return args.bf16_full_eval ? at::kBFloat16 : at::kHalf;
 }
 
-/// The model has that type while this lives; afterwards its own values again.
+/// Converts the model to `type` for a scope, then restores its values.
 class HalfWidth {
  public:
   HalfWidth(ModelAdapter& model, std::optional<at::ScalarType> type) {
@@ -116,7 +116,7 @@ class HalfWidth {
   std::vector<std::pair<at::Tensor, at::Tensor>> before_;
 };
 
-/// A function of all samples: it has them on rank 0, in one call.
+/// A function of all samples, called once on rank 0 with all of them.
 class FunctionMetrics final : public EvaluationMetrics {
  public:
   explicit FunctionMetrics(std::function<Metrics(const EvaluationPrediction&)> function)
@@ -130,7 +130,7 @@ class FunctionMetrics final : public EvaluationMetrics {
     try {
       values_ = function_({outputs, batch});
     } catch (...) {
-      error_ = std::current_exception();  // The other ranks have to hear of it.
+      error_ = std::current_exception();  // compute() passes it to the other ranks.
     }
   }
   Metrics compute(const ProcessGroup& group) override {
@@ -146,7 +146,7 @@ class FunctionMetrics final : public EvaluationMetrics {
   bool needs_all_samples() const override { return true; }
 
  private:
-  /// JSON has no NaN, but the numbers' bits.
+  /// Values are sent as bits, because JSON has no NaN.
   nlohmann::json document() const {
     if (error_) {
       try {
@@ -167,7 +167,7 @@ class FunctionMetrics final : public EvaluationMetrics {
   std::exception_ptr error_;
 };
 
-/// Evaluation mode while it lives.
+/// Evaluation mode for a scope, then training mode.
 class EvaluationMode {
  public:
   explicit EvaluationMode(ModelAdapter& model) : model_(model) { model_.train(false); }
@@ -217,7 +217,7 @@ void EvaluationRun::run(const DataLoader& whole, bool keep) {
       if (together) last = *batch;
       ++batch;
     } else if (together) {
-      // Ranks with fewer batches compute as often as the others.
+      // Ranks with fewer batches compute as often as the others: forward is collective.
       if (!last) last = first_batch_of(whole);
       trainer_.prediction_step(*last, /*loss_only=*/true);
     }
@@ -231,7 +231,7 @@ bool EvaluationRun::goes_on(const DataLoader& batches, bool has_batch, std::int6
   return round < *rounds_;
 }
 
-/// For a rank that has none of its own.
+/// For a rank without a batch.
 Batch EvaluationRun::first_batch_of(const DataLoader& whole) const {
   DataLoader batches = whole.shard(1, 0, impl_.accelerator.device(), {});
   return *batches.begin();
@@ -265,7 +265,7 @@ void EvaluationRun::take_batch(const Batch& batch, bool keep) {
   impl_.call(trainer_, &TrainerCallback::on_prediction_step);
 }
 
-/// A mean stands for its rows.
+/// A mean has the number of rows as its weight.
 void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
   const at::Tensor weight = loss.weight.value_or(static_cast<double>(rows)).tensor().to(at::kDouble);
   const at::Tensor sum = loss.value.to(at::kDouble);
@@ -306,7 +306,7 @@ LogValues EvaluationRun::metrics() {
   return values;
 }
 
-/// The metrics' own exchange adds up the ranks: so one of them has everything, and the others nothing.
+/// Updates the metrics with all samples on rank 0 only: their own exchange sums over ranks.
 void EvaluationRun::measure_all_at_once() {
   const Batch& outputs = predictions();
   Batch inputs = inputs_.gathered(order_);
@@ -344,7 +344,7 @@ std::shared_ptr<const Dataset> Trainer::Impl::eval_dataset(
       "Trainer: there is nothing to evaluate on: set TrainerComponents::eval_dataset or eval_stream");
 }
 
-/// What a run that was interrupted in this evaluation had found out already.
+/// The logged result of an evaluation that had finished before the run was interrupted.
 std::optional<LogValues> Trainer::Impl::metrics_before_interruption(const std::string& prefix) const {
   if (!resumes_evaluation) return std::nullopt;
   for (const auto& entry : state.log_history) {

@@ -14,16 +14,16 @@
 
 namespace lockstep::train {
 
-/// Tensors of an evaluation's batches, row for row, to be gathered from all ranks at its end.
+/// Collects tensors of an evaluation's batches and gathers their rows from all ranks at the end.
 class PredictionGatherer {
  public:
   explicit PredictionGatherer(Accelerator accelerator) : accelerator_(std::move(accelerator)) {}
 
-  /// Keeps those that have `rows` rows. *Local*.
+  /// Adds the tensors that have `rows` rows. *Local*.
   void add(const Batch& tensors, std::int64_t rows);
-  /// What was added since the last time is copied to the host. *Local*.
+  /// Copies the tensors added since the last call to the host. *Local*.
   void move_to_host();
-  /// All ranks' rows in that order, on the host. Rows that differ in dimension 1 are filled up with -100.
+  /// All ranks' rows in this order, on the host. Rows of different sizes in dimension 1 are padded with -100.
   /// *Collective*.
   Batch gathered(const at::Tensor& order);
 
@@ -39,8 +39,8 @@ class PredictionGatherer {
 
 namespace lockstep {
 
-/// One evaluation of one data set. Ranks read different samples, each once, in batches of which they may have
-/// different numbers; what they found is summed at the end. *Collective*.
+/// One evaluation of one data set. Ranks read different samples, each sample once; their numbers of batches
+/// may differ. Results are summed at the end. *Collective*.
 class EvaluationRun {
  public:
   EvaluationRun(Trainer& trainer, Trainer::Impl& impl, std::string prefix)
@@ -50,14 +50,14 @@ class EvaluationRun {
         outputs_(impl.accelerator),
         inputs_(impl.accelerator) {}
 
-  /// `whole`: of all ranks. `keep`: the outputs are wanted. Throws EvaluationInterrupted.
+  /// `whole`: the loader of all ranks. `keep`: the outputs are needed. Throws EvaluationInterrupted.
   void run(const DataLoader& whole, bool keep);
   LogValues metrics();
-  /// All ranks' outputs in the order of the data set, or of the ranks' batches of a stream.
+  /// All ranks' outputs in the order of the data set; for a stream, in the order of the ranks' batches.
   const Batch& predictions();
 
  private:
-  /// Whether this or another rank has a batch in the round, for ranks that wait for each other.
+  /// Whether any rank has a batch in this round. For ranks that wait for each other.
   bool goes_on(const DataLoader& batches, bool has_batch, std::int64_t round);
   Batch first_batch_of(const DataLoader& whole) const;
   void take_batch(const Batch& batch, bool keep);
@@ -65,7 +65,7 @@ class EvaluationRun {
   void keep_rows(const Batch& outputs, const Batch& batch);
   std::int64_t most_of_all_ranks(std::int64_t count) const;
   void stop_when_asked() const;
-  /// The metrics take one batch after the other.
+  /// Whether metrics are updated batch by batch.
   bool measures_batches() const;
   void measure_all_at_once();
 
@@ -79,14 +79,14 @@ class EvaluationRun {
   std::int64_t samples_ = 0;
   std::int64_t batches_ = 0;
   train::PredictionGatherer outputs_;
-  /// Where metrics see all samples at once, what else the metrics see.
+  /// What metrics that need all samples at once read besides the outputs.
   train::PredictionGatherer inputs_;
-  /// How many rounds all ranks make, where that is known and they wait for each other.
+  /// Number of rounds of all ranks, if it is known and they wait for each other.
   std::optional<std::int64_t> rounds_;
   bool is_stream_ = false;
-  /// Of a stream: where rows are among those of all ranks.
+  /// For a stream: the position of each row among those of all ranks.
   std::vector<std::int64_t> indices_;
-  /// Of all ranks' rows, once they were gathered.
+  /// The order of all ranks' rows, once they are gathered.
   at::Tensor order_;
   std::optional<Batch> predictions_;
 };

@@ -27,7 +27,7 @@ MixedPrecision precision_of(const TrainingArguments& args) {
   return args.fp16 ? MixedPrecision::fp16 : MixedPrecision::no;
 }
 
-/// Whether this rank's messages are those of its node, or of the job.
+/// Whether this rank writes the messages of its node or of the job.
 bool speaks(const Accelerator& accelerator, const TrainingArguments& args) {
   return args.log_on_each_node ? accelerator.is_local_main_process() : accelerator.is_main_process();
 }
@@ -37,7 +37,8 @@ void allow_tf32(bool on) {
   at::globalContext().setAllowTF32CuDNN(on);
 }
 
-/// How many numbers the parameters have, each counted once and under its first name; embeddings only look up.
+/// Number of elements of the parameters, each counted once under its first name. Embeddings are left out,
+/// because they only look up.
 std::int64_t numbers_that_multiply(ModelAdapter& model) {
   std::set<std::string> looked_up;
   for (const auto& name : model.embeddings()) looked_up.insert(name + ".weight");
@@ -122,7 +123,7 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
   state.is_local_process_zero = accelerator.is_local_main_process();
 }
 
-/// Once, before they are divided over the ranks.
+/// Called before the parameters are sharded; counts them once.
 void Trainer::Impl::count_parameters() {
   if (!multiplied) multiplied = numbers_that_multiply(*parts.model);
 }
@@ -180,7 +181,7 @@ const Logger& Trainer::logger() const noexcept { return impl_->logger; }
 double Trainer::floating_point_operations(const Batch& batch) {
   if (!batch.contains("input_ids")) return 0;
   impl_->count_parameters();
-  // A product and a sum forward, twice as many backward.
+  // One multiplication and one addition in forward, twice as many in backward.
   return 6.0 * static_cast<double>(batch["input_ids"].numel()) * static_cast<double>(*impl_->multiplied);
 }
 

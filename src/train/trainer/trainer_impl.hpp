@@ -13,16 +13,17 @@ struct Trainer::Impl {
   Impl(const Accelerator& the_accelerator, TrainingArguments the_args, TrainerComponents the_parts);
 
   using Event = void (TrainerCallback::*)(CallbackContext&);
-  /// Calls the event of all callbacks.
+  /// Calls this event of all callbacks.
   void call(Trainer& trainer, Event event, const LogValues& values = {});
   void count_parameters();
-  /// The given data set, or one of the trainer's; null: its stream. Throws UsageError when there is none.
+  /// The given data set, or one of the trainer's; null means its stream. Throws UsageError if there is
+  /// neither.
   std::shared_ptr<const Dataset> eval_dataset(const std::shared_ptr<const Dataset>& given) const;
-  /// Evaluates one data set, logs and tells the callbacks. Throws EvaluationInterrupted.
+  /// Evaluates one data set, logs the result and calls the callbacks. Throws EvaluationInterrupted.
   LogValues evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
                      const std::string& prefix);
   std::optional<LogValues> metrics_before_interruption(const std::string& prefix) const;
-  /// A warning that is the same on every rank, from those that speak.
+  /// Logs a warning that is the same on every rank, from the ranks that write messages.
   template <class... Words>
   void warn(const Words&... words) const {
     logger.log(LogLevel::warning, args.log_on_each_node ? LogFrom::each_node : LogFrom::main_process,
@@ -39,22 +40,22 @@ struct Trainer::Impl {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   std::shared_ptr<optim::Scheduler> scheduler;
   Loss last_loss;
-  /// For floating_point_operations(), once it was asked.
+  /// For floating_point_operations(); set once it has been called.
   std::optional<std::int64_t> multiplied;
-  /// A train() has prepared and registered things.
+  /// Whether a train() has prepared and registered objects.
   bool has_trained = false;
-  /// train() is under way.
+  /// Whether train() is running.
   bool in_training = false;
-  /// In a train(), between two steps: where an evaluation may be left for a checkpoint.
+  /// Whether train() is between two steps, where an evaluation may be interrupted for a checkpoint.
   bool between_steps = false;
-  /// The evaluation under way is the rest of one that was interrupted.
+  /// Whether the current evaluation is the rest of an interrupted one.
   bool resumes_evaluation = false;
 };
 
-/// How many batches of a rank an evaluation reads at most; 0: all.
+/// Maximum number of batches per rank in an evaluation; 0: all.
 std::int64_t evaluated_batches(const TrainingArguments& args);
 
-/// `value` with so many decimals, as transformers rounds times and rates.
+/// `value` rounded to `decimals` decimals, as transformers rounds times and rates.
 double rounded(double value, int decimals);
 
 /// `<prefix>_runtime`, `<prefix>_samples_per_second` and `<prefix>_steps_per_second`.

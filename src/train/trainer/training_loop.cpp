@@ -19,7 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// True while it lives.
+/// Sets a flag for a scope.
 class Raised {
  public:
   explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
@@ -48,8 +48,7 @@ TrainOutput TrainingRun::run() {
   return finish();
 }
 
-/// A run that is started once more has nothing left to do where a limit is reached, or where a callback such
-/// as early stopping has ended it.
+/// A resumed run has nothing to do if a limit was reached, or a callback such as early stopping has ended it.
 void TrainingRun::say_if_finished() {
   const TrainerState& state = impl_.state;
   const bool at_limit = time_is_up() || state.global_step >= state.max_steps;
@@ -66,7 +65,7 @@ void TrainingRun::say_if_finished() {
                : "raise the patience of the callback that ended the training"));
 }
 
-/// Before the first step of all; what a signal interrupted of it is done when the training goes on.
+/// Called before the first step. If a signal interrupts the evaluation, it is finished when training resumes.
 void TrainingRun::evaluate_on_start() {
   const bool begins = impl_.state.global_step == 0 && !impl_.control.should_training_stop;
   if (!impl_.args.eval_on_start || !begins) return;
@@ -76,7 +75,7 @@ void TrainingRun::evaluate_on_start() {
   });
 }
 
-/// The loader first: a global batch settles the accumulation steps by it.
+/// Prepares the loader first: it determines the accumulation steps of a global batch.
 void TrainingRun::prepare() {
   auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
   if (impl_.has_trained && accelerator.options().fsdp_plugin) {
@@ -115,7 +114,7 @@ void TrainingRun::prepare() {
                                                       .stop_at_sigterm = args.stop_at_sigterm});
 }
 
-/// What would only come out at the first evaluation.
+/// Reports mistakes that would otherwise appear at the first evaluation.
 void TrainingRun::check_evaluations() const {
   const TrainerComponents& parts = impl_.parts;
   if (impl_.args.eval_strategy == IntervalStrategy::no) return;
@@ -127,7 +126,7 @@ void TrainingRun::check_evaluations() const {
   if (const auto metric = best_metric_name(impl_.args)) check_is_known(*metric);
 }
 
-/// What metrics do not tell beforehand, the first evaluation does: see best_metric_of().
+/// If metrics do not state their names in advance, the first evaluation checks them: see best_metric_of().
 void TrainingRun::check_is_known(const std::string& metric) const {
   std::vector<std::string> prefixes;
   for (const auto& entry : impl_.parts.eval_datasets) prefixes.push_back("eval_" + entry.first);
@@ -144,7 +143,7 @@ void TrainingRun::check_is_known(const std::string& metric) const {
                    known + ". A program whose evaluate() returns more says so in metric_names()");
 }
 
-/// What was done is `done`'s; what is to be done, the arguments'.
+/// `done` has what was done; the arguments determine what remains.
 void TrainingRun::begin_state(TrainerState done) {
   TrainerState& state = impl_.state;
   const TrainerState before = std::exchange(state, std::move(done));
@@ -189,7 +188,7 @@ void TrainingRun::run_epoch() {
   });
 }
 
-/// False: a signal interrupted an evaluation in it.
+/// Returns false if a signal interrupted an evaluation in `work`.
 bool TrainingRun::completes(const std::function<void()>& work) {
   const Raised raised(impl_.between_steps);
   try {
@@ -200,7 +199,7 @@ bool TrainingRun::completes(const std::function<void()>& work) {
   }
 }
 
-/// An evaluation in it may be interrupted: then the training ends here, and `work` when it goes on.
+/// If an evaluation in `work` is interrupted, training ends here, and `work` is finished after resuming.
 void TrainingRun::between_steps(const std::function<void()>& work) {
   if (completes(work)) return;
   if (impl_.control.should_log) log_step();
@@ -210,7 +209,7 @@ void TrainingRun::between_steps(const std::function<void()>& work) {
   preempt();
 }
 
-/// What a signal interrupted after the last step of the run before.
+/// Finishes what a signal interrupted after the previous run's last step.
 void TrainingRun::finish_unfinished() {
   const TrainerControl left = std::exchange(impl_.state.unfinished, {});
   const Raised raised(impl_.resumes_evaluation);
@@ -226,7 +225,7 @@ void TrainingRun::finish_unfinished() {
 
 bool TrainingRun::time_is_up() const {
   if (!plan_.max_seconds) return false;
-  // Ranks have clocks of their own.
+  // The ranks' clocks differ; rank 0's is used.
   return impl_.accelerator.process_group().broadcast_object(nlohmann::json(train_seconds())) >=
          *plan_.max_seconds;
 }

@@ -16,31 +16,31 @@
 
 namespace lockstep::train {
 
-/// The mean loss over steps and ranks, for the log. The loss of a step is that whose gradient was taken: the
-/// sum of all ranks' losses by the sum of their weights, or the mean of the ranks' own means. Values stay on
-/// the device until fold().
+/// The mean loss over steps and ranks, for the log. A step's loss is the one whose gradient was computed: the
+/// sum of all ranks' losses divided by the sum of their weights, or the mean of the ranks' means. Values stay
+/// on the device until fold().
 class LossMeter {
  public:
-  /// As GradientAccumulationOptions::weights_of_all_ranks.
+  /// See GradientAccumulationOptions::weights_of_all_ranks.
   LossMeter(Accelerator accelerator, bool weights_of_all_ranks)
       : accelerator_(std::move(accelerator)), weights_of_all_ranks_(weights_of_all_ranks) {}
 
-  /// A micro-batch, and the end of its step.
+  /// Adds a micro-batch; ends its step.
   void add(const Loss& loss);
   void end_step();
-  /// So many steps wait that fold() should be called: the same on every rank. *Local*.
+  /// Whether so many steps are pending that fold() should be called; the same on every rank. *Local*.
   bool is_full() const noexcept;
 
-  /// What fold() found.
+  /// Result of fold().
   struct Fold {
-    /// Over steps whose loss is finite, and how many these are.
+    /// Sum and number of the steps whose loss is finite.
     double sum = 0;
     std::int64_t finite_steps = 0;
-    /// Over all.
+    /// Sum and number of all steps.
     double whole_sum = 0;
     std::int64_t steps = 0;
   };
-  /// Exchanges and forgets the steps that ended since the last time. *Collective*.
+  /// Sums the steps since the last call over all ranks and discards them. *Collective*.
   Fold fold();
 
  private:
@@ -109,21 +109,21 @@ class TrainingRun {
   std::optional<train::LossMeter> meter_;
   train::TrainingPlan plan_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  /// What runs before this one used of the training's time.
+  /// Training time used by earlier runs.
   double seconds_before_ = 0;
   std::int64_t first_step_ = 0;
   std::int64_t micro_batches_in_step_ = 0;
-  /// Since the last log, and since this run began, over all ranks.
+  /// Step of the last log; loss summed since this run began, over all ranks.
   std::int64_t last_logged_step_ = 0;
   double loss_of_run_ = 0;
-  /// Of this rank, since they were last added up.
+  /// This rank's, since the last sum over ranks.
   double flops_ = 0;
   double learning_rate_ = 0;
-  /// Of the last step, on the device: it is asked for where it is logged.
+  /// Of the last step, on the device; read only when it is logged.
   at::Tensor grad_norm_;
   std::optional<double> metric_of_step_;
   bool preempted_ = false;
-  /// A checkpoint of this step would not say what is left to do after it.
+  /// An existing checkpoint of this step does not contain the work that remains after it.
   bool is_outdated_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A step of a training: the loss of each micro-batch, its gradient, and what the optimizer makes of them.
+// A training step: the loss of each micro-batch, its gradient, and the optimizer's step.
 
 #include <ATen/ATen.h>
 #include <torch/nn/functional/loss.h>
@@ -52,12 +52,12 @@ void TrainingRun::finish_step() {
   TrainerState& state = impl_.state;
   ++state.global_step;
   checkpoints_->count_step();
-  // Of a stream of unknown length the epochs' parts cannot be told.
+  // The fraction of an epoch is unknown for a stream of unknown length.
   const double part = batches_->has_size()
                           ? static_cast<double>(batches_->position()) / static_cast<double>(batches_->size())
                           : 0;
   state.epoch = static_cast<double>(batches_->epoch()) + part;
-  // So it is the last step, with all that belongs to one.
+  // Makes this the last step, with everything that a last step does.
   if (time_is_up()) state.max_steps = state.global_step;
   between_steps([this] {
     call(&TrainerCallback::on_step_end);
@@ -65,7 +65,7 @@ void TrainingRun::finish_step() {
     log_evaluate_save();
   });
   if (preempted_) return;
-  // A training that ends here does so with all that belongs to its end.
+  // If training ends at this step, it finishes normally instead of being preempted.
   const bool asked = impl_.accelerator.should_stop();
   if (asked && !impl_.control.should_training_stop) preempt();
 }
@@ -96,7 +96,7 @@ Loss Trainer::compute_loss(const Batch& outputs, const Batch& batch) {
   return {outputs.contains("loss") ? outputs["loss"] : at::Tensor()};
 }
 
-/// A limit of infinity leaves gradients as they are, and still tells their norm.
+/// A limit of infinity leaves the gradients unchanged and only measures their norm.
 void TrainingRun::clip() {
   const double limit = impl_.args.max_grad_norm;
   std::vector<at::Tensor> parameters;
@@ -107,7 +107,7 @@ void TrainingRun::clip() {
                                                  limit > 0 ? limit : std::numeric_limits<double>::infinity());
 }
 
-/// The rate that is logged is the one that this step used.
+/// Logs the learning rate that this step used.
 void TrainingRun::step_schedule() {
   learning_rate_ = impl_.optimizer->param_groups().front().options().get_lr();
   if (impl_.scheduler && !impl_.accelerator.optimizer_step_was_skipped()) impl_.scheduler->step();
@@ -118,10 +118,10 @@ void TrainingRun::step_schedule() {
 namespace lockstep::train {
 namespace {
 
-/// More than this many scalars on a device are exchanged before anybody asks.
+/// Number of pending steps after which fold() is called, to bound the scalars kept on a device.
 constexpr std::size_t kMostSteps = 256;
 
-/// Where there is nothing to weigh, the sum is 0 too.
+/// A total weight of 0 has a sum of 0.
 constexpr double kSmallestWeight = std::numeric_limits<double>::min();
 
 }  // namespace
@@ -139,7 +139,7 @@ void LossMeter::add(const Loss& loss) {
 }
 
 void LossMeter::end_step() {
-  // Without weights a step's loss is the mean of its micro-batches, and then of the ranks.
+  // Without weights, a step's loss is the mean over its micro-batches, then over the ranks.
   const bool shared = weighted_ && weights_of_all_ranks_;
   if (weighted_ && !shared) sum_ = sum_ / weight_.clamp_min(kSmallestWeight).to(sum_.device());
   if (!weighted_) sum_ = sum_ / static_cast<double>(micro_batches_);
