@@ -38,10 +38,10 @@ std::optional<at::ScalarType> scalar_type_of(const DataType& type) {
   }
 }
 
-/// How many lists lie around a column's numbers.
+/// Number of list levels around a column's numbers.
 std::size_t depth_of(const DataType& type) { return type.is_list() ? 1 + depth_of(type.element()) : 0; }
 
-/// Of the numbers, at any depth. Lists of booleans are bits: left out.
+/// The dtype of the numbers, at any depth. Null for lists of booleans, whose elements are single bits.
 std::optional<at::ScalarType> column_dtype(const DataType& type) {
   if (!type.is_list()) return scalar_type_of(type);
   const auto& element = type.element();
@@ -53,7 +53,7 @@ bool has_null(const Value& value) {
   return value.is_null() || (list != nullptr && std::any_of(list->begin(), list->end(), has_null));
 }
 
-/// Where a null lies in a list's buffer there is no value, but whatever the writer left there.
+/// Rejects nulls inside lists: the buffer has arbitrary bytes in their places.
 void check_elements(const std::string& name, const Column& column) {
   if (!column.has_null_elements()) return;
   for (std::int64_t row = 0; row < column.size(); ++row) {
@@ -103,7 +103,7 @@ using Padding = std::map<std::string, double>;
 
 at::Tensor batch_tensor(const std::string& name, const Column& column, std::span<const std::int64_t> rows,
                         const Padding& padding) {
-  // Of rows, and of the longest lists.
+  // Number of rows, then the longest list of each level.
   std::vector<std::int64_t> sizes(1 + depth_of(column.type()), 0);
   sizes.front() = std::ssize(rows);
   const auto lengths = std::span(sizes).subspan(1);
@@ -130,7 +130,7 @@ at::Tensor batch_tensor(const std::string& name, const Column& column, std::span
   return tensor;
 }
 
-/// The numbers of all rows, and where the lists of each level end.
+/// Inserts the numbers of all rows, and the offsets of the lists of each level.
 void insert_jagged(Batch& batch, const std::string& name, const Column& column,
                    std::span<const std::int64_t> rows) {
   std::vector<std::vector<std::int64_t>> ends(depth_of(column.type()), {0});

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-/// How long the store may take to answer about a key that is there.
+/// How long the store may take to answer about an existing key.
 constexpr std::chrono::seconds kAnswer{60};
 
 class GroupKeyValueStore final : public KeyValueStore {

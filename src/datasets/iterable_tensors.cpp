@@ -31,7 +31,7 @@ struct Numbers {
       if (depth == sizes.size()) return;
       throw DataError("its lists have different depths");
     }
-    // The first of a depth says the length.
+    // The first list of a level determines the length.
     if (depth == sizes.size() && values.empty()) sizes.push_back(std::ssize(*list));
     if (depth == sizes.size() || sizes[depth] != std::ssize(*list))
       throw DataError("its lists have different lengths");

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTellInterval{1};
 
-/// Progress for the store, which should not be asked for every piece.
+/// Publishes progress in the store, at most once per kTellInterval.
 std::function<void(std::uint64_t)> teller(const Tell& tell, std::uint64_t bytes) {
   const auto told_at = std::make_shared<Clock::time_point>(Clock::now());
   return [tell, bytes, told_at](std::uint64_t done) {
@@ -52,8 +52,8 @@ fs::path copy(const StagingPlan& plan, const fs::path& destination, const StageO
   return result.folder;
 }
 
-/// Whether all columns are mapped from Arrow files: what was read from text or made in memory has none to
-/// copy.
+/// Whether all columns are mapped from Arrow files. Columns read from text or created in memory have no file
+/// to copy.
 bool is_mapped(const ArrowDataset& dataset) {
   const auto& state = DatasetAccess::state(dataset);
   return state.sources.empty() &&
@@ -61,7 +61,7 @@ bool is_mapped(const ArrowDataset& dataset) {
                      [](const auto& column) { return column.second.data()->source_files() != nullptr; });
 }
 
-/// The files of a data set under names of their own, for they may come from several folders.
+/// A plan with the files of a data set; empty if they are not in one folder.
 StagingPlan plan_of(const ArrowDataset& dataset) {
   StagingPlan plan;
   if (!is_mapped(dataset)) return plan;
@@ -82,7 +82,7 @@ ArrowDataset load_files(const fs::path& folder, const StagingPlan& plan) {
   return ArrowDataset::load(files, options);
 }
 
-/// Whether the data set is all rows and columns of its files, and nothing else.
+/// Whether the data set is exactly the rows and columns of its files.
 bool is_its_files(const ArrowDataset& dataset, const StagingPlan& plan) {
   if (plan.files.empty() || dataset.has_indices()) return false;
   const ArrowDataset whole = load_files(plan.source, plan);
@@ -90,7 +90,7 @@ bool is_its_files(const ArrowDataset& dataset, const StagingPlan& plan) {
          whole.fingerprint() == dataset.fingerprint();
 }
 
-/// Writes the rows anew, unless that was done before.
+/// Writes the rows to new files, unless that was done before.
 void write_rows(const ArrowDataset& dataset, const fs::path& folder) {
   make_staging_parent(folder);
   if (fs::exists(folder / "state.json")) return;

@@ -15,7 +15,8 @@
 namespace lockstep::arrow_file {
 namespace {
 
-/// A function as a file of Arrow's. What it throws waits until Arrow's own code is left.
+/// An Arrow output stream that calls a function. An exception of the function is stored and rethrown outside
+/// Arrow's code.
 class SinkStream final : public arrow::io::OutputStream {
  public:
   explicit SinkStream(Sink sink) : sink_(std::move(sink)) {}
@@ -49,7 +50,7 @@ class SinkStream final : public arrow::io::OutputStream {
   bool closed_ = false;
 };
 
-/// `Writer` is one of Arrow's; both kinds write record batches and are closed.
+/// `Writer` is one of Arrow's two writers of record batches.
 template <typename Writer>
 class ArrowWriter final : public BatchWriter {
  public:
@@ -93,7 +94,7 @@ std::unique_ptr<BatchWriter> parquet_writer(Sink sink, const std::vector<Field>&
       std::move(sink), to_arrow(fields, metadata), [](const auto& stream, const auto& schema) {
         const auto properties =
             parquet::WriterProperties::Builder().compression(arrow::Compression::SNAPPY)->build();
-        // With Arrow's schema in the file, types and texts come back as they were.
+        // With Arrow's schema in the file, types and text are restored exactly.
         const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
         auto writer =
             Writer::Open(*schema, arrow::default_memory_pool(), stream, properties, arrow_properties);

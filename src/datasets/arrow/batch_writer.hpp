@@ -12,23 +12,23 @@
 
 namespace lockstep::arrow_file {
 
-/// Takes the bytes of a file in their order.
+/// Receives the bytes of a file in order.
 using Sink = std::function<void(const void* data, std::size_t bytes)>;
 
-/// Writes record batches into a file. What the sink throws comes out of the call that wrote.
+/// Writes record batches to a file. An exception of the sink is rethrown by the call that wrote.
 class BatchWriter {
  public:
   virtual ~BatchWriter() = default;
-  /// Writes a record batch: one array for each field, of its type, all with `rows` rows.
+  /// Writes a record batch: one array of `rows` rows per field, of the field's type.
   virtual void write(std::span<const ArrayPointer> columns, std::int64_t rows) = 0;
-  /// Writes the file's end.
+  /// Writes the end of the file.
   virtual void finish() = 0;
 };
 
-/// Arrow's stream format, uncompressed, so that it can be mapped.
+/// Arrow's stream format, uncompressed, so that the file can be mapped.
 std::unique_ptr<BatchWriter> stream_writer(Sink sink, const std::vector<Field>& fields,
                                            const std::map<std::string, std::string>& metadata);
-/// Parquet, compressed by Snappy as Python's packages do it.
+/// Parquet, compressed with Snappy like that of Python's packages.
 std::unique_ptr<BatchWriter> parquet_writer(Sink sink, const std::vector<Field>& fields,
                                             const std::map<std::string, std::string>& metadata);
 

@@ -32,7 +32,7 @@ void check(const arrow::Status& status, const Location& place) {
   if (!status.ok()) place.fail(status.message());
 }
 
-/// Values whose layout is not ours, in a layout that is; of what lies in them not yet.
+/// Converts types without a DataType of their own (extension, dictionary, views); children are not converted.
 std::shared_ptr<arrow::ArrayData> resolved(const std::shared_ptr<arrow::ArrayData>& given,
                                            const Location& place) {
   const auto cast_to = [&](const std::shared_ptr<arrow::DataType>& type) {
@@ -77,8 +77,8 @@ bool is_number(const DataType& type) {
   return type.is_integer() || type.kind() == TypeKind::float32 || type.kind() == TypeKind::float64;
 }
 
-/// Whether Arrow's cast is ours, value for value. Left out is what differs: numbers read from text (signs,
-/// infinities) and text made of floats.
+/// Whether Arrow's cast gives the same values as ours. Excludes numbers from text (signs, infinities) and
+/// text from floats.
 bool is_same_for_both(const DataType& from, const DataType& to) {
   const bool to_text = to.kind() == TypeKind::utf8 || to.kind() == TypeKind::large_utf8;
   if (from == to) return true;
@@ -90,14 +90,15 @@ bool is_same_for_both(const DataType& from, const DataType& to) {
   return lists && from.kind() == to.kind() && is_same_for_both(from.element(), to.element());
 }
 
-/// Rows of a column, joined where they are neighbours, and copied into a new array.
+/// Copies rows of a column into a new array, adjacent rows together.
 class RowCopier {
  public:
   explicit RowCopier(const ColumnData& data) : data_(data) {
     check(arrow::MakeBuilder(arrow::default_memory_pool(), data.type().arrow(), &builder_));
   }
 
-  /// Copies rows from `start` on, one of them at least, and returns how many of `count` lay in one piece.
+  /// Copies one or more rows beginning at `start`, up to `count`, as far as they are adjacent. Returns how
+  /// many.
   std::int64_t copy(const RowMap& rows, std::int64_t start, std::int64_t count) {
     const auto place = data_.locate(rows[start]);
     const auto& array = *data_.chunks()[place.chunk].array;
@@ -129,7 +130,7 @@ class RowCopier {
 
   const ColumnData& data_;
   std::unique_ptr<arrow::ArrayBuilder> builder_;
-  /// Of the pieces that rows were copied from.
+  /// Spans of the chunks that rows were copied from.
   std::unordered_map<std::size_t, arrow::ArraySpan> spans_;
 };
 

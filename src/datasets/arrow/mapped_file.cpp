@@ -21,7 +21,7 @@ using file_system::reason;
 }
 
 net::FileDescriptor opened(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe without a writer would wait for one.
+  // O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
   net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail(path, reason(errno));
   return file;

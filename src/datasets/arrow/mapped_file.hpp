@@ -13,12 +13,12 @@
 
 namespace lockstep::arrow_file {
 
-/// A file mapped into memory, for reading only, as long as somebody holds it or a slice of it. The bytes are
-/// the system's page cache. A file that is cut short while it is mapped ends the process (SIGBUS) when the
-/// missing part is read: files of data sets are replaced, not changed.
+/// A file mapped read-only into memory until the last reference to it or to a slice of it is gone. The bytes
+/// are the system's page cache. If the file is truncated while it is mapped, reading the missing part ends
+/// the process (SIGBUS): files of data sets are replaced, not modified.
 class MappedFile final : public arrow::Buffer {
  public:
-  /// Throws DataError, naming the path and the reason, for what cannot be opened or is no regular file.
+  /// Throws DataError, with the path and the reason, if the file cannot be opened or is not a regular file.
   explicit MappedFile(std::filesystem::path path);
   ~MappedFile() override;
   MappedFile(const MappedFile&) = delete;
@@ -29,10 +29,10 @@ class MappedFile final : public arrow::Buffer {
     return {reinterpret_cast<const char*>(data()), static_cast<std::size_t>(size())};
   }
 
-  /// Whether it is this file, whatever its name leads to by now.
+  /// Whether this is the file with this inode, whatever its path now refers to.
   bool is_inode(dev_t device, ino_t inode) const noexcept { return device == device_ && inode == inode_; }
 
-  /// The content hash of all its bytes, for which `find` is called once.
+  /// The content hash of all bytes. `find` computes it and is called once.
   std::string fingerprint(const std::function<std::string()>& find) const;
 
  private:
@@ -47,7 +47,7 @@ class MappedFile final : public arrow::Buffer {
 
 namespace lockstep::table {
 
-/// Where a column's pieces are mapped from: files, and the column's name in each.
+/// The files that a column's chunks are mapped from, and the column's name in each.
 struct SourceFiles {
   struct Part {
     std::shared_ptr<const arrow_file::MappedFile> file;

@@ -11,7 +11,7 @@
 namespace lockstep::arrow_file {
 namespace {
 
-/// Where a row's elements begin and end in the child.
+/// Where a row's elements begin and end in the child array.
 std::pair<std::int64_t, std::int64_t> extent(const arrow::ArrayData& lists, std::int64_t row) {
   if (lists.type->id() == arrow::Type::FIXED_SIZE_LIST) {
     const auto length = static_cast<const arrow::FixedSizeListType&>(*lists.type).list_size();
@@ -39,7 +39,7 @@ const char* numbers_of(const arrow::ArrayData& elements, std::int64_t begin, std
   return reinterpret_cast<const char*>(elements.buffers[1]->data()) + (elements.offset + begin) * width;
 }
 
-/// `width` is the bytes of a number.
+/// `width`: bytes per number.
 void copy(const arrow::ArrayData& lists, std::int64_t row, std::span<const std::int64_t> lengths,
           std::int64_t width, char* to) {
   const auto [begin, end] = extent(lists, row);
@@ -76,7 +76,7 @@ std::int64_t number_width(const Column& column) {
   return static_cast<std::int64_t>(type->value_bytes());
 }
 
-/// The array in which a row lies, and its place there.
+/// The array that contains a row, and the row's index in it.
 std::pair<const arrow::ArrayData*, std::int64_t> found(const Column& column, std::int64_t row) {
   const auto place = column.data()->locate(column.rows()[row]);
   const auto& array = *column.data()->chunks()[place.chunk].array;

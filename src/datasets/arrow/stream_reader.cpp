@@ -20,13 +20,13 @@ namespace {
 
 constexpr std::string_view kMagic = "ARROW1";
 constexpr std::uint32_t kContinuation = 0xFFFFFFFF;
-/// Above this a length can only be a lie.
+/// A larger number of rows can only be corrupt.
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 
 using BufferPointer = std::shared_ptr<arrow::Buffer>;
 using BatchPointer = std::shared_ptr<arrow::RecordBatch>;
 
-/// The record batches of a stream or a file, one after the other.
+/// The record batches of a stream or a file, in order.
 struct Batches {
   std::shared_ptr<arrow::Schema> schema;
   /// The next one; null at the end.
@@ -37,7 +37,7 @@ bool is_file_format(const arrow::Buffer& bytes) noexcept {
   return std::string_view(bytes).starts_with(kMagic);
 }
 
-/// With `column`, that one alone is read.
+/// With `column`, only that column is read.
 arrow::Result<Batches> open(const BufferPointer& bytes, std::optional<int> column) {
   auto options = arrow::ipc::IpcReadOptions::Defaults();
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
@@ -105,7 +105,7 @@ class Reader {
     table_.columns[static_cast<std::size_t>(column)].push_back(std::move(chunk));
   }
 
-  /// Arrow names no column: those that cannot be read alone are at fault, unless none can.
+  /// Arrow's errors name no column: names the first one that cannot be read alone, unless none can.
   [[noreturn]] void fail(const Location& place, std::int64_t batch, const std::string& what) const {
     std::string damaged;
     bool any_whole = false;
@@ -139,7 +139,7 @@ FileTable read_arrow(const std::shared_ptr<arrow::Buffer>& bytes, const std::str
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    // A lie about a length may ask for more memory than there is.
+    // A corrupt length may request more memory than is available.
     Location(name, "its content").fail(error.what());
   }
 }

@@ -11,8 +11,7 @@
 
 namespace lockstep::arrow_file {
 
-/// The columns of a file, with the texts that go with them; `datasets` writes its features under
-/// "huggingface".
+/// The columns of a file, and the schema's metadata; `datasets` stores its features under "huggingface".
 struct FileSchema {
   std::vector<Field> fields;
   std::map<std::string, std::string> metadata;
@@ -20,18 +19,18 @@ struct FileSchema {
 
 struct FileTable {
   FileSchema schema;
-  /// The pieces of each column, one for each record batch.
+  /// The chunks of each column, one per record batch.
   std::vector<std::vector<table::Chunk>> columns;
   std::int64_t rows = 0;
 };
 
-/// Whether these bytes begin as an Arrow stream or an Arrow file does.
+/// Whether these bytes begin like an Arrow stream or an Arrow file.
 bool is_arrow(const arrow::Buffer& bytes) noexcept;
 
 /// Reads Arrow's stream format or its file format. `name` is the file's, for errors. The columns are views of
-/// the bytes, but where buffers are compressed or lie on wrong addresses. Throws DataError, naming the record
-/// batch and, where it is one's fault, the column, for whatever does not fit; `trusted` leaves the lengths of
-/// buffers and the offsets unchecked for good.
+/// the bytes, except where buffers are compressed or misaligned. Throws DataError for invalid content, with
+/// the record batch and, if possible, the column; with `trusted`, the lengths of buffers and the offsets are
+/// never verified.
 FileTable read_arrow(const std::shared_ptr<arrow::Buffer>& bytes, const std::string& name, bool trusted);
 
 }  // namespace lockstep::arrow_file

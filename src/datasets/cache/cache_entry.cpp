@@ -22,7 +22,7 @@ constexpr char kFormat[] = "lockstep-cache";
 constexpr int kVersion = 1;
 constexpr std::uint64_t kLargestManifest = std::uint64_t{256} << 20;
 
-/// Takes a number off the front; false when there is none.
+/// Parses and removes a number at the beginning; false if there is none.
 template <class Number>
 bool take(std::string_view& text, Number& number, int base) {
   const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number, base);

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "use.";
-/// Longer than most jobs run: what a killed process of another host holds back.
+/// How long a mark of another host's process, which may have been killed, counts: longer than most jobs.
 constexpr std::chrono::hours kDay{24};
 
 std::optional<ProcessIdentity> reader_of(const fs::path& file) {
@@ -36,7 +36,7 @@ std::optional<ProcessIdentity> reader_of(const fs::path& file) {
   }
 }
 
-/// Whether the process behind a mark still reads.
+/// Whether the process that wrote a mark is still reading.
 bool reads(const fs::path& mark) {
   const auto reader = reader_of(mark);
   const Liveness liveness = reader ? liveness_of(*reader) : Liveness::unknown;
@@ -46,7 +46,7 @@ bool reads(const fs::path& mark) {
   return !gone && fs::file_time_type::clock::now() - time < kDay;
 }
 
-/// Whether somebody reads the entry now. Removes the marks of processes of this host that are gone.
+/// Whether a process is reading the entry. Removes marks of this host's processes that have ended.
 bool is_read(const fs::path& entry) {
   bool found = false;
   std::error_code failure;
@@ -63,11 +63,11 @@ bool is_read(const fs::path& entry) {
 
 /// When the entry was last written or opened.
 fs::file_time_type last_use_of(const fs::path& entry, std::error_code& failure) {
-  // Not the folder's own time, which marks that come and go change.
+  // Not the folder's mtime, which changes when marks are added or removed.
   return fs::last_write_time(entry / "manifest.json", failure);
 }
 
-/// Adds up the files of a folder and of those below it.
+/// Sums the sizes of all files below a folder.
 std::uint64_t bytes_below(const fs::path& folder) {
   std::uint64_t sum = 0;
   std::error_code failure;
@@ -212,7 +212,7 @@ std::vector<std::string> evict(const fs::path& cache, std::uint64_t limit, std::
   return gone;
 }
 
-/// The file, for as long as it lives.
+/// Creates the mark's file; removes it when destroyed.
 struct CacheUse::Mark {
   explicit Mark(const fs::path& entry) : creator(getpid()) {
     static std::atomic<unsigned> counter{0};
@@ -221,7 +221,7 @@ struct CacheUse::Mark {
     std::ofstream(file) << nlohmann::json(self).dump() << '\n';
     ::utimensat(AT_FDCWD, (entry / "manifest.json").c_str(), nullptr, 0);
   }
-  /// A forked child has copies of the mark, which is not its own.
+  /// A forked child has a copy of this object, but does not own the file.
   ~Mark() {
     if (getpid() == creator) ::unlink(file.c_str());
   }

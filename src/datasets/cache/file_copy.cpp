@@ -19,7 +19,7 @@ using file_system::uninterrupted;
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-/// One end of a copy; closed with it.
+/// One end of a copy; closes its file when destroyed.
 class End {
  public:
   End(fs::path path, int flags)
@@ -56,20 +56,20 @@ void write_all(const End& to, const char* data, std::size_t bytes) {
   }
 }
 
-/// Errors that say that these two files cannot be copied so, and not that something is wrong.
+/// Errors that mean that these two files cannot be copied this way, not that an operation failed.
 bool is_refusal(int error) {
   return error == EXDEV || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == EBADF ||
          error == ETXTBSY || error == EPERM;
 }
 
-/// Whether all was copied; false where the system cannot, before the first byte.
+/// Returns true if everything was copied, false if the system cannot copy these files and has copied nothing.
 bool copy_by_kernel(const End& from, const End& to, const std::function<void(std::uint64_t)>& copied) {
   for (bool first = true;; first = false) {
     const auto moved =
         uninterrupted([&] { return ::copy_file_range(from.get(), nullptr, to.get(), nullptr, kPiece, 0); });
     if (moved < 0 && first && is_refusal(errno)) return false;
     if (moved < 0) to.fail_to_write(errno);
-    // Some file systems answer 0 where they cannot: then reading finds out what is there.
+    // Some file systems return 0 if they cannot copy; reading then shows what the file has.
     if (moved == 0) return !first;
     copied(static_cast<std::uint64_t>(moved));
   }

@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-/// Copies a file to a new one and brings it to the disk. Returns the CRC-32C of what was read, where the
-/// bytes went through this process; nothing where the file systems copied among themselves (`by_kernel`).
-/// `copied(bytes)` is told of each piece, and ends the copying by an exception of its own. Throws DataError
-/// when the source cannot be read, Error when the copy cannot be written. *Local*.
+/// Copies a file to a new one and flushes it to disk (fsync). Returns the CRC-32C of the bytes read, or 0 if
+/// the kernel copied them (`by_kernel`). `copied(bytes)` is called after each piece; an exception from it
+/// ends the copy. Throws DataError if the source cannot be read, Error if the copy cannot be written.
+/// *Local*.
 std::uint32_t copy_bytes(const std::filesystem::path& from, const std::filesystem::path& to, bool by_kernel,
                          const std::function<void(std::uint64_t bytes)>& copied);
 

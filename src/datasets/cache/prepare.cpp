@@ -19,7 +19,7 @@ Environment preparing_environment(const Environment& parent) {
     return name.starts_with("TORCHELASTIC_") || name.starts_with("MASTER_") || name.starts_with("GROUP_") ||
            name.starts_with("ROLE_") || name == "LOCKSTEP_JOB_TOKEN";
   });
-  // All four together, or else a scheduler's variables would have a say.
+  // All four are set: otherwise a scheduler's variables would apply.
   result["RANK"] = result["LOCAL_RANK"] = "0";
   result["WORLD_SIZE"] = result["LOCAL_WORLD_SIZE"] = "1";
   result[kPrepareVariable] = "1";

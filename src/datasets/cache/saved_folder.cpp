@@ -17,7 +17,7 @@ OrderedJson read_object(const std::filesystem::path& path) {
   return object;
 }
 
-/// The names in a list, each taken out of its element by `name_of`, which gives nothing where there is none.
+/// The names in a list; `name_of` returns an element's name, or null if it has none.
 template <typename NameOf>
 std::vector<std::string> names_in(const OrderedJson& object, const char* key,
                                   const std::filesystem::path& path, const NameOf& name_of) {

@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-// What save_to_disk leaves, here and in Python: a folder's state.json names its files, a DatasetDict's
-// dataset_dict.json the folders of its splits. Everything throws DataError, naming the file, for a list that
-// is none, or that leads out of its folder. *Local*.
+// What save_to_disk writes, here and in Python: a folder's state.json lists its files, a DatasetDict's
+// dataset_dict.json the folders of its splits. All functions throw DataError, with the file's name, if a list
+// is invalid or has a path outside its folder. *Local*.
 namespace lockstep {
 
 struct SavedFolder {
   /// The names of its files: at least one.
   std::vector<std::string> files;
-  /// "train"; empty where none is known.
+  /// For example "train"; empty if unknown.
   std::string split;
 };
 
@@ -20,7 +20,7 @@ SavedFolder read_saved_folder(const std::filesystem::path& folder);
 
 std::vector<std::string> read_saved_splits(const std::filesystem::path& folder);
 
-/// Letters, digits, `_`, `.` and `-`, as `datasets` has it.
+/// Letters, digits, `_`, `.` and `-`, as in `datasets`.
 bool is_split_name(const std::string& name);
 
 }  // namespace lockstep

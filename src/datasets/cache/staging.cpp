@@ -58,7 +58,7 @@ json read_record(const fs::path& folder) {
   return record;
 }
 
-/// Whether the destination is what the plan would make it.
+/// Whether the destination already has what the plan would copy.
 bool is_staged(const StagingPlan& plan, const fs::path& destination) {
   if (read_record(destination) != describe(plan)) return false;
   return std::all_of(plan.files.begin(), plan.files.end(), [&](const StagedFile& file) {
@@ -67,7 +67,7 @@ bool is_staged(const StagingPlan& plan, const fs::path& destination) {
   });
 }
 
-/// A folder that somebody else has filled is not ours to replace.
+/// Throws UsageError for a folder with content that is not a staged copy.
 void check_destination(const fs::path& destination) {
   std::error_code failure;
   if (!fs::exists(destination, failure)) return;
@@ -85,7 +85,7 @@ void check_not_inside(const StagingPlan& plan, const fs::path& destination) {
   throw UsageError("'" + destination.string() + "' is inside the source. Name another folder.");
 }
 
-/// Empty when there is room; else what to tell.
+/// Empty if there is enough space; otherwise the warning.
 std::string lack_of_room(const StagingPlan& plan, const fs::path& folder, std::uint64_t reserve) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) < 0) return "";
@@ -114,14 +114,14 @@ class Copies {
       for (auto i = next_++; i < plan_.files.size() && !stop; i = next_++) copy(plan_.files[i], stop);
     });
     bool stopped = false;
-    // Asked before the first wait: files that are copied at once can be stopped too.
+    // `stop` is asked before the first wait, so that copies that finish at once can be stopped too.
     do {
       stopped = stopped || (options_.stop && options_.stop());
       if (stopped) pool.stop();
       if (options_.progress) options_.progress(done_);
     } while (!pool.wait_for(kPause));
     pool.rethrow();
-    // Between two files as well as within one.
+    // The pool may also stop between two files, without an exception.
     if (stopped) fail_stopped();
   }
 
@@ -135,7 +135,7 @@ class Copies {
 
   void copy(const StagedFile& file, const std::atomic<bool>& stop) {
     const fs::path from = plan_.source / file.path, to = folder_ / file.path;
-    // Without a checksum in the list the bytes have to come by to have one.
+    // The kernel may copy if no checksum has to be computed from the bytes.
     const bool by_kernel = file.crc32c.has_value() || !options_.verify;
     const auto seen = copy_bytes(from, to, by_kernel, [&](std::uint64_t bytes) {
       if (stop) fail_stopped();
@@ -170,10 +170,10 @@ class Copies {
   std::atomic<std::uint64_t> done_{0};
 };
 
-/// The folder in which copies are made, held by one process at a time, and gone with it.
+/// The folder for unfinished copies. One process holds it at a time and removes it at the end.
 class StagingArea {
  public:
-  /// Null lease: the data were staged by somebody else meanwhile.
+  /// The lease stays null if another process has staged the data meanwhile.
   StagingArea(const StagingPlan& plan, const fs::path& destination, const StagingOptions& options)
       : path_(destination.string() + ".staging") {
     LeaseAcquirer acquirer(path_);
@@ -189,7 +189,7 @@ class StagingArea {
     if (!lease_) return;
     lease_.reset();
     std::error_code ignored;
-    // Not when another has come to wait for it.
+    // Fails if another process has taken the lease meanwhile: the folder is then not empty.
     fs::remove(path_, ignored);
   }
   StagingArea(const StagingArea&) = delete;

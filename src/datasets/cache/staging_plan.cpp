@@ -22,7 +22,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// Adds the file at `path` below the source.
+/// Adds the file at `path`, relative to the source.
 void add(StagingPlan& plan, const fs::path& path, std::optional<std::uint32_t> crc32c = std::nullopt) {
   const fs::path whole = plan.source / path;
   struct stat status {};
@@ -47,7 +47,7 @@ void add_entry(StagingPlan& plan) {
   add(plan, "manifest.json");
 }
 
-/// A folder of save_to_disk, at `folder` below the source.
+/// Adds a save_to_disk folder at `folder`, relative to the source.
 void add_saved(StagingPlan& plan, const fs::path& folder) {
   for (const auto& file : read_saved_folder(plan.source / folder).files) add(plan, folder / file);
   add(plan, folder / "state.json");
@@ -67,7 +67,7 @@ void add_all(StagingPlan& plan) {
             [](const auto& left, const auto& right) { return left.path < right.path; });
 }
 
-/// Several users may share a disk.
+/// Named after the user: several users may share a disk.
 std::string own_folder_name() { return fmt::format("lockstep-{}", ::getuid()); }
 
 void make_own_folder(const fs::path& folder) {
@@ -75,7 +75,7 @@ void make_own_folder(const fs::path& folder) {
     throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(),
                             std::generic_category().message(errno)));
   }
-  // Not stat(): behind a link there may be anything.
+  // lstat() instead of stat(): a symbolic link may refer to anything.
   struct stat status {};
   const bool is_folder = ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
   const auto mode = status.st_mode & 07777;

@@ -59,7 +59,7 @@ std::size_t DatasetAccess::find(const ArrowDataset& dataset, std::string_view na
   for (std::size_t place = 0; place < columns.size(); ++place) {
     if (columns[place].first == name) return place;
   }
-  // Throws, naming those that there are.
+  // Throws, listing the existing columns.
   static_cast<void>(state(dataset).features[name]);
   return columns.size();
 }
@@ -232,7 +232,7 @@ namespace {
 
 using Items = std::vector<std::pair<std::string, Feature>>;
 
-/// The columns at these places, in this order.
+/// The columns at these indices, in this order.
 ArrowDataset picked(const ArrowDataset& dataset, const std::vector<std::size_t>& places) {
   auto fresh = DatasetAccess::copy(dataset);
   const auto& from = DatasetAccess::state(dataset);

@@ -25,11 +25,11 @@ void check_same_columns(const ArrowDataset& dataset, const Features& features) {
                    ", but the features name " + listed(want) + ".");
 }
 
-/// The column's text, integers or booleans as text; no other type can name classes.
+/// A value of a column of text, integers or booleans as text; other types cannot name classes.
 std::string class_text(const Value& value, std::string_view column) {
   if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
   if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return std::to_string(*number);
-  // As Python prints them.
+  // As Python prints booleans.
   if (const auto* truth = std::get_if<bool>(&value.variant())) return *truth ? "True" : "False";
   throw UsageError("the column '" + std::string(column) + "' has values of the kind '" + value.kind() +
                    "', which cannot name classes: text, integers and booleans can.");
@@ -92,7 +92,7 @@ std::vector<Value> ArrowDataset::unique(std::string_view name) const {
   std::vector<Value> different;
   for (std::int64_t row = 0; row < values.size(); ++row) {
     auto value = values.value(row);
-    // The kind goes along: a text may look like a number.
+    // The kind is part of the key: text may look like a number.
     if (seen.insert(value.kind() + value.to_json()).second) different.push_back(std::move(value));
   }
   return different;

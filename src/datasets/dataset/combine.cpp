@@ -31,7 +31,7 @@ void check_columns(const ArrowDataset& first, const ArrowDataset& other, std::si
   if (other.num_columns() != first.num_columns()) fail("has more columns than the first");
 }
 
-/// The whole data behind a column, one after the other, whatever rows are seen of each.
+/// The complete data of all columns, concatenated, regardless of their row maps.
 std::shared_ptr<const ColumnData> joined(const std::vector<Column>& columns) {
   std::vector<Column> whole;
   for (const auto& column : columns) whole.emplace_back(column.data(), RowMap(0, column.data()->size()));
@@ -54,7 +54,7 @@ RowMap joined_rows(const std::vector<Column>& columns) {
   return RowMap(std::make_shared<const Rows>(std::move(rows)));
 }
 
-/// Joins the row maps of one column after the other; columns that share theirs share the result.
+/// Concatenates the row maps of columns; columns that share theirs share the result.
 class RowJoiner {
  public:
   const RowMap& join(const std::vector<Column>& columns) {
@@ -137,7 +137,7 @@ void check_probabilities(std::span<const double> probabilities, const Sources& s
   }
 }
 
-/// Draws sources in blocks of 1000, as `datasets` does, until the strategy says to stop.
+/// Draws sources in blocks of 1000, like `datasets`, until the strategy ends it.
 Rows drawn(const Sources& sources, std::span<const double> probabilities, std::uint64_t seed,
            StoppingStrategy strategy) {
   constexpr std::size_t kBlock = 1000;

@@ -10,7 +10,7 @@ namespace {
 
 using table::ContentHash;
 
-/// As Arrow writes the column into a stream.
+/// Hash of the column as an Arrow stream.
 std::string content_of(const ColumnData& data) {
   ContentHash hash;
   const auto sink = [&](const void* bytes, std::size_t count) { hash.update(bytes, count); };

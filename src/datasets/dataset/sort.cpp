@@ -12,11 +12,12 @@ namespace {
 
 using Compare = std::function<int(std::int64_t, std::int64_t)>;
 
-/// The values of a column to sort by: what is null, what is no number, and the rest.
+/// The values of a sort column, and which of them are null or NaN.
 template <typename T>
 struct Keys {
   std::vector<T> values;
-  /// 0 for a value, 1 for NaN, 2 for null: at the end they come in this order, at the start reversed.
+  /// 0 for a value, 1 for NaN, 2 for null: this order with nulls at the end, reversed with nulls at the
+  /// start.
   std::vector<std::uint8_t> ranks;
 };
 

@@ -59,7 +59,7 @@ Sizes sizes_of(const SplitOptions& options, std::int64_t rows) {
   return {train, test};
 }
 
-/// Draws without replacement, about in the classes' shares; what rounding leaves over goes to the largest
+/// Draws without replacement, about in proportion to the classes; what rounding leaves goes to the largest
 /// remainders, ties at random.
 Rows class_shares(const Rows& counts, std::int64_t draws, table::NumpyRandom& random) {
   const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
@@ -100,7 +100,7 @@ void check_classes(const std::vector<Rows>& classes, const Sizes& sizes, const s
 
 void permute(Rows& rows, table::NumpyRandom& random) { random.shuffle(rows); }
 
-/// The first of scikit-learn's StratifiedShuffleSplit, which `datasets` took over.
+/// The first split of scikit-learn's StratifiedShuffleSplit, as in `datasets`.
 Parts stratified(const std::vector<Rows>& classes, const Sizes& sizes, table::NumpyRandom& random) {
   Rows counts;
   for (const auto& rows : classes) counts.push_back(std::ssize(rows));

@@ -13,11 +13,11 @@
 
 namespace lockstep {
 
-/// What a data set consists of. Immutable, but for the fingerprint that is found when it is first asked for.
+/// Content of a data set. Immutable, except for the fingerprint, which is computed at the first request.
 struct ArrowDataset::State {
   std::vector<std::pair<std::string, Column>> columns;
   Features features;
-  /// Of each column. The columns mostly share one row map, but one that was added has its own.
+  /// Number of rows of each column. Most columns share one row map; an added column has its own.
   std::int64_t rows = 0;
   std::string split;
   /// Files whose rows were read into memory.
@@ -27,18 +27,18 @@ struct ArrowDataset::State {
   mutable std::string fingerprint;
 };
 
-/// How the parts of this folder make data sets out of states.
+/// Access to the private state, for the other files of this folder.
 struct DatasetAccess {
   using State = ArrowDataset::State;
 
   static ArrowDataset make(std::shared_ptr<const State> state) { return ArrowDataset(std::move(state)); }
   static const State& state(const ArrowDataset& dataset) { return *dataset.state_; }
-  /// ArrowDataset::fingerprint() with a memory of the caller's for hashes of files.
+  /// ArrowDataset::fingerprint() with the caller's memory of file hashes.
   static std::string fingerprint(const ArrowDataset& dataset, const HashMemory& memory);
-  /// A copy to change, without the fingerprint.
+  /// A copy to modify, without the fingerprint.
   static std::shared_ptr<State> copy(const ArrowDataset& dataset);
-  /// The same columns with `count` other rows: `change` makes a column's new row map out of its old one, and
-  /// is called once for all columns that share one.
+  /// The same columns with `count` other rows. `change` computes a column's new row map from its old one, and
+  /// is called once for columns that share one.
   template <typename Change>
   static ArrowDataset with_rows(const ArrowDataset& dataset, std::int64_t count, const Change& change) {
     auto fresh = copy(dataset);
@@ -55,14 +55,14 @@ struct DatasetAccess {
     }
     return make(std::move(fresh));
   }
-  /// The place of a column. Throws UsageError, naming the columns that there are.
+  /// The index of a column. Throws UsageError, listing the existing columns.
   static std::size_t find(const ArrowDataset& dataset, std::string_view name);
 };
 
 /// A column "text" with the lines of a file, each with its "\n" if `keep_linebreaks`.
 ArrowDataset load_text_rows(const std::filesystem::path& path, bool keep_linebreaks);
 
-/// The data set with the file that its rows were read from, where it does not know it.
+/// The data set, with `path` recorded as the source of its rows if it has no files.
 ArrowDataset with_source(const ArrowDataset& dataset, const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ using file_system::reason;
 using file_system::uninterrupted;
 
 constexpr char kWorkPrefix[] = ".work-";
-/// The state of the shards, by stamps_text(), in which their checksums were right.
+/// The stamps_text() of the shards when their checksums were last correct.
 constexpr char kChecked[] = "checked";
 
 void rename_into_place(const fs::path& from, const fs::path& to) {
@@ -54,7 +54,7 @@ bool has_sizes(const fs::path& entry, const CacheManifest& manifest) {
   return true;
 }
 
-/// A manifest that cannot be read is as good as none: the entry is made anew.
+/// An unreadable manifest counts as missing: the entry is computed again.
 std::optional<CacheManifest> manifest_or_none(const fs::path& entry) {
   try {
     return read_manifest(entry);
@@ -63,7 +63,7 @@ std::optional<CacheManifest> manifest_or_none(const fs::path& entry) {
   }
 }
 
-/// What changes with a shard's bytes. Times of a file system's own clock: hosts agree on them.
+/// Identifies a version of the shards' files. Times are those of the file system, so all hosts agree on them.
 std::string stamps_text(const fs::path& entry, const CacheManifest& manifest) {
   std::string text;
   for (const auto& shard : manifest.shards) {
@@ -82,7 +82,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Whether the file is what its name says. One that cannot be read is not.
+/// Whether the file has the checksum in its name; false if it cannot be read.
 bool has_checksum(const fs::path& file, const CachedShard& shard) {
   try {
     return digest_of(file).crc32c == shard.crc32c;
@@ -115,8 +115,8 @@ bool CacheEntryWriter::is_complete() const {
 bool CacheEntryWriter::has_its_checksums() const {
   const auto manifest = manifest_or_none(entry_);
   if (!manifest) return false;
-  // Where nothing can be noted, it would have to be read each time; a cache that may only be read serves what
-  // it has.
+  // In a read-only cache the result could not be recorded, so every call would read everything: the cache is
+  // trusted.
   if (::access(entry_.c_str(), W_OK) < 0) return true;
   if (text_of(entry_ / kChecked) == stamps_text(entry_, *manifest)) return true;
   bool sound = true;
@@ -140,13 +140,13 @@ void CacheEntryWriter::note_checked(const CacheManifest& manifest) const {
   try {
     write_atomically(entry_ / kChecked, stamps_text(entry_, manifest));
   } catch (const Error&) {
-    // They are read again next time.
+    // The shards are read again next time.
   }
 }
 
 void CacheEntryWriter::begin(bool anew) const {
   const auto before = manifest_or_none(entry_);
-  // Files that a complete entry has lost or that have changed their size are no reason to trust the others.
+  // If files of a complete entry are missing or have another size, its other files are not trusted either.
   remove_unfinished(entry_, anew || (before && before->complete));
   CacheManifest manifest = work_.manifest;
   manifest.time = utc_time_text();
@@ -199,7 +199,7 @@ void CacheEntryWriter::align(const Worker& worker) {
   try {
     work_.align(files, replace);
   } catch (const UsageError&) {
-    // The next run is to compute them anew: by a function that has been corrected, one hopes.
+    // They are computed again by the next run, presumably with a corrected function.
     remove_unfinished(entry_, true);
     throw;
   }
@@ -209,8 +209,7 @@ void CacheEntryWriter::commit(const ShardTask& task, const fs::path& file, std::
   sync_file(file);
   const FileDigest digest = digest_of(file);
   const CachedShard shard{.number = task.number, .rows = rows, .crc32c = digest.crc32c};
-  // The name itself need not be on the disk before the manifest is: a machine that fails loses a shard at
-  // most.
+  // The name need not be on disk before the manifest is: if the machine fails, at most shards are lost.
   rename_into_place(file, entry_ / shard.file_name());
   if (!checked_.exchange(true)) check_room(task, digest.bytes);
 }
@@ -246,7 +245,7 @@ void CacheEntryWriter::finish(double seconds) const {
                     "again: what is there is kept.",
                     work_.what, work_.tasks.size(), entry_.string(), manifest.shards.size()));
   }
-  // Each was read for its checksum when it got its name.
+  // commit() computed each checksum from the file.
   note_checked(manifest);
   write_manifest(entry_, manifest);
 }

@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-/// Where a worker computes, in the folder of the entry: goes with everything in it.
+/// A worker's folder for unfinished files, in the folder of the entry. Removed with its content when
+/// destroyed.
 class WorkFolder {
  public:
   WorkFolder(const std::filesystem::path& entry, const Worker& worker);
@@ -24,39 +25,39 @@ class WorkFolder {
   std::filesystem::path path_;
 };
 
-/// Puts finished shards into the folder of an entry.
+/// Moves finished shards into the folder of an entry.
 class CacheEntryWriter {
  public:
-  /// `limit`: see CachedRunOptions; `leads`: whether this rank may remove other entries for it.
+  /// `limit`: see CachedRunOptions; `leads`: whether this rank may remove other entries because of it.
   CacheEntryWriter(const ShardedWork& work, std::filesystem::path entry, std::uint64_t limit, bool leads);
 
-  /// The result is there: its manifest says so, and every file has its size.
+  /// Whether the result exists: its manifest is complete, and every file has its size.
   bool is_complete() const;
-  /// The shards of a complete entry have the checksums of their names. Reads those that have changed their
-  /// size, times or inode since they were last known to (a copied or restored cache, a shard that somebody
-  /// has edited), which is remembered beside them. A shard that has not is removed, with a word on standard
-  /// error.
+  /// Whether the shards of a complete entry have the checksums in their names. If the size, times or inode of
+  /// any shard differ from those recorded at the last check (a copied or restored cache, an edited shard),
+  /// reads all shards and records the result. A shard with a wrong checksum is removed, with a message on
+  /// standard error.
   bool has_its_checksums() const;
-  /// Makes the folder what an unfinished entry is: the manifest, the shards that are whole, and nothing else.
-  /// `anew`: no shards. For the holder of the lease.
+  /// Prepares the folder of an unfinished entry: writes the manifest, keeps complete shards, and removes
+  /// everything else. `anew`: removes all shards. For the holder of the lease.
   void begin(bool anew) const;
-  /// The parts that are to be computed, by their places in ShardedWork::tasks.
+  /// Indices in ShardedWork::tasks of the shards to compute.
   std::vector<std::size_t> missing() const;
-  /// Rows of the source that are done, by what lies in the folder.
+  /// Rows of the source that the folder's shards cover.
   std::int64_t rows_done() const;
 
-  /// Brings a computed part of `rows` rows to the disk and gives it its name. Any thread.
+  /// Flushes a computed shard of `rows` rows to disk and renames it. Any thread.
   void commit(const ShardTask& task, const std::filesystem::path& file, std::uint64_t rows);
   /// See ShardedWork::align. For the holder of the lease.
   void align(const Worker& worker);
-  /// Whether a part has been committed, and the rest judged by it.
+  /// Whether the first shard was committed and used to estimate the space for the rest.
   bool has_checked_room() const noexcept { return checked_; }
-  /// Writes the manifest of the whole result.
+  /// Writes the manifest of the complete result.
   void finish(double seconds) const;
 
  private:
   void note_checked(const CacheManifest& manifest) const;
-  /// Throws Error when what is still to come will not fit on the disk, judged by the first shard.
+  /// Throws Error if the rest will not fit on the disk, estimated from the first shard.
   void check_room(const ShardTask& task, std::uint64_t bytes);
 
   const ShardedWork& work_;

@@ -24,8 +24,7 @@
 namespace lockstep {
 namespace {
 
-// Few enough that a file each costs nothing, many enough that workers are busy to the end and a kill loses
-// little.
+// Few enough that the cost per file is negligible; enough that all workers stay busy and a kill loses little.
 constexpr std::int64_t kUsualShards = 64;
 constexpr std::int64_t kFewestRows = 1'000;
 constexpr std::int64_t kMostRows = 100'000;
@@ -65,9 +64,9 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLongestPause = 50ms;
 constexpr auto kLookInterval = 500ms;
 constexpr auto kLeaseInterval = 1s;
-/// Parts of a worker that are on their way to the disk at once.
+/// How many finished shards of a worker may wait for the disk.
 constexpr std::size_t kCommitting = 8;
-/// A network file system may show a new file to other hosts only when it asks again.
+/// A network file system may show a new file to other hosts only after its attribute cache expires.
 constexpr auto kVisible = 60s;
 
 std::string join(const std::vector<std::size_t>& numbers) {
@@ -136,7 +135,7 @@ class CachedRun {
     const auto begin = Clock::now();
     const auto lease = take_lease();
     mark();
-    // Whoever had the lease may have done it all.
+    // The previous holder of the lease may have finished the work.
     if (hit()) return;
     writer_.begin(!options_.load_from_cache);
     const auto missing = writer_.missing();
@@ -190,7 +189,7 @@ class CachedRun {
     }
   }
 
-  /// The next part for whoever asks first, or nothing.
+  /// Claims the next shard; null if none is left.
   const ShardTask* claim(const std::vector<std::size_t>& places) {
     const auto turn = static_cast<std::size_t>(session_.store().add(key("claimed"), 1) - 1);
     if (turn >= places.size()) return nullptr;
@@ -201,7 +200,7 @@ class CachedRun {
   void serve(const Worker& worker, const std::vector<std::size_t>& places, const std::atomic<bool>& stop) {
     ShardFunction compute;
     std::optional<WorkFolder> folder;
-    // The worker goes on computing while what it has done goes to the disk.
+    // The worker computes the next shard while earlier ones are committed.
     std::deque<std::future<void>> committing;
     while (const ShardTask* task = stop ? nullptr : claim(places)) {
       if (!compute) {
@@ -213,7 +212,7 @@ class CachedRun {
         writer_.commit(*task, file, rows);
         note_done(*task);
       };
-      // Nothing is computed in vain before the first part has shown that the rest will find room.
+      // The first shard is committed before the next is computed: it shows whether the rest fits on the disk.
       if (!writer_.has_checked_room()) {
         commit();
         continue;
@@ -248,7 +247,7 @@ class CachedRun {
     pool.rethrow();
   }
 
-  /// A worker may take long to notice that it should stop: the others are not to wait for that.
+  /// Tells the other ranks first: this rank's workers may take long to stop.
   void look_or_tell(const Lease* lease) {
     try {
       look(lease);
@@ -275,7 +274,7 @@ class CachedRun {
         [&] { return "for the other ranks: " + progress_text(); }, [&] { return busy_ranks(places); });
   }
 
-  /// Those that have claimed a part and not finished it.
+  /// The ranks that have claimed a shard and not finished it.
   std::vector<int> busy_ranks(const std::vector<std::size_t>& places) const {
     std::set<int> ranks;
     for (std::size_t turn = 0; turn < places.size(); ++turn) {
@@ -314,12 +313,12 @@ class CachedRun {
 
 }  // namespace
 
-// The marks of what this process has opened stay until it ends: nobody tells when a data set goes.
+// The marks stay until the process ends, because nothing reports when a data set is destroyed.
 void hold_entry(const fs::path& entry) {
   static std::mutex mutex;
   static std::map<fs::path, CacheUse> held;
   const std::lock_guard lock(mutex);
-  // Anew each time: the entry may have been removed and made again since.
+  // A new mark each time: the entry may have been removed and written again.
   held.insert_or_assign(entry, CacheUse(entry));
 }
 

@@ -63,13 +63,13 @@ std::vector<std::shared_ptr<KeyValueStore>> in_process_stores(int count) {
 
 namespace {
 
-/// How long the launcher may take for an answer.
+/// How long the launcher may take to answer.
 constexpr std::chrono::seconds kAnswer{60};
 
 net::Deadline soon() { return net::Clock::now() + kAnswer; }
 
-/// The meetings of a rank in a launcher's store, counted over all connections of this process: the keys of
-/// those before are still there.
+/// Number of sessions of a rank in a launcher's store, counted over all connections of this process, because
+/// the keys of earlier sessions still exist.
 std::atomic<std::uint64_t>& meetings_of(const World& world) {
   static std::mutex mutex;
   static std::map<std::string, std::atomic<std::uint64_t>> counts;

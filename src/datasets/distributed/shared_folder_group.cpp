@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = ".probe-";
 constexpr std::size_t kTokenBytes = 12;
-/// Nobody looks for a file that is so old: its process was killed.
+/// A file this old is left over from a killed process.
 constexpr std::chrono::hours kOld{24};
 
 std::string probe_key(int rank) { return "probe/" + std::to_string(rank); }
@@ -44,7 +44,7 @@ SharedFolderProbe::~SharedFolderProbe() {
   if (!token_.empty()) fs::remove(token_, ignored);
 }
 
-/// The name of a file that this rank has put into the folder; empty when it cannot.
+/// Writes this rank's file into the folder and returns its name; empty if the folder cannot be written.
 std::string SharedFolderProbe::write_token() {
   std::error_code failure;
   fs::create_directories(folder_, failure);
@@ -68,7 +68,7 @@ int SharedFolderProbe::find_leader() {
   const std::string first = rank == 0 ? write_token() : session_.await(probe_key(0), 0);
   const bool found = rank != 0 && sees(first);
   if (rank == 0) store.set(session_.key(probe_key(0)), first);
-  // "0" is no token: this rank belongs to rank 0.
+  // "0" is not a token: it means that this rank belongs to rank 0's group.
   if (rank != 0) store.set(session_.key(probe_key(rank)), found ? "0" : write_token());
   if (rank == 0 || found) return 0;
   for (int other = 1; other < rank; ++other) {

@@ -7,18 +7,18 @@
 
 namespace lockstep {
 
-/// The ranks that see one and the same folder, and the one of them that leads.
+/// The ranks that see the same folder, and their leader.
 struct SharedFolderGroup {
   int leader = 0;
   bool leads = true;
-  /// Keys of the group begin so: StoreSession::key(prefix + ...).
+  /// Prefix of the group's keys: StoreSession::key(prefix + ...).
   std::string prefix;
 };
 
-/// Finds out which ranks see this rank's `folder`: whether it is shared by all nodes, by none or by some is
-/// tried and not assumed. Rank 0 writes a file with a name of its own, the others look for it; those who do
-/// not find it do the same among each other. The lowest rank of those who see one folder leads them. A
-/// folder that cannot be written is everybody's own. *Collective*.
+/// Finds out which ranks see this rank's `folder`. Whether all, some or none of the nodes share it is tested,
+/// not assumed: rank 0 writes a file with a random name and the others look for it; the ranks that do not
+/// find it do the same among themselves. The lowest rank of a group is its leader. A rank that cannot write
+/// the folder and finds no other rank's file forms its own group. *Collective*.
 class SharedFolderProbe {
  public:
   SharedFolderProbe(StoreSession& session, std::filesystem::path folder);
@@ -28,7 +28,7 @@ class SharedFolderProbe {
   SharedFolderProbe& operator=(const SharedFolderProbe&) = delete;
 
   const SharedFolderGroup& group() const noexcept { return group_; }
-  /// Waits until nobody needs this rank's file any more: to be called before the object goes.
+  /// Waits until no rank needs this rank's file any more; call it before destroying the object.
   void wait_for_all();
 
  private:

@@ -16,9 +16,9 @@ using namespace std::chrono_literals;
 
 constexpr auto kShortestPause = 1ms;
 constexpr auto kLongestPause = 100ms;
-/// A rank that failed ends soon, but the others must hear of it first.
+/// How long a failed rank waits until the others have received its error.
 constexpr auto kFarewell = 5s;
-/// How often the beats of others, and whether one has failed, are looked at.
+/// How often a waiting rank checks the others' heartbeats and failures.
 constexpr auto kLookInterval = 500ms;
 
 std::string number(int value) { return std::to_string(value); }
@@ -55,7 +55,7 @@ void StoreSession::beat_until_end() {
       lock.lock();
     } while (!ending_.wait_for(lock, options_.beat, [&] { return end_; }));
   } catch (const std::exception&) {
-    // The store is gone: the thread that needs it reports that.
+    // The store is gone; the thread that needs it reports that.
   }
 }
 
@@ -92,7 +92,7 @@ void StoreSession::fail(const std::string& text) noexcept {
 
 void StoreSession::check_neighbour(const std::string& describe) {
   const int next = (ranks_.rank + 1) % ranks_.size;
-  // One that has left is done: it may belong to another group.
+  // A rank that has left is finished: it may belong to another group.
   if (!is_dead(next) || store_->contains(key("left/" + number(next)))) return;
   fail_dead(next, describe);
 }
@@ -102,7 +102,7 @@ bool StoreSession::is_dead(int rank) {
   const std::int64_t beats = store_->add(key("beats/" + number(rank)), 0);
   auto& sight = seen_[rank];
   if (beats != sight.beats) sight = {beats, Clock::now()};
-  // Without a first beat it has not come yet, which may take any time.
+  // A rank without a first heartbeat has not arrived yet, which may take any time.
   return beats > 0 && Clock::now() - sight.since >= options_.dead_after;
 }
 
@@ -157,7 +157,7 @@ void StoreSession::leave_until(Clock::time_point deadline) {
   store_->add(key("left"), 1);
   store_->set(key("left/" + number(ranks_.rank)), "");
   if (ranks_.rank != 0) return;
-  // Without check(): a failure is no reason to go before the others have heard of it.
+  // Without check(): a failed rank, too, waits until the others have received its error.
   for (int rank = 1; rank < ranks_.size; ++rank) {
     const std::string left = key("left/" + number(rank));
     const auto come_by = Clock::now() + options_.dead_after;
@@ -201,7 +201,7 @@ class NodeWork {
   std::string prefix_;
 };
 
-/// So that what fails on one node fails everywhere.
+/// Waits for all nodes, so that a failure on one is an error on all.
 void wait_for_all(StoreSession& session) {
   const auto done = [&](int more) { return session.store().add(session.key("done"), more); };
   done(1);

@@ -13,24 +13,24 @@
 
 namespace lockstep {
 
-/// How ranks that work together watch each other.
+/// How cooperating ranks monitor each other.
 struct StoreSessionOptions {
-  /// How often a rank shows that it lives.
+  /// Interval of a rank's heartbeats.
   std::chrono::milliseconds beat{1'000};
-  /// A rank that has begun to show it, and then not for so long, is dead.
+  /// A rank that has sent a heartbeat, and then none for this long, is dead.
   std::chrono::milliseconds dead_after{10'000};
-  /// The least time between two messages of a rank that waits.
+  /// Minimum time between two messages of a waiting rank.
   std::chrono::milliseconds message_interval{30'000};
 };
 
-/// A piece of work that all ranks of a job take part in, through the store alone: nobody waits in a
-/// collective, so a slow rank never times out, and a dead one is noticed within seconds. Ranks may be threads
-/// of one process. One thread at a time but for check(), fail(), key() and store(), which are for any.
+/// A piece of work that all ranks of a job share, through the store only: no rank waits in a collective, so a
+/// slow rank never causes a timeout, and a dead one is noticed within seconds. Ranks may be threads of one
+/// process. One thread at a time, except for check(), fail(), key() and store(), which any thread may call.
 class StoreSession {
  public:
-  /// `what` is how messages call the work: "map 'tokenize'". *Collective*, without waiting.
+  /// `what` names the work in messages, such as "map 'tokenize'". *Collective*, without waiting.
   StoreSession(const DistributedContext& ranks, std::string what, StoreSessionOptions options = {});
-  /// The beats end. No word is said to the others: leave() does.
+  /// Ends the heartbeats. Does not tell the others; leave() does.
   ~StoreSession();
   StoreSession(const StoreSession&) = delete;
   StoreSession& operator=(const StoreSession&) = delete;
@@ -40,25 +40,25 @@ class StoreSession {
   KeyValueStore& store() const { return *store_; }
   const DistributedContext& ranks() const { return ranks_; }
 
-  /// Throws RemoteError when a rank has failed, with that rank's words.
+  /// Throws RemoteError, with the failed rank's text, if a rank has failed.
   void check() const;
-  /// Throws RemoteError when the next rank is dead: of ranks that are all at work each watches one.
-  /// `describe` says what this one is at. One call costs a question to the store.
+  /// Throws RemoteError if the next rank is dead; each rank monitors one other. `describe` says what this
+  /// rank is doing. Sends one request to the store.
   void check_neighbour(const std::string& describe);
-  /// The others are to fail with this text. The first failure counts. Never throws.
+  /// Makes the other ranks fail with this text. The first failure counts. Never throws.
   void tell(const std::string& text) noexcept;
-  /// The same, and leaves once they have heard of it, or after a few seconds.
+  /// Same, then leaves when the others have received the failure, or after a few seconds.
   void fail(const std::string& text) noexcept;
 
-  /// Waits until `ready` says so. Now and then writes "waiting " and what `describe` gives to standard error.
-  /// Throws RemoteError when a rank fails or when one that `awaited` names dies.
+  /// Waits until `ready` returns true. At intervals, writes "waiting " and the text of `describe` to standard
+  /// error. Throws RemoteError if a rank fails, or if one that `awaited` returns dies.
   void wait_until(const std::function<bool()>& ready, const std::function<std::string()>& describe,
                   const std::function<std::vector<int>()>& awaited);
-  /// Waits for a key that `rank` sets, and returns what it holds.
+  /// Waits for a key that `rank` sets, and returns its value.
   std::string await(const std::string& name, int rank);
 
-  /// This rank needs the others no more. Rank 0, which may host the store, waits until all have said so or
-  /// are dead. *Collective*.
+  /// This rank no longer needs the others. Rank 0, which may host the store, waits until all have left or are
+  /// dead. *Collective*.
   void leave();
 
  private:
@@ -87,9 +87,9 @@ class StoreSession {
   std::thread beats_;
 };
 
-/// Does something once on each node: local rank 0 calls `work`, and all ranks of its node get what it
-/// returns. `work` is given a function that tells the others how far it is. Returns when all nodes are done;
-/// what fails on one fails on all. *Collective*.
+/// Runs `work` once per node: local rank 0 calls it, and all ranks of the node get its result. `work` gets a
+/// function that publishes its progress. Returns when all nodes have finished; a failure on one is an error
+/// on all. *Collective*.
 std::string run_once_per_node(
     const DistributedContext& ranks, const std::string& what,
     const std::function<std::string(const std::function<void(const std::string&)>&)>& work,

@@ -23,7 +23,7 @@ using mapping::Start;
 
 constexpr char kRowColumn[] = "row";
 
-/// The error again, with `place` in front of its text and of its own kind.
+/// Rethrows the current exception as the same type, with `place` before its text.
 [[noreturn]] void rethrow_at(const std::string& place) {
   try {
     throw;
@@ -69,7 +69,7 @@ fs::path cache_of(const MapOptions& options) {
   return options.cache_folder.empty() ? default_cache_folder(process_environment()) : options.cache_folder;
 }
 
-/// One kind of work on a data set: how the columns of a batch become a part of the result.
+/// One operation on a data set: turns the columns of each batch into a part of the result.
 class MapJob {
  public:
   MapJob(const ArrowDataset& dataset, const Start<BatchFunction>& start, const MapOptions& options,
@@ -102,7 +102,7 @@ class MapJob {
     return {operation_ == "map" ? dataset_.features() : Features(), options_.features};
   }
 
-  /// Gives the parts of a shard to `take`, batch by batch, until `stop` is true.
+  /// Passes the results of a shard to `take`, batch by batch, until `stop` is true.
   void compute(const ShardTask& task, const BatchFunction& function, const Worker& worker,
                const std::atomic<bool>& stop, const std::function<void(Columns)>& take) const {
     const std::int64_t end = task.first_row + task.rows;
@@ -164,8 +164,7 @@ class MapJob {
     }
   }
 
-  /// Shards are computed apart: where one found nothing but nulls, the types of the others are to be its own
-  /// too.
+  /// Shards are computed separately: a column that has only nulls in one shard gets the type of the others.
   void align(const std::vector<fs::path>& files, const ReplaceShard& replace) const {
     ResultColumns result = result_columns();
     std::vector<std::vector<Field>> fields;
@@ -241,7 +240,7 @@ namespace mapping {
 ArrowDataset run_map(const ArrowDataset& dataset, const Start<BatchFunction>& start,
                      const mapping::Code& code, const MapOptions& options) {
   const MapJob mapping(dataset, start, options, "map", code);
-  // Of no rows nobody can tell what columns the function would make.
+  // Without rows, the columns that the function would return are unknown.
   if (dataset.num_rows() == 0) return dataset.remove_columns(options.remove_columns);
   return mapping.run().with_split(dataset.split());
 }

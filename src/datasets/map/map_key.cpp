@@ -25,7 +25,7 @@ struct Search {
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
 
-/// The build id among the notes of a segment, as bytes; empty when there is none.
+/// The build id in the notes of a segment, as bytes; empty if there is none.
 std::string id_among(const char* note, const char* end) {
   while (note + sizeof(ElfW(Nhdr)) <= end) {
     ElfW(Nhdr) header;
@@ -54,7 +54,7 @@ int look(dl_phdr_info* module, std::size_t, void* argument) {
   if (!holds(*module, search.address)) return 0;
   search.found = true;
   search.base = module->dlpi_addr;
-  // The program itself comes without a name.
+  // The program itself has an empty name.
   search.file = *module->dlpi_name == '\0' ? "/proc/self/exe" : module->dlpi_name;
   for (int i = 0; i < module->dlpi_phnum && search.build_id.empty(); ++i) {
     const auto& segment = module->dlpi_phdr[i];
@@ -100,13 +100,13 @@ Json parse_parameters(const MapOptions& options) {
       options.name, options.parameters));
 }
 
-/// A key of an object as a part of a field's name: in quotes where a dot within it could be taken for one
-/// between two keys.
+/// An object's key as a part of a field's name; quoted if it has a dot, which separates keys.
 std::string name_part(const std::string& key) {
   return key.empty() || key.find_first_of(".\"") != std::string::npos ? Json(key).dump() : key;
 }
 
-/// A field for each value that is no object, "parameters.tokens.pad": so that an explanation can name it.
+/// Adds a field per value that is not an object, such as "parameters.tokens.pad", so that an explanation can
+/// name it.
 void flatten(const std::string& name, const Json& value, std::map<std::string, std::string>& fields) {
   if (!value.is_object() || value.empty()) {
     fields[name] = value.dump();
@@ -115,7 +115,7 @@ void flatten(const std::string& name, const Json& value, std::map<std::string, s
   for (const auto& [key, each] : value.items()) flatten(name + "." + name_part(key), each, fields);
 }
 
-/// A value that a function holds may be another one in the next run.
+/// Rejects captured values that are not part of the key: they may differ in the next run.
 void check_captures(const mapping::Code& code, const MapOptions& options, const Json& parameters) {
   if (!code.captures || options.version || !parameters.empty()) return;
   throw UsageError(fmt::format(

@@ -28,7 +28,7 @@ std::string list(const std::vector<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
-/// The one length of all columns.
+/// The common length of all columns.
 std::int64_t length_of(const Columns& made) {
   for (const auto& [name, column] : made) {
     if (column.size() == made.front().second.size()) continue;
@@ -39,7 +39,7 @@ std::int64_t length_of(const Columns& made) {
   return made.front().second.size();
 }
 
-/// The source's columns that stay as they are must be as long as what the function returned.
+/// Requires that the source's kept columns have as many rows as the function returned.
 void check_rows(const MapBatch& batch, const Columns& made, const std::vector<std::string>& kept) {
   const std::int64_t rows = length_of(made);
   if (rows == batch.size() || kept.empty()) return;
@@ -81,7 +81,7 @@ bool ResultColumns::add(const std::vector<Field>& fields) {
   if (!known_) {
     known_ = true;
     for (const auto& [name, type, nullable] : fields) {
-      // Nulls have the type that the program says.
+      // `features` determine the type of columns with only nulls.
       const bool said = features_ && features_->contains(name);
       const auto type_said = said ? arrow_file::unified((*features_)[name].type(), type) : std::nullopt;
       fields_.push_back({name, type_said.value_or(type)});
@@ -154,7 +154,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kBatchRows = 1000;
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
-/// What lies in memory for a part; what is mapped from the source's files costs none.
+/// Memory that a part uses; columns mapped from the source's files use none.
 std::size_t bytes_of(const Columns& part) {
   std::size_t bytes = 0;
   for (const auto& [name, column] : part) {
@@ -202,7 +202,7 @@ void ShardBuilder::close() {
   if (!stream_) fail();
 }
 
-/// The rows so far had nothing but nulls where there is a type now.
+/// Rewrites the shard: a column that had only nulls so far now has a type.
 void ShardBuilder::write_anew() {
   close();
   fs::path before = file_;

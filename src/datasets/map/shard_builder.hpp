@@ -11,28 +11,28 @@
 
 namespace lockstep {
 
-/// A batch's part of the result: the columns of the source that stay, and those of the function in their
-/// place or behind. Throws UsageError, naming columns and lengths, when they do not fit together.
+/// A batch's part of the result: the source's kept columns, with the function's columns replacing them or
+/// after them. Throws UsageError, with columns and lengths, if they do not match.
 Columns merge_columns(const MapBatch& batch, Columns made, const std::vector<std::string>& removed);
 
-/// The columns that all parts of a result have in common. Where one part has nothing but nulls (a batch
-/// without a value, an empty list in each row) and another knows their type, that type is the result's, at
-/// any depth: null beside float64, list<null> beside list<int64>.
+/// The columns that all parts of a result have. If a column has only nulls in one part (a batch without
+/// values, an empty list in each row) and a type in another, that type is the result's, at any depth: null
+/// beside float64, list<null> beside list<int64>.
 class ResultColumns {
  public:
-  /// What a column means: by `features` if it says so, by the source where the type is still the same, else
-  /// by its type.
+  /// The feature of a column is that of `features` if it has one, that of the source if the type is
+  /// unchanged, and otherwise that of its type.
   ResultColumns(Features source, std::optional<Features> features);
 
-  /// Takes a part in. True when the types that were known have changed by that. Throws UsageError, naming
-  /// the column and both types, when names or types are others than those of the parts before.
+  /// Adds a part. Returns true if this changed the known types. Throws UsageError, with the column and both
+  /// types, if names or types differ from earlier parts.
   bool add(const std::vector<Field>& fields);
   bool add(const Columns& part);
 
   const std::vector<Field>& fields() const noexcept { return fields_; }
-  /// A part as all parts are.
+  /// A part, converted to the types of the result.
   Columns aligned(Columns part) const;
-  /// Parts one below the other, as a table.
+  /// Parts concatenated into a data set.
   ArrowDataset joined(std::vector<Columns> parts) const;
 
  private:
@@ -45,17 +45,17 @@ class ResultColumns {
 };
 
 /// Writes a shard of the result while it is computed: a file in Arrow's stream format, in record batches of
-/// at most 1,000 rows, of which no more than about one is in memory. Neither in secret nor down to the disk:
-/// for a folder that nobody else looks into, and a caller who does the rest. The bytes depend on the parts
-/// alone.
+/// at most 1,000 rows, of which at most about one is in memory. The file is neither written atomically nor
+/// flushed to disk: the folder must be private, and the caller does the rest. The bytes depend only on the
+/// parts.
 class ShardBuilder {
  public:
-  /// `columns` is what is known of the result so far.
+  /// `columns`: what is known of the result so far.
   ShardBuilder(std::filesystem::path file, ResultColumns columns);
 
-  /// Throws UsageError as ResultColumns::add(), Error for a file that cannot be written.
+  /// Throws UsageError like ResultColumns::add(), and Error if the file cannot be written.
   void add(Columns part);
-  /// Writes the rest, and returns the number of rows.
+  /// Writes the rest and returns the number of rows.
   std::uint64_t finish();
 
  private:

@@ -14,7 +14,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using FilePointer = std::shared_ptr<arrow_file::MappedFile>;
 
-/// Features with the file's columns in the file's order. What fits no column is an error.
+/// Features in the order of the file's columns. Throws DataError if they do not match the columns.
 Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& field : fields) {
@@ -44,7 +44,7 @@ ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, co
   return DatasetAccess::make(std::move(state));
 }
 
-/// The features that the folder's dataset_info.json gives, which may be newer than those in the files.
+/// The features in the folder's dataset_info.json, which may be newer than those in the files.
 std::optional<Features> folder_features(const std::filesystem::path& folder, const ArrowDataset& dataset) {
   const auto path = folder / "dataset_info.json";
   if (!std::filesystem::exists(path)) return std::nullopt;
@@ -94,7 +94,7 @@ ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted
 ArrowDataset load_shards(const std::vector<std::filesystem::path>& files) {
   LoadOptions options;
   options.format = FileFormat::arrow;
-  // Written by us, whole by their names and of the sizes that the manifest says.
+  // Written by Lockstep, complete according to their names, and of the sizes in the manifest.
   options.trusted = true;
   return ArrowDataset::load(files, options);
 }

@@ -17,7 +17,7 @@
 
 namespace lockstep::readers {
 
-/// Takes comma-separated values apart, row by row.
+/// Parses comma-separated values row by row.
 class CsvParser {
  public:
   struct Cell {
@@ -25,13 +25,13 @@ class CsvParser {
     bool quoted = false;
   };
 
-  /// `name` is the file's, for errors. Throws UsageError for options that contradict each other.
+  /// `name` is the file's, for errors. Throws UsageError for contradictory options.
   CsvParser(std::string_view text, const CsvOptions& options, std::string name);
 
-  /// Reads the next row into `cells`; false at the end. Lines with nothing in them are passed over. Throws
-  /// DataError, naming the line, for a quote that is not closed or has something behind it.
+  /// Reads the next row into `cells`; false at the end. Skips empty lines. Throws DataError, with the line,
+  /// for a quote that is not closed or is followed by other characters.
   bool next(std::vector<Cell>& cells);
-  /// The line on which the row that was read last begins, from 1.
+  /// The first line of the row that was read last, counted from 1.
   std::int64_t line() const noexcept { return row_line_; }
 
  private:
@@ -59,7 +59,7 @@ CsvParser::CsvParser(std::string_view text, const CsvOptions& options, std::stri
         "the delimiter and the quote of comma-separated values must be different characters, and no line "
         "ends.");
   }
-  // The mark of UTF-8 that some programs write.
+  // Skips a UTF-8 byte order mark, which some programs write.
   if (text_.starts_with("\xEF\xBB\xBF")) place_ = 3;
 }
 
@@ -121,21 +121,21 @@ namespace {
 
 using Cells = std::vector<CsvParser::Cell>;
 
-/// Rows that the types are first found from.
+/// Number of rows from which types are first inferred.
 constexpr std::int64_t kFirstRows = 1000;
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
   throw DataError(fmt::format("'{}' cannot be read as CSV: {}.", name, what));
 }
 
-/// Numbers may have blanks around them, as pandas takes them.
+/// Numbers may have spaces around them, as in pandas.
 std::string_view without_blanks(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// What all cells of a column so far can be.
+/// The types that all cells of a column so far fit.
 class CellTypes {
  public:
   void add_null() { null_ = true; }
@@ -147,7 +147,7 @@ class CellTypes {
     boolean_ = boolean_ && table::parse_boolean(text);
   }
 
-  /// As pandas has them in `datasets`: a column of integers with a cell that is null is one of doubles.
+  /// Like pandas in `datasets`: a column of integers with a null is float64.
   TypeKind kind() const {
     if (!value_ && !null_) return TypeKind::utf8;
     if (integer_ && !null_) return TypeKind::int64;
@@ -163,7 +163,7 @@ class CellTypes {
   bool boolean_ = true;
 };
 
-/// The cells of a file, row by row, each row with as many as there are columns.
+/// The cells of a file, row by row; each row has one cell per column.
 class Table {
  public:
   Table(const TextFile& file, const CsvOptions& options)
@@ -173,7 +173,7 @@ class Table {
       names_.push_back(options.header ? cells_[place].text : std::to_string(place));
     if (!options.column_names.empty()) names_ = options.column_names;
     check_width();
-    // Without a header this was the first row.
+    // Without a header, the first row is data: read it again.
     if (!options.header) parser_ = CsvParser(text(), options, name_);
     for (const auto& null : options.null_values)
       null_lengths_[null.empty() ? 0 : static_cast<unsigned char>(null[0])].set(
@@ -193,7 +193,7 @@ class Table {
 
   bool is_null(std::size_t column) const {
     const auto& [text, quoted] = cells_[column];
-    // Few cells begin as a null does and are as long.
+    // Most cells differ from all nulls in first character or length.
     const auto& lengths = null_lengths_[text.empty() ? 0 : static_cast<unsigned char>(text[0])];
     if (quoted || !lengths[std::min(text.size(), kLongest)]) return false;
     const auto& nulls = options_.null_values;
@@ -206,7 +206,7 @@ class Table {
 
  private:
   std::string_view text() const { return file_.text(); }
-  /// Rows are counted from 0, as everywhere.
+  /// Rows are counted from 0.
   std::string place() const {
     return fmt::format("row {} (line {})", std::max<std::int64_t>(row_, 0), parser_.line());
   }
@@ -266,7 +266,7 @@ class CsvRows final : public RowSource {
   }
 
  private:
-  /// Those that are given, and for the file's other columns what is found.
+  /// The given features; for the file's other columns, inferred ones.
   Features known(const TextFile& file, const std::optional<Features>& given) try {
     const auto found = inferred(file, options_, types_);
     if (!given) return found;
@@ -285,7 +285,7 @@ class CsvRows final : public RowSource {
     const auto& feature = features_.items()[column].second;
     const bool given = column < given_.size() && given_[column];
     if (table_.is_null(column)) {
-      // Integers were found, and a null makes them doubles.
+      // Integers were inferred; a null makes the column float64.
       if (!given && feature.type().kind() == TypeKind::int64) narrow(column);
       return builder.append_null();
     }

@@ -23,12 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// Of what the same bytes become: to be raised with every change of it.
+/// Version of the converted files' content; increased whenever that changes.
 constexpr int kLayout = 1;
-/// Reading so much again costs no more than finding it in the cache.
+/// Reading a file of this size again costs no more than finding it in the cache.
 constexpr std::uintmax_t kSmall = std::uintmax_t{8} << 20;
 
-/// Unpacks a compressed file to `beside`, and returns where the bytes are.
+/// Decompresses a compressed file to `beside`; returns the path of the plain bytes.
 fs::path unpacked(const fs::path& path, const fs::path& beside) {
   if (!is_packed(path)) return path;
   PackedFile packed(path);
@@ -68,7 +68,7 @@ CacheManifest manifest_of(const RowFile& rows, const fs::path& cache) {
   manifest.fields["layout"] = std::to_string(kLayout);
   manifest.fields["packed"] = Json(is_packed(rows.path) ? rows.path.extension().string() : "").dump();
   manifest.fields["source"] = Json(HashMemory(cache).of(rows.path)).dump();
-  // The same bytes under another name are the same rows.
+  // The key has no file name: the same bytes under another name are the same rows.
   manifest.key = table::content_hash(Json({{"operation", "load"}, {"fields", manifest.fields}}).dump());
   return manifest;
 }
@@ -77,7 +77,7 @@ ArrowDataset load_by_cache(const RowFile& rows, const fs::path& cache) {
   ShardedWork work;
   work.what = fmt::format("load '{}'", rows.path.string());
   work.manifest = manifest_of(rows, cache);
-  // How many rows there are nobody knows beforehand.
+  // The number of rows is not known in advance.
   work.tasks = {{.number = 0, .first_row = 0, .rows = 1}};
   work.start = [&](const Worker&) -> ShardFunction {
     return [&](const ShardTask&, const fs::path& file, const std::atomic<bool>& stop) {
@@ -91,7 +91,7 @@ ArrowDataset load_by_cache(const RowFile& rows, const fs::path& cache) {
   return open_entry(run_cached(work, {}, options));
 }
 
-/// Nothing where no variable says where a cache could be.
+/// Null if no environment variable determines a cache folder.
 std::optional<fs::path> cache_folder() {
   try {
     return default_cache_folder(process_environment());
@@ -103,7 +103,7 @@ std::optional<fs::path> cache_folder() {
 }  // namespace
 
 ArrowDataset load_rows(const RowFile& file) {
-  // Its own errors for a file that there is not are better than a library's.
+  // InputFile's errors for a missing file are clearer than a library's.
   const auto bytes = InputFile(file.path).size();
   if (is_packed(file.path)) return load_by_cache(file, default_cache_folder(process_environment()));
   const auto cache = bytes < kSmall ? std::nullopt : cache_folder();

@@ -48,22 +48,22 @@ Value value_of(nlohmann::ordered_json& json) {
   return Value(std::move(fields));
 }
 
-/// Exact, for what Arrow refuses. `what` names the text in errors ("line 3 of 'a.jsonl'").
+/// Exact parser for text that Arrow rejects. `what` names the text in errors ("line 3 of 'a.jsonl'").
 Value parse_value(std::string_view text, const std::string& what) {
   auto json = json_tree::parse<nlohmann::ordered_json>(text, what);
   return value_of(json);
 }
 
-/// Some rows, one a line; for a list, its elements.
+/// Some rows, one per line; for a list, its elements.
 struct Block {
   std::string_view text;
-  /// Where `text` lies when it is no part of the file.
+  /// Owns `text` if it is not a part of the file.
   std::shared_ptr<const std::string> own;
-  /// In the file; of a list, how many elements come before.
+  /// Offset in the file; for a list, the number of elements before.
   std::size_t begin = 0;
 };
 
-/// The rows of a file, a megabyte or one long row at a time.
+/// The rows of a file, in blocks of a megabyte or one longer row.
 class Blocks {
  public:
   explicit Blocks(const TextFile& file) : file_(file.path), name_(file.name) {
@@ -74,10 +74,10 @@ class Blocks {
 
   std::optional<Block> next() { return is_list_ ? next_elements() : next_lines(); }
 
-  /// Calls `take(row, where)` for each row; `where` names its place.
+  /// Calls `take(row, where)` for each row; `where` is its place in the file.
   template <typename Take>
   void each_row(const Block& block, const Take& take) const {
-    // Lines are counted when one is wrong.
+    // Counts the lines before the block; blocks that Arrow parses need no line numbers.
     auto number = is_list_ ? static_cast<std::int64_t>(block.begin)
                            : 1 + std::count(text().begin(),
                                             text().begin() + static_cast<std::ptrdiff_t>(block.begin), '\n');
@@ -103,7 +103,7 @@ class Blocks {
     return block;
   }
 
-  /// Whole lines from here on.
+  /// The next block of whole lines.
   std::string_view rest() const {
     const auto left = text().substr(place_);
     if (left.size() <= kBlockBytes) return left;
@@ -120,7 +120,7 @@ class Blocks {
     return Block{*rows, rows, first};
   }
 
-  /// The element from here on, and what is behind it: a comma or the list's end.
+  /// Appends the next element and consumes what follows it: a comma or the end of the list.
   void add_element(std::string& rows) {
     const auto end = element_end();
     const auto element = text().substr(place_, end - place_);
@@ -128,7 +128,7 @@ class Blocks {
     ended_ = text()[end] == ']';
     if (ended_ && elements_ == 0 && is_blank(element)) return check_end();
     const auto row = rows.insert(rows.end(), element.begin(), element.end());
-    // Between the values of an element a line's end is a blank.
+    // A line break between values of an element becomes a space.
     std::replace(row, rows.end(), '\n', ' ');
     if (is_blank(element)) static_cast<void>(parse_value(element, element_name()));
     rows += '\n';
@@ -170,9 +170,9 @@ class Blocks {
   bool ended_ = false;
 };
 
-/// Whether Arrow's parser may have the text. It looks neither for UTF-8 nor for values a thousand deep, and a
-/// row that is null instead of an object makes it read memory that is not its own. What is refused here is
-/// read by parse_value, which is exact.
+/// Whether Arrow's parser may read the text. It checks neither UTF-8 nor a nesting of a thousand levels, and
+/// reads invalid memory if a row is null instead of an object. Text rejected here is read by parse_value,
+/// which is exact.
 bool is_for_arrow(std::string_view text) {
   if (first_not_utf8(text) != std::string_view::npos || text.find('\0') != std::string_view::npos)
     return false;
@@ -197,7 +197,7 @@ bool is_for_arrow(std::string_view text) {
   return depth == 0 && !in_text;
 }
 
-/// What Arrow makes of the rows, by the schema where there is one; null where it refuses them.
+/// The rows as Arrow parses them, with the schema if there is one; null if Arrow rejects them.
 std::shared_ptr<arrow::RecordBatch> parsed(const Block& block, const std::shared_ptr<arrow::Schema>& schema) {
   if (!is_for_arrow(block.text)) return nullptr;
   auto options = arrow::json::ParseOptions::Defaults();
@@ -209,7 +209,7 @@ std::shared_ptr<arrow::RecordBatch> parsed(const Block& block, const std::shared
   return batch.ok() ? *std::move(batch) : nullptr;
 }
 
-/// Texts that look like times are texts: whether all of them do cannot be known at the beginning.
+/// Text that looks like a time stays text: whether all rows look like that is not known at the beginning.
 DataType without_times(const DataType& type) {
   if (type.kind() == TypeKind::timestamp) return DataType(TypeKind::utf8);
   if (type.is_list()) return DataType::list(without_times(type.element()));
@@ -233,7 +233,7 @@ void find_types(const Blocks& blocks, const Block& block, table::SchemaInference
       finder = std::move(found);
       return;
     } catch (const UsageError&) {
-      // Row by row, so that the error names the line.
+      // Continue row by row, so that the error names the line.
     }
   }
   blocks.each_row(block, [&](const Value& row, const std::string& where) {
@@ -257,7 +257,7 @@ Features inferred(const TextFile& file, Types types) {
   return Features::from_fields(finder.type().fields());
 }
 
-/// The fields that the features name; others are refused, so that nothing is lost unseen.
+/// Adds the fields that the features name. Rejects others, so that no data are lost silently.
 void add_row(const Value& row, const Feature& whole, ColumnBuilder& builder, const std::string& where) {
   require_object(row, where);
   for (const auto& [name, value] : row.fields()) {
@@ -286,7 +286,7 @@ class JsonRows final : public RowSource {
         blocks_(file) {
     if (features_.empty()) throw DataError("'" + file.name + "' has no rows of JSON.");
     whole_ = Feature::struct_(features_);
-    // Names of classes, and their range, Arrow knows nothing of.
+    // Arrow does not know class names and their range.
     if (!has_classes(whole_)) schema_ = arrow_file::to_arrow(features_.fields(), {});
   }
 
@@ -302,7 +302,7 @@ class JsonRows final : public RowSource {
   }
 
  private:
-  /// Blocks for all processors; false at the end.
+  /// Reads one block per thread; false at the end.
   bool read_some() {
     std::vector<Block> some;
     while (some.size() < threads_) {

@@ -17,7 +17,7 @@ namespace {
 using Path = std::filesystem::path;
 using Json = nlohmann::json;
 
-/// Of a compressed file, that of what is in it.
+/// The file extension; of a compressed file, that of its content.
 std::string ending_of(const Path& path) {
   auto ending = (readers::is_packed(path) ? path.stem() : path).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
@@ -53,7 +53,7 @@ CsvOptions csv_options(const Path& path, const LoadOptions& options) {
   return csv;
 }
 
-/// What decides about the rows of a text.
+/// The options that affect the rows of a text file.
 std::map<std::string, std::string> fields_of(const char* format, const LoadOptions& options) {
   std::map<std::string, std::string> fields;
   fields["format"] = Json(format).dump();
@@ -119,7 +119,7 @@ ArrowDataset read_folder(const Path& folder, const LoadOptions& options) {
 
 constexpr std::size_t kMostNames = 1'000'000;
 
-/// What the inside of braces stands for: "000..146" or "a,b"; nothing where it is neither.
+/// What the content of braces stands for: "000..146" or "a,b"; empty if it is neither.
 std::vector<std::string> alternatives(const std::string& inside) {
   std::vector<std::string> found;
   const auto dots = inside.find("..");
@@ -146,7 +146,7 @@ std::vector<std::string> alternatives(const std::string& inside) {
   return found;
 }
 
-/// The names that the braces of a pattern spell out, the last braces running fastest.
+/// The names that the braces of a pattern expand to; the last braces vary fastest.
 std::vector<std::string> spelled_out(const std::string& pattern) {
   std::vector<std::string> names{""};
   for (std::size_t place = 0; place < pattern.size();) {
@@ -169,8 +169,7 @@ std::vector<std::string> spelled_out(const std::string& pattern) {
   return names;
 }
 
-/// The files that a pattern with `*`, `?` or `[...]` names, in the order of their names; else the path
-/// itself.
+/// The files that match a pattern with `*`, `?` or `[...]`, sorted by name; otherwise the path itself.
 std::vector<Path> globbed(const Path& path) {
   if (path.string().find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) return {path};
   glob_t found{};

@@ -70,7 +70,7 @@ struct PackedFile::Unpacker {
 };
 
 PackedFile::PackedFile(const fs::path& path) : path_(path) {
-  // O_NONBLOCK: opening a pipe without a writer would wait for one.
+  // O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
   file_ = net::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file_) fail(reason(errno));
   struct stat status {};
@@ -92,7 +92,7 @@ void PackedFile::fail(const std::string& why) const {
 std::size_t PackedFile::read(std::span<char> first, std::span<char> second) {
   if (unpacker_) {
     if (first.size() >= second.size()) return unpack(first);
-    // Few large pieces are unpacked faster than many small ones.
+    // Decompressing few large pieces is faster than many small ones.
     const auto count = unpack(second);
     const auto used = std::min(count, first.size());
     std::memcpy(first.data(), second.data(), used);

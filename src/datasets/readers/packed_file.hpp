@@ -11,24 +11,24 @@
 
 namespace lockstep::readers {
 
-/// Whether the name says that the bytes are compressed: ".gz" and ".zst".
+/// Whether the name has the extension of a compressed file: ".gz" or ".zst".
 bool is_packed(const std::filesystem::path& path);
 
-/// The bytes of a file from its beginning to its end, unpacked where the file is compressed. One thread at a
-/// time. Throws DataError, naming the file.
+/// Reads a file sequentially, decompressed if it is compressed. One thread at a time. Throws DataError with
+/// the file's name.
 class PackedFile {
  public:
   explicit PackedFile(const std::filesystem::path& path);
   ~PackedFile();
 
-  /// Fills `first`, and then `second`, as far as one call to the system does; `second` gets bytes only where
-  /// `first` is full. Returns the number of bytes; 0 at the end.
+  /// Fills `first` and then `second`, as far as one system call does; `second` gets bytes only if `first` is
+  /// full. Returns the number of bytes; 0 at the end.
   std::size_t read(std::span<char> first, std::span<char> second = {});
 
-  /// Passes over bytes. Where the file is not compressed they are not read, and may lie behind its end.
+  /// Skips bytes. In an uncompressed file they are not read, and may be beyond its end.
   void skip(std::uint64_t bytes);
 
-  /// The bytes that are left; nothing where the file is compressed.
+  /// The number of bytes left; null if the file is compressed.
   std::optional<std::uint64_t> left() const;
 
  private:
@@ -43,11 +43,11 @@ class PackedFile {
   std::uint64_t place_ = 0;
 };
 
-/// A file as it is, or the bytes of a compressed one in a nameless file in TMPDIR, which goes with this
-/// object.
+/// A plain file itself, or the content of a compressed one in an unnamed file in TMPDIR, which exists as long
+/// as this object.
 class UnpackedFile {
  public:
-  /// Throws DataError for the file, Error where TMPDIR cannot be written.
+  /// Throws DataError for the file, Error if TMPDIR cannot be written.
   explicit UnpackedFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const noexcept { return path_; }

@@ -18,7 +18,7 @@
 namespace lockstep::readers {
 namespace {
 
-/// Of a piece: small enough for the 32-bit offsets of text.
+/// Rows per piece: few enough for the 32-bit offsets of text.
 constexpr std::int64_t kBatchRows = 65536;
 
 using FileReader = parquet::arrow::FileReader;
@@ -32,7 +32,7 @@ arrow::Result<std::unique_ptr<FileReader>> open(const std::string& path) {
   return builder.properties(properties)->Build();
 }
 
-/// The numbers of the leaves that make up these columns: each field inside a column is stored by itself.
+/// The indices of the leaf columns of these columns: Parquet stores each nested field separately.
 std::vector<int> leaves_of(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns) {
   std::vector<int> leaves;
   for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
@@ -59,7 +59,7 @@ class ParquetRows final : public RowSource {
  public:
   ParquetRows(const std::filesystem::path& path, const std::vector<std::string>& columns)
       : place_(path.string(), "its rows") {
-    // Its own errors for a file that there is not are better than the library's.
+    // InputFile's errors for a missing file are clearer than the library's.
     static_cast<void>(InputFile(path));
     guarded([&] {
       file_ = value(open(path.string()));
@@ -96,7 +96,7 @@ class ParquetRows final : public RowSource {
     return *std::move(result);
   }
 
-  /// Some of Parquet's errors are exceptions of its own.
+  /// Parquet reports some errors as exceptions of its own types.
   template <typename Work>
   void guarded(const Work& work) const {
     try {

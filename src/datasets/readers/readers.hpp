@@ -15,57 +15,57 @@
 
 namespace lockstep::readers {
 
-/// The rows of a file in pieces of bounded size, from its beginning to its end.
+/// The rows of a file in pieces of bounded size, in order.
 class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual const Features& features() const = 0;
-  /// The columns of the next rows; none at the end. Throws DataError, naming the file and the place in it.
+  /// The columns of the next rows; empty at the end. Throws DataError, with the file and the place in it.
   virtual std::vector<ArrayPointer> next() = 0;
 };
 
-/// A file of text, and what errors call it: its bytes may have been unpacked elsewhere.
+/// A text file, and its name in errors: the bytes may have been decompressed to another path.
 struct TextFile {
   std::filesystem::path path;
   std::string name;
 };
 
-/// Which rows the types of columns are found from.
+/// Which rows the types of columns are inferred from.
 enum class Types { of_the_beginning, of_all_rows };
 
-/// A later row does not fit the types that were found at the beginning. Not for users: see for_each_piece.
+/// Thrown when a later row does not fit the types inferred from the beginning. Internal: see for_each_piece.
 struct TypesTooNarrow {};
 
-/// Comma-separated values (RFC 4180; line ends of all kinds). The type of a column is what pandas makes of it
-/// in `datasets`: the first of int64 (without nulls), float64, bool and string that all its cells are.
-/// `features` names types instead of inferring them. Errors name the row, the line and the column.
+/// Comma-separated values (RFC 4180; any line breaks). Column types are those of pandas in `datasets`: the
+/// first of int64 (without nulls), float64, bool and string that all cells fit. `features` sets types instead
+/// of inferring them. Errors have the row, the line and the column.
 std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& options,
                                     const std::optional<Features>& features, Types types);
 
-/// One object a line, or one list of objects. Integers widen to doubles, fields may be missing. Errors name
+/// One object per line, or one list of objects. Integers widen to doubles, fields may be missing. Errors have
 /// the line.
 std::unique_ptr<RowSource> json_rows(const TextFile& file, const std::optional<Features>& features,
                                      Types types);
 
-/// A column "text" with a row for each line, with its "\n" if `keep_linebreaks`.
+/// A column "text" with one row per line, with its "\n" if `keep_linebreaks`.
 std::unique_ptr<RowSource> text_rows(const TextFile& file, bool keep_linebreaks = false);
 
-/// Parquet, of which only these columns are read; all when there are none. Throws DataError, naming the file.
+/// Parquet. Reads only these columns; all if `columns` is empty. Throws DataError with the file's name.
 std::unique_ptr<RowSource> parquet_rows(const std::filesystem::path& path,
                                         const std::vector<std::string>& columns);
 
 using OpenRows = std::function<std::unique_ptr<RowSource>(Types)>;
 using TakePiece = std::function<void(std::vector<ArrayPointer> columns, std::int64_t rows)>;
 
-/// Gives all rows to the function that `begin` makes for their features, piece by piece. Where the types that
-/// the beginning has are too narrow for what comes later, it starts again, with another function and the
-/// types of all rows.
+/// Passes all rows, piece by piece, to the function that `begin` returns for their features. If a later row
+/// does not fit the types inferred from the beginning, starts again, with another function and types inferred
+/// from all rows.
 void for_each_piece(const OpenRows& open, const std::function<TakePiece(const Features&)>& begin);
 
 /// All rows in memory.
 ArrowDataset read_all(const OpenRows& open);
 
-/// The columns of the piece of rows that is being read.
+/// Builds the columns of the current piece of rows.
 class PieceBuilder {
  public:
   explicit PieceBuilder(const Features& features) {
@@ -74,20 +74,20 @@ class PieceBuilder {
 
   ColumnBuilder& column(std::size_t place) { return columns_[place]; }
 
-  /// The record batches of data sets are no larger: a reader of one row looks at one of them.
+  /// Limits the size of record batches: reading one row accesses one of them.
   bool is_full() const {
     constexpr std::int64_t kRows = 10'000;
     constexpr std::size_t kBytes = std::size_t{32} << 20;
     const auto rows = columns_.front().size();
     if (rows >= kRows) return true;
-    // Only a few rows that are very long come near the limit of bytes between two looks.
+    // Bytes are counted every 16 rows only: between two counts, only very long rows add much.
     if (rows % 16 != 0) return false;
     std::size_t bytes = 0;
     for (const auto& column : columns_) bytes += column.bytes();
     return bytes >= kBytes;
   }
 
-  /// What was added, and begins anew; nothing where there was no row.
+  /// The rows added so far; starts a new piece. Empty if there are none.
   std::vector<ArrayPointer> take() {
     std::vector<ArrayPointer> arrays;
     if (columns_.front().size() == 0) return arrays;
@@ -99,8 +99,8 @@ class PieceBuilder {
   std::vector<ColumnBuilder> columns_;
 };
 
-/// The features that `datasets` writes into a schema, else what it would make of the columns. Throws
-/// DataError, naming the file, where they contradict these.
+/// The features that `datasets` has stored in a schema, otherwise those it would infer from the columns.
+/// Throws DataError, with the file's name, if they contradict the columns.
 Features features_of(const arrow_file::FileSchema& schema, const std::string& name);
 
 /// A mapped file in Arrow's stream or file format.
@@ -110,37 +110,37 @@ ArrowDataset read_arrow_folder(const std::filesystem::path& folder, bool trusted
 
 /// The rows of finished shards, mapped.
 ArrowDataset load_shards(const std::vector<std::filesystem::path>& files);
-/// Those of an entry. Throws DataError when it is not there any more.
+/// The rows of an entry. Throws DataError if it no longer exists.
 ArrowDataset open_entry(const std::filesystem::path& entry);
 
-/// A file whose rows have to be read one after the other.
+/// A file that must be read row by row.
 struct RowFile {
   std::filesystem::path path;
-  /// What decides about its rows besides its bytes; values are JSON texts.
+  /// What determines its rows besides its bytes; values are JSON texts.
   std::map<std::string, std::string> fields;
-  /// Its rows; the bytes lie at `unpacked`, which is another file where `path` is a compressed one.
+  /// Opens its rows. The bytes are at `unpacked`, which differs from `path` if that is compressed.
   std::function<std::unique_ptr<RowSource>(const std::filesystem::path& unpacked, Types types)> open;
 };
 
-/// What the file is: as the options say, else by its name, else by its first bytes. Throws DataError where
-/// nothing tells.
+/// The format of the file: from the options, otherwise from its name, otherwise from its first bytes. Throws
+/// DataError if none of these determines it.
 FileFormat format_of(const std::filesystem::path& path, const LoadOptions& options);
 
-/// How a file of one of the formats that are read row by row (all but Arrow's own) is read.
+/// Describes a file of one of the formats that are read row by row (all except Arrow's own).
 RowFile row_file(const std::filesystem::path& path, FileFormat format, const LoadOptions& options);
 
-/// The rows with the columns and the types that the options ask for.
+/// The rows with the columns and types that the options request.
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options);
 
-/// The files that a pattern names: all names that "{000..146}" and "{a,b}" spell out, and of those with `*`,
-/// `?` or `[...]` the files that there are, in the order of their names. Throws DataError where there is
-/// none; UsageError for a pattern with more than a million names.
+/// The files that match a pattern: all names that "{000..146}" and "{a,b}" expand to, and for `*`, `?` or
+/// `[...]` the existing files, sorted by name. Throws DataError if there are none, UsageError for a pattern
+/// with more than a million names.
 std::vector<std::filesystem::path> matching_files(const std::filesystem::path& pattern);
 
-/// The rows of a file. Those of a small one come into memory. A large or compressed one is turned into an
-/// Arrow file in the cache, a piece at a time, and that is mapped: by all processes, and in the next run. One
-/// process writes while others that want the same wait for it; what one that was killed has left is written
-/// again. Throws DataError for the file, Error for a cache that cannot be written.
+/// The rows of a file. A small file is read into memory. A large or compressed one is converted piece by
+/// piece to an Arrow file in the cache, which all processes, also of later runs, map. One process writes it
+/// while others that need it wait; what a killed process left is written again. Throws DataError for the
+/// file, Error if the cache cannot be written.
 ArrowDataset load_rows(const RowFile& file);
 
 }  // namespace lockstep::readers

@@ -70,7 +70,7 @@ class TextRows final : public RowSource {
   }
 
  private:
-  /// Both ends of a line of Windows are one.
+  /// Also removes the "\r" of a Windows line break.
   void add(std::string_view line, bool has_end) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (first_not_utf8(line) != std::string_view::npos)

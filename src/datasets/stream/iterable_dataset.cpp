@@ -29,7 +29,7 @@ struct Filter {
 };
 struct Take {
   std::int64_t count;
-  /// Whether the count is that of all ranks together.
+  /// Whether `count` is that of all ranks together.
   bool divided;
 };
 struct Skip {
@@ -74,14 +74,14 @@ void check_part(const char* what, int part, int parts) {
     throw UsageError(fmt::format("IterableDataset: there is no {} {} of {}.", what, part, parts));
 }
 
-/// The shards that one rank or worker reads, and the operations with its part of their counts.
+/// The shards that one rank or worker reads, and the operations with its share of their counts.
 struct Part {
   std::vector<std::int64_t> shards;
   std::vector<Operation> operations;
 
   /// Part `index` of `parts`: every parts-th shard.
   void divide(std::int64_t parts, std::int64_t index) {
-    // Of more parts than shards only the first ones get one.
+    // With more parts than shards, only the first ones get a shard.
     const auto used = std::min(parts, std::ssize(shards));
     const auto share = [&](std::int64_t count) {
       return index < used ? count / used + (index < count % used ? 1 : 0) : 0;
@@ -101,10 +101,10 @@ struct Part {
 
 }  // namespace
 
-/// What a stream is made of. Immutable.
+/// Definition of a stream. Immutable.
 struct IterableDataset::Plan {
   std::int64_t shards = 0;
-  /// Of the files, for the fingerprint; of a generator none.
+  /// Names of the files, for the fingerprint; empty for a generator.
   std::vector<std::string> names;
   stream::OpenShard open;
   stream::TakeBad take_bad;
@@ -121,13 +121,13 @@ struct IterableDataset::Plan {
            (strategy == SplitStrategy::automatic && shards % world_size == 0);
   }
 
-  /// take() and skip() behind a shuffle need the same rows in every epoch.
+  /// take() and skip() after a shuffle need the same rows in every epoch.
   std::int64_t shuffle_epoch(std::size_t place, std::int64_t epoch) const {
     const auto begin = operations.begin() + static_cast<std::ptrdiff_t>(place);
     return std::any_of(begin, operations.end(), counts_rows) ? 0 : epoch;
   }
 
-  /// The shards in the order of the epoch, the same on every rank.
+  /// The shards in the order of the epoch; the same on every rank.
   std::vector<std::int64_t> order(std::int64_t epoch) const {
     std::vector<std::int64_t> order(static_cast<std::size_t>(shards));
     std::iota(order.begin(), order.end(), 0);
@@ -149,10 +149,10 @@ struct IterableDataset::Plan {
     part.divide(num_workers, worker);
     const bool is_empty = part.shards.empty();
     auto pass = stream::shards_pass(std::move(part.shards), open, take_bad, name);
-    // A worker without shards must not make rows out of nothing.
+    // A worker without shards has no rows, whatever the operations are.
     if (is_empty) return pass;
     for (std::size_t place = 0; place < operations.size(); ++place) {
-      // Ranks that keep some of the same rows must have the same order.
+      // Ranks that each keep some of the same rows must read them in the same order.
       const auto share =
           static_cast<std::uint64_t>(by_shards ? rank : 0) << 32 | static_cast<std::uint64_t>(worker);
       const auto shuffled = static_cast<std::uint64_t>(shuffle_epoch(place, epoch));
@@ -180,7 +180,7 @@ struct IterableDataset::Plan {
 
 struct RowStream::State {
   PassPointer pass;
-  /// What the state says besides the position: of which pass it is one.
+  /// The part of the state that identifies the pass, besides the position.
   Json pass_of;
 };
 
@@ -216,7 +216,7 @@ void check_same_pass(const Json& saved, const Json& here) {
   }
 }
 
-/// Runs `work`, which reads values out of a state.
+/// Runs `work`, which reads a state; turns JSON errors into UsageError.
 template <typename Work>
 void read_state(const Work& work) {
   try {
@@ -371,7 +371,7 @@ std::vector<BadFile> IterableDataset::bad_files() const { return plan_->bad_file
 IterableDataset::Iterator::Iterator(std::shared_ptr<RowStream> rows) : rows_(std::move(rows)) { ++*this; }
 
 IterableDataset::Iterator& IterableDataset::Iterator::operator++() {
-  // The memory of a large row is in the processor's caches: the next one may get it.
+  // Frees the row first: the next one may reuse its memory, which is in the processor's caches.
   row_.reset();
   row_ = rows_->next();
   return *this;

@@ -158,7 +158,7 @@ class SkipPass final : public CountingPass {
   std::int64_t first_;
 };
 
-/// The count is the place of the source's next row within its group.
+/// The count is the index of the source's next row within its group of `step` rows.
 class StepPass final : public CountingPass {
  public:
   StepPass(PassPointer source, std::int64_t step, std::int64_t offset)
@@ -204,7 +204,7 @@ class BatchPass final : public Operation {
   }
 
   std::int64_t skip(std::int64_t count) override {
-    // More rows than numbers can count are all that there are.
+    // A number of rows too large to represent means all rows.
     const auto most = std::numeric_limits<std::int64_t>::max() / batch_size_;
     const auto rows = source().skip(std::min(count, most) * batch_size_);
     return rows / batch_size_ + (rows % batch_size_ != 0 && !drop_last_ ? 1 : 0);
@@ -223,15 +223,15 @@ class BatchPass final : public Operation {
   bool drop_last_;
 };
 
-/// A place of a buffer from which rows are drawn: what is in it, under the number of its row in the source.
+/// An element of the buffer that rows are drawn from: a row, and its number in the source.
 struct Slot {
   std::int64_t number = 0;
   Row row = {};
 };
 
-/// Which row comes next depends on the numbers of the rows alone. So the state names no rows: how many were
-/// drawn and how many read says which numbers are in the buffer, and a position of the source that is not
-/// behind the oldest of them gives their rows back.
+/// The order of rows depends only on their numbers. The state therefore contains no rows: the numbers of rows
+/// drawn and read determine which numbers are in the buffer, and these rows are read again from a position of
+/// the source that is not after the oldest of them.
 class ShufflePass final : public RowPass {
  public:
   ShufflePass(PassPointer source, std::int64_t buffer_size, std::uint64_t seed)
@@ -287,7 +287,7 @@ class ShufflePass final : public RowPass {
     while (read_ < read && buffer_.size() < buffer_size_) buffer_.push_back({read_++});
   }
 
-  /// Reads the rows `from` to `read` - 1 again, and keeps those whose numbers are in the buffer.
+  /// Reads the rows from `from` to `read` - 1 again, and keeps those whose numbers are in the buffer.
   void read_rows(std::int64_t from, std::int64_t read) {
     std::map<std::int64_t, Row*> wanted;
     for (auto& slot : buffer_) wanted[slot.number] = &slot.row;
@@ -304,13 +304,13 @@ class ShufflePass final : public RowPass {
 
   std::int64_t interval() const { return std::max<std::int64_t>(std::ssize(buffer_) / 4, 64); }
 
-  /// Positions before the one that the oldest row needs are forgotten.
+  /// Records a position; drops those before the one that the oldest row needs.
   void remember() {
     if (!positions_.empty()) positions_.erase(positions_.begin(), known_position());
     positions_.emplace_back(read_, source_->state());
   }
 
-  /// The last one that is not behind the oldest row.
+  /// The last position that is not after the oldest row.
   std::deque<Position>::const_iterator known_position() const {
     auto oldest = read_;
     for (const auto& slot : buffer_) oldest = std::min(oldest, slot.number);
@@ -324,7 +324,7 @@ class ShufflePass final : public RowPass {
   std::size_t buffer_size_;
   RandomBits bits_;
   std::vector<Slot> buffer_;
-  /// Positions of the source, and the numbers of the rows that come next there.
+  /// Positions of the source, with the number of the next row at each.
   std::deque<Position> positions_;
   std::int64_t read_ = 0;
   std::int64_t drawn_ = 0;

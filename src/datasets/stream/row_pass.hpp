@@ -18,26 +18,27 @@ namespace lockstep::stream {
 using Row = Value::Fields;
 using Json = nlohmann::json;
 
-/// The rows of one pass, as one operation of a stream leaves them. One thread at a time.
+/// The rows of one pass, after one operation of a stream. One thread at a time.
 class RowPass {
  public:
   virtual ~RowPass() = default;
   virtual std::optional<Row> next() = 0;
-  /// Passes over rows, without making them where that can be; fewer where there are no more.
+  /// Skips rows, without creating them if possible. Returns how many were skipped: fewer than `count` at the
+  /// end.
   virtual std::int64_t skip(std::int64_t count);
-  /// Where the pass is: a new pass for which load() is called with it goes on with the next row.
+  /// The position: a new pass that loads it continues with the next row.
   virtual Json state() const = 0;
-  /// Called before the first row. Throws Json::exception for a state that is none.
+  /// Called before the first row. Throws Json::exception for an invalid state.
   virtual void load(const Json& state) = 0;
 };
 
 using PassPointer = std::unique_ptr<RowPass>;
 
-/// A number of rows or shards out of a state. Throws UsageError for one below 0 or above `most`.
+/// A number of rows or shards in a state. Throws UsageError if it is below 0 or above `most`.
 std::int64_t number_in(const Json& state, const char* name,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-/// Files that were passed over, each once. Any thread.
+/// The files that were abandoned, each once. Any thread.
 class BadFiles {
  public:
   void add(BadFile file);
@@ -59,7 +60,7 @@ class ShardRows {
 /// Opens a shard. Throws DataError.
 using OpenShard = std::function<std::unique_ptr<ShardRows>(std::int64_t shard)>;
 
-/// A file of a table or of text. A compressed one is unpacked now.
+/// A file of a table or of text. A compressed file is decompressed now.
 std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
                                       const LoadOptions& options);
 /// A WebDataset shard.
@@ -67,13 +68,13 @@ std::unique_ptr<ShardRows> tar_rows(const std::filesystem::path& path, std::uint
 /// Of IterableDataset::from_generator.
 std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator);
 
-/// What to do about a shard that cannot be read; nothing: it is an error.
+/// Called for a shard that cannot be read; if empty, that is an error.
 using TakeBad = std::function<void(std::int64_t shard, const std::string& reason)>;
 
 /// A shard's name in errors.
 using NameShard = std::function<std::string(std::int64_t shard)>;
 
-/// These shards, one after the other.
+/// These shards, in order.
 PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBad take_bad, NameShard name);
 
 PassPointer map_pass(PassPointer source, IterableDataset::MapFunction function,

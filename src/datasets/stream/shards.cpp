@@ -11,7 +11,7 @@
 namespace lockstep::stream {
 namespace {
 
-/// A file of a table, a piece of its rows at a time.
+/// A file of a table, one piece of rows at a time.
 class TableRows final : public ShardRows {
  public:
   TableRows(const std::filesystem::path& path, FileFormat format, const LoadOptions& options)
@@ -63,7 +63,7 @@ class TableRows final : public ShardRows {
     } catch (const readers::TypesTooNarrow&) {
       source_ = file_.open(unpacked_.path(), readers::Types::of_all_rows);
     }
-    // The rows that were given stay what they are.
+    // Rows that were returned already do not change: skip them.
     const auto given = std::exchange(read_, 0);
     auto piece = read_piece();
     while (piece && read_ <= given) piece = read_piece();
@@ -86,7 +86,7 @@ class TableRows final : public ShardRows {
   std::optional<ArrowDataset> whole_;
   ArrowDataset piece_;
   std::int64_t row_ = 0;
-  /// Rows of the pieces so far.
+  /// Rows of all pieces so far.
   std::int64_t read_ = 0;
 };
 
@@ -127,7 +127,7 @@ class ShardsPass final : public RowPass {
     std::int64_t done = 0;
     if (count == 0) return 0;
     each_shard([&](ShardRows& rows) {
-      // Of a shard that may turn out to be bad, the rows before that place count: one at a time.
+      // If a shard may turn out to be damaged, rows are skipped one at a time: those before the damage count.
       const auto wanted = take_bad_ ? 1 : count - done;
       std::int64_t some = wanted;
       while (done < count && some == wanted) {
@@ -148,7 +148,7 @@ class ShardsPass final : public RowPass {
   }
 
  private:
-  /// Lets `work` have the shards until it says that it is done.
+  /// Calls `work` with one shard after another until it returns true.
   template <typename Work>
   void each_shard(const Work& work) {
     while (place_ < shards_.size()) {

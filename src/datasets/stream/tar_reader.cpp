@@ -13,7 +13,7 @@
 
 namespace lockstep::stream {
 
-/// As POSIX lays it out (ustar).
+/// The header of POSIX tar (ustar).
 struct TarReader::Header {
   std::array<char, 100> name;
   std::array<char, 24> mode_and_owner;
@@ -31,14 +31,14 @@ struct TarReader::Header {
 namespace {
 
 constexpr std::uint64_t kBlock = 512;
-/// Of a long name, or of the records about one member.
+/// Maximum size of a long name, or of the records about one member.
 constexpr std::uint64_t kMostText = std::uint64_t{1} << 20;
-/// Read ahead: for small members many at once; behind a large one no more than the next headers, as what is
-/// read ahead is copied once more.
+/// Bytes to read ahead: for small members, many headers and members at once; after a large one, only the next
+/// headers, because what is read ahead is copied again.
 constexpr std::size_t kAheadOfSmall = std::size_t{64} << 10;
 constexpr std::size_t kAheadOfLarge = std::size_t{4} << 10;
 constexpr std::size_t kLarge = std::size_t{16} << 10;
-/// Memory that a member gets before its bytes are there.
+/// Memory allocated for a member before its bytes are read.
 constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
 
 std::uint64_t padding_of(std::uint64_t size) { return (kBlock - size % kBlock) % kBlock; }
@@ -48,7 +48,7 @@ std::string_view text_of(const std::array<char, Size>& field) {
   return {field.data(), ::strnlen(field.data(), Size)};
 }
 
-/// Octal digits, among blanks.
+/// Parses octal digits, surrounded by spaces.
 std::optional<std::uint64_t> octal(std::string_view text) {
   const auto begin = text.find_first_not_of(' ');
   if (begin == std::string_view::npos) return 0;
@@ -59,7 +59,7 @@ std::optional<std::uint64_t> octal(std::string_view text) {
   return number;
 }
 
-/// GNU writes what eight gigabytes exceeds to base 256, with a first bit that no digit has.
+/// GNU tar writes sizes of 8 GiB and more in base 256, with the first bit set, which no digit has.
 std::optional<std::uint64_t> number_of(const std::array<char, 12>& field) {
   if ((static_cast<unsigned char>(field[0]) & 0x80U) == 0) return octal(text_of(field));
   std::uint64_t number = static_cast<unsigned char>(field[0]) & 0x7FU;
@@ -70,8 +70,8 @@ std::optional<std::uint64_t> number_of(const std::array<char, 12>& field) {
   return number;
 }
 
-/// The sum of the bytes as numbers of that type, with blanks for the sum itself. Two plain loops: they
-/// become vector instructions, and the sum is most of what a header costs.
+/// The sum of the bytes as numbers of type `Byte`, with spaces in place of the checksum. Two plain loops,
+/// which the compiler vectorizes: the sum is most of the cost of a header.
 template <typename Byte>
 std::int64_t checksum_of(std::span<const char, kBlock> block) {
   constexpr std::size_t kBegin = 148;
@@ -84,7 +84,7 @@ std::int64_t checksum_of(std::span<const char, kBlock> block) {
   return sum(block) - sum(block.subspan(kBegin, kSize)) + std::int64_t{kSize} * ' ';
 }
 
-/// Some programs have added signed characters.
+/// Accepts sums of signed characters too, which some programs have written.
 bool is_whole(std::span<const char, kBlock> block, std::string_view checksum) {
   const auto claimed = octal(checksum);
   if (!claimed) return false;
@@ -92,8 +92,7 @@ bool is_whole(std::span<const char, kBlock> block, std::string_view checksum) {
   return sum == checksum_of<unsigned char>(block) || sum == checksum_of<signed char>(block);
 }
 
-/// Makes room for bytes that are about to be written: zeros would be written first, and cost a tenth of the
-/// whole pass.
+/// Resizes without writing zeros first, which would take a tenth of the whole pass.
 void grow(std::string& text, std::size_t size) {
 #ifdef __cpp_lib_string_resize_and_overwrite
   text.resize_and_overwrite(size, [](char*, std::size_t all) { return all; });
@@ -155,12 +154,12 @@ bool TarReader::take_extension(const Header& header, Extension& extension) {
     fail("the header behind it claims a long name or records of impossible length");
   auto text = read_text(*size);
   if (header.type == 'L') extension.name = text.substr(0, text.find('\0'));
-  // Links are passed over, and so are the defaults of all members ('g'), among which is no name.
+  // Links are skipped, and so are the defaults of all members ('g'), which have no name.
   if (header.type == 'x' || header.type == 'X') take_records(text, extension);
   return true;
 }
 
-/// Of pax: "LENGTH NAME=VALUE\n", whose length counts all of it.
+/// Parses pax records: "LENGTH NAME=VALUE\n"; the length counts the whole record.
 void TarReader::take_records(std::string_view records, Extension& extension) {
   while (!records.empty()) {
     std::size_t length = 0;
@@ -188,7 +187,7 @@ void TarReader::take_records(std::string_view records, Extension& extension) {
 TarMember TarReader::member_of(const Header& header, Extension extension) {
   TarMember member;
   member.name = std::string(text_of(header.name));
-  // GNU's own format has other things there.
+  // GNU's own format has other fields there.
   const bool has_prefix = std::string_view(header.magic.data(), 6) == std::string_view("ustar\0", 6);
   if (has_prefix && header.prefix[0] != 0)
     member.name = fmt::format("{}/{}", text_of(header.prefix), member.name);
@@ -199,9 +198,9 @@ TarMember TarReader::member_of(const Header& header, Extension extension) {
   if (!size || *size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - kBlock)
     fail("its size is not a number that a file can have");
   const bool is_plain = header.type == '0' || header.type == '\0' || header.type == '7';
-  // An old way to write a folder.
+  // A name ending in '/' is an old way to write a folder.
   member.is_file = is_plain && !(header.type == '\0' && member.name.ends_with('/'));
-  // Links, devices and folders have no bytes, whatever they claim.
+  // Links, devices and folders have no content, whatever size they claim.
   constexpr std::string_view kWithoutBytes = "123456";
   member.size = kWithoutBytes.find(header.type) == std::string_view::npos ? *size : 0;
   const auto in_file = file_.left();
@@ -239,7 +238,7 @@ bool TarReader::fill(char* to, std::size_t bytes) {
   begin_ += held;
   auto left = std::span(to, bytes).subspan(held);
   while (!left.empty()) {
-    // Nothing is read ahead at this point.
+    // The buffer is empty at this point.
     const auto room = std::span(ahead_).first(bytes < kLarge ? kAheadOfSmall : kAheadOfLarge);
     const auto count = file_.read(left, room);
     if (count == 0 && left.size() == bytes) return false;
@@ -256,7 +255,7 @@ void TarReader::skip(std::uint64_t bytes) {
   const auto held = std::min<std::uint64_t>(bytes, end_ - begin_);
   begin_ += held;
   if (bytes == held) return;
-  // Of a file that ends before, the header that is missing tells.
+  // If the file ends before, the missing header is the error.
   file_.skip(bytes - held);
 }
 

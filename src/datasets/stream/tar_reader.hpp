@@ -15,27 +15,26 @@ namespace lockstep::stream {
 /// A member of a tar file.
 struct TarMember {
   std::string name;
-  /// Of its bytes.
+  /// Size of its content in bytes.
   std::uint64_t size = 0;
-  /// Whether it is a file with bytes; else a folder, a link, a device.
+  /// Whether it is a regular file; otherwise a folder, link or device.
   bool is_file = false;
 };
 
-/// Reads the members of a tar file in their order: ustar, pax, and GNU's long names and sizes; gzip and zstd
-/// around them by the file's name. What comes behind the mark of the end is not looked at. One thread at a
-/// time.
+/// Reads the members of a tar file in order: ustar, pax, and GNU's long names and sizes, compressed with gzip
+/// or zstd if the file's name says so. Bytes after the end-of-archive mark are ignored. One thread at a time.
 ///
-/// Throws DataError, naming the file and the member, for whatever does not fit: a header whose checksum is
-/// wrong, a size that the file has not, a name that leaves the folder, sparse members, an end in the middle
-/// or without the mark. Memory is asked for as bytes come, not as a header claims.
+/// Throws DataError, with the file and the member, for anything invalid: a wrong header checksum, a size that
+/// exceeds the file, a name outside the folder, sparse members, a file that is truncated or lacks the
+/// end-of-archive mark. Memory is allocated as bytes are read, not as a header claims.
 class TarReader {
  public:
   explicit TarReader(const std::filesystem::path& path);
 
-  /// The next member, after passing over what is left of the one before; nothing at the archive's end.
+  /// The next member, after skipping the rest of the current one; null at the end of the archive.
   std::optional<TarMember> next();
 
-  /// The bytes of the member that next() gave last; once.
+  /// The content of the member that next() returned last; call it once.
   std::string read();
 
   /// Throws DataError: "'x.tar', member 'a.jpg': WHAT."
@@ -43,30 +42,30 @@ class TarReader {
 
  private:
   struct Header;
-  /// What an extended header says about the member behind it.
+  /// What an extended header says about the next member.
   struct Extension {
     std::optional<std::string> name;
     std::optional<std::uint64_t> size;
   };
 
   bool read_header(Header& header);
-  /// Takes the header as one about another member; false where it is a member's own.
+  /// Parses the header if it is about another member; false if it is a member's own.
   bool take_extension(const Header& header, Extension& extension);
   void take_records(std::string_view records, Extension& extension);
   TarMember member_of(const Header& header, Extension extension);
   void check_name(const std::string& name) const;
   std::string read_text(std::uint64_t size);
-  /// False where the file has ended before the first byte; an error where it ends later.
+  /// False if the file ends before the first byte; an error if it ends later.
   bool fill(char* to, std::size_t bytes);
   void skip(std::uint64_t bytes);
 
   std::filesystem::path path_;
   readers::PackedFile file_;
   std::string member_;
-  /// Of the present member: its bytes that were not read, and those up to the next header.
+  /// Of the current member: bytes of content not yet read, and bytes of padding after them.
   std::uint64_t left_ = 0;
   std::uint64_t padding_ = 0;
-  /// Bytes read ahead: those from begin_ to end_.
+  /// Bytes read ahead, from begin_ to end_.
   std::vector<char> ahead_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

@@ -10,14 +10,14 @@
 namespace lockstep::stream {
 namespace {
 
-/// A member's name, taken apart as webdataset does: the key up to the first dot of the last part, and the
+/// A member's name, split like webdataset does: the key up to the first dot of the last component, and the
 /// rest in lower case.
 struct SampleName {
   std::string_view key;
   std::string field;
 };
 
-/// Nothing for members that belong to no sample.
+/// Null for members that belong to no sample.
 std::optional<SampleName> sample_name(std::string_view name) {
   const auto base = name.rfind('/') == std::string_view::npos ? 0 : name.rfind('/') + 1;
   const auto dot = name.find('.', base);
@@ -28,7 +28,7 @@ std::optional<SampleName> sample_name(std::string_view name) {
   return found;
 }
 
-/// "__...__", alone or as the first folder: what writers say about the whole shard.
+/// "__...__", as the name or its first folder: metadata about the whole shard.
 bool is_about_shard(std::string_view name) {
   const auto first = name.substr(0, name.find('/'));
   return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
@@ -50,14 +50,13 @@ class TarRows final : public ShardRows {
   }
 
  private:
-  /// The next sample. `with_bytes`: else its fields are null and only the headers are read. What is wrong
-  /// with a sample is an error in both cases, as whoever passes over a row must count it as whoever reads it
-  /// does.
+  /// The next sample. Without `with_bytes`, its fields are null and only headers are read. An invalid sample
+  /// is an error in both cases, because skipping and reading must count the same rows.
   std::optional<Row> sample(bool with_bytes) {
     if (!member_) return std::nullopt;
     const auto key = key_;
     Row row;
-    // Of most samples all: a list of initial values would be copied.
+    // Enough for most samples. Not an initializer list, which would be copied.
     row.reserve(6);
     row.emplace_back("__key__", key);
     row.emplace_back("__url__", url_);
@@ -79,7 +78,7 @@ class TarRows final : public ShardRows {
     return row;
   }
 
-  /// To the next member of a sample.
+  /// Moves to the next member of a sample.
   void advance() {
     for (member_ = tar_.next(); member_; member_ = tar_.next()) {
       const auto name = sample_name(member_->name);
@@ -93,7 +92,7 @@ class TarRows final : public ShardRows {
   std::string url_;
   std::uint64_t most_;
   TarReader tar_;
-  /// The member that comes next.
+  /// The next member.
   std::optional<TarMember> member_;
   std::string key_;
   std::string field_;

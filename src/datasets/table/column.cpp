@@ -24,8 +24,8 @@ using table::FileLocation;
                               *place.file, place.record_batch, place.column.substr(0, 100), what));
 }
 
-/// What Arrow's own check in constant time leaves out: that no offset goes back. ValidateFull would read all
-/// text, to see whether it is UTF-8.
+/// Checks what Arrow's constant-time validation leaves out: that offsets do not decrease. ValidateFull would
+/// also read all text to check UTF-8.
 template <typename Offset>
 void check_offsets(const arrow::ArrayData& array, const FileLocation& place) {
   if (array.length == 0) return;
@@ -37,7 +37,7 @@ void check_offsets(const arrow::ArrayData& array, const FileLocation& place) {
   }
 }
 
-/// Of the array and all inside it.
+/// Checks the offsets of the array and all its children.
 void check_all_offsets(const arrow::ArrayData& array, const FileLocation& place) {
   switch (array.type->id()) {
     case arrow::Type::STRING:
@@ -60,7 +60,7 @@ const std::uint8_t* buffer_of(const arrow::ArrayData& array, std::size_t place) 
   return place < array.buffers.size() && array.buffers[place] ? array.buffers[place]->data() : nullptr;
 }
 
-/// Bytes and elements of all lengths have offsets in front of them.
+/// The values of types of fixed width. Text and lists have offsets in that place.
 const std::uint8_t* values_of(const arrow::ArrayData& array, const DataType& type) {
   if (type.is_text_or_binary()) return buffer_of(array, 2);
   if (type.kind() == TypeKind::struct_ || type.is_list()) return nullptr;
@@ -194,7 +194,7 @@ Value structure_value(const arrow::StructArray& array, std::int64_t row) {
   return Value(std::move(fields));
 }
 
-/// Reads a row of any array that a column can have.
+/// Reads a row of an array of any supported type.
 struct ValueReader {
   std::int64_t row;
   Value value = {};
@@ -324,7 +324,7 @@ ArrayPointer Column::flatten() const { return arrow_file::rows_of(*this, 0, size
 
 namespace {
 
-/// The files of several columns, or nothing when one of them lies in memory.
+/// The files of several columns; null if one of them is in memory.
 std::shared_ptr<const table::SourceFiles> joined_source_files(std::span<const Column> columns) {
   auto joined = std::make_shared<table::SourceFiles>();
   for (const auto& column : columns) {
@@ -357,7 +357,7 @@ Column Column::concatenate(std::span<const Column> columns) {
 
 namespace {
 
-/// Whether `has_nulls` says so of the elements of lists, at any depth.
+/// Whether `has_nulls` is true for the elements of lists, at any depth.
 bool any_elements(const arrow::ArrayData& lists, const DataType& type,
                   bool (*has_nulls)(const arrow::ArrayData&)) {
   const auto& elements = *lists.child_data.front();
@@ -372,7 +372,7 @@ bool Column::has_null_elements() const {
   for (std::size_t chunk = 0; chunk < data_->chunks().size(); ++chunk) {
     const auto& lists = *data_->chunks()[chunk].array->data();
     if (!any_elements(lists, type(), [](const auto& elements) { return elements.MayHaveNulls(); })) continue;
-    // Counting reads the bitmaps: are they as long as they say?
+    // Counting reads the bitmaps: locate() verifies their lengths first.
     static_cast<void>(data_->locate(data_->start(chunk)));
     if (any_elements(lists, type(), [](const auto& elements) { return elements.GetNullCount() > 0; }))
       return true;

@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// Of Arrow's builder: its own, or one within the builder of lists or structures that it belongs to.
+/// An Arrow builder: its own, or a child of the builder of lists or structs that it belongs to.
 struct ColumnBuilder::Node {
   DataType type;
   std::unique_ptr<arrow::ArrayBuilder> own;
@@ -54,7 +54,7 @@ void check(const arrow::Status& status, const DataType& type) {
       type.text()));
 }
 
-/// Adds a number to a builder of integers, days or times, where it is in their range.
+/// Appends a number to a builder of integers, dates or times, if it is in range.
 template <typename Number>
 struct IntegerAppender {
   arrow::ArrayBuilder& builder;
@@ -75,7 +75,7 @@ struct IntegerAppender {
   }
 };
 
-/// Adds numbers that lie in a row, of the builder's own type.
+/// Appends contiguous numbers of the builder's own type.
 struct NumbersAppender {
   arrow::ArrayBuilder& builder;
   const void* values;
@@ -125,7 +125,7 @@ std::int64_t ColumnBuilder::size() const noexcept { return node_->builder->lengt
 std::size_t ColumnBuilder::bytes() const noexcept {
   const auto kind = type().kind();
   const bool large = kind == TypeKind::large_utf8 || kind == TypeKind::large_binary;
-  // A bit says whether a row is null.
+  // One validity bit per row.
   auto count = static_cast<std::size_t>(size()) * std::max<std::size_t>(type().value_bytes(), 4) +
                static_cast<std::size_t>(size()) / 8;
   if (type().is_text_or_binary()) {

@@ -18,7 +18,7 @@
 #include "lockstep/core/input_file.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 
-// The whole of it, in this file alone.
+// The whole library, in this file only.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -66,7 +66,7 @@ constexpr std::uint64_t kLargestNote = 1 << 16;
 /// From linux/magic.h.
 constexpr long kTmpfs = 0x01021994;
 constexpr long kRamfs = 0x858458f6;
-/// Of a file that is still there a new note is made then.
+/// Older notes are removed. A file that still exists gets a new one.
 constexpr std::chrono::days kForgotten{90};
 
 std::int64_t nanoseconds(const timespec& time) {
@@ -79,7 +79,7 @@ std::int64_t now() {
   return nanoseconds(time);
 }
 
-/// What changes when a file does, unless somebody sets back the machine's clock.
+/// Changes when a file changes, unless the machine's clock is set back.
 struct Stamp {
   dev_t device;
   ino_t inode;
@@ -129,7 +129,7 @@ void forget_old(const fs::path& folder) {
   }
 }
 
-/// Whole or not at all, but not down to the disk: a note that a crash has spoilt is no note.
+/// Written atomically, but not flushed to disk: a note that a crash has damaged is ignored.
 void write_note(const fs::path& place, const std::string& text) {
   static std::atomic<std::uint64_t> count{0};
   const fs::path aside = fmt::format("{}.{}-{}", place.string(), ::getpid(), count++);
@@ -141,7 +141,7 @@ void write_note(const fs::path& place, const std::string& text) {
   if (!file || failure) fs::remove(aside, failure);
 }
 
-/// Whoever cannot remember reads again.
+/// Errors are ignored: the file is then read again next time.
 void remember(const fs::path& place, Json note, const std::string& hash) {
   note["hash"] = hash;
   std::error_code failure;
@@ -174,7 +174,7 @@ std::string HashMemory::of(const arrow_file::MappedFile& file) const {
   const fs::path path = fs::absolute(file.path(), failure);
   const auto stamp =
       folder_.empty() || file.text().size() < options_.least_bytes ? std::nullopt : stamp_of(path);
-  // Behind the name there may be another file by now, or more of it.
+  // The path may now refer to another file, or the file may have grown.
   const bool same = stamp && file.is_inode(stamp->device, stamp->inode) && stamp->size == file.size();
   if (!same) return hash_of(file);
   const Json note = note_of(path, *stamp);

@@ -18,7 +18,7 @@ namespace {
   throw UsageError("the value " + text + " cannot become " + type.text());
 }
 
-/// from_chars takes no plus sign.
+/// Removes a plus sign, which from_chars does not accept.
 std::string_view unsigned_text(std::string_view text) {
   return text.size() > 1 && text[0] == '+' && text[1] != '-' ? text.substr(1) : text;
 }
@@ -59,7 +59,7 @@ Value as_number(const Value& value, const DataType& type) {
   return Value(*number);
 }
 
-/// -1 is the package's label for "none given".
+/// Accepts -1, the label for "none given" in `datasets`.
 Value as_class(const Value& value, const Feature& feature) {
   const auto* text = std::get_if<std::string>(&value.variant());
   if (text != nullptr) {
@@ -153,8 +153,8 @@ Value converted(const Value& value, const Feature& feature) {
 
 namespace {
 
-/// Rows from `start` on, one by one: for types that Arrow has no cast for, and for the error of a value that
-/// does not fit.
+/// Converts rows one by one, beginning at `start`: for types without an Arrow cast, and to report the value
+/// that does not fit.
 ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64_t count,
                             const Feature& feature, std::string_view name) {
   ColumnBuilder builder(feature.type());
@@ -174,9 +174,9 @@ ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64
 }  // namespace
 
 Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
-  // Pieces, so that no text of a column comes near the 2 GiB that one can have.
+  // Pieces are small enough that no text column reaches the limit of 2 GiB.
   constexpr std::int64_t kRows = 65536;
-  // Names of classes, and their range, Arrow knows nothing of.
+  // Arrow does not know class names and their range.
   const bool plain = feature == Feature(feature.type());
   if (column.type() == feature.type() && feature.kind() != Feature::Kind::class_label) return column;
   std::vector<Chunk> chunks;

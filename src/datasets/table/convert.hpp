@@ -8,14 +8,14 @@
 
 namespace lockstep::table {
 
-/// The value as the feature's type has it. Throws UsageError where it has no place there.
+/// The value converted to the feature's type. Throws UsageError if it does not fit.
 Value converted(const Value& value, const Feature& feature);
 
-/// A column's values as the feature's type has them; the column itself where it has that type already. Throws
-/// UsageError, naming the row and `name`.
+/// A column's values converted to the feature's type; the column itself if it has that type already. Throws
+/// UsageError, with the row and `name`.
 Column converted_column(const Column& column, const Feature& feature, std::string_view name);
 
-// Text that is one number, or "true" or "false" in any case, and nothing else.
+// Parse text that is exactly one number, or "true" or "false" in any case.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 std::optional<bool> parse_boolean(std::string_view text);

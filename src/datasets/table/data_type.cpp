@@ -25,7 +25,7 @@ struct Known {
   const std::shared_ptr<arrow::DataType>& (*make)();
 };
 
-/// By Hugging Face's names.
+/// With Hugging Face's names.
 constexpr std::array kKnown = {
     Known{TypeKind::null, "null", arrow::Type::NA, arrow::null},
     Known{TypeKind::boolean, "bool", arrow::Type::BOOL, arrow::boolean},
@@ -90,7 +90,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(' ') - begin + 1));
 }
 
-/// "timestamp[us, tz=UTC]": the part in brackets.
+/// Parses the part in brackets of, for example, "timestamp[us, tz=UTC]".
 DataType parsed_temporal(TypeKind kind, std::string_view inside, std::string_view name) {
   const auto comma = inside.find(',');
   const auto unit = trimmed(inside.substr(0, comma));
@@ -100,7 +100,7 @@ DataType parsed_temporal(TypeKind kind, std::string_view inside, std::string_vie
   return DataType::temporal(kind, unit, zone.substr(3));
 }
 
-/// "decimal128(10, 2)", or nothing.
+/// Parses, for example, "decimal128(10, 2)"; null otherwise.
 std::optional<DataType> parsed_decimal(const std::string& name) {
   int bits = 0;
   int precision = 0;
@@ -118,7 +118,7 @@ std::string fields_text(const std::vector<Field>& fields) {
   return text;
 }
 
-/// The unit's place in kUnits, where a type has it.
+/// The unit's index in kUnits; null if the type does not have that unit.
 std::optional<arrow::TimeUnit::type> unit_of(TypeKind kind, const std::string& unit) {
   const auto place = std::find(kUnits.begin(), kUnits.end(), unit) - kUnits.begin();
   const bool coarse = place < 2;
@@ -134,7 +134,7 @@ const Type& as(const std::shared_ptr<arrow::DataType>& type) {
 
 }  // namespace
 
-/// Makes types of Arrow's, which have all parameters.
+/// Creates DataTypes from Arrow's types, which have all parameters.
 struct ArrowTypes {
   static DataType make(TypeKind kind, std::shared_ptr<arrow::DataType> type) {
     return {kind, std::move(type)};
@@ -227,7 +227,7 @@ DataType DataType::named(std::string_view name) {
     }
     if (bracket == std::string_view::npos && one.make != nullptr) return DataType(one.kind);
   }
-  // Older names for the same.
+  // Older aliases.
   if (name == "float" || name == "halffloat")
     return DataType(name == "float" ? TypeKind::float32 : TypeKind::float16);
   if (name == "double") return DataType(TypeKind::float64);
@@ -290,7 +290,7 @@ std::string DataType::text() const {
   if (kind_ == TypeKind::struct_) return name + "<" + fields_text(fields()) + ">";
   if (is_list())
     return name + "<" + element().text() + ">" + (width_ == 0 ? "" : "[" + std::to_string(width_) + "]");
-  // Units, zones, widths and digits are written as Hugging Face does.
+  // Hugging Face writes units, time zones, widths and digits the same way.
   return known(kind_).make == nullptr ? arrow_->ToString() : name;
 }
 
@@ -326,7 +326,7 @@ DataType type_of(const arrow::DataType& type, const Location& place) {
       return type_of(*static_cast<const arrow::ExtensionType&>(type).storage_type(), place);
     case arrow::Type::DICTIONARY:
       return type_of(*static_cast<const arrow::DictionaryType&>(type).value_type(), place);
-    // A map is a list of structures of a key and a value.
+    // A map is a list of structs of a key and a value.
     case arrow::Type::MAP:
     case arrow::Type::LIST:
       return DataType::list(child());

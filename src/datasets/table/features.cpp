@@ -128,7 +128,7 @@ constexpr int kDeepest = 64;
 
 Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth);
 
-/// The stored type of a field, where the file's columns are known.
+/// The stored type of a field, if the file's columns are known.
 const DataType* field_type(const DataType* stored, const std::string& name) {
   if (stored == nullptr) return nullptr;
   for (const auto& field : stored->fields()) {
@@ -169,7 +169,7 @@ Feature parse_list(const OrderedJson& json, const std::string& place, const Data
                        large);
 }
 
-/// datasets before 4: a Sequence of a structure is a structure of lists.
+/// As in datasets before 4: a Sequence of a struct is a struct of lists.
 Feature parse_sequence(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
   const auto inner = json.find("feature");
   if (inner == json.end()) fail(place, "the sequence does not say of what");
@@ -201,8 +201,8 @@ Feature parse_classes(const OrderedJson& json, const std::string& place) {
   return Feature::class_label(std::move(names));
 }
 
-/// A kind that passes through: its storage is what the file has, or, for the most common ones, what the
-/// package uses.
+/// An unknown kind, which is kept: its storage is that of the file; for the most common kinds, that of
+/// `datasets`.
 Feature parse_other(const OrderedJson& json, const std::string& kind, const std::string& place,
                     const DataType* stored) {
   if (stored != nullptr) return Feature::other(json.dump(), *stored);

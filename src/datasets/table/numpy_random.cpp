@@ -13,10 +13,10 @@ constexpr std::size_t kPool = 4;
 using Pool = std::array<std::uint32_t, kPool>;
 
 constexpr std::uint32_t kMost32 = std::numeric_limits<std::uint32_t>::max();
-/// Of the linear congruential step, its upper and lower half.
+/// Multiplier of the linear congruential step, upper and lower half.
 constexpr std::uint64_t kMultiplierHigh = 0x2360ED051FC65DA4ULL;
 constexpr std::uint64_t kMultiplierLow = 0x4385DF649FCCF645ULL;
-/// NumPy samples from larger populations than this by shuffling their end.
+/// NumPy samples from populations above this size by a partial shuffle.
 constexpr std::int64_t kLargePopulation = 10000;
 constexpr std::int64_t kCutoff = 50;
 
@@ -45,7 +45,7 @@ Pool spread(std::uint64_t seed) {
   return pool;
 }
 
-/// Four numbers of 64 bits for the generator's start.
+/// Four 64-bit numbers that seed the generator.
 std::array<std::uint64_t, 4> words_of(const Pool& pool) {
   Hash hash{0x8B51F9DDU, 0x58F38DEDU};
   std::array<std::uint64_t, 4> words{};
@@ -144,7 +144,7 @@ std::vector<std::int64_t> NumpyRandom::sample(std::span<const std::int64_t> valu
     }
     places.erase(places.begin(), places.end() - size);
   } else {
-    // Floyd's: each new place, or, where it was drawn before, the last one that could come now.
+    // Floyd's algorithm: each new index, or, if it was drawn before, the last possible one.
     std::unordered_set<std::int64_t> drawn;
     for (auto last = count - size; last < count; ++last) {
       const auto place = static_cast<std::int64_t>(bounded(static_cast<std::uint64_t>(last)));

@@ -9,15 +9,15 @@
 
 namespace lockstep::table {
 
-/// Finds the type that all of some values have. Nulls fit everything; integers widen to doubles (and, above
-/// 2^63, to uint64); structures have all the fields that any of them has, in the order of their appearance.
+/// Infers the common type of values. Nulls fit every type; integers widen to doubles (and, above 2^63, to
+/// uint64); structs have the union of all fields, in order of appearance.
 class SchemaInference {
  public:
-  /// Throws UsageError, naming the field and both types, for a value that does not go with those before.
+  /// Throws UsageError, with the field and both types, if the value does not fit earlier ones.
   void add(const Value& value);
-  /// The same for values of a type: one of those that type() gives.
+  /// Same, for all values of a type that type() has returned.
   void add(const DataType& type);
-  /// The type so far: null when there was nothing but nulls.
+  /// The type so far; null if there were only nulls.
   DataType type() const;
 
  private:
@@ -30,7 +30,7 @@ class SchemaInference {
   void add_field(const std::string& name, const Inner& inner);
 
   Kind kind_ = Kind::null;
-  /// A list's element (one), or a structure's fields.
+  /// A list's element (one), or a struct's fields.
   std::vector<std::pair<std::string, SchemaInference>> children_;
 };
 

@@ -17,8 +17,7 @@ namespace {
 constexpr const char* kKinds[] = {"null",   "bool",  "int64", "uint64", "double",
                                   "string", "bytes", "list",  "struct"};
 
-/// In quotes, other characters as they are. Bytes that are no UTF-8 become U+FFFD, so that the result is JSON
-/// whatever came.
+/// Appends text as JSON: quoted and escaped. Invalid UTF-8 becomes U+FFFD, so that the result is always JSON.
 void add_text(std::string& text, std::string_view value) {
   const auto is_plain = [](unsigned char one) {
     return one >= 0x20 && one < 0x80 && one != '"' && one != '\\';
@@ -30,8 +29,8 @@ void add_text(std::string& text, std::string_view value) {
   }
 }
 
-/// The shortest digits that read as the same double, with a point or an exponent; NaN, Infinity and -Infinity
-/// as Python's json writes them.
+/// Appends the shortest digits that parse to the same double, with a point or an exponent; NaN, Infinity and
+/// -Infinity like Python's json.
 void add_number(std::string& text, double value) {
   if (!std::isfinite(value)) {
     text += std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A place in the document, and how it is called in errors.
+/// A place in the document, and its name in errors.
 class Place {
  public:
   Place(const Json& json, std::string name) : json_(json), name_(std::move(name)) {}
@@ -58,7 +58,7 @@ class Place {
   std::string name_;
 };
 
-/// The columns as they grow.
+/// The columns built so far.
 class Questions {
  public:
   void add(const std::string& title, const std::string& context, const Place& question) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using tokenizer::Encoding;
 using List = std::vector<std::int64_t>;
 
-/// The list of an encoding that a column is made of.
+/// The member of an encoding that a column is built from.
 using Part = List Encoding::*;
 
 Part part_called(const std::string& name) {
@@ -48,7 +48,7 @@ std::vector<Encoding> encode(const Tokenizer& tokenizer, const MapBatch& batch,
     const auto pairs = batch.column<std::string_view>(options.pair_column);
     for (std::int64_t i = 0; i < batch.size(); ++i) inputs[static_cast<std::size_t>(i)].pair = pairs[i];
   }
-  // The workers of the map are threads already.
+  // One thread: the workers of the map are threads already.
   return tokenizer.encode_batch(inputs, {.add_special_tokens = options.add_special_tokens, .threads = 1});
 }
 
@@ -135,7 +135,7 @@ namespace {
 
 using List = std::vector<std::int64_t>;
 
-/// All elements of a column's lists one after the other, and where each row ends.
+/// The concatenated elements of a column's lists, and where each row ends.
 struct Joined {
   List values;
   List ends;
@@ -153,7 +153,7 @@ Joined joined_of(const Column& column) {
   return joined;
 }
 
-/// Hugging Face's files hold token ids as int32 and masks as int8.
+/// Hugging Face's files store token ids as int32 and masks as int8.
 Joined joined(const Column& column) {
   const auto kind = column.type().is_list() ? column.type().element().kind() : TypeKind::int64;
   if (kind == TypeKind::int8) return joined_of<std::int8_t>(column);

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-/// How many rows from `row` on, up to 65,536, lie in one piece of a column; of rows out of order all have to
-/// be copied.
+/// Number of rows beginning at `row`, at most 65,536, that are in one chunk of a column. If rows are out of
+/// order, they are copied, so any number will do.
 std::int64_t in_order(const Column& column, std::int64_t row) {
   const auto most = std::min<std::int64_t>(65536, column.size() - row);
   if (!column.rows().is_range()) return most;
@@ -22,7 +22,7 @@ std::int64_t in_order(const Column& column, std::int64_t row) {
   return std::min(most, data.start(data.locate(table_row).chunk + 1) - table_row);
 }
 
-/// The rows as record batches: views of the pieces that lie in order, copies of others.
+/// The rows as record batches: views where rows are in order in one chunk, otherwise copies.
 class Batches {
  public:
   Batches(ArrowDataset dataset, std::shared_ptr<arrow::Schema> schema)

@@ -20,7 +20,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Path = std::filesystem::path;
 
-/// The package's own default.
+/// The default of `datasets`.
 constexpr std::size_t kShardBytes = 500'000'000;
 constexpr std::int64_t kMostShards = 99999;
 
@@ -34,7 +34,7 @@ void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file
   writer.finish();
 }
 
-/// `make` is one of the writers of files. Returns the hash of the bytes.
+/// `make` creates one of the file writers. Returns the hash of the bytes.
 std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows,
                        decltype(arrow_file::stream_writer)& make) {
   AtomicFile file(path);
@@ -49,7 +49,7 @@ std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64
   return hash.text();
 }
 
-/// About the bytes that the rows take: from the first thousand.
+/// Estimates the size of the rows in bytes from the first thousand.
 std::size_t estimated_bytes(const ArrowDataset& dataset) {
   constexpr std::int64_t kProbe = 1000;
   const auto rows = std::min(kProbe, dataset.num_rows());
@@ -126,7 +126,7 @@ std::map<std::string, std::string> schema_metadata(const Features& features) {
 
 void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {
   const auto shards = shards_of(dataset, options.num_shards);
-  // Of what is written: that of the data set would read all files that the rows come from.
+  // Computed from the written files: the data set's own would read all files that the rows are from.
   table::ContentHash fingerprint;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     fingerprint.update_field(write_file(dataset.shard(shards, shard), folder / shard_name(shard, shards),
@@ -153,7 +153,7 @@ void ArrowDataset::to_parquet(const Path& file, std::int64_t batch_rows) const {
 
 namespace {
 
-/// Lines that go to the file in pieces of some size.
+/// Writes lines to the file in large pieces.
 class Lines {
  public:
   explicit Lines(const std::filesystem::path& path) : file_(path) {}
@@ -176,7 +176,7 @@ class Lines {
   std::string text_;
 };
 
-/// Text that would be read as a null, or as several cells, goes in quotes.
+/// Text that would be read as a null or as several cells is quoted.
 bool needs_quotes(std::string_view cell) {
   static const auto nulls = CsvOptions().null_values;
   return cell.find_first_of(",\"\r\n") != std::string_view::npos ||
@@ -197,7 +197,7 @@ void add_cell(std::string& text, std::string_view cell) {
 }
 
 void add_value(std::string& text, const Value& value, bool only) {
-  // A line with nothing in it would be passed over.
+  // An empty line would be skipped by readers.
   if (value.is_null() && only) text += "NA";
   if (value.is_null()) return;
   if (const auto* written = std::get_if<std::string>(&value.variant())) return add_cell(text, *written);
@@ -209,7 +209,7 @@ bool has_floating(const DataType& type) {
                                            [](const Field& field) { return has_floating(field.type); });
 }
 
-/// JSON has neither NaN nor infinities: null, as pandas writes them, so that every reader takes the line.
+/// JSON has neither NaN nor infinities: writes null, like pandas, so that every reader accepts the line.
 Value finite(const Value& value) {
   if (const auto* number = std::get_if<double>(&value.variant()))
     return std::isfinite(*number) ? value : Value();

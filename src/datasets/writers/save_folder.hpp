@@ -10,14 +10,13 @@
 
 namespace lockstep {
 
-/// Throws UsageError when the data set is mapped from files in `folder`: replacing them would pull the rug
-/// from under it.
+/// Throws UsageError if the data set is mapped from files in `folder`: replacing them would invalidate it.
 void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& folder);
 
 /// Rows of a data set as the columns of a record batch.
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows);
 
-/// What `datasets` looks for in the schema of a file, but for a fingerprint, which it then makes up.
+/// What `datasets` reads from a file's schema, except for a fingerprint, which it then generates.
 std::map<std::string, std::string> schema_metadata(const Features& features);
 
 /// Writes the files of save_to_disk into a folder that exists.
