@@ -11,7 +11,7 @@ namespace {
 
 namespace models = lockstep::models;
 
-/// A program says neither what it is nor how many tokens it knows.
+/// A model file has neither a configuration nor a vocabulary size to check.
 void check_program(const Options& options) {
   if (options.task == "text-generation" || options.task == "translation") {
     throw lockstep::UsageError("--model " + options.model + " is a file, but --task " + options.task +
@@ -24,7 +24,7 @@ void check_program(const Options& options) {
   static_cast<void>(lockstep::load_tokenizer(options.tokenizer));
 }
 
-/// How many tokens a model of the task's kind knows, which the one in --model must be.
+/// Vocabulary size of the model in --model, which must be one for the task.
 std::int64_t vocabulary_of(const Options& options) {
   if (options.task == "text-generation") return models::Gpt2Config::from_file(options.model).vocab_size;
   if (options.task == "translation") return models::BartConfig::from_file(options.model).vocab_size;
@@ -34,7 +34,7 @@ std::int64_t vocabulary_of(const Options& options) {
 }  // namespace
 
 lockstep::ArrowDataset load_rows(const Options& options) {
-  // Not texts::read_table, which leaves the line ends in a text file's rows: prompts have none.
+  // Not texts::read_table, which keeps the line breaks of a text file's rows: prompts have none.
   auto rows = lockstep::ArrowDataset::load(options.data);
   if (rows.num_rows() == 0) throw lockstep::DataError("--data " + options.data + ": the file has no rows.");
   texts::check_column(rows, "--column", options.column);

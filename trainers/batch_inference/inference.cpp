@@ -33,15 +33,15 @@ Model on(Model model, const std::string& device) {
   return model;
 }
 
-/// What a model makes of tokens: hidden states [rows, tokens, width], or scores [rows, classes].
+/// A model's function of tokens: hidden states [rows, tokens, width], or scores [rows, classes].
 struct Network {
   std::function<at::Tensor(const Tokens&)> run;
   std::int64_t padding = 0;
-  /// The names of the classes by number; empty where the model has none.
+  /// The names of the classes by number; empty if the model has none.
   std::vector<std::string> classes = {};
 };
 
-/// A program of Python's that takes ids and mask.
+/// A model compiled or scripted in Python, which takes ids and mask.
 Network program_of(const Options& options, const std::string& device) {
   if (models::model_file_kind(options.model) == models::ModelFileKind::aot_inductor) {
     auto compiled = std::make_shared<models::CompiledModel>(options.model);
@@ -65,7 +65,8 @@ Network scores_of(const Options& options, const std::string& device) {
   if (is_program(options)) return program_of(options, device);
   models::PretrainedReport report;
   auto bert = on(models::load_bert_classifier(options.model, 0, &report), device);
-  // A layer that the files lack was drawn, differently on each worker: its classes mean nothing.
+  // A layer missing in the files was initialized at random, differently on each worker: its classes are
+  // meaningless.
   if (!report.initialized.empty()) {
     throw lockstep::DataError("the model in " + options.model + " has no '" + report.initialized.front() +
                               "': --task text-classification needs one that was trained for it");
@@ -75,7 +76,7 @@ Network scores_of(const Options& options, const std::string& device) {
           bert->config().pad_token_id, models::are_class_names(names) ? names : std::vector<std::string>()};
 }
 
-/// A vector of length one for each text: the mean of its tokens' last hidden states.
+/// A vector of length one per text: the mean of its tokens' last hidden states.
 class Embedding : public Inference {
  public:
   Embedding(const Options& options, const std::string& device)
@@ -97,7 +98,7 @@ class Embedding : public Inference {
   Texts texts_;
 };
 
-/// The most probable class: its name, or its number where the model has no names.
+/// The most probable class: its name, or its number if the model has no names.
 class Classification : public Inference {
  public:
   Classification(const Options& options, const std::string& device)
@@ -125,9 +126,9 @@ models::GenerationConfig generation_config(const Options& options) {
           .num_beams = options.num_beams};
 }
 
-/// The seed of a row's draws, whoever makes them: one step of SplitMix64 (Steele, Lea and Flood, "Fast
-/// splittable pseudorandom number generators", 2014), for LibTorch's generator takes only the lower half of a
-/// seed, and all of the seed and of the row's number shall count.
+/// The seed for sampling a row, the same on any worker: one step of SplitMix64 (Steele, Lea and Flood, "Fast
+/// splittable pseudorandom number generators", 2014). It mixes all bits of the seed and of the row's number,
+/// because LibTorch's generator uses only the lower half of a seed.
 std::uint64_t row_seed(std::uint64_t seed, std::int64_t row) {
   std::uint64_t value = seed + (static_cast<std::uint64_t>(row) + 1) * 0x9E3779B97F4A7C15ULL;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -135,7 +136,7 @@ std::uint64_t row_seed(std::uint64_t seed, std::int64_t row) {
   return value ^ (value >> 31);
 }
 
-/// How each text goes on. Texts of different lengths go through the model one by one.
+/// The continuation of each text. Texts of different lengths pass through the model one by one.
 class Generation : public Inference {
  public:
   Generation(const Options& options, const std::string& device)
@@ -162,7 +163,7 @@ class Generation : public Inference {
   Texts texts_;
 };
 
-/// What an encoder-decoder makes of each text.
+/// The output of an encoder-decoder for each text.
 class Translation : public Inference {
  public:
   Translation(const Options& options, const std::string& device)
@@ -182,7 +183,7 @@ class Translation : public Inference {
   Texts texts_;
 };
 
-/// Settings of the thread that a worker runs on, for as long as the inference lives on it.
+/// Runs an inference on a worker's thread: one computing thread, no gradients.
 class OnWorker : public Inference {
  public:
   explicit OnWorker(std::unique_ptr<Inference> inner) : inner_(std::move(inner)) { at::set_num_threads(1); }

@@ -6,15 +6,15 @@
 #include "lockstep/datasets/map.hpp"
 #include "options.hpp"
 
-/// One worker's replica of the model, and what it does with a batch of texts.
+/// One worker's replica of the model, applied to batches of texts.
 class Inference {
  public:
   virtual ~Inference() = default;
-  /// One value for each text.
+  /// One value per text.
   virtual lockstep::Column operator()(const lockstep::MapBatch& batch) = 0;
 };
 
-/// Loads the model that the options name, which check_model has passed, onto the worker's device.
+/// Loads the model that the options name onto the worker's device. Call check_model first.
 std::unique_ptr<Inference> make_inference(const Options& options, const lockstep::Worker& worker);
 
 /// The name of the new column.

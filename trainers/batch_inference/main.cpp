@@ -14,7 +14,7 @@
 
 namespace {
 
-/// What decides about the results, beside the texts and the model's files.
+/// The options that determine the results, besides the texts and the model's files.
 std::string parameters_of(const Options& options) {
   nlohmann::json parameters{{"task", options.task},
                             {"column", options.column},
@@ -22,7 +22,7 @@ std::string parameters_of(const Options& options) {
                             {"max_length", options.max_length},
                             {"max_new_tokens", options.max_new_tokens},
                             {"num_beams", options.num_beams}};
-  // Where nothing is drawn they decide about nothing: another seed then finds the same results.
+  // Without sampling these have no effect: results computed with another seed are found.
   if (options.do_sample) {
     parameters["temperature"] = options.temperature;
     parameters["top_k"] = options.top_k;
@@ -32,8 +32,7 @@ std::string parameters_of(const Options& options) {
   return parameters.dump();
 }
 
-/// Raised when a task's results for the same inputs change, so that kept ones of before are not taken for
-/// them.
+/// Increased when a task's results for the same inputs change, so that older cached results are not used.
 std::string version_of(const Options& options) { return options.task == "text-classification" ? "2" : "1"; }
 
 std::vector<std::filesystem::path> input_files(const Options& options) {

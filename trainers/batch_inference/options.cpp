@@ -86,7 +86,7 @@ void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
                                std::to_string(options.num_beams) + " follows the best: give one of them.");
   }
   if (options.do_sample) return;
-  // A seed alone contradicts nothing: scripts give one to every program.
+  // --seed alone is allowed: scripts pass it to every program.
   for (const char* name : {"temperature", "top-k", "top-p"}) {
     if (!parsed.was_given(name)) continue;
     throw lockstep::UsageError("--" + std::string(name) + " is for draws: it needs --do-sample.");

@@ -5,7 +5,7 @@
 
 #include "lockstep/core/options.hpp"
 
-/// What the program can be told on its command line; `--help` shows the same from options.cpp.
+/// Options of the command line; options.cpp has the texts of `--help`.
 struct Options {
   std::string data;
   std::string column = "text";
@@ -30,13 +30,13 @@ struct Options {
   bool progress = true;
 };
 
-/// Whether the model is a file, a program from Python, and not a folder.
+/// Whether the model is a file exported from Python rather than a folder.
 bool is_program(const Options& options);
 
-/// Where the tokenizer is: what --tokenizer says, else the model's folder.
+/// The path of the tokenizer: --tokenizer, otherwise the model's folder.
 const std::string& tokenizer_path(const Options& options);
 
 const lockstep::OptionTable<Options>& option_table();
 
-/// Throws UsageError for flags that contradict each other, and for those of draws where nothing is drawn.
+/// Throws UsageError for contradictory flags, and for flags of sampling without sampling.
 void check_options(const lockstep::OptionTable<Options>::Parsed& parsed);

@@ -14,15 +14,16 @@ struct Tokens {
   at::Tensor ids, mask, types;
 };
 
-/// The tokenizer beside a model, and the texts of a batch through it.
+/// The tokenizer of a model, applied to the texts of a batch.
 class Texts {
  public:
   Texts(const Options& options, std::int64_t padding, const std::string& device);
 
   Tokens encode(const lockstep::MapBatch& batch) const;
-  /// The texts of rows of tokens, without special tokens, from the token `first` of each row on.
+  /// The texts of rows of tokens, beginning at the token `first` of each row, without special tokens.
   std::vector<std::string> decode(const at::Tensor& tokens, std::int64_t first) const;
-  /// The rows' texts without padding, one tensor [1, tokens] each: for models that take no padding in front.
+  /// The rows' texts without padding, one tensor [1, tokens] each: for models that do not support left
+  /// padding.
   std::vector<at::Tensor> encode_each(const lockstep::MapBatch& batch) const;
 
  private:

@@ -7,7 +7,7 @@
 #include "lockstep/datasets/distributed_context.hpp"
 #include "options.hpp"
 
-/// Texts as blocks of tokens: samples of "input_ids" and "labels", and "position_ids" with --packing, int64
+/// Texts as blocks of tokens: samples of "input_ids" and "labels", and with --packing "position_ids", int64
 /// [block size].
 struct Blocks {
   std::shared_ptr<const lockstep::Dataset> train;
@@ -15,8 +15,7 @@ struct Blocks {
   std::shared_ptr<const lockstep::Dataset> validation;
 };
 
-/// Reads, tokenizes and packs the files that the options name; the ranks share the work and find it done the
-/// next time. *Collective*. Throws UsageError for what the options should say otherwise, DataError for the
-/// files.
+/// Reads, tokenizes and packs the files that the options name. The ranks share the work, and the result is
+/// cached. *Collective*. Throws UsageError for wrong options, DataError for the files.
 Blocks load_blocks(const Options& options, std::int64_t block_size,
                    const lockstep::DistributedContext& ranks);

@@ -1,4 +1,4 @@
-// Trains a GPT-2 on running text.
+// Trains a GPT-2 on plain text.
 
 #include <cmath>
 
@@ -39,7 +39,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   const Blocks blocks =
       load_blocks(options, model.block_size,
                   lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
-  // Under 'lockstep prepare' the data were all that was asked for.
+  // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   Trainer trainer(accelerator, options,
                   {.model = model.adapter,

@@ -16,7 +16,7 @@ using lockstep::models::Gpt2Config;
 using lockstep::models::Gpt2LMHeadModel;
 using lockstep::models::ScriptModel;
 
-/// What run_clm.py takes where a model would take more.
+/// The limit of run_clm.py for models that would take longer blocks.
 constexpr std::int64_t kLongestBlock = 1024;
 
 Gpt2Config new_config(const Options& options, const lockstep::Tokenizer& tokenizer) {
@@ -31,7 +31,7 @@ Gpt2Config new_config(const Options& options, const lockstep::Tokenizer& tokeniz
           .eos_token_id = end};
 }
 
-/// The last logits are for a token that is not there, and nothing is for the first.
+/// Logits predict the next token: drops the last logits and the first label.
 texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   const at::Tensor& logits = outputs["logits"];
   const std::int64_t last = logits.size(1) - 1;
@@ -80,7 +80,7 @@ LanguageModel make_script(const Options& options) {
   if (!options.prompt.empty() || options.from_scratch || options.packing)
     throw lockstep::UsageError("--prompt, --from-scratch and --packing are not for a program from Python.");
   ScriptModel script(options.model);
-  // A vocabulary is often filled up to a round number.
+  // A vocabulary is often padded to a round number.
   const at::Tensor scores =
       script.check_fits({texts::trial_tokens(options.block_size)}, {2, options.block_size, -1},
                         "--model " + options.model + " does not fit");

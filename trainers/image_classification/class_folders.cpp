@@ -12,9 +12,9 @@ using lockstep::ImageFolderOptions;
 using lockstep::UsageError;
 namespace fs = std::filesystem;
 
-/// torchvision's references normalize by these, and weights that were trained on ImageNet expect them.
+/// The normalization of torchvision's references, which weights trained on ImageNet expect.
 const ChannelStatistics kImageNet{.mean = {0.485F, 0.456F, 0.406F}, .std = {0.229F, 0.224F, 0.225F}};
-/// Images are resized to 256 before 224 of them are cut out.
+/// Images are resized to 256 before the center of 224 is cropped.
 constexpr double kResizeRatio = 256.0 / 224.0;
 constexpr std::int64_t kImageSize = 224;
 
@@ -38,7 +38,7 @@ ImageFolderOptions training_options(const Options& options, std::int64_t size) {
   training.random_resized_crop.size = {size, size};
   training.color_jitter = {options.color_jitter, options.color_jitter, options.color_jitter, 0};
   training.flip_probability = options.horizontal_flip ? 0.5 : 0;
-  // Windows are random and resized: the pixels of a smaller image do as well.
+  // Crops are random and resized, so the pixels of a scaled image are good enough.
   training.scaled_decoding = true;
   return training;
 }
@@ -65,7 +65,7 @@ bool has_class_folders(const fs::path& folder) {
 Images load_class_folders(const fs::path& folder, const Options& options) {
   check_flags(options);
   const std::int64_t size = options.resize > 0 ? options.resize : kImageSize;
-  // Normalized before a rectangle of the mean is erased, or on the device.
+  // Images are normalized here only if random erasing or mixup needs floats; otherwise on the device.
   auto training = training_options(options, size);
   training.random_erasing.probability = options.random_erasing;
   auto evaluation = evaluation_options(options, size);

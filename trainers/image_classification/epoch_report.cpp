@@ -11,7 +11,7 @@ namespace {
 
 using lockstep::CallbackContext;
 
-/// How often the sums are read for the bar: reading waits for the device.
+/// How often the bar reads the sums: reading synchronizes with the device.
 constexpr std::uint64_t kStepsBetweenReadings = 10;
 
 void end_when_done(CallbackContext& event) {

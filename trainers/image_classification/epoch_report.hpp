@@ -7,24 +7,24 @@
 #include "lockstep/train/trainer_callback.hpp"
 #include "tally.hpp"
 
-/// A bar for each epoch, and a line at its end: loss and accuracy of the training, on the images as they were
-/// trained on, and of the validation.
+/// A progress bar per epoch, and a line at its end: loss and accuracy of training, on the augmented images,
+/// and of validation.
 class EpochReport final : public lockstep::TrainerCallback {
  public:
-  /// `images`: in an epoch, of all ranks.
+  /// `images`: images of all ranks per epoch.
   EpochReport(const lockstep::Accelerator& accelerator, std::int64_t images)
       : images_(images), tally_(accelerator) {}
 
-  /// Of the images trained on since the last line.
+  /// Sums over the images trained on since the last line.
   Tally& tally() noexcept { return tally_; }
 
   void on_prepare(lockstep::CallbackContext& event) override;
-  /// Ends a training whose epochs are done: with fewer ranks they would have had more steps.
+  /// Ends a training whose epochs are complete: resumed on fewer ranks, more steps would be left.
   void on_train_begin(lockstep::CallbackContext& event) override;
   void on_epoch_begin(lockstep::CallbackContext& event) override;
-  /// Throws Error where this rank's loss is not finite.
+  /// Throws Error if this rank's loss is not finite.
   void on_step_end(lockstep::CallbackContext& event) override;
-  /// Likewise, and the line where nothing is evaluated.
+  /// Prints the line if there is no evaluation.
   void on_epoch_end(lockstep::CallbackContext& event) override;
   void on_evaluate(lockstep::CallbackContext& event) override;
   void on_train_end(lockstep::CallbackContext& event) override;

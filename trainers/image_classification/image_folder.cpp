@@ -21,7 +21,7 @@ using Paths = std::vector<fs::path>;
 const std::string kImages = "-images-idx3-ubyte";
 const std::string kLabels = "-labels-idx1-ubyte";
 
-/// The files that count, each list by name.
+/// The relevant files, each list sorted by name.
 struct Listing {
   fs::path folder;
   Paths images = {};
@@ -29,7 +29,7 @@ struct Listing {
   Paths cifar_train = {};
   Paths cifar_test = {};
   Paths compressed = {};
-  /// What Python's version of CIFAR-10 has instead of data_batch_1.bin.
+  /// The file of CIFAR-10's Python version instead of data_batch_1.bin.
   bool pickled = false;
 };
 
@@ -47,7 +47,7 @@ void note(Listing& listing, const fs::path& path) {
   if (name == "data_batch_1") listing.pickled = true;
 }
 
-/// A compressed file beside its unpacked self, as torchvision leaves them, is of no interest.
+/// Ignores compressed files whose decompressed file is beside them, as torchvision leaves them.
 void add_compressed(Listing& listing) {
   for (const auto& path : listing.compressed) {
     const fs::path unpacked = fs::path(path).replace_extension();
@@ -88,7 +88,7 @@ Batch read_pair(const fs::path& images_path, const fs::path& labels_path) {
   return {{"image", images}, {"label", read_labels(labels_path, images.size(0))}};
 }
 
-/// Images to test on that could not have been trained on.
+/// Checks that test images have the shape and the classes of training images.
 void check_test(const ImageFiles& files, const fs::path& images, const fs::path& labels) {
   const auto shape = files.train["image"].sizes().slice(1);
   const auto test_shape = (*files.test)["image"].sizes().slice(1);
@@ -109,7 +109,7 @@ ImageFiles with_white_of_train(Batch train) {
   return {.train = std::move(train), .classes = classes, .white = white};
 }
 
-/// The file whose name ends so, or nothing.
+/// The file with this ending; empty if there is none.
 fs::path find(const Paths& paths, const std::string& ending) {
   const auto found = std::find_if(paths.begin(), paths.end(), [&](const fs::path& path) {
     const auto name = path.filename().string();

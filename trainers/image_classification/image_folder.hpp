@@ -6,14 +6,14 @@
 
 #include "lockstep/data/batch.hpp"
 
-/// Labelled images as the files of a folder have them: batches of "image", uint8 [images, channels, height,
-/// width], and "label", int64 from 0 to classes - 1.
+/// Labeled images of a folder: batches of "image", uint8 [images, channels, height, width], and "label",
+/// int64 from 0 to classes - 1.
 struct ImageFiles {
   lockstep::Batch train;
-  /// Where the folder has images of its own to test on.
+  /// Set if the folder has separate test images.
   std::optional<lockstep::Batch> test = std::nullopt;
   std::int64_t classes = 0;
-  /// The byte that is 1 in floating point.
+  /// The byte that becomes 1 in floating point.
   std::int64_t white = 255;
 };
 

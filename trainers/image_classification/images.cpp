@@ -19,8 +19,7 @@ using lockstep::Subset;
 using lockstep::UsageError;
 namespace fs = std::filesystem;
 
-/// The digits that come with Lockstep: beside an installed program, or in the repository that it was built
-/// in.
+/// The digits included with Lockstep: beside an installed program, or in the repository that it was built in.
 fs::path own_digits() {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
   for (const auto* place : {"../share/lockstep/digits", "../../data/digits"}) {
@@ -32,8 +31,8 @@ fs::path own_digits() {
 
 constexpr double kTestFraction = 0.2;
 
-/// How many of `count` images are for training, for validation and for the test; none for the test where it
-/// has images of its own.
+/// How many of `count` images are for training, validation and test; 0 for the test if there are separate
+/// test images.
 std::array<std::int64_t, 3> part_sizes(std::int64_t count, bool own_test, const Options& options) {
   const auto share = [&](double fraction) {
     return static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(count)));
@@ -50,7 +49,7 @@ std::array<std::int64_t, 3> part_sizes(std::int64_t count, bool own_test, const 
                    ": each needs at least one");
 }
 
-/// Bytes stay bytes until they are handed out: a quarter of the memory.
+/// Keeps bytes as bytes until a batch is normalized: a quarter of the memory.
 std::shared_ptr<const Dataset> dataset_of(const Batch& batch, std::int64_t white) {
   constexpr std::int64_t kLargestByte = 255;
   at::Tensor images = batch["image"];

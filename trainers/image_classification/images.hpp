@@ -10,7 +10,7 @@
 #include "options.hpp"
 #include "transforms.hpp"
 
-/// Labelled images, and their disjoint parts.
+/// Labeled images, in disjoint parts.
 struct Images {
   std::shared_ptr<const lockstep::Dataset> train;
   std::shared_ptr<const lockstep::Dataset> validation;
@@ -19,18 +19,19 @@ struct Images {
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::int64_t classes = 0;
-  /// Of the images to train on; empty where they are not normalized.
+  /// Of the training images; empty without normalization.
   ChannelStatistics statistics = {};
-  /// Where the images lie in files of their own: what the loaders' workers read.
+  /// Set if each image is a file: the data sets that the loaders' workers read.
   std::vector<std::shared_ptr<const lockstep::ImageFolder>> folders = {};
 };
 
-/// What a model gets of a batch's "image": bytes become floating point and are normalized on their device.
+/// The model's input for a batch's "image": bytes are converted to floating point and normalized on their
+/// device.
 at::Tensor model_input(const Images& images, const at::Tensor& batch);
 
-/// Reads the folder that the options name, or lists it where it has folders of classes (see
-/// class_folders.hpp), and splits it by their seed: the same parts on every rank. Samples have "image",
-/// floating point [channels, height, width], and "label", an integer from 0 to classes - 1. Pixels are from 0
-/// to 1 before they are normalized; only the images to train on are augmented. Throws UsageError when there
-/// is no such folder or a part would be empty, DataError for files that do not fit.
+/// Reads the folder that the options name, or lists it if it has a folder per class (see class_folders.hpp),
+/// and splits it by their seed: the same parts on every rank. Samples have "image", floating point [channels,
+/// height, width], and "label", an integer from 0 to classes - 1. Pixels are from 0 to 1 before
+/// normalization; only training images are augmented. Throws UsageError if the folder does not exist or a
+/// part would be empty, DataError for files that do not match.
 Images load_images(const Options& options);

@@ -1,4 +1,4 @@
-// Trains a network to tell what is on images, on one rank or on many.
+// Trains an image classifier, on one rank or many.
 
 #include <iostream>
 
@@ -24,7 +24,7 @@ int run(int argc, char** argv) {
   how.dataloader_config.sharding = lockstep::Sharding::by_sample;
   lockstep::Accelerator accelerator(how);
   const Images images = accelerator.main_process_first([&] { return load_images(options); });
-  // Under 'lockstep prepare' the data were all that was asked for.
+  // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   return train_and_test(accelerator, images, options);
 }

@@ -18,10 +18,10 @@ using lockstep::models::SmallConvNet;
 
 constexpr const char* kResNet18 = "resnet18";
 constexpr const char* kResNet50 = "resnet50";
-/// Images of up to so many pixels would be next to nothing after ImageNet's first layers.
+/// Up to this size in pixels, the first layers of ImageNet's ResNet would shrink images to almost nothing.
 constexpr std::int64_t kSmallImage = 64;
 
-/// Layers whose names begin with `head` are new where the file's are for other classes.
+/// Loads --weights. Layers whose names begin with `head` are new if the file's are for other classes.
 template <class Model>
 void begin_with_weights(const Accelerator& accelerator, Model& model, const std::string& head,
                         const Options& options) {
@@ -32,13 +32,13 @@ void begin_with_weights(const Accelerator& accelerator, Model& model, const std:
   for (const auto& name : report.initialized) accelerator.print("new: ", name);
 }
 
-/// Batch normalization takes the variance over a batch's pixels: a single one has none. Better said now than
-/// at the end of the first epoch.
+/// Batch normalization needs more than one value per channel. Reports a batch of one pixel now instead of at
+/// the end of the first epoch.
 void check_batches(const Accelerator& accelerator, const Images& images, const Options& options) {
-  // Three times the sides are halved.
+  // The size is halved three times.
   constexpr std::int64_t kOnePixelInTheEnd = 8;
   if (std::max(images.height, images.width) > kOnePixelInTheEnd) return;
-  // With several ranks all batches are filled up.
+  // With several ranks, all batches are completed.
   const bool last_is_single =
       accelerator.num_processes() == 1 && images.train->size() % options.per_device_train_batch_size == 1;
   if (options.per_device_train_batch_size > 1 && !last_is_single) return;

@@ -7,22 +7,22 @@
 #include "lockstep/train/accelerator.hpp"
 #include "options.hpp"
 
-/// Throws UsageError for a --model that is none, and for flags that contradict it. *Local*.
+/// Throws UsageError for an invalid --model and for flags that contradict it. *Local*.
 void check_model(const Options& options);
 
-/// What --model may mean.
+/// Kinds of models that --model may name.
 enum class ModelKind { small, resnet, script };
 ModelKind model_kind(const Options& options);
 
-/// The networks for these images, with the weights of --weights where it is given. Throw UsageError for
-/// images that they cannot take, DataError for a file that does not fit. *Local*.
+/// The models for these images, with the weights of --weights if it is given. Throw UsageError for unsuitable
+/// images, DataError if the file does not match. *Local*.
 lockstep::models::SmallConvNet small_model(const lockstep::Accelerator& accelerator, const Images& images,
                                            const Options& options);
 lockstep::models::ResNet resnet_model(const lockstep::Accelerator& accelerator, const Images& images,
                                       const Options& options);
 lockstep::models::ScriptModel script_model(const Images& images, const Options& options);
 
-/// Calls `use` with the model that the options name and returns what it returns.
+/// Calls `use` with the model that the options name and returns its result.
 template <class Use>
 auto with_model(const lockstep::Accelerator& accelerator, const Images& images, const Options& options,
                 const Use& use) {

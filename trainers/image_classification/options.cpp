@@ -9,13 +9,13 @@ using lockstep::one_of;
 
 namespace {
 
-/// The field of the arguments as one of the program's options: a second name for its flag.
+/// A field of the arguments as one of the program's options: another name for its flag.
 template <class Field>
 Field Options::*same(Field lockstep::TrainingArguments::*field) {
   return field;
 }
 
-/// A length that no training reaches: only its end has a checkpoint.
+/// More steps than any training has: only its end has a checkpoint.
 constexpr std::int64_t kNever = std::int64_t{1} << 40;
 
 }  // namespace
@@ -151,7 +151,7 @@ Options complete(const lockstep::OptionTable<Options>::Parsed& parsed) {
   if (!options.checkpoint_dir.empty()) {
     options.output_dir = options.checkpoint_dir;
   } else if (!has_strategy) {
-    // Nobody asked for checkpoints: SIGTERM ends the program.
+    // No checkpoints were requested: SIGTERM ends the program.
     options.save_strategy = lockstep::SaveStrategy::no;
     options.stop_at_sigterm = false;
   }

@@ -7,9 +7,9 @@
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
 
-/// What the program can be told beside the arguments of every training; `--help` shows the same.
+/// Options beside the training arguments; `--help` shows the same.
 struct Options : lockstep::TrainingArguments {
-  /// Those of the arguments that have other defaults here.
+  /// Sets the arguments whose defaults differ here.
   Options();
 
   std::string data;
@@ -26,10 +26,9 @@ struct Options : lockstep::TrainingArguments {
   std::string weights;
   std::string mixed_precision = "no";
   double validation_fraction = 0.1;
-  /// 0.2 where it is not given; the data may have images of their own to test on.
+  /// 0.2 if it is not given; the data may have separate test images.
   std::optional<double> test_fraction;
-  /// Folder for the model. The arguments' output_dir is that of the checkpoints once complete() has seen
-  /// them.
+  /// Folder for the model. complete() sets the arguments' output_dir to the folder for checkpoints.
   std::string model_dir;
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;
@@ -40,6 +39,6 @@ struct Options : lockstep::TrainingArguments {
 
 const lockstep::OptionTable<Options>& option_table();
 
-/// The options of a command line, with the arguments of the training that follow from them. Throws UsageError
-/// for those that contradict each other.
+/// The options of a command line, with the training arguments that follow from them. Throws UsageError for
+/// contradictory options.
 Options complete(const lockstep::OptionTable<Options>::Parsed& parsed);

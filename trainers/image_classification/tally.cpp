@@ -43,7 +43,7 @@ void Tally::load_state_dict(const lockstep::SafeTensors& state) {
   if (found == state.tensors.end() || found->second.dim() != 2 || found->second.size(1) != kSums)
     throw lockstep::DataError("the checkpoint has no sums of the epoch, one row for each rank");
   const at::Tensor& rows = found->second;
-  // With another number of ranks the whole is right, and the parts no longer matter.
+  // With another number of ranks only the total matters: rank 0 gets it.
   const bool same_ranks = rows.size(0) == accelerator_.num_processes();
   clear();
   if (same_ranks) sums_.copy_(rows[accelerator_.process_index()]);

@@ -4,8 +4,8 @@
 
 #include "lockstep/train/accelerator.hpp"
 
-/// Sums over samples, from which means over any number of ranks are exact. They stay on the device until they
-/// are read. In a checkpoint, an epoch that was interrupted keeps its sums, each rank its own.
+/// Sums over samples, for exact means over any number of ranks. They stay on the device until they are read.
+/// A checkpoint has each rank's sums of the current epoch.
 class Tally final : public lockstep::Checkpointable {
  public:
   explicit Tally(const lockstep::Accelerator& accelerator);
@@ -13,7 +13,7 @@ class Tally final : public lockstep::Checkpointable {
   void add(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mean_loss);
   void clear();
 
-  /// The sums of all ranks added up. *Collective*.
+  /// The sums over all ranks. *Collective*.
   Tally of_all_ranks() const;
 
   double loss() const;

@@ -20,7 +20,7 @@ namespace {
 using lockstep::Accelerator;
 using lockstep::Batch;
 
-/// Who uses the model has to do the same to his images.
+/// Prints what users of the model must apply to their images.
 void print_statistics(Accelerator& accelerator, const ChannelStatistics& statistics) {
   std::string text;
   for (std::size_t channel = 0; channel < statistics.mean.size(); ++channel) {
@@ -30,7 +30,8 @@ void print_statistics(Accelerator& accelerator, const ChannelStatistics& statist
   if (!text.empty()) accelerator.print("normalized by mean / standard deviation: ", text);
 }
 
-/// Makes the folder and opens a file in it: better refused now than after the training.
+/// Creates the folder and a file in it, so that an unsuitable folder is reported now instead of after
+/// training.
 void check_output_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
@@ -41,7 +42,7 @@ void check_output_folder(const std::filesystem::path& folder) {
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
 
-/// Each rank tells of those that its own workers have met.
+/// Each rank reports the images that its own workers could not read.
 void print_bad_images(const Accelerator& accelerator, const Images& images) {
   for (const auto& folder : images.folders) {
     const auto bad = folder->bad_images();
@@ -58,7 +59,7 @@ class ImageTrainer final : public lockstep::Trainer {
   ImageTrainer(const Accelerator& accelerator, const Options& options, lockstep::TrainerComponents parts,
                std::shared_ptr<EpochReport> report)
       : Trainer(accelerator, options, std::move(parts)), report_(std::move(report)) {
-    // The report has a bar and lines of its own.
+    // Removes the Trainer's own progress output: the report has a bar and lines.
     remove_callback(*callbacks().back());
   }
 
@@ -67,14 +68,14 @@ class ImageTrainer final : public lockstep::Trainer {
     const auto smoothing = F::CrossEntropyFuncOptions().label_smoothing(args().label_smoothing_factor);
     const at::Tensor& label = batch["label"];
     const at::Tensor loss = F::cross_entropy(outputs["logits"], label, smoothing);
-    // Of an image that is mixed of two, the class with the larger share counts.
+    // For an image mixed from two, the class with the larger share counts.
     const at::Tensor target = label.dim() == 2 ? label.argmax(1) : label;
     if (at::GradMode::is_enabled()) report_->tally().add(outputs["logits"], target, loss);
     return {loss};
   }
 
-  /// What is evaluated is what is saved: running means of batch normalization that ranks have of their own
-  /// become rank 0's, as the next step of the training makes them too.
+  /// Evaluates the model that is saved: running means of batch normalization that differ between ranks become
+  /// rank 0's, as in the next training step.
   lockstep::LogValues evaluate(std::shared_ptr<const lockstep::Dataset> dataset,
                                const std::string& prefix) override {
     const at::NoGradGuard no_grad;
@@ -83,7 +84,7 @@ class ImageTrainer final : public lockstep::Trainer {
     return Trainer::evaluate(std::move(dataset), prefix);
   }
 
-  /// For all of them.
+  /// All parameters have weight decay.
   bool takes_weight_decay(const std::string& /*name*/) override { return true; }
 
  private:

@@ -1,4 +1,4 @@
-// Fine-tunes a BERT to tell the class of a text.
+// Fine-tunes a BERT to classify texts.
 
 #include <fmt/core.h>
 #include <torch/nn/functional/loss.h>
@@ -27,7 +27,7 @@ void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
 }
 
-/// What the model cannot take must not be found out in the middle of the training.
+/// Reports unsuitable sizes before training begins.
 void check_lengths(const models::BertConfig& config, const Options& options) {
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
   if (options.max_length <= config.max_position_embeddings) return;
@@ -49,7 +49,7 @@ std::vector<at::Tensor> inputs_of(const Batch& batch) {
   return {batch["input_ids"], batch["attention_mask"], batch["token_type_ids"]};
 }
 
-/// A model as the training needs it: a BERT, or a program from Python.
+/// A model and its function for saving: a BERT, or a TorchScript file from Python.
 struct Classifier {
   std::shared_ptr<lockstep::ModelAdapter> adapter;
   std::function<void(const Trainer&)> save;
@@ -78,7 +78,7 @@ lockstep::Loss loss_of(const Batch& outputs, const Batch& batch, double smoothin
                            F::CrossEntropyFuncOptions().label_smoothing(smoothing))};
 }
 
-/// What the data must know of the model, once it is clear that it takes such tokens and so many.
+/// What loading the data needs to know about the model; checks its vocabulary and length first.
 ModelFacts facts_of_model(const Options& options) {
   if (texts::is_script(options.model))
     return {texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"}), {}};
@@ -92,7 +92,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   const Rows rows =
       load_rows(options, facts_of_model(options),
                 lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
-  // Under 'lockstep prepare' the data were all that was asked for.
+  // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   const Classifier model = load_classifier(accelerator, options, rows.classes);
   Trainer trainer(accelerator, options,

@@ -6,7 +6,7 @@
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
 
-/// What the program can be told beside the arguments of every training; `--help` shows the same.
+/// Options beside the training arguments; `--help` shows the same.
 struct Options : lockstep::TrainingArguments {
   std::string model;
   std::string tokenizer;

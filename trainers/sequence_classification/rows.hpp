@@ -10,7 +10,7 @@
 #include "text/labels.hpp"
 
 /// Tokenized texts with their classes: samples of "input_ids", "attention_mask" and "token_type_ids", int64
-/// [tokens], and "labels", a class number; a batch is as long as its longest text.
+/// [tokens], and "labels", a class number. A batch is as long as its longest text.
 struct Rows {
   std::shared_ptr<const lockstep::Dataset> train;
   /// Null without --validation-file.
@@ -18,15 +18,15 @@ struct Rows {
   texts::Classes classes;
 };
 
-/// What the data must know of the model.
+/// What loading the data needs to know about the model.
 struct ModelFacts {
-  /// The token that fills rows up.
+  /// The padding token.
   std::int64_t pad_token = 0;
-  /// The classes of config.json, where the model has one and its classifier is kept.
+  /// The classes in config.json, if the model has a classifier that is kept.
   std::optional<texts::Classes> classes;
 };
 
-/// Reads and tokenizes the files that the options name; the ranks share the work and find it done the next
-/// time. *Collective*. Throws UsageError for what the options should say otherwise, DataError for the files
-/// and for classes that are not the model's.
+/// Reads and tokenizes the files that the options name. The ranks share the work, and the result is cached.
+/// *Collective*. Throws UsageError for wrong options, DataError for the files and for classes that are not
+/// the model's.
 Rows load_rows(const Options& options, const ModelFacts& model, const lockstep::DistributedContext& ranks);

@@ -55,11 +55,11 @@ void check_vocabulary(const std::string& tokenizer, const std::string& model, st
 }
 
 void copy_tokenizer(const std::string& tokenizer, const std::string& folder) {
-  // A file of any name is found again, here and by Python, under the usual one.
+  // A JSON file of any name is copied as tokenizer.json, so that from_pretrained and --model find it.
   const bool is_renamed = fs::is_regular_file(tokenizer) && fs::path(tokenizer).extension() == ".json";
   for (const auto& file : lockstep::tokenizer_files(tokenizer)) {
     const fs::path to = fs::path(folder) / (is_renamed ? fs::path("tokenizer.json") : file.filename());
-    // Training may go on in the folder of the model that it began with.
+    // The output folder may be that of the initial model.
     if (fs::exists(to) && fs::equivalent(file, to)) continue;
     fs::copy_file(file, to, fs::copy_options::overwrite_existing);
   }

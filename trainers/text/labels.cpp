@@ -24,7 +24,7 @@ using lockstep::models::placeholder_class_names;
 
 bool is_text(const Column& column) { return column.type().is_text_or_binary(); }
 
-/// The label of a row as it stands in the file: a name or a number.
+/// The label of a row as stored in the file: a name or a number.
 lockstep::Value label_at(const Column& column, std::int64_t row, const std::string& what) {
   auto label = column.value(row);
   if (!label.is_null()) return label;
@@ -50,7 +50,7 @@ Classes from_numbers(const Column& column, const std::string& what) {
   return {.names = {}, .count = largest + 1};
 }
 
-/// Finds the number that a label of one column has among the classes.
+/// Maps the labels of one column to class numbers.
 class LabelNumbers {
  public:
   LabelNumbers(const Feature& feature, bool text, const Classes& classes)
@@ -59,7 +59,7 @@ class LabelNumbers {
     for (const auto& name : feature.names()) declared_.push_back(number_of(name));
   }
 
-  /// The number, or one that is out of range.
+  /// The number; out of range if the label is not one of the classes.
   std::int64_t operator()(const lockstep::Value& label) const {
     if (text_) return number_of(label.text());
     const std::int64_t number = label.integer();
@@ -86,7 +86,7 @@ class LabelNumbers {
   bool text_;
   std::int64_t none_;
   Numbers numbers_;
-  /// The numbers of the names that a ClassLabel declares, which need not be in the order of the classes.
+  /// The class numbers of a ClassLabel's names, whose order may differ from that of the classes.
   std::vector<std::int64_t> declared_;
 };
 
@@ -99,7 +99,7 @@ Classes found_classes(const ArrowDataset& table, const std::string& column, cons
   return is_text(labels) ? from_names(labels, what) : from_numbers(labels, what);
 }
 
-/// So many of the names that a line holds them.
+/// At most as many of the names as fit a line.
 std::string listed(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 20;
   const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMost));
@@ -108,7 +108,7 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-/// The names of the one that the other lacks.
+/// The names that are not in `in`.
 std::vector<std::string> names_missing(const std::vector<std::string>& names,
                                        const std::vector<std::string>& in) {
   const std::set<std::string> known(in.begin(), in.end());
@@ -118,7 +118,7 @@ std::vector<std::string> names_missing(const std::vector<std::string>& names,
   return missing;
 }
 
-/// A name that comes twice says nothing about a label's number.
+/// A duplicate name does not determine a label's number.
 void check_names_differ(const std::vector<std::string>& names, const std::string& model_folder) {
   std::set<std::string> seen;
   for (const auto& name : names) {

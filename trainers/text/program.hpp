@@ -8,8 +8,8 @@
 
 namespace texts {
 
-/// Reads the command line; then `complete` fills in and checks what depends on several options, and `train`
-/// runs on the Accelerator that they ask for. Returns the program's exit code.
+/// Parses the command line. `complete` then sets and checks options that depend on others, and `train` runs
+/// on the Accelerator that they describe. Returns the program's exit code.
 template <class Options>
 int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void (*complete)(Options&),
         int (*train)(const lockstep::Accelerator&, const Options&)) {
@@ -24,8 +24,8 @@ int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void
   return train(lockstep::Accelerator(lockstep::accelerator_options(options)), options);
 }
 
-/// Writes the model with its tokenizer into the output_dir: what Hugging Face's from_pretrained,
-/// batch_inference and these programs' --model read.
+/// Writes the model with its tokenizer to the output_dir, for Hugging Face's from_pretrained, batch_inference
+/// and these programs' --model.
 template <class Model>
 void save(const lockstep::Trainer& trainer, Model model, const std::string& tokenizer) {
   const auto whole = trainer.accelerator().full_parameters(model);

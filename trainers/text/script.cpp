@@ -21,7 +21,7 @@ void check_script_options(const std::string& model, const std::string& tokenizer
   if (!is_script(model)) return;
   char begin[2] = {};
   std::ifstream(model, std::ios::binary).read(begin, sizeof(begin));
-  // TorchScript's files are zip archives.
+  // A TorchScript file is a zip archive.
   if (std::string_view(begin, sizeof(begin)) != "PK") {
     throw UsageError(
         "--model " + model +

@@ -28,7 +28,7 @@ void complete(Options& options) {
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
 }
 
-/// After the tokens before them: the decoder's inputs are the labels, shifted.
+/// Logits and labels are aligned: the decoder's inputs are the labels, shifted.
 texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   return {outputs["logits"], batch["labels"]};
 }
@@ -39,7 +39,7 @@ std::vector<std::int64_t> row_of(const at::Tensor& tokens, std::int64_t row) {
   return {first, first + ids.numel()};
 }
 
-/// What the model makes of the texts of a batch, and what it should have made of them.
+/// The model's outputs for the texts of a batch, and the reference texts.
 struct Translations {
   std::vector<std::string> made, wanted;
 };
@@ -57,7 +57,7 @@ Translations translate(const TranslationModel& model, const Tokenizer& tokenizer
   return texts;
 }
 
-/// Translates the validation texts, each rank its share, and prints their BLEU.
+/// Translates the validation texts, distributed over the ranks, and prints their BLEU.
 void evaluate_translations(Trainer& trainer, const TranslationModel& model, const Tokenizer& tokenizer,
                            const Pairs& pairs, const Options& options) {
   const Accelerator& accelerator = trainer.accelerator();
@@ -85,7 +85,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   const Pairs pairs =
       load_pairs(options, model.pad_token,
                  lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
-  // Under 'lockstep prepare' the data were all that was asked for.
+  // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   Trainer trainer(accelerator, options,
                   {.model = model.adapter,

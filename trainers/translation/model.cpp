@@ -62,7 +62,7 @@ std::vector<at::Tensor> inputs_of(const Batch& batch, const BartConfig& config) 
   return {batch["input_ids"], batch["attention_mask"], models::shift_right(batch["labels"], config)};
 }
 
-/// Its decoder begins as that of a new model.
+/// The decoder's inputs begin like those of a new model.
 TranslationModel make_script(const Options& options, const Tokenizer& tokenizer) {
   const BartConfig config = new_config(options, tokenizer);
   const at::Tensor source = texts::trial_tokens(options.max_source_length);

@@ -13,7 +13,7 @@ using lockstep::ArrowDataset;
 using lockstep::ArrowTensorDataset;
 using lockstep::DataError;
 
-/// What both sides are called after reading.
+/// The columns of both sides after reading.
 constexpr const char* kSource = "source";
 constexpr const char* kTarget = "target";
 
@@ -24,7 +24,7 @@ ArrowDataset one_side(const std::string& flag, const std::string& path, const Op
   return table;
 }
 
-/// For each row of `left` the row of `right` with the same id; those that `right` lacks are left out.
+/// Pairs each row of `left` with the row of `right` of the same id; leaves out rows without one.
 std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> joined_rows(const ArrowDataset& left,
                                                                             const ArrowDataset& right) {
   std::map<std::string, std::int64_t> places;
