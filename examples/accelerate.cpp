@@ -1,4 +1,4 @@
-// Hugging Face Accelerate's loop: accumulation, clipping, a schedule, exact metrics, and checkpoints to go on from.
+// Hugging Face Accelerate's loop: accumulation, clipping, a schedule, exact metrics, and resuming from checkpoints.
 //     lockstep run --nproc-per-node 2 accelerate
 #include <lockstep/lockstep.hpp>
 
@@ -6,7 +6,7 @@
 
 using namespace lockstep;
 
-/// Points in the plane, and whether each lies inside a circle.
+/// Points in the plane, and whether each is inside a circle.
 std::shared_ptr<Dataset> make_points(std::int64_t count, std::uint64_t seed) {
   torch::manual_seed(seed);
   const auto point = torch::rand({count, 2}) * 2 - 1;
@@ -26,7 +26,7 @@ int run() {
   auto [model, optimizer, scheduler, batches, test_batches] =
       accelerator.prepare(net, adam, linear, train_loader, test_loader);
 
-  const auto resumed = accelerator.load_latest_state("accelerate_run");  // after a crash: the same bits go on
+  const auto resumed = accelerator.load_latest_state("accelerate_run");  // after a crash, continues bit for bit
   for (auto epoch = resumed.checkpoint ? batches.epoch() : 0; epoch < kEpochs; ++epoch) {
     for (auto& batch : batches) {
       const auto step = accelerator.accumulate(model);

@@ -60,7 +60,7 @@ std::vector<std::string> contexts_of(const fs::path& path, std::size_t at_most) 
   return contexts;
 }
 
-/// Token ids of all texts, [texts, seq_len], filled up with the end token; labels of -100 there.
+/// Token ids of all texts, [texts, seq_len], padded with the end token; labels of padding are -100.
 std::shared_ptr<lockstep::TensorDataset> tokenized(const std::vector<std::string>& texts,
                                                    const Options& options, std::int64_t end) {
   const auto rows = static_cast<std::int64_t>(texts.size());

@@ -7,7 +7,7 @@
 
 using namespace lockstep;
 
-/// Points in the plane, and whether each lies inside a circle.
+/// Points in the plane, and whether each is inside a circle.
 std::shared_ptr<Dataset> make_points(std::int64_t count) {
   torch::manual_seed(0);
   const auto point = torch::rand({count, 2}) * 2 - 1;
@@ -16,8 +16,8 @@ std::shared_ptr<Dataset> make_points(std::int64_t count) {
 }
 
 int run() {
-  const auto world = World::from_environment();    // RANK, WORLD_SIZE, ...: what the launcher says; alone without one
-  const auto group = ProcessGroup::init(world);    // all ranks meet here
+  const auto world = World::from_environment();    // the launcher's RANK, WORLD_SIZE, ...; without one, a world of one
+  const auto group = ProcessGroup::init(world);    // connects all ranks
 
   const auto dataset = make_points(4096);
   const auto sampler = std::make_shared<DistributedSampler>(
@@ -25,15 +25,15 @@ int run() {
   DataLoader loader(dataset, {.batch_size = 32, .sampler = sampler});
 
   torch::nn::Sequential model(torch::nn::Linear(2, 32), torch::nn::ReLU(), torch::nn::Linear(32, 2));
-  DistributedDataParallel ddp(model, group);       // every rank begins with rank 0's weights
+  DistributedDataParallel ddp(model, group);       // broadcasts rank 0's weights to every rank
   optim::AdamW optimizer(model->parameters(), {.lr = 1e-2});
 
   for (int epoch = 0; epoch < 3; ++epoch) {
-    loader.set_epoch(epoch);                       // another order in each epoch
+    loader.set_epoch(epoch);                       // a different order in each epoch
     auto total = torch::zeros({});
     for (auto& batch : loader) {
       const auto loss = torch::nn::functional::cross_entropy(ddp(batch["point"]), batch["label"]);
-      loss.backward();                             // gradients are averaged over the ranks meanwhile
+      loss.backward();                             // also averages the gradients over the ranks
       optimizer.step();
       ddp.zero_grad();
       total += loss.detach();

@@ -1,5 +1,5 @@
 // What one process does first while the others wait: each case of Hugging Face Accelerate's page "Deferring
-// Executions". In a single process nothing waits.
+// Executions". A single process does not wait.
 
 #include <torch/nn.h>
 
@@ -26,13 +26,13 @@ struct Options {
   std::string folder = "out/deferring";
 };
 
-/// What this process has done itself, and not found done.
+/// What this process has done itself instead of finding it done.
 struct Work {
   int downloads = 0;
   std::int64_t mapped_rows = 0;
 };
 
-/// Downloads on the first call, as one would from a server that must not be asked twice.
+/// Downloads on the first call, like from a server that must not be accessed twice.
 ArrowDataset load_dataset(const fs::path& file, Work& work) {
   if (!fs::exists(file)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -44,13 +44,13 @@ ArrowDataset load_dataset(const fs::path& file, Work& work) {
   return ArrowDataset::load(file);
 }
 
-/// A data set is downloaded by the main process, and read by the others.
+/// The main process downloads a data set; the others read the file.
 ArrowDataset download(const Accelerator& accelerator, const fs::path& folder, Work& work) {
   const auto guard = accelerator.main_process_first();
   return load_dataset(folder / "mrpc.csv", work);
 }
 
-/// The same by hand.
+/// The same without a guard.
 ArrowDataset download_by_hand(const Accelerator& accelerator, const fs::path& folder, Work& work) {
   std::optional<ArrowDataset> data;
   if (accelerator.is_main_process()) data = load_dataset(folder / "by_hand.csv", work);
@@ -60,7 +60,7 @@ ArrowDataset download_by_hand(const Accelerator& accelerator, const fs::path& fo
   return *data;
 }
 
-/// A map over the data set is computed by the main process, and read from its cache by the others.
+/// The main process computes a map over the data set; the others read the result from its cache.
 ArrowDataset count_words(const Accelerator& accelerator, const ArrowDataset& data, const fs::path& folder,
                          Work& work) {
   const auto guard = accelerator.main_process_first();
@@ -81,7 +81,7 @@ ArrowDataset count_words(const Accelerator& accelerator, const ArrowDataset& dat
   return result;
 }
 
-/// The state dictionary is written by the main process when all have finished training.
+/// The main process writes the state dictionary when all processes have finished training.
 template <class Model>
 void save_state_dict(const Accelerator& accelerator, Model& model, const fs::path& file) {
   accelerator.wait_for_everyone();
@@ -92,7 +92,7 @@ void save_state_dict(const Accelerator& accelerator, Model& model, const fs::pat
   lockstep::save_file(state, file);
 }
 
-/// All have it loaded before anyone goes on.
+/// Every process has loaded the weights before any process continues.
 template <class Model>
 void load_state_dict(const Accelerator& accelerator, Model& model, const fs::path& file) {
   {
@@ -140,7 +140,7 @@ int run(int argc, char** argv) {
   save_state_dict(accelerator, model, folder / "weights.safetensors");
   {
     const torch::NoGradGuard no_grad;
-    net->weight.zero_();  // To be found again in the file.
+    net->weight.zero_();  // Restored from the file.
   }
   load_state_dict(accelerator, model, folder / "weights.safetensors");
   report(accelerator, work, net->weight);

@@ -1,4 +1,4 @@
-// How long a classifier takes for a data set on one device and on all, by batch size.
+// Measures inference over a data set on one device and on all devices, by batch size.
 
 #include <torch/types.h>
 
@@ -32,14 +32,14 @@ std::string text_of(double seconds) {
   return text;
 }
 
-/// All CUDA devices; else so many replicas on the CPU.
+/// All CUDA devices; otherwise `replicas` replicas on the CPU.
 std::vector<at::Device> devices_of(int replicas) {
   auto devices = lockstep::resolved({}).devices;
   if (devices.front().is_cpu()) devices.assign(static_cast<std::size_t>(replicas), at::Device(at::kCPU));
   return devices;
 }
 
-/// The logits of all rows, computed batch by batch, and the seconds that it took.
+/// The logits of all rows, computed batch by batch, and the time in seconds.
 template <class Model>
 std::pair<at::Tensor, double> timed(Model& model, const at::Tensor& ids, std::int64_t batch_size,
                                     const at::Device& device) {
@@ -82,7 +82,7 @@ int run(int argc, char** argv) {
               multiple = "| " + std::to_string(devices.size()) + " replicas    |";
   double difference = 0;
   for (const auto batch_size : kBatchSizes) {
-    // The first batches also pay for what is made once.
+    // Warm-up: the first batches also pay for one-time initialization.
     timed(model, ids.narrow(0, 0, std::min<std::int64_t>(batch_size, options.rows)), batch_size,
           devices.front());
     timed(parallel, ids.narrow(0, 0, std::min<std::int64_t>(batch_size, options.rows)), batch_size,

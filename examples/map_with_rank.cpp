@@ -1,5 +1,5 @@
-// Translates a data set on several devices at once: map(with_rank = true, num_proc = devices) of Python's
-// datasets, with a model that each worker sets up once and not for each batch.
+// Translates a data set on several devices at once: map(with_rank=True, num_proc=devices) of Python's
+// datasets, with a model that each worker sets up once instead of per batch.
 
 #include <torch/types.h>
 
@@ -27,12 +27,12 @@ struct Options {
   int num_proc = 0;
 };
 
-/// Bytes as tokens, behind the model's own four.
+/// Bytes as tokens, after the model's four special tokens.
 constexpr std::int64_t kFirstByte = 4;
 constexpr std::int64_t kLongest = 64;
 
-/// A small new encoder-decoder, written once for all workers. Instead of it a BART from Hugging Face would
-/// do, with its tokenizer in place of the bytes: see trainers/batch_inference.
+/// A small new encoder-decoder, written once for all workers. A BART from Hugging Face would do as well, with
+/// its tokenizer instead of the bytes: see trainers/batch_inference.
 void write_model(const fs::path& folder) {
   torch::manual_seed(1);
   models::BartForConditionalGeneration model(models::BartConfig{.vocab_size = 256 + kFirstByte,
@@ -80,7 +80,7 @@ class Translator {
   }
 
  private:
-  /// Printable, whatever the bytes are.
+  /// Printable text for any bytes.
   static std::string text_of(const at::Tensor& tokens) {
     std::string text;
     for (std::int64_t i = 1; i < tokens.numel(); ++i) {
@@ -105,7 +105,7 @@ const auto& option_table() {
   return table;
 }
 
-/// How often this process has done what.
+/// Numbers of setups and batches in this process.
 struct Counts {
   std::atomic<std::int64_t> setups = 0;
   std::atomic<std::int64_t> batches = 0;

@@ -1,4 +1,4 @@
-// Fine-tunes a BERT to tell positive reviews from negative ones with DataParallel: the plain PyTorch loop.
+// Fine-tunes a BERT to classify reviews as positive or negative with DataParallel: the plain PyTorch loop.
 
 #include <torch/nn.h>
 
@@ -59,8 +59,8 @@ const auto& option_table() {
   return table;
 }
 
-/// The classifier with its loss inside, as transformers' models have it: each replica returns a loss of its
-/// own and its logits.
+/// The classifier and its loss in one module, like transformers' models: each replica returns its own loss
+/// and its logits.
 struct WithLossImpl : torch::nn::Module {
   explicit WithLossImpl(BertForSequenceClassification classifier)
       : model(register_module("model", std::move(classifier))) {}
@@ -94,7 +94,7 @@ Reviews read_reviews(const Options& options) {
   return reviews;
 }
 
-/// The model's vocabulary, or one of all words of the texts.
+/// The model's vocabulary, or one of all words in the texts.
 Tokenizer make_tokenizer(const Options& options, const std::vector<std::string>& texts) {
   if (!options.model.empty()) return Tokenizer::from_vocab(fs::path(options.model) / "vocab.txt");
   std::set<std::string> words;
@@ -155,10 +155,10 @@ void train_epoch(lockstep::DataParallel<WithLoss>& model, torch::optim::Optimize
                  lockstep::DataLoader& loader, const Options& options) {
   model->train();
   std::int64_t step = 0;
-  for (auto& batch : loader) {  // On the CPU: DataParallel copies each chunk to its device.
+  for (auto& batch : loader) {  // Batches stay on the CPU: DataParallel copies each chunk to its device.
     optimizer.zero_grad();
     const auto [losses, logits] = model(batch["ids"], batch["mask"], batch["label"]);
-    const at::Tensor loss = losses.mean();  // One of each device.
+    const at::Tensor loss = losses.mean();  // One loss per device.
     loss.backward();
     optimizer.step();
     if (step++ % options.log_steps == 0)

@@ -1,4 +1,4 @@
-// A trainer of one's own: a data set, a model, a loss and a callback, on one rank or on many.
+// A custom trainer: a data set, a model, a loss and a callback, on one rank or many.
 #include <lockstep/lockstep.hpp>
 
 #include <torch/nn.h>
@@ -8,7 +8,7 @@
 
 using lockstep::Batch;
 
-/// Points of two intertwined spirals, and on which one each lies. A data set writes two methods.
+/// Points of two intertwined spirals, and the spiral of each point. A data set implements two methods.
 struct Spirals final : lockstep::Dataset {
   std::int64_t size() const override { return 1024; }
   lockstep::Example get(std::int64_t index, const lockstep::SampleContext&) const override {
@@ -19,7 +19,7 @@ struct Spirals final : lockstep::Dataset {
   }
 };
 
-/// Cross entropy that looks harder at points that are still wrong, in place of the model's own loss.
+/// Replaces the model's loss by cross entropy that weights wrong points more.
 struct SpiralTrainer final : lockstep::Trainer {
   using Trainer::Trainer;
   lockstep::Loss compute_loss(const Batch& outputs, const Batch& batch) override {
@@ -28,7 +28,7 @@ struct SpiralTrainer final : lockstep::Trainer {
   }
 };
 
-/// Ends the training when it is good enough.
+/// Ends training when the loss is small enough.
 struct GoodEnough final : lockstep::TrainerCallback {
   void on_log(lockstep::CallbackContext& event) override {
     const auto loss = lockstep::LogEntry{event.values}.find("loss");
