@@ -1,4 +1,4 @@
-// lockstep test, at several sizes of the world.
+// lockstep test with different numbers of ranks.
 #include "job.hpp"
 
 namespace lockstep::testing {

@@ -92,7 +92,7 @@ TEST(Worlds, WithoutTheOthersGiveUpAndSayWhoIsMissing) {
   EXPECT_TRUE(contains_all(error_of_rank(alone, 0), {"timed out after 1000 ms: ranks 1, 2 did not come"}));
 }
 
-/// A program of somebody else that listens on a port of the loopback interface.
+/// An unrelated program that listens on a port of the loopback interface.
 class Stranger {
  public:
   Stranger() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -13,7 +13,7 @@ Finished run_bench(const Words& more) {
   return launch::launch(words);
 }
 
-/// Three ranks: no power of two, so that whole parts have to be found.
+/// Three ranks: not a power of two, so that sizes must be rounded to whole parts.
 TEST(Bench, MeasuresEveryCollectiveAndFindsNothingWrong) {
   const ScratchFolder folder;
   const Finished job =
@@ -38,7 +38,7 @@ TEST(Bench, MeasuresEveryCollectiveAndFindsNothingWrong) {
   EXPECT_EQ(names.size(), 10U);
 }
 
-/// Whatever sizes are asked for.
+/// Whatever sizes are requested.
 TEST(Bench, TimesABarrierOnce) {
   const ScratchFolder folder;
   const Finished job = run_bench({"--nproc-per-node=2", "--collective=barrier", "--max-bytes=4K",

@@ -1,7 +1,7 @@
-// A training that can be killed, stopped and started again, for resume_test.cpp and tests/faults.
+// A training that can be killed, stopped and restarted, for resume_test.cpp and tests/faults.
 //
-// Every rank's loss of every step goes into OUT/losses.<rank>, one line a step, its bits in hexadecimal. At
-// the end rank 0 writes a last checkpoint to OUT/final, in which everything is that goes on.
+// Every rank writes its loss of every step to OUT/losses.<rank>, one line per step, the bits in hexadecimal.
+// At the end rank 0 writes a last checkpoint with the complete state to OUT/final.
 #include <torch/nn.h>
 #include <torch/optim.h>
 #include <unistd.h>
@@ -33,9 +33,9 @@ struct Options {
   std::int64_t epochs = 4;
   std::int64_t every = 7;
   std::string resume = "auto";
-  /// Milliseconds that a step takes at least.
+  /// Minimum duration of a step in milliseconds.
   std::int64_t step_time = 0;
-  /// In as many attempts a rank is killed, at a time of chance.
+  /// Number of attempts in which a rank is killed at a random time.
   std::int64_t kills = 0;
   std::int64_t latest_kill = 300;
   std::uint64_t seed = 1;
@@ -65,7 +65,7 @@ const lockstep::OptionTable<Options>& option_table() {
   return table;
 }
 
-/// The rank and the time of this attempt's kill are the same for all ranks, and others for each attempt.
+/// The rank and the time of the kill are the same on all ranks and differ between attempts.
 void plan_kill(const Accelerator& accelerator, const Options& options) {
   const auto attempt = accelerator.world().restart_count;
   if (attempt >= options.kills) return;
@@ -79,8 +79,7 @@ void plan_kill(const Accelerator& accelerator, const Options& options) {
   }).detach();
 }
 
-/// A fast machine may reach the end before the kill: it comes all the same, so that every run has all of
-/// them.
+/// A fast machine may finish before the kill: waits for it, so that every run has all kills.
 void await_kill(const Accelerator& accelerator, const Options& options) {
   if (accelerator.world().restart_count >= options.kills) return;
   std::this_thread::sleep_for(milliseconds(options.latest_kill));
@@ -101,7 +100,7 @@ class Losses {
   std::ofstream file_;
 };
 
-/// Renamed into place, so that nobody reads half of it.
+/// Renamed when complete, so that no reader sees half of it.
 void write_pid(const std::string& path) {
   std::ofstream(path + ".new") << ::getpid() << std::endl;
   std::filesystem::rename(path + ".new", path);

@@ -25,7 +25,7 @@ TEST_P(AKilledRank, EndsTheJobAndIsNamed) {
   EXPECT_EQ(count_lines_with(job.err, "timed out"), 0) << job.err;
 }
 
-/// A collective and what carries it.
+/// A collective and its backend.
 using Place = std::pair<const char*, const char*>;
 
 class ARankKilledWithoutALauncher : public ::testing::TestWithParam<Place> {};
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Place{"send_and_recv", "gloo"}),
     [](const auto& test) { return std::string(test.param.first) + "_" + test.param.second; });
 
-/// Nobody else ends the other one, which must find out by itself, and not by its timeout.
+/// No launcher ends the other rank: it must find out by itself, and before its timeout.
 TEST_P(ARankKilledWithoutALauncher, IsNamedByTheOther) {
   const auto [collective, backend] = GetParam();
   const int port = free_port();
@@ -57,7 +57,7 @@ TEST_P(ARankKilledWithoutALauncher, IsNamedByTheOther) {
                            {shares ? "rank 1 (pid " + pid + ") has ended"
                                    : std::string("rank 1 does not answer: stopped, or gone")}));
   EXPECT_EQ(count_lines_with(end.err, "timed out"), 0) << end.err;
-  // Who sees that a process has ended waits for no answers.
+  // A rank that sees that a process has ended does not wait for answers.
   if (shares) {
     EXPECT_EQ(count_lines_with(end.err, "does not answer"), 0) << end.err;
   }
@@ -71,8 +71,7 @@ TEST(ARankThatThrows, IsNamedWithItsWords) {
   EXPECT_TRUE(contains_all(job.err, {"exited with code 1\n  exception: sample 17 has no label\n"}));
 }
 
-/// Whether the rank that leaves is one that only took part, or, without a launcher, the one that hosts the
-/// store.
+/// The rank that leaves is a plain member or, without a launcher, the host of the store.
 TEST(ARankThatLeavesEarly, IsNamedByTheBarrier) {
   const Finished job = run_probe(3, {"leaves_early", "2"});
   EXPECT_EQ(job.status, 1);
@@ -102,7 +101,7 @@ TEST(AStoppedRank, IsNamedByTheBarrier) {
     EXPECT_TRUE(
         contains_all(error_of_rank(job, rank), {"barrier #1 timed out after 1000 ms: rank 1 did not come"}));
   }
-  // A rank that has told its error may still be ending when the others are told to stop: one line for both.
+  // A rank that has reported its error may still be ending when the others are stopped: one line for both.
   const int alone = count_lines_with(job.err, "lockstep run: rank 1 was killed by SIGTERM");
   const int together = count_lines_with(job.err, "lockstep run: ranks 0-1 were killed by SIGTERM") +
                        count_lines_with(job.err, "lockstep run: ranks 1-2 were killed by SIGTERM");

@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-// ---- Ranks that do not come: in the errors of those who wait, and before that in a warning
+// ---- Missing ranks: in a warning, and in the errors of the ranks that wait
 
 const Environment kWarnSoon{{"LOCKSTEP_WARN_AFTER", "1"}};
 
@@ -23,7 +23,7 @@ TEST(ARankThatSleeps, IsNamedWithItsPlaceByAWarningAndByTheTimeout) {
                               rank == 0 ? "rank 2 has arrived; rank 1 is in forward, step 0"
                                         : "rank 0 has arrived; rank 1 is in forward, step 0"}));
   }
-  // And where it is: its stack is had before it is stopped.
+  // Its place: the stack is collected before it is stopped.
   EXPECT_EQ(count_lines_with(job.err, "stacks of rank 1 (pid "), 1) << job.err;
   EXPECT_TRUE(contains_all(job.err, {"probe::awaited("}));
   EXPECT_EQ(count_lines_with(job.err, "lockstep: rank 0 waits in all_reduce #4 (Float [2], 8 bytes) since 1"),
@@ -35,7 +35,7 @@ TEST(ARankThatIsStopped, IsNamedAsOneThatDoesNotAnswer) {
   const auto start = std::chrono::steady_clock::now();
   const Finished job = run_probe(3, {"awaited", "stops"}, {"--shutdown-timeout=1"});
   EXPECT_EQ(job.status, kTimeoutExitCode);
-  // Its stack is not waited for (10 s), because it cannot answer.
+  // Its stack is not waited for (10 s), because it cannot respond.
   EXPECT_TRUE(contains_all(job.err, {"stacks of rank 1 (pid ", "T (stopped)"}));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(12));
   EXPECT_TRUE(contains_all(
@@ -43,7 +43,7 @@ TEST(ARankThatIsStopped, IsNamedAsOneThatDoesNotAnswer) {
       {"all_reduce #4", "timed out", "rank 2 has arrived; rank 1 does not answer: stopped, or gone"}));
 }
 
-/// The operations of a rank are counted, so that the place where it left can be found.
+/// A rank's operations are counted, so that the place where it left can be found.
 TEST(ARankThatLeaves, IsNamedWithTheNumberOfItsOperations) {
   for (const std::string how : {"exits", "returns"}) {
     const Finished job = run_probe(3, {"awaited", how}, {"--shutdown-timeout=10"});
@@ -52,18 +52,18 @@ TEST(ARankThatLeaves, IsNamedWithTheNumberOfItsOperations) {
   }
 }
 
-/// Whatever carries the tensors: shared memory says by itself who has not come, and the watch where it is.
+/// With any backend: shared memory reports the missing rank itself, and the heartbeat its place.
 TEST(ARankThatSleeps, IsNamedOverSharedMemoryToo) {
   const Finished job = run_probe(3, {"awaited", "sleeps", "shm"}, {"--shutdown-timeout=1"});
   EXPECT_EQ(job.status, kTimeoutExitCode);
   EXPECT_TRUE(contains_all(error_of_rank(job, 0), {"all_reduce #4", "rank 1 is in forward, step 0"}));
 }
 
-// ---- Ranks that do something else: an error on all of them, and no wrong number, signal or timeout
+// ---- Ranks with different calls: an error on all of them, not a wrong number, signal or timeout
 
 const Environment kDetail{{"LOCKSTEP_DEBUG", "detail"}};
 
-/// What differs, the number of the call, and the words for both sides.
+/// What differs, the number of the call, and the text for both sides.
 struct Sides {
   const char* what;
   int number;
@@ -73,7 +73,7 @@ struct Sides {
 
 class Disagreement : public ::testing::TestWithParam<Sides> {};
 
-/// On Gloo, where that is asked for. Also of operations that all ranks have called before.
+/// On Gloo with LOCKSTEP_DEBUG=detail. Also for operations that all ranks have called before.
 TEST_P(Disagreement, IsAnErrorOnAllRanksThatNamesBothSides) {
   const auto [what, number, one, another] = GetParam();
   for (const int ranks : {2, 3}) {
@@ -109,7 +109,8 @@ TEST(DetailedChecks, SayWhereTheProgramCalls) {
                                                    "Int [4] (called by ", " in probe)"}));
 }
 
-/// Unverified, more bytes than a rank expects end its process in Gloo's own thread: the log says what to do.
+/// Without verification, more bytes than a rank expects end its process in Gloo's own thread: the log says
+/// what to do.
 TEST(UnverifiedCalls, ThatDifferSayHowToFindOut) {
   const Finished job = run_probe(2, {"disagree", "size"}, {"--shutdown-timeout=1"});
   EXPECT_NE(job.status, 0);
@@ -161,7 +162,7 @@ TEST(Traces, AreWrittenWhenAnOperationFailsAndNameWhoIsMissing) {
   EXPECT_EQ(trace.at("entries").back().at("collective_seq_id"), 4);
   const Finished report = launch::launch({"trace", folder.file("traces")});
   EXPECT_TRUE(contains_all(report.out, {"rank 0 on ", "failed in all_reduce #4"}));
-  // The one that did not come has left its own when it was asked for its stack.
+  // The missing rank wrote its own trace when it was asked for its stack.
   EXPECT_TRUE(contains_all(report.out,
                            {"rank 1 on ", "ended all_reduce #3", "never arrived at collective #4: rank 1"}));
 }

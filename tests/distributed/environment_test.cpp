@@ -3,7 +3,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// A process with these variables and no others of the contract.
+/// A process with these variables and no others of the launcher's.
 Finished run_alone(const Environment& variables) { return start_probe({"hello"}, variables)->wait(); }
 
 struct Wrong {
@@ -64,8 +64,7 @@ TEST(AnEmptyEnvironment, IsAWorldOfOne) {
   EXPECT_EQ(ended.err, "");
 }
 
-/// What LibTorch says on its own account is for those who ask. The other tests of this folder hold that it is
-/// silent.
+/// LibTorch's log is shown only on request. The other tests of this folder check that it is silent.
 TEST(LibTorchsLog, IsShownToThoseWhoAsk) {
   for (const std::string variable : {"ANOTHER_VARIABLE", "TORCH_CPP_LOG_LEVEL"}) {
     const Finished talkative = run_probe(1, {"library_warning"}, {}, {{variable, "WARNING"}});

@@ -13,7 +13,7 @@ using launch::read_file;
 
 std::string example(const std::string& name) { return LOCKSTEP_EXAMPLES + name; }
 
-/// Standard output of an example that ended well.
+/// Standard output of a successful example.
 std::string output_of(const Words& words, int ranks) {
   const Finished job = run_job(words, ranks);
   EXPECT_EQ(job.status, 0) << job.err;
@@ -38,7 +38,7 @@ TEST(Examples, SayWhatTheyCannotDoWithout) {
   }
 }
 
-/// A file in SQuAD's form with that many contexts.
+/// A file in SQuAD's format with `contexts` contexts.
 void write_squad(const fs::path& path, int contexts) {
   std::ofstream file(path);
   file << R"({"version": "1.1", "data": [{"title": "T", "paragraphs": [)";
@@ -116,7 +116,7 @@ TEST(Examples, TextClassificationLoop) {
   EXPECT_TRUE(fs::exists(folder.file("out/model.safetensors")));
 }
 
-/// An example that writes into the folder in which it is started.
+/// An example that writes to its working directory.
 std::string output_in(const ScratchFolder& folder, const std::string& name, int ranks) {
   return output_of({"/bin/sh", "-c", "cd '" + folder.path() + "' && exec '" + example(name) + "'"}, ranks);
 }

@@ -1,4 +1,4 @@
-// The trainer on images: what folders it reads, the models, augmentation, and what it refuses.
+// The trainer on images: supported folders, models, augmentation, and errors.
 
 #include <csignal>
 #include <cstdlib>
@@ -13,13 +13,13 @@ namespace {
 namespace fs = std::filesystem;
 using launch::read_file;
 
-/// The number behind the words in the text, or -1.
+/// The number after the words in the text, or -1.
 double number_after(const std::string& text, const std::string& words) {
   const auto place = text.find(words);
   return place == std::string::npos ? -1 : std::atof(text.c_str() + place + words.size());
 }
 
-/// The lines that begin so.
+/// The lines with this beginning.
 Words lines_with(const std::string& text, const std::string& beginning) {
   Words found;
   for (const auto& line : lines_of(text)) {
@@ -28,7 +28,7 @@ Words lines_with(const std::string& text, const std::string& beginning) {
   return found;
 }
 
-/// Records of CIFAR-10's binary version: the label decides how red and how green an image is, the rest is
+/// Records of CIFAR-10's binary format: the label determines the red and green of an image; the rest is
 /// noise.
 std::string cifar_records(int count, unsigned seed) {
   constexpr int kPixels = 32 * 32;
@@ -53,7 +53,7 @@ std::string idx(const std::vector<int>& shape, const std::string& bytes) {
   return file + bytes;
 }
 
-/// A folder for data, and one for what the trainer leaves.
+/// A folder for data, and one for the trainer's output.
 class ImageTrainer : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.file(name); }
@@ -62,14 +62,14 @@ class ImageTrainer : public ::testing::Test {
   }
   void remove(const std::string& name) const { fs::remove(data_.file(name)); }
 
-  /// Two files to train on and one to test on.
+  /// Two files of training images and one of test images.
   void write_cifar(int train = 80, int test = 33) const {
     write("data_batch_1.bin", cifar_records(train / 2, 1));
     write("data_batch_2.bin", cifar_records(train / 2, 2));
     write("test_batch.bin", cifar_records(test, 3));
   }
 
-  /// `count` square images whose brightness tells their label.
+  /// `count` square images whose brightness determines their label.
   void write_idx(const std::string& name, int count, int side, int classes) const {
     std::string images, labels;
     for (int image = 0; image < count; ++image) {
@@ -93,7 +93,7 @@ class ImageTrainer : public ::testing::Test {
                                              Environment{{"OMP_NUM_THREADS", "1"}}, nullptr, words.front());
   }
 
-  /// Expects exit code `status` and one line of error with these parts; nothing may have been trained.
+  /// Expects exit code `status` and one line of error with these parts, before any training.
   void expect_refusal(const std::string& flags, int status,
                       std::initializer_list<std::string_view> parts) const {
     const Finished alone = start_alone(words(flags) + Words{"--output-dir", file("refused")})->wait();
@@ -113,8 +113,8 @@ using Mnist = ImageTrainer;
 
 const std::string kAugmented = "--random-crop-padding 4 --horizontal-flip --normalize ";
 
-/// Augmentation and running means of batch normalization included: the same bits with other workers after the
-/// middle of an epoch, and the same images to test on for one rank as for two.
+/// Including augmentation and running means of batch normalization: the same bits with a different number of
+/// workers after the middle of an epoch, and the same test images on one rank and on two.
 TEST_F(Cifar, AResNetLearnsAndGoesOnInTheMiddleOfAnEpochWithTheSameBits) {
   write_cifar();
   const Words training = words(
@@ -205,7 +205,7 @@ TEST_F(Cifar, RefusesFlagsThatContradictEachOther) {
   expect_refusal("--mixed-precision fp8", 2, {"--mixed-precision", "'fp8'", "bf16"});
 }
 
-/// Beside the unpacked files lie the compressed ones, as torchvision leaves them.
+/// The compressed files are beside the decompressed ones, as torchvision leaves them.
 TEST_F(Mnist, HasItsOwnTestImages) {
   write_idx("train", 60, 10, 4);
   write_idx("t10k", 21, 10, 4);
@@ -218,10 +218,10 @@ TEST_F(Mnist, HasItsOwnTestImages) {
   EXPECT_GT(number_after(job.out, "test accuracy "), 0.9) << job.out;
 }
 
-/// What the library's Trainer can do, this program can.
+/// This program supports the options of the library's Trainer.
 TEST_F(Mnist, EndsEarlyAndReportsWhatItLogs) {
   write_idx("a", 40, 8, 4);
-  // Nothing is learnt, so the second evaluation is no better than the first.
+  // Nothing is learned, so the second evaluation is not better than the first.
   const Finished job =
       start_alone(words("--epochs 5 --learning-rate 1e-30 --early-stopping-patience 1 --report-to csv") +
                   Words{"--output-dir", file("out")})

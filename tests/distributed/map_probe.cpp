@@ -1,6 +1,6 @@
-// Maps a file by all ranks of a job, for map_test.cpp:
+// Maps a file on all ranks of a job, for map_test.cpp:
 //   map_probe FILE [--tokenizer FILE] [--fail-at ROW] [--pause MILLISECONDS] [--alone]
-// Prints how many batches each rank has computed, and from rank 0 what came out. Links no LibTorch.
+// Prints how many batches each rank has computed, and on rank 0 the result. Does not link LibTorch.
 #include <atomic>
 #include <iostream>
 #include <optional>
@@ -40,7 +40,7 @@ const OptionTable<Options>& option_table() {
   return table;
 }
 
-/// Token ids, or the bytes of the text where there is no tokenizer.
+/// Token ids; without a tokenizer, the bytes of the text.
 std::vector<std::int64_t> ids_of(const std::optional<Tokenizer>& tokenizer, std::string_view text) {
   if (tokenizer) return tokenizer->encode(text).ids;
   return {text.begin(), text.end()};

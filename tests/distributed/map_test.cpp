@@ -1,4 +1,4 @@
-// Map by the ranks of real jobs: the same result, failures, kills, and preparation.
+// Map on the ranks of real jobs: the same result, failures, kills, and preparation.
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -87,7 +87,7 @@ TEST(MapByRanks, AKilledJobGoesOnWhereItWas) {
       eventually([&] { return fs::exists(folder / "cache") && shards_in(folder / "cache").size() >= 3; }));
   job->signal(SIGKILL);
   job->wait();
-  // The ranks die with their launcher, each in its own time.
+  // The ranks end after their launcher, each at a different time.
   const auto settled = [&] {
     for (const auto& entry : fs::directory_iterator(folder / "cache"))
       if (live_lease(entry.path())) return false;

@@ -20,8 +20,8 @@ TEST(MainProcessFirst, TheMainProcessComesFirst) {
   EXPECT_EQ(ranks, (Words{"0", "1", "2"}));
 }
 
-/// Two nodes of two ranks, by hand. Node 0's main process waits for the end of node 1: had node 1 to wait for
-/// it, nobody would get on.
+/// Two nodes of two ranks, started by hand. Node 0's main process waits for the end of node 1: if node 1 had
+/// to wait for it, there would be a deadlock.
 TEST(MainProcessFirst, LocalMainProcessesAreFirstOnTheirOwnNodes) {
   const ScratchFolder folder;
   const int port = free_port();
@@ -87,7 +87,7 @@ TEST(SaveModel, LeavesNothingHalfWritten) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("out")), fs::directory_iterator()), 1);
 }
 
-/// Several jobs at once, so that ranks meet in other orders than on an idle machine.
+/// Several jobs at once, so that ranks arrive in other orders than on an idle machine.
 TEST(SaveModel, TheProgramMayEndRightAfterwards) {
   const ScratchFolder folder;
   for (int round = 0; round < 5; ++round) {

@@ -7,27 +7,27 @@
 #include "lockstep/train/accelerator.hpp"
 
 /// What one rank of a test job does. Each scenario is a function of the words after its name; it returns the
-/// exit code of the process, or throws as a user's program would.
+/// exit code of the process, or throws like a user's program.
 namespace probe {
 
 using Words = std::vector<std::string>;
 using std::chrono::milliseconds;
 
-/// The job that the environment describes. Short timeouts: no test may hang. `timeout` is that of
+/// Joins the job that the environment describes. Short timeouts, so that no test hangs. `timeout` is that of
 /// collectives.
 lockstep::Accelerator join(milliseconds timeout = std::chrono::seconds(40),
                            milliseconds join_timeout = std::chrono::seconds(40));
 
-/// The argument number `index`; throws UsageError when there are fewer.
+/// The argument with this index; throws UsageError if there are fewer.
 const std::string& argument(const Words& words, std::size_t index);
 
-/// Kills this process with SIGKILL after `delay`, whatever it does then.
+/// Kills this process with SIGKILL after `delay`, whatever it is doing.
 void die_after(milliseconds delay);
 
 // probe_collectives.cpp: every collective, with numbers that are checked on every rank.
 int collectives(const Words& words);
 
-// probe_order.cpp: the main process first, and files.
+// probe_order.cpp: main_process_first, and files.
 int order(const Words& words);
 int local_order(const Words& words);
 int slow_main(const Words& words);
@@ -44,7 +44,7 @@ int killed_in_backward(const Words& words);
 int killed_in_sharded_backward(const Words& words);
 int throws(const Words& words);
 int leaves_early(const Words& words);
-/// Joins the others, and then writes a warning into LibTorch's log.
+/// Joins the others, and then writes a warning to LibTorch's log.
 int library_warning(const Words& words);
 int stops(const Words& words);
 int hangs(const Words& words);
@@ -54,7 +54,7 @@ int always_fails(const Words& words);
 int train(const Words& words);
 int mismatch(const Words& words);
 
-// probe_watch.cpp: ranks that leave, hang or do something else while others are in a collective.
+// probe_watch.cpp: ranks that leave, hang or call something else while others are in a collective.
 int disagree(const Words& words);
 int awaited(const Words& words);
 int killed_in(const Words& words);

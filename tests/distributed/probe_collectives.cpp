@@ -12,14 +12,14 @@ namespace {
 using lockstep::ProcessGroup;
 using lockstep::ReduceOp;
 
-/// Values that tell ranks and places apart: rank 2 has 200, 201, ...
+/// Values that identify rank and position: rank 2 has 200, 201, ...
 at::Tensor own(const ProcessGroup& group, std::int64_t count = 2) {
   return torch::arange(count) + 100 * group.rank();
 }
 
 at::Tensor of_rank(int rank, std::int64_t count = 2) { return torch::arange(count) + 100 * rank; }
 
-/// What all ranks' own tensors are one after the other.
+/// All ranks' own tensors, concatenated.
 at::Tensor of_all(const ProcessGroup& group) {
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < group.size(); ++rank) parts.push_back(of_rank(rank));
@@ -87,7 +87,7 @@ void copies(const ProcessGroup& group) {
 
 void exchanges(const ProcessGroup& group) {
   const int size = group.size();
-  // Place p of rank r is r * size + p; afterwards place p of rank r is what p had for r.
+  // Before, position p of rank r is r * size + p; afterwards, position p of rank r is what p had for r.
   const at::Tensor input = torch::arange(size) + group.rank() * size;
   const at::Tensor expected = torch::arange(size) * size + group.rank();
   at::Tensor output = torch::empty({size}, torch::kLong);

@@ -17,7 +17,7 @@ namespace {
 
 using lockstep::Accelerator;
 
-/// More operations than any test lets happen; an end all the same.
+/// More operations than any test runs, but finite.
 constexpr int kEndless = 1'000'000;
 
 void all_reduce_on_and_on(const Accelerator& accelerator) {
@@ -28,7 +28,7 @@ void all_reduce_on_and_on(const Accelerator& accelerator) {
   }
 }
 
-/// A model that may differ from rank to rank.
+/// A model that may differ between ranks.
 struct OddModel : torch::nn::Module {
   OddModel(const std::string& oddity, bool odd) {
     const bool shape = odd && oddity == "shape";
@@ -91,7 +91,7 @@ int killed_in_all_reduce(const Words&) {
   return 0;
 }
 
-/// Rank 2 comes late, so that rank 1 is inside when it dies.
+/// Rank 2 arrives late, so that rank 1 is in the barrier when it dies.
 int killed_in_barrier(const Words&) {
   const auto accelerator = join();
   if (accelerator.process_index() == 1) die_after(milliseconds(200));
@@ -139,7 +139,7 @@ int stops(const Words&) {
   return 0;
 }
 
-/// Rank 1 sleeps in its forward of the step that the argument names; the others come to backward.
+/// Rank 1 sleeps in forward of the step that the argument names; the others reach backward.
 int hangs(const Words& words) {
   auto accelerator = join();
   const int deadly = std::stoi(argument(words, 0));
@@ -151,7 +151,7 @@ int hangs(const Words& words) {
   return 0;
 }
 
-/// Rank 1 ends with success after three all-reduces; the others go on.
+/// Rank 1 exits successfully after three all-reduces; the others continue.
 int leaves_in_collectives(const Words&) {
   const auto accelerator = join(std::chrono::seconds(5));
   const at::Tensor tensor = torch::ones({16});
@@ -183,7 +183,7 @@ int train(const Words&) {
   return 0;
 }
 
-/// The last rank's model differs by the oddity that the argument names.
+/// The last rank's model differs as the argument says.
 int mismatch(const Words& words) {
   auto accelerator = join();
   auto ddp =

@@ -32,7 +32,7 @@ int order(const Words& words) {
   return 0;
 }
 
-/// The first node's main process stays in its scope until the last rank of all has passed its own.
+/// The first node's main process stays in its scope until the last of all ranks has left its own.
 int local_order(const Words& words) {
   const std::string done = argument(words, 0) + ".done";
   const auto accelerator = join();
@@ -70,7 +70,7 @@ int guard_throws(const Words&) {
   return 0;
 }
 
-/// Ends right after save_model, as a short program does.
+/// Ends right after save_model, like a short program.
 int save(const Words& words) {
   const auto accelerator = join();
   const torch::nn::Linear model(3, 2);

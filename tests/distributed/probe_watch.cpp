@@ -1,4 +1,4 @@
-// Ranks that leave, hang or do something else while others are in a collective.
+// Ranks that leave, hang or call something else while others are in a collective.
 #include <torch/types.h>
 
 #include <csignal>
@@ -28,7 +28,7 @@ ProcessGroup group_with(milliseconds timeout, const std::string& backend = "gloo
 
 }  // namespace
 
-/// Rank 1 calls another thing than the others, both of which all have called before.
+/// Rank 1 calls a different operation than the others; all ranks have called both before.
 int disagree(const Words& words) {
   const ProcessGroup group = group_with(std::chrono::seconds(20));
   lockstep::testing::disagree(group, argument(words, 0), group.rank() == 1);
@@ -51,7 +51,7 @@ int awaited(const Words& words) {
   return 0;
 }
 
-/// Rank 1 is killed amid collectives of the kind that the argument names.
+/// Rank 1 is killed during collectives of the kind that the argument names.
 int killed_in(const Words& words) {
   constexpr int kEndless = 1'000'000;
   const auto collective = lockstep::testing::every_collective().at(argument(words, 0));
@@ -62,7 +62,7 @@ int killed_in(const Words& words) {
   return 0;
 }
 
-/// Rank 1 comes late, with ranges of its own; then everybody writes a trace.
+/// Rank 1 arrives late, with its own trace ranges; then all ranks write a trace.
 int traced(const Words& words) {
   const ProcessGroup group = group_with(std::chrono::seconds(20));
   const auto pair = group.new_group({0, 1});

@@ -13,7 +13,7 @@ std::map<int, std::string> losses_in(const fs::path& path) {
   int step = 0;
   for (std::string bits; file >> step >> bits;) {
     const auto [place, is_new] = losses.emplace(step, bits);
-    // A rank that is killed may leave half a line.
+    // A killed rank may leave half a line.
     const bool same = is_new || place->second == bits;
     EXPECT_TRUE(same) << path << ": step " << step << " had the losses " << place->second << " and " << bits;
   }

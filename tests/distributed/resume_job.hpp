@@ -9,27 +9,24 @@
 
 namespace lockstep::testing {
 
-/// What checkpoint_probe left of a run.
+/// The output of a run of checkpoint_probe.
 struct Trace {
-  /// By rank and step, the bits of the loss. A step that was done several times must have had the same each
-  /// time.
+  /// Bits of the loss by rank and step. A step that ran several times must have had the same loss each time.
   std::map<int, std::map<int, std::string>> losses;
-  /// The files of the last checkpoint, but its manifest.
+  /// The files of the last checkpoint, except its manifest.
   std::map<std::string, std::string> files;
 };
 
-/// Reads a run's folder; a test failure when a step was done twice with different losses.
+/// Reads a run's folder; a test failure if a step ran twice with different losses.
 Trace trace_of(const std::filesystem::path& out, int ranks);
 
-/// Whether the run in `out` has done the same, bit for bit, as the uninterrupted one.
+/// Whether the run in `out` is the same, bit for bit, as the uninterrupted one.
 ::testing::AssertionResult same_training(const Trace& wanted, const Trace& found);
 
-/// What a run of the probe's default training leaves that nobody interrupts. Made once for each number of
-/// ranks.
+/// The output of an uninterrupted run of the probe's default training. Computed once per number of ranks.
 const Trace& uninterrupted(int ranks);
 
-/// The words that start the probe with its output in `folder`/out and its checkpoints in
-/// `folder`/checkpoints.
+/// The command line of the probe with its output in `folder`/out and its checkpoints in `folder`/checkpoints.
 Words probe_in(const TemporaryFolder& folder, const Words& more = {});
 
 }  // namespace lockstep::testing

@@ -19,7 +19,7 @@ Finished run_probe_in(const TemporaryFolder& folder, int ranks, const Words& mor
   return run_job(probe_in(folder, more), ranks, flags);
 }
 
-/// The steps at which ranks say that they have stopped.
+/// The steps at which ranks report that they have stopped.
 std::vector<std::string> stops_in(const std::string& out) {
   std::vector<std::string> steps;
   const std::string words = " stopped at step ";
@@ -43,7 +43,8 @@ std::vector<std::string> stops_in(const std::string& out) {
 class AKilledRankResumes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Rank, AKilledRankResumes, ::testing::Values(0, 1));
 
-/// In the middle of a step, whether the rank hosts the store and writes the checkpoints or only takes part.
+/// In the middle of a step, for the rank that hosts the store and writes the checkpoints, and for a plain
+/// member.
 TEST_P(AKilledRankResumes, WithTheSameBits) {
   const TemporaryFolder folder;
   const Finished job = run_probe_in(
@@ -53,7 +54,7 @@ TEST_P(AKilledRankResumes, WithTheSameBits) {
   EXPECT_TRUE(same_training(uninterrupted(2), trace_of(folder / "out", 2)));
 }
 
-/// Where the order of additions matters.
+/// With three ranks the order of additions matters.
 TEST(AKilledRankOfThree, ResumesWithTheSameBits) {
   const TemporaryFolder folder;
   const Finished job =
@@ -63,11 +64,11 @@ TEST(AKilledRankOfThree, ResumesWithTheSameBits) {
   EXPECT_TRUE(same_training(uninterrupted(3), trace_of(folder / "out", 3)));
 }
 
-/// Whether all 220 kills are wanted and not only 50: it takes ten minutes.
+/// Whether to run all 220 kills instead of 50, which takes ten minutes.
 bool is_long() { return find_variable(process_environment(), "LOCKSTEP_LONG_TESTS").has_value(); }
 
-/// Kills everywhere: in steps, in writes, while ranks start. Each attempt lives up to 0.3 s after it has
-/// begun to train.
+/// Kills at any time: in steps, in writes, while ranks start. Each attempt runs up to 0.3 s after training
+/// has begun.
 class TenKills : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Seed, TenKills, ::testing::Range(1, is_long() ? 13 : 4));
 
@@ -83,7 +84,7 @@ TEST_P(TenKills, LeaveNoTraceInTheTraining) {
   EXPECT_TRUE(same_training(uninterrupted(2), trace_of(folder / "out", 2)));
 }
 
-/// A checkpoint after every step: most kills hit a write, in the loop or beside it.
+/// A checkpoint after every step: most kills hit a write, synchronous or asynchronous.
 class KillsDuringWrites : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
 INSTANTIATE_TEST_SUITE_P(Ways, KillsDuringWrites,
                          ::testing::Combine(::testing::Values("--no-asynchronous", "--asynchronous"),
@@ -117,11 +118,11 @@ TEST(ADamagedCheckpoint, IsPassedOverAndNamed) {
   EXPECT_EQ(count_lines_with(job.err, "checkpoint-49' is passed over: "), 1) << job.err;
   EXPECT_EQ(count_lines_with(job.out, "resumed from " + (folder / "checkpoints/checkpoint-42").string()), 1)
       << job.out;
-  // The first run's own end was after one epoch.
+  // The first run ended after one epoch.
   EXPECT_TRUE(same_training(uninterrupted(2), trace_of(folder / "out", 2)));
 }
 
-/// A file system of its own that is full after a checkpoint or two. Needs the right to mount.
+/// A separate file system that is full after a checkpoint or two. Needs permission to mount.
 class SmallDisk {
  public:
   explicit SmallDisk(const fs::path& place) : place_(place) {
@@ -186,7 +187,7 @@ TEST(ASignalToOneRank, StopsAllAtTheSameStep) {
   expect_to_go_on(folder);
 }
 
-/// The whole job was told to stop: it is not started again, however many restarts are left.
+/// The whole job was told to stop: it is not restarted, however many restarts are left.
 TEST(ASignalToTheLauncher, StopsTheJobAndRestartsNothing) {
   const TemporaryFolder folder;
   const Finished job = stop_with(folder, SIGUSR1, kLauncher, {"--max-restarts", "3"});

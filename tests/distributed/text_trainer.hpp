@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-/// Runs a program alone, without the launcher; the error of one that refuses.
+/// Runs a program without the launcher, for the error of one that refuses.
 Finished run_alone(const Words& words);
 
 /// The numbers of that name in the log of a checkpoint, in order.
@@ -20,7 +20,7 @@ std::vector<double> logged(const std::string& checkpoint, const std::string& nam
 /// "STEP LOSS" of make_causal_lm.py and make_translation.py.
 std::vector<double> golden_losses(const std::string& path);
 
-/// A folder for one program: the model, its data and what it leaves.
+/// A folder for one program: the model, its data and its output.
 class TextTrainer : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.file(name); }
@@ -28,15 +28,15 @@ class TextTrainer : public ::testing::Test {
     return folder_.write(name, text);
   }
 
-  /// What all runs have in common.
+  /// Arguments that all runs share.
   Words common() const {
     return {"--device", "cpu", "--disable-tqdm", "--cache-dir", file("cache"), "--model", file("model")};
   }
 
-  /// Expects exit code `status` and one line of error with these parts; nothing may have been trained.
+  /// Expects exit code `status` and one line of error with these parts, before any training.
   void expect_refusal(const Words& words, int status, std::initializer_list<std::string_view> parts) const;
 
-  /// What every program refuses of the arguments that all have.
+  /// The arguments that every program must reject.
   void expect_refusals_of_arguments(const Words& words) const;
 
   /// Changes one value of the model's config.json.

@@ -1,4 +1,4 @@
-// The trainers on texts, from the command line to the files that they leave, on one rank and on two.
+// The trainers on texts, from the command line to the files that they write, on one rank and on two.
 
 #include <cmath>
 #include <csignal>
@@ -44,14 +44,14 @@ class CausalLm : public TextTrainer {
   }
 };
 
-/// Weights, packing, order of the data, loss, clipping, optimizer and schedule: all of it, or the curves
-/// part.
+/// Covers weights, packing, order of the data, loss, clipping, optimizer and schedule: a difference in any of
+/// them would change the losses.
 TEST_F(CausalLm, HasTheLossesOfPythonOnOneRankAndOnTwo) {
   expect_losses_of_python(2, "4");
   expect_losses_of_python(1, "8");
 }
 
-/// Also where one rank goes on from the middle, without sharding.
+/// Also if one rank resumes in the middle, without sharding.
 TEST_F(CausalLm, HasTheLossesOfPythonWhenFullySharded) {
   expect_losses_of_python(2, "4", split("--fsdp full_shard --gradient-checkpointing --save-steps 10"));
   fs::rename(file("out2"), file("out1"));
@@ -60,7 +60,7 @@ TEST_F(CausalLm, HasTheLossesOfPythonWhenFullySharded) {
   EXPECT_TRUE(fs::exists(file("out1/checkpoint-20")));
 }
 
-/// Each rank draws what it would draw without sharding, in a recomputation too.
+/// Each rank draws the same numbers as without sharding, also in a recomputation.
 TEST_F(CausalLm, HasTheSameDropoutWhenFullySharded) {
   auto config = nlohmann::json::parse(read_file(file("model/config.json")));
   for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config[name] = 0.3;
@@ -96,8 +96,8 @@ TEST_F(CausalLm, EvaluatesWritesATextAndAModelThatCanBeUsedAgain) {
   EXPECT_EQ(again.status, 0) << again.err;
 }
 
-/// Texts that fill a block each have nobody to look at; of two in a block the second one does not see the
-/// first.
+/// A text that fills a block attends only to itself; of two texts in a block, the second does not attend to
+/// the first.
 TEST_F(CausalLm, PackedTextsDoNotLookAtEachOther) {
   const auto losses_of = [&](const std::string& text, const std::string& flags) {
     std::string lines;
@@ -114,13 +114,13 @@ TEST_F(CausalLm, PackedTextsDoNotLookAtEachOther) {
   const auto apart = losses_of(half, "--packing"), joined = losses_of(half, "");
   ASSERT_EQ(apart.size(), 2U);
   EXPECT_GT(std::abs(apart[0] - joined[0]), 1e-4);
-  // Two texts in a block weigh as one each in blocks of their own.
+  // Two texts in a block have the same weight as each in its own block.
   const auto alone = losses_of(half, "--block-size 4 --per-device-train-batch-size 16");
   const auto packed = losses_of(half, "--packing --per-device-train-batch-size 8");
   EXPECT_NEAR(packed[0], alone[0], 1e-5);
 }
 
-/// A model that is sure of itself pays for it.
+/// Smoothing penalizes a confident model.
 TEST_F(CausalLm, SmoothsLabels) {
   const auto loss_with = [&](const std::string& factor) {
     const std::string out = file("smooth" + factor);
@@ -221,8 +221,8 @@ TEST_F(SequenceClassification, LearnsTheSameOnOneRankAndOnTwo) {
   EXPECT_EQ(count_lines_with(two.out, "eval_f1 "), 1) << two.out;
 }
 
-/// Those of the model, whatever order the data would give them; they come with the trained model, and name
-/// what it finds.
+/// Keeps the model's names, whatever order the data have; they are saved with the trained model and used for
+/// its predictions.
 TEST_F(SequenceClassification, KeepsTheNamesOfTheModel) {
   const nlohmann::json names{{"0", "class 2"}, {"1", "class 0"}, {"2", "class 1"}};
   set_in_config("id2label", names);
@@ -232,12 +232,12 @@ TEST_F(SequenceClassification, KeepsTheNamesOfTheModel) {
   const auto config = nlohmann::json::parse(read_file(file("out/config.json")));
   EXPECT_EQ(config.at("id2label"), names);
   EXPECT_EQ(config.at("label2id"), (nlohmann::json{{"class 2", 0}, {"class 0", 1}, {"class 1", 2}}));
-  // Trained on, it knows what it knew: its first evaluation is no worse.
+  // Training continues from what it knew: its first evaluation is not worse.
   const Finished again = run_alone(words() + Words{"--model", file("out"), "--output-dir", file("again")} +
                                    split("--learning-rate 1e-9 --max-steps 10"));
   ASSERT_EQ(again.status, 0) << again.err;
   EXPECT_GE(logged(file("again/checkpoint-10"), "eval_accuracy").front(), 0.95);
-  // Classes that the model does not name are refused, unless it gets a new classifier.
+  // Classes that the model does not name are rejected, unless it gets a new classifier.
   const Words others = words() + Words{"--model", file("out"), "--train-file",
                                        write("others.csv", "text,label\na,class 0\nb,other\n")};
   expect_refusal(others, 1, {"others.csv", "does not name: 'other'", "'class 2', 'class 0', 'class 1'"});
@@ -257,7 +257,8 @@ TEST_F(SequenceClassification, SavesTheNamesOfTheData) {
             (nlohmann::json{{"0", "class 0"}, {"1", "class 1"}, {"2", "class 2"}}));
 }
 
-/// Labels that give a sixth to each of the other two classes have an entropy of 0.8676: no loss is below it.
+/// With labels that give a sixth to each of the other two classes, the entropy is 0.8676: no loss is below
+/// it.
 TEST_F(SequenceClassification, SmoothsLabels) {
   const Finished job =
       run_alone(words() + Words{"--output-dir", file("smooth"), "--label-smoothing-factor", "0.5"});
@@ -298,7 +299,7 @@ TEST_F(SequenceClassification, RefusesModelsThatDoNotFit) {
   expect_refusal(words(), 1, {"config.json", "gpt2", "bert"});
 }
 
-/// Precision, order, length and trackers at once, on any number of ranks.
+/// Precision, order, length and trackers together, on any number of ranks.
 TEST_F(SequenceClassification, TakesItsArgumentsTogether) {
   const Words more = split(
       "--bf16 --train-sampling-strategy group_by_length --global-batch-size 12 --max-duration 3ep "
@@ -320,7 +321,8 @@ TEST_F(SequenceClassification, TakesItsArgumentsTogether) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-2) << "step " << i + 1;
 }
 
-/// A signal in a long evaluation is noticed before its end, and the evaluation is made when the job goes on.
+/// A signal in a long evaluation is noticed before its end, and the evaluation is finished when the job
+/// resumes.
 TEST_F(SequenceClassification, StopsInTheMiddleOfAnEvaluation) {
   write("test.jsonl", lines(6001));
   const Words more = Words{"--output-dir", file("out")} +

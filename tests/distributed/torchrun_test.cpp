@@ -3,7 +3,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// `torchrun --no-python` in place of our launcher.
+/// `torchrun --no-python` instead of our launcher.
 Finished run_by_torchrun(const Words& words, const std::string& program = LOCKSTEP_PROBE) {
   Words all{"-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node=3", program};
   all.insert(all.end(), words.begin(), words.end());
@@ -25,7 +25,7 @@ TEST(Torchrun, ShowsTheWordsOfTheRankThatFailed) {
                            {"rank      : 1 (local_rank: 1)", "exception: sample 17 has no label"}));
 }
 
-/// What `lockstep bench comm` starts; each rank finds the others as it does under our launcher.
+/// The program of `lockstep bench comm`; each rank finds the others as under our launcher.
 TEST(Torchrun, RunsTheBenchmark) {
   const Finished job = run_by_torchrun({"--collective=all", "--min-bytes=1K", "--max-bytes=1K",
                                         "--iterations=2", "--warmup=1", "--timeout=60"},

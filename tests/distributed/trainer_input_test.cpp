@@ -15,7 +15,7 @@ const std::string kName = "image_classification";
 const std::string kImages = LOCKSTEP_DATA_DIR "/digits/digits-images-idx3-ubyte";
 const std::string kLabels = LOCKSTEP_DATA_DIR "/digits/digits-labels-idx1-ubyte";
 
-/// The trainer alone, without a launcher.
+/// The trainer without a launcher.
 Finished run_alone(const Words& words) {
   return LauncherProcess(words, {{"OMP_NUM_THREADS", "1"}}, {}, LOCKSTEP_TRAINER).wait();
 }
@@ -26,8 +26,7 @@ Finished run_on_two(const Words& words) {
   return run_job(program, 2);
 }
 
-/// Expects `status` and one line that contains the parts; from one process, and from each of two that ends by
-/// itself.
+/// Expects `status` and one line that contains the parts, from one process, and from each of two ranks.
 void expect_refusal(Words words, int status, std::initializer_list<std::string_view> parts) {
   const ScratchFolder folder;
   words.insert(words.end(), {"--output-dir", folder.file("out")});
@@ -63,7 +62,7 @@ TEST(Refused, AModelThatIsNoProgram) {
 TEST(Refused, NcclOnTheCpu) {
   expect_refusal({"--device", "cpu", "--backend", "nccl"}, 2, {"nccl", "CUDA tensors only", "cpu", "gloo"});
 }
-/// On a machine with eight devices or fewer, and on one with none.
+/// On a machine with few devices, and on one without any.
 TEST(Refused, ACudaDeviceThatIsNotThere) {
   expect_refusal({"--device", "cuda:99"}, 2, {"means CUDA device 99, but this process can use", "'cpu'"});
 }
@@ -80,7 +79,7 @@ TEST(Refused, AFolderWithoutImages) {
   expect_refusal({"--data", folder.path()}, 2, {folder.path(), "expected one file *-images-idx3-ubyte", "0"});
 }
 
-/// A copy of the digits, to be spoilt.
+/// A copy of the digits, to be damaged.
 class SpoiltDigits : public ::testing::Test {
  protected:
   SpoiltDigits() {
@@ -117,14 +116,14 @@ TEST_F(SpoiltDigits, WithTooFewLabels) {
   expect_refusal({"--data", folder()}, 1, {labels(), "expected 1797 unsigned bytes"});
 }
 
-/// A folder in the place of the file: nobody can read it, the superuser included.
+/// A folder instead of the file, which nobody can read, including root.
 TEST_F(SpoiltDigits, ThatCannotBeRead) {
   fs::remove(labels());
   fs::create_directory(labels());
   expect_refusal({"--data", folder()}, 1, {labels()});
 }
 
-/// Said before the training, not after hours of it.
+/// Reported before training, not after hours of it.
 TEST(Refused, AnOutputFolderThatIsAFile) {
   const ScratchFolder folder;
   const std::string file = folder.write("file", "mine");

@@ -22,7 +22,7 @@ double test_accuracy(const std::string& out) {
   return place == std::string::npos ? 0 : std::atof(out.c_str() + place + words.size());
 }
 
-/// What the README promises of the first command that a newcomer runs.
+/// The accuracy that the README states for the first command.
 TEST(ImageClassification, ReachesItsAccuracyOnTwoRanksByDefault) {
   const ScratchFolder folder;
   const Finished job = train_on_two({"--output-dir", folder.file("out")});
@@ -32,7 +32,7 @@ TEST(ImageClassification, ReachesItsAccuracyOnTwoRanksByDefault) {
   EXPECT_GT(std::filesystem::file_size(folder.file("out/model.safetensors")), 1000U);
 }
 
-/// What its page says of digits that are moved about.
+/// The accuracy that the documentation states for augmented digits.
 TEST(ImageClassification, ReachesMoreWithAugmentation) {
   const ScratchFolder folder;
   const Finished job =
@@ -61,7 +61,7 @@ Words resumable(const ScratchFolder& folder, const char* out) {
           "--checkpoint-every", "10"};
 }
 
-/// The lines that tell how the training went.
+/// The lines with the results of training.
 Words results_in(const std::string& out) {
   Words results;
   for (const auto& line : lines_of(out)) {
@@ -70,7 +70,7 @@ Words results_in(const std::string& out) {
   return results;
 }
 
-/// One command line, for the first start and for the next.
+/// The same command line for the first start and the next.
 TEST(ImageClassification, GoesOnAfterItWasStoppedAsIfNothingHadBeen) {
   const ScratchFolder folder;
   Words plain = resumable(folder, "plain");

@@ -55,7 +55,7 @@ class Translation : public TextTrainer {
     return pairs;
   }
 
-  /// Trains the model in "model" on those.
+  /// Trains the model in "model" on these pairs.
   Words tuning_words() const {
     return Words{LOCKSTEP_TRANSLATION} + common() + Words{"--train-file", file("golden.jsonl")} +
            split(
@@ -77,8 +77,8 @@ class Translation : public TextTrainer {
   }
 };
 
-/// Weights, tokens, padding, order of the data, loss over tokens, optimizer and schedule of transformers'
-/// BART.
+/// Covers weights, tokens, padding, order of the data, loss over tokens, optimizer and schedule of
+/// transformers' BART.
 TEST_F(Translation, HasTheLossesOfPythonOnOneRankAndOnTwo) {
   write("golden.jsonl", golden_pairs());
   expect_losses_of_python(2, "4");
@@ -106,7 +106,7 @@ TEST_F(Translation, RefusesSidesThatDoNotFit) {
                  {"--target-column", "'german'", "'target'"});
 }
 
-/// BLEU is computed once, of the trained model.
+/// BLEU is computed once, for the trained model.
 TEST_F(Translation, RefusesToJudgeCheckpointsByBleu) {
   const Words data{"--train-file", file("pairs.jsonl"), "--validation-file", file("pairs.jsonl")};
   expect_refusal(words() + data + Words{"--metric-for-best-model", "bleu"}, 2,

@@ -23,7 +23,7 @@ TEST(ARankThatHangs, IsStartedAnewWhereRestartsAreLeft) {
   EXPECT_EQ(count_lines_with(job.err, "restart 1 of 1"), 1) << job.err;
 }
 
-/// One that trains on must not be ended.
+/// A rank that continues training must not be ended.
 TEST(ARankThatMoves, IsLeftAlone) {
   const Finished job = run_probe(2, {"train"}, {"--heartbeat-timeout=30"});
   EXPECT_EQ(job.status, 0) << job.err;
@@ -38,7 +38,7 @@ TEST(ARankThatLeavesEarly, IsNamedThoughAnotherOneFails) {
       << job.err;
 }
 
-/// In the launcher's report, and in the file of whoever has started the launcher.
+/// In the launcher's report, and in the error file of the program that started the launcher.
 TEST(ARankThatCrashes, LeavesItsStack) {
   const ScratchFolder folder;
   const std::string file = folder.file("error.json");
@@ -64,11 +64,11 @@ TEST(AnErrorOfAllRanks, IsPrintedByOneOfThem) {
   EXPECT_EQ(count_lines_with(job.err, "  DataError: no such file"), 1) << job.err;
 }
 
-/// The launcher goes on, and so do the ranks.
+/// The launcher continues, and so do the ranks.
 TEST(StacksOnDemand, AreThoseOfAllRanks) {
   const auto job = start_job({LOCKSTEP_PROBE, "hangs", "2"}, 2);
   ASSERT_TRUE(launch::eventually([&] { return job->out().find("rank 1 hangs") != std::string::npos; }));
-  // More than once: each request gets stacks of its own, but for one that comes while others are written.
+  // More than once: each request gets new stacks, unless others are being written.
   for (int i = 1; i <= 3; ++i) {
     const Finished asked = launch::launch({"stacks", std::to_string(job->pid())});
     EXPECT_EQ(asked.status, 0) << asked.err;

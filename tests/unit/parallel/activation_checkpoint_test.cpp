@@ -34,7 +34,7 @@ class BlockImpl : public torch::nn::Module, public Unit {
   at::Tensor forward(const at::Tensor& states) { return through(*this, &BlockImpl::body, states); }
 
   int runs = 0;
-  /// What the last run computed inside, without keeping it alive.
+  /// What the last run computed in the checkpoint; does not keep it alive.
   c10::weak_intrusive_ptr<c10::StorageImpl> inner{c10::intrusive_ptr<c10::StorageImpl>()};
 
  private:
@@ -51,7 +51,7 @@ class BlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(Block);
 
-/// Three blocks, of which the second is used twice.
+/// Three blocks; the second is used twice.
 class NetImpl : public torch::nn::Module {
  public:
   explicit NetImpl(double dropout = 0) {
@@ -117,7 +117,7 @@ TEST(ActivationCheckpoint, HasTheBitsOfNone) {
       Net net(dropout);
       const at::Tensor input = numbers({6, 8});
       expect_the_same_with_checkpoints(net, [&] {
-        // Ends before backward: the recomputation has to bring back what was on.
+        // Ends before backward: the recomputation must restore it.
         const Autocast autocast(at::kCPU, precision);
         return net(input).square().sum();
       });
@@ -195,7 +195,7 @@ TEST(ActivationCheckpoint, TakesAnythingCallableAndNests) {
     return Tensors{one->weight.grad().clone(), two->bias.grad().clone()};
   };
   const Tensors nested = run(true);
-  EXPECT_EQ(runs, 2);  // The inner one is part of the outer one.
+  EXPECT_EQ(runs, 2);  // The inner checkpoint is part of the outer one.
   expect_equal(nested, run(false));
 }
 
@@ -228,13 +228,13 @@ TEST(ActivationCheckpoint, ARecomputationThatDiffersIsAnErrorThatNamesTheUnit) {
                   return x.exp();
                 }),
                 std::runtime_error, "no more memory");
-  backward_of([](const at::Tensor& x) { return x.exp(); });  // One may go on.
+  backward_of([](const at::Tensor& x) { return x.exp(); });  // Training can continue.
 }
 
 TEST(ActivationCheckpoint, MisuseIsRefused) {
   torch::nn::Linear linear(3, 3);
   const at::Tensor input = numbers({2, 3});
-  // The second layer's gradient goes on through its weight.
+  // The second layer's gradient passes through its weight.
   const at::Tensor two = checkpoint([&](const at::Tensor& x) { return linear(linear(x)); }, input).sum();
   {
     const at::NoGradGuard no_grad;
@@ -260,7 +260,7 @@ TEST(ActivationCheckpoint, MisuseIsRefused) {
   EXPECT_THROWS(set_activation_checkpointing(plain), UsageError, "the model has no units",
                 "lockstep::through");
 
-  // An exception in forward leaves the thread as it was.
+  // An exception in forward leaves the thread's state unchanged.
   const auto failing = [](const at::Tensor& x) -> at::Tensor {
     if (x.numel() == 3) throw std::runtime_error("broken sample");
     return x;
@@ -340,8 +340,8 @@ TEST(ActivationCheckpoint, IsTrainersGradientCheckpointing) {
   EXPECT_THROWS(Trainer(args, {.model = testing::small_model()}), UsageError, "the model has no units");
 }
 
-/// What the library relies on beyond LibTorch's documented interfaces: autograd asks the default engine for
-/// hooks on each tensor that it saves, on the thread of the operation, and that engine may be ours.
+/// Behavior that the library uses beyond LibTorch's documented interfaces: autograd asks the default engine
+/// for hooks for each saved tensor, on the thread of the operation, and that engine may be ours.
 TEST(ActivationCheckpoint, LibTorchAsksTheDefaultEngineForHooks) {
   const at::Tensor weight = numbers({3}).requires_grad_();
   int runs = 0;

@@ -40,7 +40,7 @@ struct ShortenedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Shortened);
 
-/// In whichever step: the one in which buckets are rebuilt must not hide it.
+/// In any step: the step that rebuilds buckets must not hide it.
 TEST(BucketLayout, LeavesAParameterWithoutAGradientAnError) {
   run_group(2, [&](const ProcessGroup& group) {
     for (int bad = 0; bad < kSteps; ++bad) {
@@ -67,7 +67,7 @@ TEST(BucketLayout, LeavesAFrozenParameterAnError) {
   });
 }
 
-/// Gloo alone verifies them without being asked.
+/// Gloo verifies them by default.
 TEST(BucketLayout, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
   const Store store = Store::in_memory();
   testing::run_ranks(2, [&](int rank) {
@@ -82,7 +82,7 @@ TEST(BucketLayout, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
   });
 }
 
-/// Where sums depend on the buckets, the backward after a checkpoint has those that were saved.
+/// If sums depend on the buckets, backward after loading a checkpoint uses the saved buckets.
 TEST(BucketLayout, OfACheckpointIsThatOfTheNextBackward) {
   const Store store = Store::in_memory();
   testing::run_ranks(3, [&](int rank) {

@@ -15,7 +15,7 @@ namespace {
 using testing::message_of;
 using testing::run_group;
 
-/// Adds up without dividing, and keeps a record.
+/// Sums without dividing, and keeps a record.
 struct SumHook : CommHook {
   std::string name() const override { return "sum"; }
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override {
@@ -51,7 +51,7 @@ TEST(CommHook, OnesOwnSeesEveryBucketInOrder) {
   });
 }
 
-/// One name on all ranks, and something else on each.
+/// The same name on all ranks, but a different operation on each.
 struct OddHook : CommHook {
   std::string name() const override { return "odd"; }
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override {
@@ -63,7 +63,7 @@ struct OddHook : CommHook {
   }
 };
 
-/// Gloo alone verifies buckets without being asked: else each rank would have gradients of its own.
+/// Gloo verifies buckets by default: otherwise each rank would have different gradients.
 TEST(CommHook, ThatDiffersBetweenRanksIsAnErrorOverGlooToo) {
   const Store store = Store::in_memory();
   testing::run_ranks(2, [&](int rank) {

@@ -152,7 +152,7 @@ TEST(DataParallel, ModesAreFollowedPartByPart) {
   EXPECT_TRUE(torch::equal(model(input), net->forward(input))) << "no dropout in any replica";
 }
 
-/// Fails where it sees a negative number; else its loss.
+/// Throws if it sees a negative number; otherwise returns its loss.
 struct PickyImpl : torch::nn::Cloneable<PickyImpl> {
   PickyImpl() { PickyImpl::reset(); }
   void reset() override { weight = register_parameter("weight", at::ones({1})); }

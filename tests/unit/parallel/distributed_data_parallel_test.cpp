@@ -28,7 +28,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// Two heads, of which a batch may use one; and one that is never used.
+/// Two heads, one of which a batch may use, and a head that is never used.
 struct ForkImpl : torch::nn::Module {
   ForkImpl() {
     left = register_module("left", torch::nn::Linear(4, 2));
@@ -52,7 +52,7 @@ struct TwoOutputsImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoOutputs);
 
-/// An output type of one's own, one output of which may be missing.
+/// A custom output type, one output of which may be missing.
 struct Outputs {
   at::Tensor logits;
   at::Tensor attention;

@@ -1,4 +1,4 @@
-// What ranks hold of a fully sharded model, its optimizer's state, and what is refused.
+// What ranks hold of a fully sharded model, its optimizer's state, and what is rejected.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -98,7 +98,7 @@ TEST(FullyShard, TheOptimizersStateIsThatOfAWholeModelAndGoesOnAnywhere) {
     for (const auto& [name, tensor] : expected.tensors)
       EXPECT_TRUE(torch::equal(state.tensors.at(name), tensor)) << name;
 
-    // A new sharded model goes on from the state and the weights of the whole one.
+    // A new sharded model resumes from the state and the weights of the full one.
     auto third = seeded([] { return Net(); });
     auto resumed = fully_shard(third, group);
     {
@@ -144,7 +144,7 @@ TEST(FullyShard, AnInfinityOnOneRankSkipsTheStepOfAll) {
   });
 }
 
-/// What is loaded between a forward and its backward would be mixed with what was there.
+/// Loading between a forward and its backward would mix old and new values.
 TEST(FullyShard, WhatWouldGiveWrongGradientsIsRefused) {
   run_group(2, [&](const ProcessGroup& group) {
     auto net = seeded([] { return Net(); });
@@ -158,7 +158,7 @@ TEST(FullyShard, WhatWouldGiveWrongGradientsIsRefused) {
       EXPECT_THROWS(model.take_part(weight, weight), UsageError, "inside full_parameters()");
     }
     net_loss(model, group.rank(), 0).backward();
-    // Both send as much, but not of the same units; what the transport cannot see.
+    // Both send the same number of bytes, but of different units, which the transport cannot see.
     net->order = group.rank() == 1 ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 1, 2};
     EXPECT_THROWS(net_loss(model, group.rank(), 0).backward(), CommunicationError, "in the same order");
     net->order = {0, 1, 2};

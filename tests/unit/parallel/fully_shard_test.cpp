@@ -78,8 +78,8 @@ struct Training {
   Tensors parameters;
 };
 
-/// What a policy of bf16 and reductions in float32 means, done by hand: copies in bf16 compute, and float32
-/// weights are optimized with the mean of float32 sums.
+/// A policy of bf16 with float32 reductions, done by hand: bf16 copies compute, and float32 weights are
+/// optimized with the mean of float32 sums.
 template <class Make>
 Training in_bfloat16_by_hand(const Make& make, const ProcessGroup& group, int accumulation) {
   auto weights = seeded(make), copy = seeded(make);
@@ -118,8 +118,8 @@ TEST_P(EveryWorld, ComputesInBfloat16AndReducesInFloat32) {
   for (const int accumulation : {1, 2}) {
     const auto make = [&] {
       Net net;
-      // The gradients of several uses are rounded to bfloat16 before they are added to what is kept, or
-      // after.
+      // The gradients of several uses are rounded to bfloat16 before or after they are added to the
+      // accumulated one.
       if (accumulation > 1) net->order = {0, 1, 2};
       return net;
     };
@@ -223,7 +223,7 @@ TEST(FullyShard, FrozenAndUnusedParametersGetNoGradient) {
   expect_ddps_bits(3, make, net_loss, {}, 1, true);
 }
 
-/// LibTorch's own layers, which know nothing of units.
+/// LibTorch's own layers, which do not know about units.
 class EncoderImpl : public torch::nn::Module {
  public:
   using Layer = UnitOf<torch::nn::TransformerEncoderLayerImpl>;
@@ -320,8 +320,8 @@ TEST(FullyShard, AnEvaluationOrALostBackwardBetweenStepsChangesNothing) {
   });
 }
 
-/// torch::autograd::grad accumulates into no parameter: of an input it is what the whole model would give,
-/// and of a parameter this rank's whole gradient.
+/// torch::autograd::grad accumulates into no parameter: the gradient of an input is that of the unsharded
+/// model, and the gradient of a parameter is this rank's, unsharded.
 TEST(FullyShard, GradientsThatAreAskedForAreThisRanksOwn) {
   run_group(3, [&](const ProcessGroup& group) {
     auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });

@@ -20,7 +20,7 @@ torch::nn::Sequential net() {
   return torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::Linear(3, 1));
 }
 
-/// A backward in which rank 1 gives the second layer's weight a gradient with this number in it.
+/// A backward in which rank 1's gradient of the second layer's weight contains this number.
 template <class Ddp>
 void backward(Ddp& ddp, const ProcessGroup& group, float number) {
   at::Tensor weight = ddp->parameters()[2];
@@ -48,7 +48,7 @@ TEST(NonFiniteGradients, AreAnErrorOnEveryRankThatNamesTheCause) {
                     "the gradient of '1.weight' on rank 1 is not finite (NaN or infinity) in backward ");
     }
     ddp.zero_grad();
-    backward(ddp, group, 1);  // One may go on.
+    backward(ddp, group, 1);  // Training can continue.
     EXPECT_TRUE(model->parameters()[2].grad().isfinite().all().item<bool>());
   });
 }
@@ -78,7 +78,7 @@ TEST(NonFiniteGradients, LargeOnesAreFinite) {
   });
 }
 
-/// The check stands where the reducer would average by itself: the gradients must be the same.
+/// The check replaces the reducer's own averaging: the gradients must be the same.
 TEST(NonFiniteGradients, LookingChangesNoBit) {
   run_group(3, [&](const ProcessGroup& group) {
     for (const bool view : {false, true}) {

@@ -89,7 +89,7 @@ TEST(Join, AnExceptionOfTheBodyPasses) {
     torch::nn::Linear net(2, 1);
     DistributedDataParallel ddp(net, group);
     EXPECT_THROWS(ddp.join([] { throw DataError("no file"); }), DataError, "no file");
-    ddp(torch::ones({1, 2})).sum().backward();  // And the wrapper works on.
+    ddp(torch::ones({1, 2})).sum().backward();  // The wrapper still works.
   });
 }
 

@@ -1,5 +1,5 @@
-// What fully_shard relies on in LibTorch, in the version that we build with. Where one of these fails after
-// an update, src/parallel/fsdp has to change with it.
+// What fully_shard relies on in the version of LibTorch that we build with. If one of these tests fails after
+// an update, src/parallel/fsdp must change as well.
 
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
@@ -36,7 +36,7 @@ void set_memory(const at::Tensor& tensor, void* memory) {
   tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory, tensor.device()));
 }
 
-/// A weight is part of a flat tensor whose memory goes after forward and comes back for backward.
+/// A weight is a view of a flat tensor whose memory is freed after forward and allocated again for backward.
 TEST(LibTorchInterfaces, WhatAutogradSavedSeesTheMemoryOfTheMoment) {
   const at::Tensor memory = torch::arange(1, 9, at::kFloat);
   const at::Tensor flat = at::zeros({8});
@@ -79,7 +79,7 @@ TEST(LibTorchInterfaces, AParameterChangesItsShapeBetweenForwards) {
   EXPECT_EQ(torch::autograd::impl::try_get_grad_accumulator(weight), accumulator);
 }
 
-/// Nodes of later forwards run first, and a hook on an output runs before the nodes behind it.
+/// Nodes of later forwards run first, and a hook on an output runs before the nodes that computed it.
 TEST(LibTorchInterfaces, BackwardRunsLaterForwardsFirstAndHooksBefore) {
   Events events;
   const at::Tensor input = torch::ones({2}).set_requires_grad(true);
@@ -88,13 +88,14 @@ TEST(LibTorchInterfaces, BackwardRunsLaterForwardsFirstAndHooksBefore) {
     output.register_hook([&events, name](const at::Tensor&) { events.push_back("hook of " + name); });
     return output;
   };
-  // Both ends of the first are ready at once: by order alone the second goes first.
+  // Both ends of the first are ready at the same time: by order alone, the second runs first.
   const at::Tensor first = unit(input, "first"), second = unit(input, "second");
   (first + second).sum().backward();
   EXPECT_EQ(events, (Events{"hook of second", "second", "hook of first", "first"}));
 }
 
-/// Once for a backward, behind its last node and before backward() returns, in the order in which they came.
+/// Once per backward, after its last node and before backward() returns, in the order in which they were
+/// queued.
 TEST(LibTorchInterfaces, CallbacksOfTheEngineEndABackward) {
   Events events;
   const at::Tensor input = torch::ones({2}).set_requires_grad(true);
@@ -107,7 +108,7 @@ TEST(LibTorchInterfaces, CallbacksOfTheEngineEndABackward) {
   EXPECT_EQ(events, (Events{"node", "end", "node", "end"}));
 }
 
-/// And a backward that throws calls none.
+/// A backward that throws calls none.
 TEST(LibTorchInterfaces, ABackwardThatThrowsCallsNoCallback) {
   bool called = false;
   const at::Tensor input = torch::ones({2}).set_requires_grad(true);

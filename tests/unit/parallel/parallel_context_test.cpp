@@ -13,7 +13,7 @@ namespace {
 
 using testing::run_group;
 
-/// The sum of the ranks of a mode's group, by a collective on that group.
+/// The sum of the ranks in a mode's group, by a collective of that group.
 int sum_over(const ParallelContext& context, ParallelMode mode) {
   const at::Tensor sum = at::scalar_tensor(context.get_global_rank(), at::kLong);
   context.get_group(mode).all_reduce(sum);

@@ -51,7 +51,7 @@ TEST(Grid, SizesMustDivide) {
   EXPECT_THROWS(Grid::of(4, 4, 0), UsageError, "shard_size");
 }
 
-/// A line of the goldens: the number of ranks, then for each group '|' and pairs elements:owner.
+/// A line of the goldens: the number of ranks, then per group '|' and pairs elements:owner.
 struct GoldenPartition {
   explicit GoldenPartition(const std::string& line) {
     std::istringstream words(line);

@@ -18,7 +18,7 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
-/// Ranks that are threads draw from one generator: values that do not depend on it.
+/// Ranks are threads that share one generator: sets values that do not depend on it.
 template <class Model>
 void set_values(Model& model) {
   int number = 1;
@@ -43,7 +43,7 @@ TEST(ShardedInit, AModelThatWasDividedWhileItWasMadeTrainsAsAnother) {
       for (const auto& parameter : one->parameters()) elements += parameter.numel();
       for (const auto& parameter : other->parameters()) mine += parameter.numel();
       EXPECT_LT(mine, elements);
-      // Some are frozen after their units were made, so that units have segments of both kinds.
+      // Some are frozen after their units were created, so that units have segments of both kinds.
       for (auto* const model : {&one, &other})
         for (auto& entry : (*model)->named_parameters())
           if (entry.key().ends_with("bias")) entry.value().requires_grad_(false);
@@ -125,7 +125,7 @@ TEST(ShardedInit, WhatIsDividedNeedsFullyShard) {
     init.reset();
     EXPECT_THROWS(model->forward(at::zeros({1, 3}, at::kLong)), UsageError, "made under a ShardedInit");
     EXPECT_THROWS(DistributedDataParallel(model, group), UsageError, "is fully sharded");
-    // The next one is none of its business.
+    // A later model is not affected.
     models::Gpt2LMHeadModel other(gpt2_config(1, 12));
     EXPECT_EQ(other->forward(at::zeros({1, 3}, at::kLong)).size(2), 37);
     init.emplace(group);

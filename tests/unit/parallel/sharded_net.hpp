@@ -43,7 +43,7 @@ class BlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(Block);
 
-/// An embedding and a head in the root, and three blocks, of which the second is used twice.
+/// An embedding and a head in the root, and three blocks; the second is used twice.
 class NetImpl : public torch::nn::Module {
  public:
   NetImpl() {
@@ -64,7 +64,7 @@ class NetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// New modules are drawn from the process's generator, which the ranks' threads share.
+/// New modules draw from the process's generator, which the ranks' threads share.
 inline std::mutex generator_mutex;
 
 template <class Make>

@@ -63,7 +63,7 @@ TEST(Statistics, AlonePrintNoTimes) {
   });
 }
 
-/// What a job of two ranks writes to standard error, the second of which sleeps in every step.
+/// What a job of two ranks writes to standard error if the second sleeps in every step.
 std::string warnings_of(int steps, std::chrono::milliseconds sleep, std::vector<double>& scores) {
   ::testing::internal::CaptureStderr();
   run_group(2, [&](const ProcessGroup& group) {
@@ -93,7 +93,7 @@ TEST(Stragglers, TwoReportsAreNotEnough) {
   EXPECT_EQ(scores.size(), 2U);
 }
 
-/// In what the ranks remember, and so in every message about it.
+/// In the flight recorder, and therefore in every message from it.
 TEST(Statistics, NameTheBucketsOnTheirWay) {
   run_group(2, [&](const ProcessGroup& group) {
     torch::nn::Sequential net(torch::nn::Linear(64, 64), torch::nn::Linear(64, 1));

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-/// Over ranks with different numbers of rows, one without any: the numbers of one process over all rows.
+/// Over ranks with different numbers of rows, one without any: the results of one process over all rows.
 TEST(SyncBatchNorm, IsBatchNormOverAllRanks) {
   const at::Tensor rows = torch::linspace(-3, 5, 12 * 2 * 3).view({12, 2, 3}).sin();
   const at::Tensor factors = torch::linspace(0.5, 2, 12 * 2 * 3).view({12, 2, 3}).cos();
@@ -61,8 +61,8 @@ TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
   });
 }
 
-// LibTorch has these kernels for CUDA alone. Here are the same formulas, in the order in which it adds the
-// ranks' statistics: so what is around the kernels can be seen without a GPU.
+// LibTorch has these kernels only for CUDA. These are the same formulas, in the order in which it adds the
+// ranks' statistics, so that the code around the kernels can be tested without a GPU.
 
 std::vector<std::int64_t> but_channels(const at::Tensor& tensor) {
   std::vector<std::int64_t> dimensions{0};
@@ -134,7 +134,7 @@ TORCH_LIBRARY_IMPL(aten, CPU, library) {
   library.impl("batch_norm_backward_elemt", &backward_elemt);
 }
 
-/// As the formulas for CPUs, wherever the ranks without rows are.
+/// Same results as the CPU's formulas, whichever ranks have no rows.
 TEST(SyncBatchNorm, ByKernelsIsTheSame) {
   const at::Tensor rows = torch::linspace(-3, 5, 12 * 2 * 3 * 2).view({12, 2, 3, 2}).sin();
   const at::Tensor factors = torch::linspace(0.5, 2, 12 * 2 * 3 * 2).view({12, 2, 3, 2}).cos();

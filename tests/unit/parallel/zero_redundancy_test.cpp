@@ -24,7 +24,7 @@ using optim::ZeroRedundancyOptimizer;
 using testing::run_accelerators;
 using testing::run_group;
 
-/// Small enough that every layer travels alone or with few others.
+/// Small enough that every layer is in a bucket alone or with few others.
 const optim::ZeroRedundancyOptions kSmallBuckets = {.bucket_cap_mb = 1e-4};
 
 torch::nn::Sequential layered_net() {
@@ -33,7 +33,7 @@ torch::nn::Sequential layered_net() {
                                torch::nn::Tanh(), torch::nn::Linear(5, 2));
 }
 
-/// The same gradients on every rank, as after DistributedDataParallel.
+/// The same gradients on every rank, like after DistributedDataParallel.
 void compute_gradients(torch::nn::Sequential& net, int step) {
   net->zero_grad();
   const at::Tensor input = at::linspace(-1, 1, 24).reshape({4, 6}) * (step + 1);
@@ -60,7 +60,7 @@ void expect_the_bits_of(const Options& options) {
   const auto expected = trained(alone, reference, 4);
   for (const int size : {1, 2, 3}) {
     run_group(size, [&](const ProcessGroup& group) {
-      static std::mutex building;  // Threads as ranks share the generator of the first values.
+      static std::mutex building;  // Ranks are threads that share the generator for initial values.
       std::unique_lock lock(building);
       auto net = layered_net();
       lock.unlock();
@@ -77,7 +77,7 @@ TEST(ZeroRedundancy, TheBitsOfTheOptimizerInside) {
   expect_the_bits_of<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.01));
 }
 
-/// A net of its own for each rank, and its optimizer.
+/// A net per rank, and its optimizer.
 struct Divided {
   explicit Divided(const ProcessGroup& group)
       : net([] {
@@ -110,7 +110,7 @@ TEST(ZeroRedundancy, EachRankKeepsItsShareOfTheState) {
     }
     const auto whole = consolidate_optimizer_state(setup.optimizer, setup.names(), group.rank() == 0).tensors;
     EXPECT_EQ(whole.empty(), group.rank() != 0);
-    // 16 x 6 weights are the largest and alone; 5 x 16 the next; the rest (28 values) goes to the third.
+    // The 16 x 6 weights are the largest and alone; the 5 x 16 are next; the third gets the rest (28 values).
     EXPECT_LE(elements_of(own), 2 * 96 + 1);
     if (group.rank() == 0) {
       EXPECT_EQ(elements_of(whole), 2 * (96 + 16 + 80 + 5 + 10 + 2) + 6);
@@ -144,7 +144,7 @@ TEST(ZeroRedundancy, MistakesAreNamed) {
   });
 }
 
-/// A training through Accelerator, with its optimizer divided over the ranks or not.
+/// A training through Accelerator, with its optimizer sharded over the ranks or not.
 class Job {
  public:
   Job(const Accelerator& accelerator, bool divided) : accelerator_(accelerator), divided_(divided) {
@@ -167,7 +167,7 @@ class Job {
     accelerated_scheduler_.emplace(accelerator_.prepare(*scheduler_));
   }
 
-  /// The same samples in all, whatever the number of ranks.
+  /// The same samples in total, whatever the number of ranks.
   std::vector<at::Tensor> train(int from, int to) {
     const std::int64_t rows = 12 / accelerator_.num_processes();
     for (int step = from; step < to; ++step) {
@@ -193,7 +193,7 @@ class Job {
   std::optional<AcceleratedScheduler<optim::LrScheduler>> accelerated_scheduler_;
 };
 
-/// Trains 3 steps on `first` ranks, saves, goes on for 3 on `second` ranks.
+/// Trains 3 steps on `first` ranks, saves, and resumes for 3 steps on `second` ranks.
 std::vector<at::Tensor> resumed(int first, bool first_divided, int second, bool second_divided) {
   const testing::TemporaryFolder folder;
   run_accelerators(first, [&](const Accelerator& accelerator) {

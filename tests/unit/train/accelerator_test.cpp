@@ -82,7 +82,8 @@ TEST(Accelerator, LocalMainProcessesOfTwoNodesDoNotWaitForEachOther) {
     world.group_rank = group.rank() / 2;
     world.group_world_size = 2;
     Accelerator accelerator(world, group);
-    // Node 0 stays inside until node 1 is through: it would hang if node 1 waited for node 0.
+    // Node 0 stays in its scope until node 1 has finished: there would be a deadlock if node 1 waited for
+    // node 0.
     const auto guard = accelerator.local_main_process_first();
     if (world.rank == 0) {
       const at::Tensor signal = at::zeros({1});
@@ -108,7 +109,7 @@ TEST(Accelerator, AnExceptionOnTheMainProcessReachesEveryone) {
           << text;
       ++heard;
     }
-    accelerator.wait_for_everyone();  // The job could go on.
+    accelerator.wait_for_everyone();  // The job can continue.
   });
   EXPECT_EQ(heard.load(), 2);
 }
@@ -179,7 +180,7 @@ TEST(Accelerator, ShapesThatDoNotFitAreListedBeforeDataMoves) {
   });
 }
 
-/// Whole numbers as data, so that the sums of the two ways are the same bits.
+/// Whole numbers, so that both ways of summing give the same bits.
 std::shared_ptr<Dataset> numbers(std::int64_t count) {
   const at::Tensor x = at::arange(count).remainder(5).sub(2).view({count, 1}).to(at::kFloat);
   return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", 3 * x + 1}});
@@ -374,7 +375,7 @@ TEST(Accelerator, TwoOnOneGroupKeepApart) {
   });
 }
 
-/// A part holds what fits; what an earlier model left in other parts goes.
+/// A shard contains what fits; other shards of an earlier model are removed.
 TEST(SaveModel, InPartsAndBack) {
   const testing::TemporaryFolder folder;
   run_accelerators(2, [&](Accelerator& accelerator) {
@@ -405,7 +406,7 @@ TEST(SaveModel, InPartsAndBack) {
   EXPECT_EQ(names(), std::vector<std::string>{"model.safetensors"});
 }
 
-/// As Hugging Face divides a model: a module's buffers come before the next module's parameters.
+/// Split like Hugging Face does: a module's buffers come before the next module's parameters.
 TEST(SaveModel, DividesInTheOrderOfTheStateDict) {
   const testing::TemporaryFolder folder;
   run_accelerators(1, [&](Accelerator& accelerator) {
@@ -421,7 +422,7 @@ TEST(SaveModel, DividesInTheOrderOfTheStateDict) {
   EXPECT_EQ(index.at("weight_map").size(), 9U);
 }
 
-/// Rank 0 alone writes what all log, and goes on after the checkpoint's step.
+/// Only rank 0 writes what all ranks log, and continues after the checkpoint's step.
 TEST(Tracking, FollowsTheCheckpoint) {
   const testing::TemporaryFolder folder;
   const auto log = [&](Accelerator& accelerator, int from, int to) {
@@ -444,7 +445,7 @@ TEST(Tracking, FollowsTheCheckpoint) {
   EXPECT_EQ(lines, 4);
 }
 
-/// The second rank is the first of a node of its own; whose disk is another one when its path is.
+/// The second rank is the first of another node; a different path simulates another disk.
 TEST(SaveState, OnEachNodeThatHasADiskOfItsOwn) {
   const testing::TemporaryFolder folder;
   testing::run_group(2, [&](const ProcessGroup& group) {

@@ -59,8 +59,7 @@ std::vector<DataLoaderConfiguration> all_configurations() {
   return all;
 }
 
-/// The numbers that a metric sees in what is left of the epoch. Ranks may have different numbers of batches:
-/// one that has none left brings an empty batch.
+/// The numbers that a metric sees in the rest of the epoch. A rank without a batch passes an empty one.
 Indices metric_of(const Accelerator& accelerator, DataLoader& batches) {
   Indices seen;
   const Batch none{{"x", at::zeros({0}, at::kLong)}};
@@ -139,7 +138,7 @@ TEST(DataRules, MetricsRefuseRowsThatBelongToNoSample) {
   });
 }
 
-/// Accelerate's cases for two processes: the sizes of the batches of both.
+/// Accelerate's cases for two processes: the batch sizes of both.
 std::vector<std::vector<std::int64_t>> sizes(std::int64_t length, std::int64_t batch_size, bool even) {
   std::vector<std::vector<std::int64_t>> all(2);
   run_with(2, {.even_batches = even, .sharding = Sharding::by_batch}, [&](Accelerator& accelerator) {
@@ -289,7 +288,7 @@ TEST_P(AnyWorld, GathersObjectsAndBroadcastsStructures) {
   });
 }
 
-/// Of any bytes, and in the order of the rows.
+/// Texts of any bytes, in the order of the rows.
 TEST_P(AnyWorld, GathersAndSplitsTheTextsOfBatches) {
   run(GetParam(), [&](const Accelerator& accelerator) {
     const auto rank = accelerator.process_index();

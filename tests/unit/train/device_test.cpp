@@ -1,5 +1,5 @@
-// What a training does on its device, on the CPU and, where a driver is there, on the first GPU: one rank
-// over NCCL, and two ranks that share the GPU by Gloo.
+// What a training does on its device: on the CPU and, if a driver is installed, on the first GPU, as one rank
+// over NCCL and as two ranks that share the GPU over Gloo.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ class OnDevice : public ::testing::TestWithParam<std::string> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::Values("cpu", "cuda:0"));
 
-/// Two branches, of which one may be left out; the same at first everywhere.
+/// Two branches, one of which may be left out; initially the same everywhere.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     const at::NoGradGuard no_grad;
@@ -88,7 +88,7 @@ void expect_close(const std::vector<at::Tensor>& one, const std::vector<at::Tens
     EXPECT_TRUE(at::allclose(one[i], other[i], tolerance, tolerance)) << i;
 }
 
-/// The weights after three steps of two micro-batches on all rows: what one process alone comes to.
+/// The weights of a single process after three steps of two micro-batches on all rows.
 std::vector<at::Tensor> trained_alone(const at::Device& device, bool with_side) {
   Net net;
   net->to(device);
@@ -152,7 +152,7 @@ TEST_P(OnDevice, MixedPrecisionSkipsStepsThatOverflow) {
             const at::Tensor loss = model(rows).to(at::kFloat).square().mean();
             losses.push_back(loss.item<double>());
             accelerator.backward(loss);
-            // Of one rank and one optimizer alone.
+            // For one rank and one optimizer only.
             const bool overflows = step == 3 && accelerator.process_index() == 1;
             const at::Tensor factor =
                 at::full({}, overflows ? std::numeric_limits<double>::infinity() : 1.0, rows.options());
@@ -224,7 +224,7 @@ TEST_P(OnDevice, ClippingIsLibTorchs) {
   });
 }
 
-/// Also of images with their channels last, and where a rank has no rows.
+/// Also for channels-last images, and if a rank has no rows.
 TEST_P(OnDevice, SyncBatchNormIsBatchNormOverAllRanks) {
   const at::Tensor images = at::arange(6 * 4 * 3 * 3).mul(0.61).sin().view({6, 4, 3, 3}).to(device());
   torch::nn::BatchNorm2d plain(4);
@@ -267,7 +267,7 @@ TEST_P(OnDevice, ADividedOptimizerIsTheWholeOne) {
   });
 }
 
-/// With dropout, whose random numbers are the device's own.
+/// With dropout, whose random numbers are the device's.
 TEST_P(OnDevice, ACheckpointGoesOnBitForBit) {
   for (const bool asynchronous : {false, true}) {
     const testing::TemporaryFolder folder;
@@ -298,7 +298,7 @@ TEST_P(OnDevice, ACheckpointGoesOnBitForBit) {
   }
 }
 
-/// The consumer is slower than the workers: no batch's memory may be used again before it was read.
+/// The consumer is slower than the workers: a batch's memory must not be reused before it was read.
 TEST_P(OnDevice, BatchesArriveWholeBesideTheComputation) {
   const std::int64_t count = 64, width = 1 << 14;
   const auto rows = std::make_shared<TensorDataset>(
@@ -347,7 +347,7 @@ TEST_P(OnDevice, TheMainProcessGoesFirst) {
   });
 }
 
-/// A rank that does not come is named, and nobody hangs.
+/// A missing rank is named, and no rank hangs.
 TEST_P(OnDevice, WhoDoesNotComeIsNamed) {
   run(
       2,
@@ -358,13 +358,13 @@ TEST_P(OnDevice, WhoDoesNotComeIsNamed) {
       {}, seconds(1));
 }
 
-/// Batches of ever fewer samples, until one fits.
+/// Tries smaller batches until one fits.
 TEST_P(OnDevice, OutOfMemoryIsSurvived) {
   run(1, [&](const Accelerator& accelerator) {
     std::vector<std::int64_t> sizes;
     const auto fits = find_executable_batch_size(accelerator, 1000, [&](std::int64_t size) {
       sizes.push_back(size);
-      // Of a thousand samples 64 TiB, of few enough nothing that matters.
+      // A thousand samples need 64 TiB, few enough samples almost nothing.
       const std::int64_t bytes = size > 800 ? (std::int64_t{1} << 46) : size;
       at::empty({bytes}, at::TensorOptions(device()).dtype(at::kByte)).fill_(1);
     });

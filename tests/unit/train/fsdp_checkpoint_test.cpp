@@ -1,4 +1,4 @@
-// Checkpoints of fully sharded models, and in which dtypes they compute.
+// Checkpoints of fully sharded models, and the dtypes in which they compute.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -45,7 +45,7 @@ TEST(FsdpPlugin, GoesOnWithTheSameBits) {
   EXPECT_EQ(through, again);
 }
 
-/// Written by one world, read by another and written again: the files hold the same.
+/// Written on one number of ranks, read on another and written again: the files have the same content.
 TEST(FsdpPlugin, CheckpointsFitAnyNumberOfRanksAndDistributedDataParallel) {
   struct World {
     int size;
@@ -142,7 +142,7 @@ TEST(FsdpPlugin, FilesAreWrittenAndReadTensorByTensor) {
       sharded());
 }
 
-/// The other ranks do not wait for what rank 0 cannot write.
+/// The other ranks do not hang if rank 0 cannot write.
 TEST(FsdpPlugin, AFileThatCannotBeWrittenFailsOnEveryRank) {
   const TemporaryFolder folder;
   write_atomically(folder / "file", "");

@@ -34,7 +34,7 @@ class JobBlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(JobBlock);
 
-/// Two units, a buffer, a frozen parameter, and a layer that has two names.
+/// Two units, a buffer, a frozen parameter, and a layer with two names.
 class JobNetImpl : public torch::nn::Module {
  public:
   JobNetImpl() {
@@ -59,7 +59,7 @@ class JobNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(JobNet);
 
-/// New modules are drawn from the process's generator, which the ranks' threads share.
+/// New modules draw from the process's generator, which the ranks' threads share.
 inline JobNet seeded_net(std::uint64_t seed) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -67,7 +67,7 @@ inline JobNet seeded_net(std::uint64_t seed) {
   return JobNet();
 }
 
-/// Each once.
+/// The parameters, each once.
 inline std::vector<at::Tensor> parameters_of(const JobNet& net) {
   std::vector<at::Tensor> result;
   for (const auto& parameter : net->parameters()) {

@@ -1,4 +1,4 @@
-// Fully sharded models in Accelerator and Trainer, beside DistributedDataParallel.
+// Fully sharded models in Accelerator and Trainer, compared with DistributedDataParallel.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -21,7 +21,7 @@ namespace {
 namespace F = torch::nn::functional;
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
-/// Clipping computes the norm in another order, so not to the last bit.
+/// Clipping computes the norm in another order, so the last bits may differ.
 TEST(FsdpPlugin, TrainsAsDistributedDataParallel) {
   for (const int size : {1, 3}) {
     for (const std::int64_t accumulation : {1, 2}) {
@@ -161,7 +161,7 @@ TrainingArguments arguments(const fs::path& folder, const std::string& fsdp) {
 }
 
 /// The losses of the evaluations after each epoch, and of the best weights at the end, there also on data of
-/// which one rank has fewer batches than the other, or none.
+/// which one rank has fewer batches or none.
 Losses train_with(const std::string& fsdp, const fs::path& folder, double epochs) {
   Losses losses;
   TrainingArguments args = arguments(folder, fsdp);

@@ -1,5 +1,5 @@
-// What comes between backward and the optimizer's step, with threads as ranks: accumulation, weighted losses,
-// clipping, autocast, schedules.
+// What happens between backward and the optimizer's step, with threads as ranks: accumulation, weighted
+// losses, clipping, autocast, schedules.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -51,7 +51,7 @@ at::Tensor loss_of(const at::Tensor& output) { return output.pow(2).sum(); }
 class Worlds : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Worlds, ::testing::Values(1, 2));
 
-/// Seven batches in windows of three: the last window has one batch, and counts as one.
+/// Seven batches in windows of three: the last window has one batch and is divided by one.
 TEST_P(Worlds, WindowsEndWithTheLoader) {
   const int size = GetParam();
   run_accelerators(
@@ -81,7 +81,7 @@ TEST_P(Worlds, WindowsEndWithTheLoader) {
       accumulating(3));
 }
 
-/// A window that was left in its middle does not touch what comes outside of it.
+/// An abandoned window does not affect a step outside of it.
 TEST(Gradients, OutsideOfWindowsAreStepsOfTheirOwn) {
   run_accelerators(
       1,
@@ -153,7 +153,7 @@ TEST(Gradients, OfNothingAreZero) {
   });
 }
 
-/// As the embedding of an encoder-decoder, which has three names.
+/// Like the embedding of an encoder-decoder, which has three names.
 TEST(Gradients, ClipASharedParameterOnce) {
   run_accelerators(1, [](Accelerator& accelerator) {
     const at::Tensor shared = torch::zeros({4}, torch::requires_grad());
@@ -347,7 +347,7 @@ TEST(ParameterGroups, LeaveBiasesAndNormsWithoutDecay) {
   EXPECT_EQ(groups[1].options.lr, 1);
 }
 
-/// How often an operation of LibTorch waited for a tensor's number, in this thread.
+/// How often an operation of LibTorch read a tensor's value in this thread.
 class ItemCounter {
  public:
   ItemCounter()
@@ -401,7 +401,7 @@ TEST(WeightedLosses, AreNotWaitedFor) {
     EXPECT_TRUE(torch::equal(train(true, of_all), train(false, of_all))) << of_all;
 }
 
-/// Alone for two steps, then the mean; and once more at the end.
+/// Averages after every two steps, and again at the end.
 TEST(LocalSgdTest, AveragesParametersNowAndThen) {
   run_accelerators(2, [](Accelerator& accelerator) {
     auto model = make_model();

@@ -1,4 +1,4 @@
-// The loss scale of float16, of one optimizer and of two: its rules hold on a CPU too.
+// The loss scale of float16, for one optimizer and for two: its rules also apply on a CPU.
 #include "train/loss_scaling.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(GradScaler, UnscalesOnceForClipping) {
   EXPECT_THROWS(scaler.step(wrong), UsageError, "float16");
 }
 
-/// Two optimizers under one loss scale: float16's rules, with numbers that a CPU has too.
+/// Two optimizers with one loss scale: float16's rules, with numbers that a CPU can compute.
 class TwoOptimizers : public ::testing::Test {
  protected:
   TwoOptimizers() {
@@ -79,7 +79,7 @@ class TwoOptimizers : public ::testing::Test {
   train::LossScaling scaling_{{.init_scale = 8, .growth_interval = 2}};
 };
 
-/// The second one's gradients were made with the scale that the first one's step must not have changed.
+/// The second one's gradients were computed with the scale, which the first one's step must not have changed.
 TEST_F(TwoOptimizers, ChangeTheScaleOnceAfterBothHaveStepped) {
   backward(one_, kInfinity);
   backward(other_, 0.25);
@@ -103,7 +103,7 @@ TEST_F(TwoOptimizers, ChangeTheScaleOnceAfterBothHaveStepped) {
   EXPECT_EQ(scaling_.get_scale(), 8);
 }
 
-/// As two networks that are trained against each other; clipping one leaves the other's gradients alone.
+/// Like two networks trained against each other; clipping one does not change the other's gradients.
 TEST_F(TwoOptimizers, MayStepInTurnOrNotAtAll) {
   for (int i = 0; i < 2; ++i) {
     first_.zero_grad();

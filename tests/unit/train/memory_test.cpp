@@ -1,4 +1,4 @@
-// Where a model's memory is the question: the largest batch that fits, and how weights are laid out.
+// Memory: the largest batch that fits, and the layout of weights.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
@@ -18,7 +18,7 @@ namespace {
 using testing::run_accelerators;
 using testing::TemporaryFolder;
 
-/// One rank has less memory; all end with what fits there.
+/// One rank has less memory; all ranks end with the size that fits there.
 TEST(FindExecutableBatchSize, IsAgreed) {
   run_accelerators(3, [](Accelerator& accelerator) {
     std::vector<std::int64_t> tried;
@@ -42,7 +42,7 @@ TEST(FindExecutableBatchSize, IsAgreed) {
   });
 }
 
-/// One rank alone runs out of memory, in the middle of a step in which the others wait for it.
+/// Only one rank runs out of memory, in the middle of a step in which the others wait for it.
 TEST(FindExecutableBatchSize, LeavesNobodyInACollective) {
   run_accelerators(3, [](Accelerator& accelerator) {
     std::vector<std::int64_t> tried;
@@ -69,7 +69,7 @@ TEST(FindExecutableBatchSize, LeavesNobodyInACollective) {
   });
 }
 
-/// Other strides, the same numbers; and they come back from a checkpoint.
+/// Other strides, the same values; checkpoints restore them.
 TEST(ChannelsLast, IsAnOption) {
   const TemporaryFolder folder;
   const auto train = [&](bool channels_last) {

@@ -57,7 +57,7 @@ TEST_P(Ranks, RegressionIsThatOfOneRank) {
   });
 }
 
-/// No rounding on the way may make equal targets differ.
+/// No rounding may make equal targets differ.
 TEST_P(Ranks, EqualTargetsHaveNoSpread) {
   testing::run_group(GetParam(), [&](const ProcessGroup& group) {
     Regression mine;

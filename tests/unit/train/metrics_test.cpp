@@ -91,7 +91,7 @@ void expect_close(double value, const Words& line) {
   }
 }
 
-/// Adds the rows in two parts, of which the first has `cut`.
+/// Adds the rows in two parts; the first has `cut` rows.
 template <class Metric, class Value>
 void update_in_parts(Metric& metric, const std::vector<Value>& predictions, const std::vector<Value>& truth,
                      std::size_t cut) {
@@ -164,7 +164,7 @@ TEST(Perplexity, IsTheExponentialOfTheMeanLoss) {
   EXPECT_TRUE(std::isinf(metric.compute()));
 }
 
-/// Adds the pairs of the next "bleu N" of the golden text; false where there is none.
+/// Adds the pairs of the next "bleu N" of the golden text; false if there is none.
 bool read_pairs(std::ifstream& file, Bleu& metric) {
   std::string line;
   while (std::getline(file, line) && !line.starts_with("bleu ")) continue;

@@ -1,4 +1,4 @@
-// Products by oneDNN beside LibTorch's own: in a process of its own, for they stay where they go.
+// oneDNN's products compared with LibTorch's, in a separate process, because the kernels stay replaced.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUFunctions.h>
@@ -86,7 +86,7 @@ TEST_F(OnednnMatmul, HasTheGradientsOfLibTorch) {
   expect_close(bias.grad(), f.sum(0).to(at::kFloat), "bias");
 }
 
-/// Whether products go there or not, on any CPU.
+/// Whether oneDNN is used or not, on any CPU.
 TEST(OnednnMatmulVariable, LeavesLargeProductsRight) {
   use_onednn_matmul({{"LOCKSTEP_ONEDNN_MATMUL", "1"}});
   const at::Tensor a = at::randn({300, 400}), b = at::randn({400, 200});

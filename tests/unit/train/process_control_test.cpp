@@ -1,4 +1,4 @@
-// Who does what when, and who is missing; with threads as ranks.
+// Order of execution, triggers, barriers and missing ranks, with threads as ranks.
 #include "lockstep/train/process_execution.hpp"
 
 #include <gtest/gtest.h>

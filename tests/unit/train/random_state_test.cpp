@@ -15,7 +15,7 @@ at::Tensor bytes(std::int64_t count) { return at::zeros({count}, at::kByte); }
 
 class RandomStateFile : public ::testing::Test {
  protected:
-  /// A state of the CPU's generator, with what `more` adds or replaces.
+  /// A state of the CPU's generator, with the tensors of `more` added or replaced.
   void write(const TensorMap& more) const {
     write_random_state(path, random_state(at::kCPU));
     TensorMap tensors = load_file(path).tensors;

@@ -34,7 +34,7 @@ std::shared_ptr<const Dataset> samples() {
   return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
 }
 
-/// A small training with everything that must be kept: dropout, batch norm, a shuffle, read-ahead, a sum.
+/// A small training with everything that must be saved: dropout, batch norm, a shuffle, read-ahead, a sum.
 class Job : public Checkpointable {
  public:
   explicit Job(Accelerator& accelerator, std::uint64_t seed = 1, bool dropout = true)
@@ -51,7 +51,7 @@ class Job : public Checkpointable {
     accelerator.register_for_checkpointing("sum", *this);
   }
 
-  /// The losses of that many steps. `after` is called after each.
+  /// The losses of `steps` steps. `after` is called after each.
   Losses train(int steps, const std::function<void()>& after = {}) {
     Losses losses;
     while (steps > 0) {
@@ -126,7 +126,7 @@ TEST_P(SavedAfter, GoesOnWithTheSameBits) {
 
   Accelerator second = alone();
   Job resumed(second, /*seed=*/77);
-  resumed.train(3);  // Whatever it did before must not matter.
+  resumed.train(3);  // Its earlier training must not matter.
   const Checkpoint from = second.load_state(folder / "state");
   EXPECT_EQ(from.info.step, GetParam());
   EXPECT_EQ(from.info.epoch, GetParam() / 13);
@@ -135,7 +135,7 @@ TEST_P(SavedAfter, GoesOnWithTheSameBits) {
   expect_equal(straight, resumed);
 }
 
-/// Without dropout: threads share one random generator, so only processes can tell what it does.
+/// Without dropout: threads share one random generator, so only processes can test it.
 TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
   const TemporaryFolder folder;
   run_accelerators(2, [&](Accelerator& accelerator) {
@@ -170,13 +170,13 @@ TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
     Job again(accelerator, 3, false);
     accelerator.load_state(folder / "next");
     EXPECT_EQ(again.position(), 3);
-    // 28 of 48 samples are done: the other 20 make three batches of two ranks.
+    // 28 of 48 samples are done: the other 20 are three batches of two ranks.
     accelerator.load_state(folder / "odd");
     EXPECT_EQ(again.position(), 3);
   });
 }
 
-/// A failure on the way changes nothing of model, optimizer or objects, and reaches every rank.
+/// A failure while loading changes nothing in model, optimizer or objects, and reaches every rank.
 TEST(LoadState, WhatDoesNotFitChangesNothing) {
   const TemporaryFolder folder;
   {
@@ -264,7 +264,7 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
   EXPECT_EQ(folder.files(), std::vector<std::string>{"state"});
 }
 
-/// What the training changes while the thread writes is not in the checkpoint.
+/// What training changes while the thread writes is not in the checkpoint.
 TEST(SaveState, WritesBesideTheTraining) {
   const TemporaryFolder folder;
   run_accelerators(2, [&](Accelerator& accelerator) {
@@ -330,7 +330,7 @@ TEST(RegisterForCheckpointing, WantsNamesForFiles) {
   }
 }
 
-/// Whoever wishes, and whenever: the answer comes to all in the same call, the one after the wish.
+/// Any rank may ask, at any time: all ranks get the answer in the same call, the one after.
 TEST(ShouldStop, IsAgreedByAllRanks) {
   for (const int wisher : {0, 1, 2}) {
     std::mutex mutex;
@@ -397,7 +397,8 @@ TEST(Checkpoints, AStopLeavesACheckpointOfThatVeryStep) {
   EXPECT_TRUE(fs::exists(folder / "checkpoint-3"));
 }
 
-/// Work that cannot be gone on with is not begun anew without a word; a first start has nothing to tell.
+/// Existing work that cannot be resumed is an error instead of a silent new start; a first start prints
+/// nothing.
 TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
   const TemporaryFolder folder;
   const auto run = [&](const std::string& resume) {
@@ -417,7 +418,7 @@ TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
   EXPECT_EQ(run("auto"), 1);
 }
 
-/// The same command line with a path serves for the first start and for each restart.
+/// The same command line with a path works for the first start and for each restart.
 TEST(Checkpoints, APathIsWhereTheFirstStartBeginsOnly) {
   const TemporaryFolder folder;
   const auto run = [&](const std::string& name, const std::string& resume, int steps) {
@@ -432,7 +433,7 @@ TEST(Checkpoints, APathIsWhereTheFirstStartBeginsOnly) {
   };
   EXPECT_EQ(run("c", "auto", 5), 0);
   const std::string second = (folder / "c/checkpoint-2").string();
-  EXPECT_EQ(run("c", second, 1), 2);  // Writes checkpoint-3 anew, beside 4 and 5 of the first run.
+  EXPECT_EQ(run("c", second, 1), 2);  // Writes checkpoint-3 again, beside 4 and 5 of the first run.
   EXPECT_EQ(run("c", second, 1), 3);
   EXPECT_EQ(run("d", second, 1), 2);
   EXPECT_EQ(run("c", "auto", 1), 4);

@@ -13,7 +13,7 @@
 #include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 
-// A training that takes milliseconds, for tests of the loop around it.
+// A training that takes milliseconds, for tests of the training loop.
 namespace lockstep::testing {
 
 inline std::shared_ptr<const Dataset> samples(std::int64_t count) {
@@ -21,7 +21,7 @@ inline std::shared_ptr<const Dataset> samples(std::int64_t count) {
   return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
 }
 
-/// Equal weights on all ranks: these are threads that share one generator.
+/// Equal weights on all ranks, which are threads that share one generator.
 inline std::shared_ptr<ModelAdapter> small_model(bool dropout = false) {
   torch::nn::Sequential net(torch::nn::Linear(3, 8), torch::nn::Tanh(),
                             torch::nn::Dropout(dropout ? 0.5 : 0.0), torch::nn::Linear(8, 1));
@@ -48,7 +48,7 @@ inline TrainingArguments arguments(const TemporaryFolder& folder) {
   return args;
 }
 
-/// Tells the process to stop after a step, as a scheduler's signal would.
+/// Tells the process to stop after a step, like a scheduler's signal.
 class StopAt final : public TrainerCallback {
  public:
   explicit StopAt(std::int64_t step) : step_(step) {}
@@ -60,13 +60,13 @@ class StopAt final : public TrainerCallback {
   std::int64_t step_;
 };
 
-/// What a training comes to.
+/// The result of a training.
 struct Outcome {
   TrainOutput output;
   TrainerState state;
   std::vector<at::Tensor> weights;
 
-  /// The numbers of that name in the log, in order.
+  /// The values of that name in the log, in order.
   std::vector<double> logged(const std::string& name) const {
     std::vector<double> values;
     for (const auto& entry : state.log_history) {
@@ -76,7 +76,7 @@ struct Outcome {
   }
 };
 
-/// Trains on so many ranks, as threads; rank 0's outcome.
+/// The outcome of a training on this rank.
 inline Outcome outcome_of(Trainer& trainer, const TrainOutput& output) {
   Outcome outcome{output, trainer.state(), {}};
   for (const auto& entry : trainer.model().parameters())
@@ -102,7 +102,7 @@ inline TrainerComponents plain_parts() {
   return {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
 }
 
-/// Of plain_parts(); as if a signal came after step `stop_at`.
+/// Trains plain_parts(), with a signal after step `stop_at` if it is not 0.
 inline Outcome train_plainly(int ranks, const TrainingArguments& args, std::int64_t stop_at = 0) {
   return train_on(ranks, args, [&](const Accelerator&) {
     TrainerComponents parts = plain_parts();

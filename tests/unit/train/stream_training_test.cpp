@@ -94,7 +94,7 @@ TEST(StreamTraining, GoesOnOnOtherNumbersOfRanks) {
   EXPECT_EQ(train(1, args, 0).output.global_step, 9);
 }
 
-/// 5 batches in windows of 2, 3 and 4: the last one is shorter.
+/// 5 batches in windows of 2, 3 and 4: the last window is shorter.
 TEST(StreamTraining, TrainsAsOnADataSetOfTheSameSamples) {
   const auto data = IterableDataset::from_generator(1, [](std::int64_t) {
     return [next = 0]() mutable -> std::optional<Value::Fields> {
@@ -181,7 +181,7 @@ std::vector<float> sorted_numbers(const at::Tensor& tensor) {
   return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
 }
 
-/// Ranks end on their own, some batches earlier than others.
+/// Ranks end on their own, some several batches earlier than others.
 TEST(StreamTraining, EvaluationsCountEachRowOnce) {
   std::vector<Example> rows;
   const auto reader = stream_of(kUneven)->open({}, 0, {});

@@ -99,7 +99,7 @@ TEST(JsonLines, HoldsEverything) {
   EXPECT_THROWS(tracker->log(taken, 9), UsageError, "'step'", "another");
 }
 
-/// What a killed process left half written goes, and so do the steps that are done again.
+/// A line that a killed process left half written is removed, and so are steps that run again.
 TEST(JsonLines, GoesOnAfterAKill) {
   const TemporaryFolder folder;
   for (int step = 1; step <= 4; ++step) make_json_lines_tracker(folder.path())->log({{"x", step}}, step);
@@ -114,7 +114,7 @@ TEST(JsonLines, GoesOnAfterAKill) {
   EXPECT_EQ(lines[2]["x"], 30);
 }
 
-/// The table without its column of times.
+/// The table without its time column.
 std::string table(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string text;
@@ -160,7 +160,7 @@ TEST(Trackers, RefuseWhatTheyDoNotKnow) {
   EXPECT_THROWS(Trackers(options), UsageError, "'wandb'", "jsonl");
 }
 
-/// A file that may not grow stands for a full disk.
+/// A file size limit simulates a full disk.
 TEST(Trackers, TellOfAFullDisk) {
   const TemporaryFolder folder;
   const pid_t child = ::fork();

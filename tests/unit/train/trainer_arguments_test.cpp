@@ -1,4 +1,4 @@
-// Arguments that the trainer passes on: each by itself, and who hears of it.
+// Arguments that the trainer passes on: each one separately, and which part gets it.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -17,12 +17,12 @@ using testing::samples;
 using testing::small_model;
 using testing::TemporaryFolder;
 
-/// What the parts of a trainer are told.
+/// The options that the parts of a trainer get.
 struct Told {
   DataLoaderOptions train = {};
   DataLoaderOptions eval = {};
   AcceleratorOptions accelerator = {};
-  /// As the wrapped model has them in training.
+  /// As the wrapped model has them during training.
   DistributedDataParallelOptions ddp = {};
   std::chrono::milliseconds timeout = {};
   std::uint64_t torch_seed = 0;
@@ -31,7 +31,7 @@ struct Told {
   bool tf32_in_cudnn = false;
 };
 
-/// What is said to LibTorch as a whole is taken back.
+/// Restores LibTorch's global settings.
 class SameContext {
  public:
   ~SameContext() {
@@ -47,7 +47,7 @@ class SameContext {
   bool cudnn_ = at::globalContext().allowTF32CuDNN();
 };
 
-/// A model that notes how it was wrapped.
+/// A model that records how it was wrapped.
 std::shared_ptr<ModelAdapter> noting_model(DistributedDataParallelOptions& ddp) {
   return wrap_model(torch::nn::Linear(3, 1), [&ddp](auto& model, const Batch& batch) {
     if constexpr (requires { model.options(); }) ddp = model.options();
@@ -64,7 +64,7 @@ Told told_with(const std::function<void(TrainingArguments&)>& change) {
   const SameContext context;
   Told told{.accelerator = accelerator_options(args)};
   const auto data = samples(16);
-  // A device that is not there is told, and not used.
+  // Only the options are checked, because the device may not exist.
   if (args.device != "cpu") return told;
   Trainer trainer(args, {.model = noting_model(told.ddp), .train_dataset = data});
   told.torch_seed = at::detail::getDefaultCPUGenerator().current_seed();
@@ -78,7 +78,7 @@ Told told_with(const std::function<void(TrainingArguments&)>& change) {
   return told;
 }
 
-/// An argument away from its default, and what shows that it has come where it belongs.
+/// A non-default argument, and a check that the right part got it.
 struct Argument {
   const char* name;
   std::function<void(TrainingArguments&)> change;
@@ -158,7 +158,7 @@ TEST(TrainerArguments, ComeWhereTheyBelong) {
   }
 }
 
-/// The optimizer that a trainer makes, while it lives.
+/// The optimizer that a trainer creates, while the trainer exists.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::function<void(TrainingArguments&)>& change) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -208,7 +208,7 @@ TEST(TrainerArguments, MakeTheOptimizer) {
   EXPECT_EQ(of_rmsprop.weight_decay(), 0.5);
 }
 
-/// Whatever their names are.
+/// Whatever the names of the layers are.
 TEST(TrainerArguments, LetNoLayerNormDecay) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -221,7 +221,7 @@ TEST(TrainerArguments, LetNoLayerNormDecay) {
   EXPECT_TRUE(optimizer->param_groups()[0].params()[0].is_same(net[0]->as<torch::nn::Linear>()->weight));
 }
 
-/// Three classes and a label that does not count: a share of the probability is for all of them.
+/// Three classes and an ignored label: a share of the probability is spread over all classes.
 TEST(TrainerArguments, SmoothLabels) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);

@@ -1,4 +1,4 @@
-// What a Trainer is made of beside its arguments, given as it stands.
+// Components of a Trainer besides its arguments, passed without adapters.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -36,7 +36,7 @@ std::shared_ptr<const Dataset> labelled(std::int64_t count) {
   return std::make_shared<TensorDataset>(Batch{{"x", x}, {"labels", (x.sum(1) > 0.2).to(at::kLong)}});
 }
 
-/// A module that takes batches, a metric of the library's, and an optimizer and a scheduler of one's own.
+/// A module that takes batches, a metric of the library, and a custom optimizer and scheduler.
 class Components : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Components, ::testing::Values(1, 2));
 

@@ -1,4 +1,4 @@
-// Evaluations of a training: data sets by name, metrics of all samples at once, and signals in the middle.
+// Evaluations during training: data sets by name, metrics of all samples at once, and signals.
 
 #include <algorithm>
 #include <atomic>
@@ -72,8 +72,8 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
   EXPECT_THROWS(train(stopping), UsageError, "EarlyStoppingCallback", "metric_for_best_model");
 }
 
-/// A run that early stopping has ended has nothing left to do when it is started again, and says how to train
-/// on.
+/// A run that early stopping has ended has nothing left to do when it is started again, and prints how to
+/// continue training.
 TEST(EarlyStopping, IsNotForgottenByTheNextStart) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -101,7 +101,7 @@ TEST(EarlyStopping, IsNotForgottenByTheNextStart) {
       testing::contains_all(train(3).second, {"already finished: step 18 of 18", "num_train_epochs"}));
 }
 
-/// Two numbers, of which it may say the names beforehand.
+/// Two metrics, whose names it may state in advance.
 class Pair final : public EvaluationMetrics {
  public:
   explicit Pair(bool says_names) : says_names_(says_names) {}
@@ -116,7 +116,7 @@ class Pair final : public EvaluationMetrics {
   bool says_names_;
 };
 
-/// Where a training with this metric_for_best_model ends, and by what.
+/// The step at which a training with this metric_for_best_model ends, and the error.
 std::pair<std::int64_t, std::string> end_of_training(TrainingArguments args, const std::string& metric,
                                                      bool says_names) {
   const TemporaryFolder folder;
@@ -155,7 +155,7 @@ TEST(EvaluationChecks, FindAMisspeltMetricBeforeTheFirstStepOrInTheFirstEvaluati
   EXPECT_TRUE(contains_all(end_of_training(args, "f1", true).second, {"'eval_f1'", "metric_names()"}));
 }
 
-/// Its evaluations have a number of their own.
+/// Its evaluations have an additional metric.
 class WithScore final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -184,7 +184,7 @@ TEST(EvaluationChecks, TakeWhatAnEvaluateOfOnesOwnAdds) {
   EXPECT_THROWS(Trainer(args, parts).train(), UsageError, "'eval_score'");
 }
 
-/// No sum: the median of all errors, and how often and with how many rows it was asked.
+/// Not a sum: the median of all errors, the number of calls, and the number of rows.
 class Median final : public EvaluationMetrics {
  public:
   void reset() override { calls_ = rows_ = median_ = 0; }
@@ -231,7 +231,7 @@ double median_of_all() {
   return (model->evaluate(all)["prediction"] - all["y"]).abs().median().item<double>();
 }
 
-/// As Hugging Face's compute_metrics: a function of all samples, whatever the number of ranks and batches.
+/// Like Hugging Face's compute_metrics: a function of all samples, whatever the number of ranks and batches.
 TEST_P(Evaluations, TakeAFunctionOfAllSamples) {
   const TemporaryFolder folder;
   const TrainingArguments args = arguments(folder);
@@ -268,7 +268,7 @@ TEST_P(Evaluations, ShowMetricsBatchesOrAllSamplesAtOnce) {
   EXPECT_NEAR(all.find("eval_median").value(), median_of_all(), 1e-6);
 }
 
-/// One rank is told to stop, as by a signal, after so many of its batches of evaluations.
+/// Tells one rank to stop, like a signal, after a number of its evaluation batches.
 class SignalInEvaluation final : public TrainerCallback {
  public:
   SignalInEvaluation(std::int64_t batch, int rank) : left_(batch), rank_(rank) {}
@@ -283,7 +283,7 @@ class SignalInEvaluation final : public TrainerCallback {
 };
 
 /// Trains with two named data sets of 7 batches and 1, and a signal after `batch` batches on the last rank;
-/// 0: none.
+/// 0: no signal.
 Outcome train_with_signal(int ranks, const TrainingArguments& args, std::int64_t batch) {
   return train_on(ranks, args, [&](const Accelerator&) {
     TrainerComponents parts = named_parts();
@@ -294,7 +294,7 @@ Outcome train_with_signal(int ranks, const TrainingArguments& args, std::int64_t
   });
 }
 
-/// All that was logged but times and the totals of a run: names, steps and numbers.
+/// Everything that was logged, except times and the totals of a run: names, steps and values.
 std::vector<std::string> log_of(const Outcome& outcome) {
   std::vector<std::string> lines;
   for (const auto& entry : outcome.state.log_history) {
@@ -307,7 +307,7 @@ std::vector<std::string> log_of(const Outcome& outcome) {
   return lines;
 }
 
-/// A run that a signal stops in an evaluation, and that goes on, against one that nothing stopped.
+/// Compares a run that a signal stops in an evaluation and that resumes with an uninterrupted one.
 void expect_interruption(int ranks, TrainingArguments args, std::int64_t batch, std::int64_t step) {
   SCOPED_TRACE("signal after batch " + std::to_string(batch));
   const TemporaryFolder folder;
@@ -333,14 +333,14 @@ TEST_P(Evaluations, StopAtASignalAndAreDoneWhenTheTrainingGoesOn) {
   args.metric_for_best_model = "long_loss";
   args.save_strategy = SaveStrategy::steps, args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = args.save_steps = GetParam() == 1 ? 4 : 2;
-  // Of the first data set rank 0 has 7 batches, or 4 of 7; of the second the one there is.
+  // In the first data set rank 0 has 7 batches, or 4 of 7; in the second, the only one.
   expect_interruption(GetParam(), args, 2, args.eval_steps->steps({}));
   if (GetParam() == 1) expect_interruption(1, args, 8, 4);
   args.save_strategy = SaveStrategy::epoch, args.eval_strategy = IntervalStrategy::epoch;
   expect_interruption(GetParam(), args, 2, GetParam() == 1 ? 6 : 3);
 }
 
-/// Asks for the end in the evaluation of the first data set, of step 4 or 2.
+/// Requests the end in the evaluation of the first data set, in step 4 or 2.
 class EndsAfterTheFirst final : public TrainerCallback {
  public:
   void on_evaluate(CallbackContext& event) override {
@@ -348,7 +348,7 @@ class EndsAfterTheFirst final : public TrainerCallback {
   }
 };
 
-/// What a callback asked for before the signal is remembered: it is not asked again.
+/// What a callback requested before the signal is saved: the callback is not called again.
 TEST_P(Evaluations, EndTheTrainingAfterASignalWhereTheyWereToldTo) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -360,7 +360,7 @@ TEST_P(Evaluations, EndTheTrainingAfterASignalWhereTheyWereToldTo) {
       TrainerComponents parts = named_parts();
       parts.eval_datasets = {{"long", samples(19)}, {"longer", samples(31)}};
       parts.callbacks.push_back(std::make_shared<EndsAfterTheFirst>());
-      // Of the first data set rank 0 has 7 batches, or 4.
+      // In the first data set rank 0 has 7 batches, or 4.
       if (signal && accelerator.is_main_process())
         parts.callbacks.push_back(std::make_shared<SignalInEvaluation>(GetParam() == 1 ? 9 : 6, 0));
       return parts;
@@ -384,7 +384,7 @@ TEST_P(Evaluations, StopAfterTheLastStepToo) {
   expect_interruption(GetParam(), args, 1, 2);
 }
 
-/// The step has its checkpoint already, which does not know of the evaluation.
+/// The step has a checkpoint already, from before the evaluation.
 TEST_P(Evaluations, StopBehindACheckpointOfTheirStep) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -393,12 +393,12 @@ TEST_P(Evaluations, StopBehindACheckpointOfTheirStep) {
   args.eval_strategy = IntervalStrategy::epoch;
   const std::int64_t steps = GetParam() == 1 ? 6 : 3;
   expect_interruption(GetParam(), args, 2, steps);
-  // In the last epoch's.
+  // In that of the last epoch.
   args.num_train_epochs = 1;
   expect_interruption(GetParam(), args, 2, steps);
 }
 
-/// A signal in the last step leaves the end of the training as it is.
+/// A signal in the last step does not change the end of training.
 TEST_P(Evaluations, OfTheLastEpochAreMadeAfterASignalInItsLastStep) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -419,7 +419,7 @@ TEST_P(Evaluations, OfTheLastEpochAreMadeAfterASignalInItsLastStep) {
   expect_same(whole, last);
 }
 
-/// A callback's own predictions are left as well.
+/// A callback's own predictions are interrupted as well.
 class PredictsAtEpochEnd final : public TrainerCallback {
  public:
   void on_epoch_end(CallbackContext& event) override { event.trainer.predict(samples(30)); }

@@ -1,5 +1,5 @@
-// The same trainings as tests/golden/make_trainer.py runs with transformers' Trainer, held against what it
-// recorded.
+// The trainings that tests/golden/make_trainer.py runs with transformers' Trainer, compared with its recorded
+// results.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -65,7 +65,7 @@ Loss weighted_loss(const Batch& outputs, const Batch& batch) {
   return {sum, counts.sum().item<double>()};
 }
 
-/// How far the mean prediction is from the mean label, negated.
+/// The negated distance of the mean prediction from the mean label.
 class Bias final : public EvaluationMetrics {
  public:
   void reset() override { sums_ = at::zeros({3}, at::kDouble); }
@@ -82,7 +82,7 @@ class Bias final : public EvaluationMetrics {
   at::Tensor sums_;
 };
 
-/// What make_trainer.py's callbacks write down.
+/// Records what make_trainer.py's callbacks record.
 class Recorder final : public TrainerCallback {
  public:
   void on_init_end(CallbackContext&) override { events.emplace_back("on_init_end"); }
@@ -124,7 +124,7 @@ class Recorder final : public TrainerCallback {
   std::vector<Names> folders;
 };
 
-/// Python's arguments as ours; what only the script knows is left out.
+/// Python's arguments as ours, without those that only the script has.
 TrainingArguments arguments_of(const Json& golden, const Json& run, const fs::path& folder) {
   Json json = golden["common"];
   json.update(run["arguments"]);
@@ -216,7 +216,7 @@ void check_rank_0(Trainer& trainer, const Recorder& recorder, const Json& run) {
   expect_near(weights, run["weights"].get<std::vector<double>>(), "weight");
 }
 
-/// predict() for the samples of the evaluation, which Python divides evenly: there its loss is exact too.
+/// predict() for the evaluation's samples, which Python distributes evenly, so that its loss is exact too.
 void check_prediction(Trainer& trainer, Recorder& recorder, const Json& golden, const Json& run) {
   recorder.events.clear();
   const bool weighted = run["arguments"].value("weighted", false);
@@ -237,8 +237,8 @@ void check_prediction(Trainer& trainer, Recorder& recorder, const Json& golden, 
     EXPECT_NEAR(metrics.value(name, NAN), value.get<double>(), kTolerance) << name;
 }
 
-/// With a limit of 1, Python leaves the best alone at the end, and the training could not go on; here the
-/// newest stays beside it.
+/// With a limit of 1, Python keeps only the best checkpoint at the end, and could not resume training; here
+/// the newest is kept too.
 void check_last_folders(const TrainingArguments& args, const Json& run) {
   Names expected = run["final_folders"];
   const Names newest = run["folders"].empty() ? Names() : run["folders"].back().get<Names>();

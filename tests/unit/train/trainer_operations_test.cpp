@@ -1,5 +1,5 @@
-// Floating-point operations as transformers' Trainer counts them: 6 for each token and each number of a
-// parameter that is no embedding's.
+// Floating-point operations as transformers' Trainer counts them: 6 per token and parameter element, without
+// embeddings.
 
 #include <torch/csrc/jit/api/module.h>
 
@@ -24,7 +24,7 @@ using testing::StopAt;
 using testing::TemporaryFolder;
 using testing::train_on;
 
-/// What a batch costs a model, which it never sees.
+/// The operations of a batch, without running the model.
 template <class Module>
 double operations(Module module, const Batch& batch) {
   const TemporaryFolder folder;
@@ -81,7 +81,7 @@ TEST(Operations, AreNotKnownWithoutTokens) {
   EXPECT_EQ(trainer.floating_point_operations({{"x", at::ones({2, 3})}}), 0);
 }
 
-/// An embedding and behind it three numbers, one of which is not trained.
+/// An embedding followed by three numbers, one of which is not trained.
 struct TokenNetImpl : torch::nn::Module {
   TokenNetImpl() {
     register_module("words", words);

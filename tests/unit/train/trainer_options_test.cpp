@@ -57,14 +57,14 @@ TEST(TrainerPrecision, RefusesFloat16OnACpu) {
   EXPECT_THROWS(Trainer(args, parts), UsageError, "fp16 needs a CUDA device", "Use bf16");
 }
 
-/// Notes the lengths of the samples of each step.
+/// Records the lengths of the samples of each step.
 class Lengths final : public TrainerCallback {
  public:
   void on_step_begin(CallbackContext& /*event*/) override { of_steps.emplace_back(); }
   std::vector<std::vector<std::int64_t>> of_steps;
 };
 
-/// A training grouped by length: the lengths of rank 0's samples, step by step, and what came of it.
+/// A training grouped by length: its outcome, and the lengths of rank 0's samples per step.
 std::pair<Outcome, std::vector<std::vector<std::int64_t>>> train_by_length(int ranks, TrainingArguments args,
                                                                            std::int64_t stop_at) {
   const at::Tensor x = at::linspace(-1, 1, 64 * 3).reshape({64, 3});
@@ -155,7 +155,7 @@ TEST(TrainerLoss, WeighsEachTokenOrEachRankTheSame) {
   EXPECT_NEAR(ranks.logged("loss").front(), (6.0 / 3 + 8.0) / 2, 1e-6);
 }
 
-/// Makes a step take as long as it says.
+/// Makes each step take at least 50 ms.
 class Slow final : public TrainerCallback {
  public:
   void on_step_begin(CallbackContext& /*event*/) override {
@@ -186,7 +186,7 @@ TEST_P(Ranks, CountTheTimeOfAllRestarts) {
   const Outcome second = train(0);
   EXPECT_FALSE(second.output.preempted);
   EXPECT_GE(second.state.train_seconds, 0.6);
-  // Steps take 0.05 s and more: were the first run's not counted, there could be more.
+  // Steps take 0.05 s and more: if the first run's time were not counted, there could be more steps.
   EXPECT_LE(second.output.global_step, 13);
   EXPECT_EQ(second.state.max_steps, second.output.global_step);
   EXPECT_EQ(second.logged("eval_loss").size(), 1U) << "the last step has an evaluation";
@@ -195,7 +195,7 @@ TEST_P(Ranks, CountTheTimeOfAllRestarts) {
   EXPECT_EQ(train(0).output.global_step, second.output.global_step) << "there is no time left";
 }
 
-/// Two nodes of one rank each, where the loss is not finite.
+/// Two nodes of one rank each, with a loss that is not finite.
 std::string warnings_of_two_nodes(bool on_each_node) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);

@@ -1,4 +1,4 @@
-// What programs override: that it is called, and that what it gives back is used.
+// Methods that programs override: each is called, and its result is used.
 
 #include <map>
 #include <mutex>
@@ -25,7 +25,8 @@ TrainerComponents overridden_parts() {
   return {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(13)};
 }
 
-/// Trains on so many ranks with a trainer of that class; rank 0's outcome. `look` sees every rank's trainer.
+/// Trains on `ranks` ranks with a trainer of class Own; returns rank 0's outcome. `look` is called with every
+/// rank's trainer.
 template <class Own>
 Outcome train_as(int ranks, const TrainingArguments& args, const TrainerComponents& more = {},
                  const std::function<void(Own&)>& look = {}) {
@@ -48,7 +49,7 @@ Outcome train_as(int ranks, const TrainingArguments& args, const TrainerComponen
 class OverriddenRanks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Overrides, OverriddenRanks, ::testing::Values(1, 2));
 
-/// Its steps take twice the loss.
+/// Doubles the loss of its steps.
 class TwiceTheLoss final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -69,7 +70,7 @@ TEST_P(OverriddenRanks, StepAsTheySay) {
   EXPECT_NE(train_as<Trainer>(GetParam(), args).logged("loss"), expected.logged("loss"));
 }
 
-/// Its evaluations give the numbers of the samples, and a loss of 3 for the first and 5 for all others.
+/// Its evaluations return the samples' indices, and a loss of 3 for the first and 5 for all others.
 class OwnPredictions final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -95,7 +96,7 @@ TEST_P(OverriddenRanks, PredictAsTheySay) {
   for (const double loss : outcome.logged("eval_loss")) EXPECT_NEAR(loss, mean, 1e-12);
 }
 
-/// Its optimizer's state is divided over the ranks.
+/// Its optimizer's state is sharded over the ranks.
 class Divided final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -132,7 +133,7 @@ TEST_P(OverriddenRanks, DivideTheOptimizer) {
   expect_same(train_as<Divided>(GetParam(), args), plain);
 }
 
-/// Halves the rates after each step, and notes the metrics that it is given.
+/// Halves the learning rates after each step, and records the metrics that it gets.
 class Halving final : public optim::Scheduler {
  public:
   explicit Halving(torch::optim::Optimizer& optimizer) : Scheduler(optimizer) {}
@@ -149,7 +150,7 @@ class Halving final : public optim::Scheduler {
   std::vector<double> metrics;
 };
 
-/// The steps that it was told to plan for, and a schedule of its own; or none.
+/// Records the number of steps to plan for, and returns its own schedule, or none.
 class OwnSchedule final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -190,7 +191,7 @@ TEST_P(OverriddenRanks, ScheduleAsTheySay) {
   EXPECT_EQ(train_as<OwnSchedule>(GetParam(), args).logged("learning_rate"), std::vector<double>(6, 0.05));
 }
 
-/// Reads other samples than it was given, in batches of its own.
+/// Reads other samples than those it was given, with its own batch sizes.
 class OwnLoaders final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -203,7 +204,7 @@ class OwnLoaders final : public Trainer {
   }
 };
 
-/// Reads only in evaluations other samples.
+/// Reads other samples in evaluations only.
 class OwnEvaluationLoader final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -232,7 +233,7 @@ TEST_P(OverriddenRanks, ReadWhatTheySay) {
   });
 }
 
-/// Adds a number to all that is logged.
+/// Adds a value to everything that is logged.
 class OwnLog final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -242,7 +243,7 @@ class OwnLog final : public Trainer {
   }
 };
 
-/// What callbacks see of it.
+/// Counts the log entries with that value that callbacks see.
 class SeesAnswers final : public TrainerCallback {
  public:
   void on_log(CallbackContext& event) override { answers += LogEntry{event.values}.find("answer") == 42; }
@@ -260,7 +261,7 @@ TEST(Overrides, LogAsTheySay) {
   EXPECT_EQ(callback->answers, 9 + 3 + 1);
 }
 
-/// Knows better what decays.
+/// Overrides which parameters have weight decay.
 class OwnDecay final : public Trainer {
  public:
   using Trainer::Trainer;

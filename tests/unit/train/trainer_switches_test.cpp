@@ -1,4 +1,4 @@
-// Arguments that change what a training does, each by itself.
+// Arguments that change what a training does, each one separately.
 
 #include <csignal>
 #include <filesystem>
@@ -45,7 +45,7 @@ TEST(Switches, EvaluateInHalfWidthOutsideOfTrainings) {
 class SwitchedRanks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Switches, SwitchedRanks, ::testing::Values(1, 2));
 
-/// How many rows predict() sees.
+/// Number of rows that predict() returns.
 std::int64_t predicted_rows(int ranks, const TrainingArguments& args) {
   std::int64_t rows = 0;
   testing::run_accelerators(
@@ -99,7 +99,7 @@ TEST(Switches, LeavePredictionsOnTheDeviceForSoManyBatches) {
   }
 }
 
-/// Counts what it is shown.
+/// Counts the rows that it gets.
 class Counts final : public EvaluationMetrics {
  public:
   void reset() override { rows_ = 0; }
@@ -110,7 +110,7 @@ class Counts final : public EvaluationMetrics {
   std::int64_t rows_ = 0;
 };
 
-/// Notes whether outputs were wanted.
+/// Records whether outputs were requested.
 class NotesLossOnly final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -146,7 +146,7 @@ TEST(Switches, ComputeTheLossAloneInEvaluations) {
   }
 }
 
-/// Notes the samples of each micro-batch.
+/// Records the samples of each micro-batch.
 class NotesSamples final : public Trainer {
  public:
   using Trainer::Trainer;
@@ -207,7 +207,7 @@ TEST(Switches, ResumeWithTheFirstBatchOfTheEpochAgain) {
   EXPECT_EQ(second[1], first[12]);
 }
 
-/// Stops a training after so many batches of evaluations.
+/// Stops a training after a number of evaluation batches.
 class StopInEvaluation final : public TrainerCallback {
  public:
   explicit StopInEvaluation(int batches) : left_(batches) {}
@@ -249,7 +249,7 @@ TEST(Switches, EvaluateBeforeTheFirstStepOnce) {
     EXPECT_EQ(steps_of(last, name), (std::vector<std::int64_t>{0, 6, 12, 18})) << name;
 }
 
-/// What a trainer and its program say on standard error when a loss is infinite, on two ranks of a node.
+/// What a trainer and its program print on standard error when a loss is infinite, on two ranks of a node.
 std::string said(const TrainingArguments& args) {
   ::testing::internal::CaptureStderr();
   testing::run_accelerators(
@@ -315,7 +315,7 @@ TEST(Switches, TellWhereTheLogsGo) {
   EXPECT_FALSE(fs::exists(fs::path(args.output_dir) / "runs"));
 }
 
-/// What no file can hold; and how often a checkpoint was said to be done.
+/// An object that cannot be saved; counts how often on_save was called.
 class CannotBeWritten final : public TrainerCallback {
  public:
   void on_prepare(CallbackContext& event) override {
@@ -353,7 +353,7 @@ TEST(Switches, WriteCheckpointsInAThread) {
   }
 }
 
-/// Two nodes of one rank each, with disks of their own; the folders of checkpoints on the second.
+/// Two nodes of one rank each, with separate disks; the checkpoint folders on the second.
 std::vector<std::string> on_second_node(TrainingArguments args) {
   const TemporaryFolder folder;
   testing::run_group(2, [&](const ProcessGroup& group) {
@@ -387,7 +387,7 @@ TEST(Switches, SaveOnEachNode) {
   }
 }
 
-/// A signal of the process to itself.
+/// Sends a signal to the process itself.
 class Signals final : public TrainerCallback {
  public:
   explicit Signals(int signal) : signal_(signal) {}

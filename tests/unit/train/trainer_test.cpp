@@ -19,7 +19,7 @@ using testing::StopAt;
 using testing::TemporaryFolder;
 using testing::train_on;
 
-/// Threads share LibTorch's generator: with dropout one rank alone draws the same numbers twice.
+/// Threads share LibTorch's generator: with dropout, only a single rank draws the same numbers twice.
 Outcome train_once(int ranks, const TrainingArguments& args, std::int64_t stop_at, std::int64_t count) {
   return train_on(ranks, args, [&](const Accelerator&) {
     const bool dropout = ranks == 1 && args.global_batch_size == 0;
@@ -29,7 +29,7 @@ Outcome train_once(int ranks, const TrainingArguments& args, std::int64_t stop_a
   });
 }
 
-/// Runs a training as a whole, and one that is stopped after `stop_at` steps and goes on.
+/// Compares an uninterrupted training with one that is stopped after `stop_at` steps and resumed.
 void check_resume(int ranks, std::int64_t stop_at) {
   const TemporaryFolder folder;
   TrainingArguments whole = arguments(folder);
@@ -54,7 +54,7 @@ TEST(Trainer, GoesOnFromTheEndOfAnEpochBitForBit) {
   check_resume(2, 6);
 }
 
-/// The same samples in a step, on one rank or on two: the same weights, but for the order of sums.
+/// The same samples per step, on one rank or on two: the same weights, except for the order of sums.
 TEST(Trainer, KeepsTheGlobalBatchOnAnotherNumberOfRanks) {
   const TemporaryFolder folder;
   const auto run = [&](int ranks, const std::string& name, std::int64_t stop) {
@@ -72,7 +72,7 @@ TEST(Trainer, KeepsTheGlobalBatchOnAnotherNumberOfRanks) {
     EXPECT_TRUE(at::allclose(changed.weights[i], whole.weights[i], 1e-4, 1e-6)) << "parameter " << i;
 }
 
-/// The loss and the predictions of 23 samples, evaluated by so many ranks in batches of that size.
+/// The loss and the predictions of 23 samples, evaluated on `ranks` ranks with this batch size.
 std::pair<double, at::Tensor> evaluated(int ranks, std::int64_t batch_size) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);

@@ -1,4 +1,4 @@
-// What a training leaves in the files of its trackers: everything that its log has, once.
+// What trackers write during training: everything in its log, once.
 
 #include <fstream>
 #include <map>
@@ -22,7 +22,7 @@ using testing::StopAt;
 using testing::TemporaryFolder;
 using testing::train_on;
 
-/// Step and name, as a tracker has them.
+/// Step and name of a tracker's value.
 using Place = std::pair<std::int64_t, std::string>;
 using Scalars = std::map<Place, double>;
 
@@ -30,12 +30,12 @@ std::string tracker_name(const std::string& name) {
   return name.starts_with("eval_") ? "eval/" + name.substr(5) : "train/" + name;
 }
 
-/// Adds a number, which must not be there yet.
+/// Adds a value, which must not exist yet.
 void add(Scalars& scalars, const Place& place, double value) {
   EXPECT_TRUE(scalars.emplace(place, value).second) << place.second << " twice in step " << place.first;
 }
 
-/// What the trackers should have. The epoch, which every entry has, may come several times in a step.
+/// What the trackers should have. The epoch, which every entry has, may occur several times per step.
 Scalars scalars_of(const TrainerState& state) {
   Scalars scalars;
   for (const auto& entry : state.log_history) {
@@ -93,7 +93,7 @@ void expect_same(const Scalars& scalars, const Scalars& expected) {
 class TrackersOfRanks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Trainer, TrackersOfRanks, ::testing::Values(1, 2));
 
-/// Ends a run without a word, as a kill does.
+/// Ends a run abruptly, like a kill.
 class DieAt final : public TrainerCallback {
  public:
   explicit DieAt(std::int64_t step) : step_(step) {}
@@ -138,7 +138,7 @@ TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
   EXPECT_EQ(files, 2 + 4) << "and TensorBoard's, one of each process";
 }
 
-/// What an evaluation has opened is closed before the training opens it.
+/// Trackers opened by an evaluation are closed before training opens them.
 TEST_P(TrackersOfRanks, HaveTheLogOnceAfterAnEvaluation) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -174,7 +174,7 @@ TEST(TrainerTrackers, TakeAnEvaluationAfterTheTraining) {
       accelerator_options(args));
 }
 
-/// Says what a micro-batch costs.
+/// Reports a fixed number of operations per micro-batch.
 class CountedTrainer final : public Trainer {
  public:
   using Trainer::Trainer;

@@ -86,7 +86,7 @@ TEST(TrainingArguments, StandBesideAProgramsOwnOptions) {
   EXPECT_EQ(table.from_json_text(table.to_json_text(parsed.options)).max_steps, 7);
 }
 
-/// What is changed, and a part of the one message that comes of it.
+/// A change of the arguments, and a part of the resulting error.
 struct Contradiction {
   std::function<void(TrainingArguments&)> change;
   const char* text;
@@ -143,7 +143,7 @@ TEST(TrainingArguments, RefusesContradictionsWithOneMessageEach) {
   EXPECT_NO_THROW(check_training_arguments({}));
 }
 
-/// All keys that transformers has for each.
+/// All keys that transformers has for each schedule.
 TEST(TrainingArguments, TakeTheKeysOfEachSchedule) {
   const std::vector<std::pair<std::string, std::string>> all{
       {"cosine_warmup_with_min_lr", R"({"num_cycles": 0.5, "min_lr": 1e-6, "warmup_lr_rate": 0.1})"},
@@ -235,7 +235,7 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   EXPECT_EQ(trainer_state_text(read), text);
 }
 
-/// As transformers 5.23 writes it after a step of its own.
+/// As transformers 5.23 writes it after a step.
 constexpr const char* kTransformersState = R"({
   "best_global_step": null, "best_metric": null, "best_model_checkpoint": null, "epoch": 0.5, "eval_steps": 500,
   "global_step": 5, "is_hyper_param_search": false, "is_local_process_zero": true, "is_world_process_zero": true,
