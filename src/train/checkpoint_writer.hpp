@@ -57,8 +57,8 @@ class ParallelFileWriter {
 /// *Collective*.
 bool writes_for_its_node(const Accelerator& accelerator, const std::filesystem::path& folder);
 
-/// Runs `action` on the ranks with `takes_part`. If it throws on one of them, all ranks throw, and the error
-/// names the rank. *Collective*.
+/// Runs `action` on the ranks with `takes_part`. If it throws on one of them, that rank rethrows it and the
+/// others throw RemoteError with the rank. *Collective*.
 void run_on_writers(const Accelerator& accelerator, bool takes_part, const std::function<void()>& action);
 
 }  // namespace lockstep::train

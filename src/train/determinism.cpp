@@ -7,7 +7,7 @@
 namespace lockstep {
 
 void use_deterministic_operations() {
-  // Either of the two workspace settings for which NVIDIA's manual promises reproducible results.
+  // One of the two workspace settings with which NVIDIA's manual promises reproducible results.
   set_default_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
   // NCCL selects algorithms by measuring the machine, and the order of its sums depends on the algorithm.
   set_default_variable("NCCL_ALGO", "Ring");

@@ -116,7 +116,7 @@ TEST_F(SpoiltDigits, WithTooFewLabels) {
   expect_refusal({"--data", folder()}, 1, {labels(), "expected 1797 unsigned bytes"});
 }
 
-/// A folder instead of the file, which nobody can read, including root.
+/// A folder instead of the file, which even root cannot read.
 TEST_F(SpoiltDigits, ThatCannotBeRead) {
   fs::remove(labels());
   fs::create_directory(labels());

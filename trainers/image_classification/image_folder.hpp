@@ -17,10 +17,10 @@ struct ImageFiles {
   std::int64_t white = 255;
 };
 
-/// Reads a folder whose files' names tell what is in it:
+/// Reads a folder. The names of its files determine what it contains:
 ///   - a file *-images-idx3-ubyte and one *-labels-idx1-ubyte;
-///   - two such pairs, *train-... and *t10k-... (or *test-...): MNIST, and what is made like it;
+///   - two such pairs, *train-... and *t10k-... (or *test-...): MNIST and data sets like it;
 ///   - data_batch_*.bin, with or without test_batch.bin: CIFAR-10's binary version.
-/// IDX files may be compressed (.gz). *Local*. Throws UsageError for a folder of none or several of these,
-/// DataError for files that do not fit.
+/// IDX files may be compressed (.gz). *Local*. Throws UsageError if the folder has none or several of these,
+/// DataError for files that do not match.
 ImageFiles read_image_folder(const std::filesystem::path& folder);

@@ -58,7 +58,7 @@ class StoreSession {
   std::string await(const std::string& name, int rank);
 
   /// This rank no longer needs the others. Rank 0, which may host the store, waits until all have left or are
-  /// dead. *Collective*.
+  /// dead; a rank without any heartbeat is given up after `dead_after`. *Collective*.
   void leave();
 
  private:

@@ -58,7 +58,7 @@ void Bleu::update(std::string_view translation, std::string_view reference) {
 
 double Bleu::compute() const {
   check_seen("Bleu", samples());
-  // No smoothing if no word matches or the translations have no 4-gram.
+  // The score is 0, without smoothing, if no word matches or the translations have no 4-gram.
   if (sums_[kRight] == 0 || sums_[kAll + kLongest - 1] == 0) return 0;
   double logarithms = 0, smoothing = 1;
   for (std::size_t length = 0; length < kLongest; ++length) {
