@@ -59,8 +59,8 @@ struct Block {
   std::string_view text;
   /// Owns `text` if it is not a part of the file.
   std::shared_ptr<const std::string> own;
-  /// Offset in the file; for a list, the number of elements before.
-  std::size_t begin = 0;
+  /// The first row's place in the file: its line number, or its number in the list, from 0.
+  std::int64_t number = 0;
 };
 
 /// The rows of a file, in blocks of a megabyte or one longer row.
@@ -77,10 +77,7 @@ class Blocks {
   /// Calls `take(row, where)` for each row; `where` is its place in the file.
   template <typename Take>
   void each_row(const Block& block, const Take& take) const {
-    // Counts the lines before the block; blocks that Arrow parses need no line numbers.
-    auto number = is_list_ ? static_cast<std::int64_t>(block.begin)
-                           : 1 + std::count(text().begin(),
-                                            text().begin() + static_cast<std::ptrdiff_t>(block.begin), '\n');
+    auto number = block.number;
     for (std::size_t begin = 0; begin < block.text.size(); ++number) {
       const auto end = std::min(block.text.find('\n', begin), block.text.size());
       const auto row = block.text.substr(begin, end - begin);
@@ -98,8 +95,9 @@ class Blocks {
 
   std::optional<Block> next_lines() {
     if (place_ >= text().size()) return std::nullopt;
-    const Block block{rest(), nullptr, place_};
+    const Block block{rest(), nullptr, line_};
     place_ += block.text.size();
+    line_ += std::count(block.text.begin(), block.text.end(), '\n');
     return block;
   }
 
@@ -166,7 +164,8 @@ class Blocks {
   std::string name_;
   bool is_list_ = false;
   std::size_t place_ = 0;
-  std::size_t elements_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t elements_ = 0;
   bool ended_ = false;
 };
 

@@ -253,13 +253,14 @@ class ShufflePass final : public RowPass {
   void load(const Json& state) override {
     const auto read = number_in(state, "read");
     const auto drawn = number_in(state, "drawn", read);
-    const auto from = number_in(state, "from", read);
     while (drawn_ < drawn) {
       fill_with_numbers(read);
       if (buffer_.empty()) break;
       draw();
     }
     fill_with_numbers(read);
+    const auto oldest = std::ranges::min_element(buffer_, {}, &Slot::number);
+    const auto from = number_in(state, "from", oldest == buffer_.end() ? read : oldest->number);
     source_->load(state.at("source"));
     positions_ = {{from, state.at("source")}};
     read_rows(from, read);

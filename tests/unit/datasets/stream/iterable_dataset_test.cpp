@@ -6,6 +6,7 @@
 #include <atomic>
 #include <limits>
 #include <numeric>
+#include <regex>
 
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
@@ -206,6 +207,12 @@ TEST(IterableDataset, APositionThatCannotBeIsRefused) {
   refused(numbers(4, 10), "\"shard\":0", "\"shard\":5");
   refused(numbers(4, 10).take(3), "\"count\":0", "\"count\":4");
   refused(numbers(4, 10).shuffle(1, 5), "\"drawn\":0", "\"drawn\":1");
+  auto pass = numbers(4, 10).shuffle(1, 5).open();
+  for (int row = 0; row < 7; ++row) ASSERT_TRUE(pass.next());
+  const auto state = std::regex_replace(pass.state_dict(), std::regex("\"from\":[0-9]+"), "\"from\":11");
+  EXPECT_TRUE(
+      contains_all(testing::message_of<UsageError>([&] { numbers(4, 10).shuffle(1, 5).open(1, 0, state); }),
+                   {"its from is 11"}));
 }
 
 TEST(IterableDataset, MoreBatchesThanCanBeCountedAreAll) {
