@@ -1,8 +1,8 @@
 #pragma once
 
-/// All of Lockstep but the ready-made models (lockstep/models/), whose headers show torch::nn. Cheap to
-/// include: none of these headers shows more of LibTorch than tensors and optimizers. A test compares the
-/// list with the folder.
+/// All of Lockstep except the models (lockstep/models/), whose headers include torch::nn. Cheap to include:
+/// these headers include no more of LibTorch than tensors and optimizers. A test compares the list with the
+/// folder.
 
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"

@@ -15,25 +15,24 @@
 
 namespace lockstep {
 
-/// A model as Accelerator::prepare gives it back: a DistributedDataParallel, or a FullyShardedDataParallel
-/// where AcceleratorOptions::fsdp_plugin asks for it. Its forward runs under the Accelerator's mixed
-/// precision and returns float32 where it computed in half-wide numbers. Copies are handles on the same
-/// model.
+/// The result of Accelerator::prepare for a model: a DistributedDataParallel, or a FullyShardedDataParallel
+/// if AcceleratorOptions::fsdp_plugin is set. Its forward runs under the Accelerator's mixed precision and
+/// returns float32 even if it computed in float16 or bfloat16. Copies are handles to the same model.
 ///
-/// Wherever a DistributedDataParallel is taken, it fits, unless it is fully sharded (UsageError); taken there
-/// by value it loses the mixed precision. The graph keeps the widths that forward chose, so backward needs no
-/// autocast of its own. One thread at a time.
+/// Converts to a DistributedDataParallel, unless it is fully sharded (UsageError); a copy made in this way
+/// loses the mixed precision. The graph keeps the dtypes that forward chose, so backward needs no autocast.
+/// One thread at a time.
 template <class Module>
 class AcceleratedModel {
  public:
-  /// For Accelerator::prepare. *Local*.
+  /// Used by Accelerator::prepare. *Local*.
   AcceleratedModel(DistributedDataParallel<Module> model, MixedPrecision precision)
       : ddp_(std::move(model)), precision_(precision) {}
   AcceleratedModel(FullyShardedDataParallel<Module> model, MixedPrecision precision)
       : fsdp_(std::move(model)), precision_(precision) {}
 
-  /// As the wrapper's, with its errors. Of what forward returns (see parallel::visit_tensors), float16 and
-  /// bfloat16 tensors become float32, so that losses are computed in full width. *Collective*.
+  /// Forward of the wrapper, with its errors. float16 and bfloat16 tensors in the output (see
+  /// parallel::visit_tensors) become float32, so that losses are computed in full precision. *Collective*.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     if (precision_ == MixedPrecision::no) return run(std::forward<Inputs>(inputs)...);
@@ -56,7 +55,7 @@ class AcceleratedModel {
   auto* operator->() { return &parallel::module_of(module()); }
 
   bool is_fully_sharded() const noexcept { return fsdp_.has_value(); }
-  /// The wrapper itself. Throws UsageError where it is the other one.
+  /// The wrapper itself. Throws UsageError if the model has the other wrapper.
   DistributedDataParallel<Module>& ddp() {
     if (!ddp_) throw UsageError("the model is fully sharded: this needs a DistributedDataParallel");
     return *ddp_;
@@ -68,7 +67,7 @@ class AcceleratedModel {
   operator DistributedDataParallel<Module>&() { return ddp(); }  // NOLINT(google-explicit-constructor)
   operator WrappedModel() { return wrapped(); }                  // NOLINT(google-explicit-constructor)
 
-  // As both wrappers have it.
+  // The same in both wrappers.
 
   const ProcessGroup& process_group() const { return ddp_ ? ddp_->process_group() : fsdp_->process_group(); }
   const std::vector<NamedTensor>& parameters() const {
@@ -79,7 +78,7 @@ class AcceleratedModel {
     ddp_ ? ddp_->zero_grad(set_to_none) : fsdp_->zero_grad(set_to_none);
   }
 
-  // As DistributedDataParallel has it. Throw UsageError where the model is fully sharded.
+  // The same as in DistributedDataParallel. They throw UsageError if the model is fully sharded.
 
   template <class Body>
   void join(Body&& body, const JoinOptions& options = {}) {
@@ -108,25 +107,25 @@ namespace train {
 class GradientState;
 }
 
-/// An optimizer as Accelerator::prepare gives it back: a handle on the program's own, which must outlive it.
-/// Its steps and states are the program's optimizer's; what this adds is when to step. Copies are handles on
-/// the same optimizer, though each remembers its own last step only. One thread at a time.
+/// The result of Accelerator::prepare for an optimizer: a handle to the program's optimizer, which must
+/// outlive it. Steps and state are those of that optimizer; the handle only decides when to step. Copies are
+/// handles to the same optimizer, but each remembers only its own last step. One thread at a time.
 class AcceleratedOptimizer {
  public:
-  /// Without `gradients` every step counts.
+  /// Without `gradients`, every step() steps.
   explicit AcceleratedOptimizer(torch::optim::Optimizer& optimizer,
                                 std::shared_ptr<train::GradientState> gradients = nullptr)
       : optimizer_(&optimizer), gradients_(std::move(gradients)) {}
 
-  /// One step with the gradients as they are; nothing in the middle of an accumulation window, and with fp16
-  /// nothing where a gradient is not finite. *Local*.
+  /// One step with the current gradients. Does nothing in the middle of an accumulation window, or with fp16
+  /// if a gradient is not finite. *Local*.
   void step();
 
-  /// Clears the gradients; works on bucket views (see lockstep::zero_grad). Nothing in the middle of an
+  /// Clears the gradients, including bucket views (see lockstep::zero_grad). Does nothing in the middle of an
   /// accumulation window. *Local*.
   void zero_grad(bool set_to_none = true);
 
-  /// Whether the last step was left out because a gradient was not finite. *Local*.
+  /// Whether the last step was skipped because a gradient was not finite. *Local*.
   bool step_was_skipped() const noexcept { return step_was_skipped_; }
 
   /// The optimizer itself.
@@ -140,31 +139,31 @@ class AcceleratedOptimizer {
 
 namespace train {
 class GradientState;
-/// Whether the optimizer has stepped: neither accumulation nor an overflow held it back.
+/// Whether the optimizer has stepped: neither accumulation nor an overflow prevented it.
 bool has_stepped(const GradientState& gradients, const torch::optim::Optimizer& optimizer);
 }  // namespace train
 
-/// A scheduler as Accelerator::prepare gives it back: a handle on the program's own, which must outlive it.
-/// One call is one optimizer step, on any number of ranks: inside an accumulation window that goes on, and
-/// after a step that its optimizer left out for gradients that are not finite, step() does nothing. Call it
-/// after the optimizer's. Checkpoints keep the scheduler's state. One thread at a time.
+/// The result of Accelerator::prepare for a scheduler: a handle to the program's scheduler, which must
+/// outlive it. One call per optimizer step, on any number of ranks: step() does nothing in the middle of an
+/// accumulation window, and after a step that the optimizer skipped because gradients were not finite. Call
+/// it after the optimizer's step(). Checkpoints save the scheduler's state. One thread at a time.
 template <class Scheduler>
 class AcceleratedScheduler {
  public:
-  /// For Accelerator::prepare.
+  /// Used by Accelerator::prepare.
   AcceleratedScheduler(Scheduler& scheduler, std::shared_ptr<train::GradientState> gradients)
       : scheduler_(&scheduler), gradients_(std::move(gradients)) {}
 
-  /// The scheduler's step, where its optimizer has stepped. *Local*.
+  /// Steps the scheduler if its optimizer has stepped. *Local*.
   void step() requires requires(Scheduler& scheduler) { scheduler.step(); }
   {
     if (train::has_stepped(*gradients_, scheduler_->optimizer())) scheduler_->step();
   }
-  /// With a metric: at any time. *Local*, with the same metric on every rank.
+  /// With a metric; always steps. *Local*, with the same metric on every rank.
   void step(double metric) requires requires(Scheduler& scheduler) { scheduler.step(1.0); }
   { scheduler_->step(metric); }
 
-  /// The learning rate of each parameter group, as it is now. *Local*.
+  /// The current learning rate of each parameter group. *Local*.
   auto last_lr() const { return scheduler_->last_lr(); }
 
   /// The scheduler itself.

@@ -14,106 +14,104 @@
 
 namespace lockstep {
 
-/// How Accelerator::prepare() divides data loaders; names and meaning are those of Hugging Face Accelerate's
+/// How Accelerator::prepare() shards data loaders. Names and meaning are those of Hugging Face Accelerate's
 /// class.
 ///
-/// The orders are those of Accelerate's `use_seedable_sampler=True`, always: epoch e of a shuffled loader is
-/// torch.randperm with the seed `seed + e`, so that a run can go on from a checkpoint.
+/// Orders are always those of Accelerate's `use_seedable_sampler=True`: epoch e of a shuffled loader is
+/// torch.randperm with the seed `seed + e`, so that a run can resume from a checkpoint.
 struct DataLoaderConfiguration {
-  /// The loader's batch size is that of all processes together; otherwise it counts for each process.
+  /// The loader's batch size is that of all processes together; otherwise it is per process.
   bool split_batches = false;
 
-  /// Complete the last round with samples from the start, so that all processes see equally many, equal
-  /// batches. Such rows are marked in Batch::valid, and gather_for_metrics() leaves them out.
+  /// Complete the last round with samples from the start, so that all processes get the same number of
+  /// batches of the same size. Batch::valid marks these rows, and gather_for_metrics() drops them.
   bool even_batches = true;
 
-  /// by_sample is PyTorch's DistributedSampler, by_batch Accelerate's own way: batches that are gathered are
+  /// by_sample is PyTorch's DistributedSampler, by_batch Accelerate's BatchSamplerShard: gathered batches are
   /// then in the order of the data set.
   Sharding sharding = Sharding::by_sample;
 
-  /// ShardingOptions::dispatch_batches: rank 0 reads streams for all. Accelerate does so by default; here
-  /// each rank reads its own files by default.
+  /// ShardingOptions::dispatch_batches: rank 0 reads streams for all ranks. Accelerate does so by default;
+  /// here each rank reads its own files by default.
   bool dispatch_batches = false;
 
-  /// The seed of the orders, in place of each loader's own.
+  /// The seed of the orders; replaces the seed of each loader.
   std::optional<std::uint64_t> data_seed = std::nullopt;
 
-  /// Workers copy the batches to a CUDA device from page-locked memory, beside the computation: see
-  /// DataLoaderOptions::non_blocking. A loader that asks for it itself gets it anyway.
+  /// Workers copy batches to a CUDA device from page-locked memory, in parallel with the computation: see
+  /// DataLoaderOptions::non_blocking. A loader that sets it itself keeps it.
   bool non_blocking = false;
 };
 
-/// Gradient accumulation beyond the number of steps. Names and meaning as in Accelerate's
-/// GradientAccumulationPlugin, but where noted.
+/// Gradient accumulation beyond the number of steps. Names and meaning are those of Accelerate's
+/// GradientAccumulationPlugin unless noted.
 struct GradientAccumulationOptions {
-  /// Samples of all ranks for one optimizer step; then gradient_accumulation_steps follows from the batch
-  /// size of the first loader that is prepared and the number of ranks, so that a job computes the same on
-  /// another number of ranks. UsageError where it does not divide. 0: gradient_accumulation_steps counts.
+  /// Samples of all ranks per optimizer step. gradient_accumulation_steps then follows from the number of
+  /// ranks and the batch size of the first loader that is prepared, so that a job computes the same on
+  /// another number of ranks. UsageError if it is not a whole number. 0: gradient_accumulation_steps is used.
   std::int64_t global_batch_size = 0;
 
-  /// The last batch of a loader ends the window, which may be shorter then; its losses are divided by its
-  /// true length (Accelerate divides by the full one and so gives the last step too small a gradient).
+  /// The last batch of a loader ends the window, which may then be shorter. Its losses are divided by its
+  /// actual length (Accelerate divides by the full length, so that the last step's gradient is too small).
   bool sync_with_dataloader = true;
 
-  /// A weighted sum is divided by the weights of all ranks. Off: by the rank's own, and the ranks are
+  /// A weighted sum is divided by the weights of all ranks. Off: by the rank's own weight, and the ranks are
   /// averaged, so that a rank with few tokens counts as much as one with many.
   bool weights_of_all_ranks = true;
 
-  /// Average the gradients of every micro-batch: slower, as it sends gradient_accumulation_steps times as
-  /// much.
+  /// Average the gradients of every micro-batch. Slower: gradient_accumulation_steps times the communication.
   bool sync_each_batch = false;
 };
 
-/// What an Accelerator is made with: `Accelerator({.gradient_accumulation_steps = 4})`.
+/// The options of an Accelerator: `Accelerator({.gradient_accumulation_steps = 4})`.
 struct AcceleratorOptions {
-  /// In what numbers prepared models compute.
+  /// The dtypes in which prepared models compute.
   MixedPrecision mixed_precision = MixedPrecision::no;
 
-  /// Micro-batches of one rank for one optimizer step.
+  /// Micro-batches of one rank per optimizer step.
   std::int64_t gradient_accumulation_steps = 1;
 
-  /// "auto": a CUDA device where this process can use one, else the CPU. "cuda" is the one numbered by the
-  /// local rank; "cpu" and "cuda:1" mean what they say.
+  /// "auto": a CUDA device if this process can use one, otherwise the CPU. "cuda": the device with the number
+  /// of the local rank. "cpu" and "cuda:1" name one device.
   std::string device = "auto";
 
-  /// What carries the tensors between the ranks.
+  /// The backend for communication between ranks.
   CommBackend backend = CommBackend::automatic;
 
-  /// After this long a collective fails instead of waiting on.
+  /// Time after which a collective fails.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 
-  /// How long the processes may take to find each other at the start.
+  /// Time that the processes have to find each other at startup.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
 
   /// Keep large blocks of memory for the next step: see tune_malloc().
   bool tune_malloc = true;
 
-  /// Only operations that always give the same bits, at the price of speed: see
-  /// use_deterministic_operations(). Said here it holds from the first use of a GPU on.
+  /// Only operations that always give the same bits, which are slower: see use_deterministic_operations().
+  /// Set here, it takes effect before the first use of a GPU.
   bool deterministic = false;
 
-  /// Let CUDA devices multiply float32 matrices, and convolve, with 10 bits of mantissa: several times
-  /// faster. Nothing: as LibTorch has it. Holds for the whole process, as the next one.
+  /// Allow CUDA devices to use TF32 (10 bits of mantissa) for float32 matrix products and convolutions:
+  /// several times faster. Unset: LibTorch's setting. This and the next option apply to the whole process.
   std::optional<bool> tf32 = std::nullopt;
 
-  /// cuDNN measures its convolutions for each new shape and takes the fastest (torch.backends.cudnn
-  /// .benchmark): for inputs of few shapes. Not with `deterministic` (UsageError).
+  /// cuDNN measures its convolutions for each new shape and uses the fastest
+  /// (torch.backends.cudnn.benchmark): for inputs of few shapes. Not with `deterministic` (UsageError).
   bool cudnn_benchmark = false;
 
-  /// prepare() lays a model's weights of four dimensions out with the channels last
-  /// (torch.channels_last), and so its convolutions: faster with half-wide numbers on GPUs and with oneDNN
-  /// on CPUs.
+  /// prepare() stores a model's four-dimensional weights in torch.channels_last layout, so that convolutions
+  /// use it: faster with float16 and bfloat16 on GPUs and with oneDNN on CPUs.
   bool channels_last = false;
 
-  /// On a CPU where oneDNN is the faster one, large products of matrices go there: see use_onednn_matmul().
+  /// On CPUs where oneDNN is faster, use it for large matrix products: see use_onednn_matmul().
   bool onednn_matmul = true;
 
-  /// For the models that prepare() wraps. Gradients lie in the communication's buckets, which saves two
-  /// copies a step; prepared optimizers clear them rightly. (PyTorch's default is false, as its own
+  /// For the models that prepare() wraps. Gradients are views of the communication buckets, which saves two
+  /// copies per step; prepared optimizers clear them correctly. (PyTorch's default is false, because its own
   /// zero_grad(false) throws on such gradients.)
   DistributedDataParallelOptions ddp = {.gradient_as_bucket_view = true};
 
-  /// Prepared models are fully sharded: `ddp` and `comm_hook` do not hold. See docs/fsdp.md.
+  /// Prepared models are fully sharded; `ddp` and `comm_hook` are not used. See docs/fsdp.md.
   std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = std::nullopt;
 
   GradientAccumulationOptions gradient_accumulation = {};
@@ -121,15 +119,16 @@ struct AcceleratorOptions {
   /// For fp16.
   optim::GradScalerOptions grad_scaler = {};
 
-  /// How prepared models average: "no" (plainly), "fp16", "bf16", "power_sgd" or "batched_power_sgd"; and
-  /// what a PowerSGD hook's tensors travel as: "no", "fp16" or "bf16". Accelerate's names.
+  /// How prepared models average gradients: "no" (plain all-reduce), "fp16", "bf16", "power_sgd" or
+  /// "batched_power_sgd"; and the dtype in which a PowerSGD hook sends its tensors: "no", "fp16" or "bf16".
+  /// Accelerate's names.
   std::string comm_hook = "no";
   std::string comm_wrapper = "no";
 
-  /// After this long, a rank that waits at a named barrier says who is missing.
+  /// Time after which a rank that waits at a named barrier reports the missing ranks.
   std::chrono::milliseconds barrier_warning = std::chrono::seconds(30);
 
-  /// For the loaders that prepare() divides.
+  /// For the loaders that prepare() shards.
   DataLoaderConfiguration dataloader_config = {};
 };
 

@@ -16,22 +16,21 @@
 
 namespace lockstep {
 
-/// The library's own second callback: opens the trackers of args.report_to when a training begins, gives them
-/// what is logged, and closes them at its end. Names get a group as Hugging Face gives them: "eval/loss" for
-/// eval_loss, "test/..." likewise, and "train/loss" for the rest. A training that goes on continues the files
-/// after its checkpoint's step, so that each step is there once. Rank 0's process writes; elsewhere every
-/// method is a call that does nothing, so all are *Local*.
+/// The second built-in callback. Opens the trackers of args.report_to when training begins, logs to them, and
+/// closes them at the end. Names get Hugging Face's groups: "eval/loss" for eval_loss, "test/..." likewise,
+/// and "train/loss" for the rest. A resumed training continues the files after the checkpoint's step, so that
+/// each step appears once. Only rank 0 writes; on the other ranks the methods do nothing, so all are *Local*.
 class TrackerCallback final : public TrainerCallback {
  public:
   /// Closes files that an evaluation before the training opened. *Local*.
   void on_prepare(CallbackContext& event) override;
-  /// Opens the files, with the arguments by which a run is judged as hyper-parameters. Throws Error where
-  /// they cannot be opened, UsageError for a tracker of an unknown name.
+  /// Opens the files, with the main training arguments as hyper-parameters. Throws Error if they cannot be
+  /// opened, UsageError if a tracker's name is unknown.
   void on_train_begin(CallbackContext& event) override;
-  /// Writes the values with global_step; opens the files again for an evaluation outside of a training.
-  /// Throws Error where writing fails.
+  /// Writes the values with global_step; opens the files again for an evaluation outside of train(). Throws
+  /// Error if writing fails.
   void on_log(CallbackContext& event) override;
-  /// Closes them, after a training that was told to stop too.
+  /// Closes the files, also when the training was stopped.
   void on_train_end(CallbackContext& event) override;
 
  private:
@@ -40,160 +39,160 @@ class TrackerCallback final : public TrainerCallback {
   bool is_open_ = false;
 };
 
-/// Prints what is logged, a line each, on rank 0's standard output: {'loss': 0.25, 'epoch': 1}.
+/// Prints each log entry as one line on rank 0's standard output: {'loss': 0.25, 'epoch': 1}.
 class PrinterCallback final : public TrainerCallback {
  public:
   /// Prints the values in the order in which they were logged. *Local*.
   void on_log(CallbackContext& event) override;
 };
 
-/// A progress bar over the steps on rank 0's standard error: time left, steps a second, the last loss and
-/// learning rate; and the lines of PrinterCallback. The last of the library's own, unless
-/// args.disable_tqdm is set: then PrinterCallback is.
+/// A progress bar of the steps on rank 0's standard error (remaining time, steps per second, last loss and
+/// learning rate), and the lines of PrinterCallback. The last built-in callback; with args.disable_tqdm,
+/// PrinterCallback takes its place.
 class ProgressCallback final : public TrainerCallback {
  public:
-  /// Begins a bar of max_steps, with the steps of earlier runs as done; a training that ends by the clock has
-  /// no total. *Local*.
+  /// Starts a bar of max_steps, with the steps of earlier runs as done. No total if the training is limited
+  /// by time. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Another step, and the samples a second of all ranks since the training began, behind what was logged.
-  /// *Local*.
+  /// Advances the bar. Shows the samples per second of all ranks since this run began, after the logged
+  /// metrics. *Local*.
   void on_step_end(CallbackContext& event) override;
-  /// Shows loss and learning rate in the bar, where they are among the values, and prints the line above it.
+  /// Shows loss and learning rate in the bar, if they are among the values, and prints the line above it.
   /// *Local*.
   void on_log(CallbackContext& event) override;
   /// Ends the bar's line. *Local*.
   void on_train_end(CallbackContext& event) override;
 
  private:
-  /// While a training runs.
+  /// Set while a training runs.
   std::optional<ProgressBar> bar_;
   std::chrono::steady_clock::time_point begin_;
   std::int64_t first_step_ = 0;
   bool has_logged_ = false;
 };
 
-/// Ends the training before a loss that is not finite has spoiled the weights: the error names the step and
-/// the ranks, the same on every rank.
+/// Ends the training before a loss that is not finite changes the weights. The error names the step and the
+/// ranks, and is the same on every rank.
 class NanGuardCallback final : public TrainerCallback {
  public:
-  /// Looks at every `every`-th step, 1 or more: each look waits for the device, and is one small exchange.
-  /// *Local*.
+  /// Checks every `every`-th step, 1 or more. Each check waits for the device and gathers one number per
+  /// rank. *Local*.
   explicit NanGuardCallback(std::int64_t every = 1) : every_(every) {}
 
-  /// Remembers the loss of the micro-batch, without waiting for it. *Local*.
+  /// Adds the loss of the micro-batch, without waiting for it. *Local*.
   void on_substep_end(CallbackContext& event) override;
-  /// Gathers the ranks' losses of this step, and throws Error on all ranks where one is not finite; the
-  /// weights are still those of the step before. *Collective*.
+  /// Gathers the ranks' losses of this step. Throws Error on all ranks if one is not finite; the weights are
+  /// then those of the previous step. *Collective*.
   void on_pre_optimizer_step(CallbackContext& event) override;
 
  private:
   void add(const CallbackContext& event);
 
   std::int64_t every_;
-  /// Of this rank's losses in this step.
+  /// Sum of this rank's losses in this step.
   at::Tensor sum_;
 };
 
-/// Records optimizer steps with a Profiler, on every rank; the traces go below args.output_dir unless
+/// Records optimizer steps with a Profiler, on every rank. Traces are written below args.output_dir unless
 /// `output_trace_dir` is absolute. Steps count from the beginning of this run, resumed or not.
 class ProfilerCallback final : public TrainerCallback {
  public:
-  /// *Local*, and so are all of its methods.
+  /// *Local*, like all of its methods.
   explicit ProfilerCallback(const ProfileOptions& options) : options_(options) {}
-  /// Throws UsageError for a schedule that records nothing.
+  /// Throws UsageError if the schedule records nothing.
   void on_train_begin(CallbackContext& event) override;
-  /// Throws Error where a trace cannot be written.
+  /// Throws Error if a trace cannot be written.
   void on_step_end(CallbackContext& event) override;
   void on_train_end(CallbackContext& event) override;
 
  private:
   ProfileOptions options_;
-  /// While a training runs.
+  /// Set while a training runs.
   std::unique_ptr<Profiler> profiler_;
 };
 
-/// What is needed to say more than samples a second.
+/// Options of ThroughputCallback.
 struct ThroughputOptions {
-  /// Tokens in a sample, for tokens a second; 0: not told.
+  /// Tokens per sample, to log tokens per second; 0: not logged.
   double tokens_per_sample = 0;
-  /// What a device can do at best, in floating-point operations a second: then "mfu" is the share of it that
-  /// Trainer::floating_point_operations says was used: known for text models, and where the program overrides
-  /// it. 0: peak_flops() of the device, in the precision of the training; no mfu where that is not known.
+  /// Peak floating-point operations per second of a device; "mfu" is the fraction of it used, by
+  /// Trainer::floating_point_operations (known for text models, and for programs that override it). 0:
+  /// peak_flops() of the device in the precision of the training; no mfu if that is unknown.
   double peak_flops_per_device = 0;
 };
 
-/// What a CUDA device of this name ("NVIDIA H100 80GB HBM3") can do at best, in floating-point operations a
-/// second, without sparsity; 0: not known. `precision` is that of the products; with MixedPrecision::no they
-/// are float32's own, or TF32's with `tf32`. The numbers are those of NVIDIA's data sheets. *Local*.
+/// Peak floating-point operations per second, without sparsity, of the CUDA device of this name ("NVIDIA H100
+/// 80GB HBM3"); 0 if unknown. `precision` is that of matrix products; with MixedPrecision::no it is float32,
+/// or TF32 with `tf32`. The numbers are those of NVIDIA's data sheets. *Local*.
 double peak_flops(const std::string& device_name, MixedPrecision precision, bool tf32);
 
-/// Logs to the trackers, whenever something is logged: throughput/samples_per_second, steps_per_second,
-/// tokens_per_second and mfu since the last time. Evaluations and checkpoints count as time.
+/// At each log, writes to the trackers: throughput/samples_per_second, steps_per_second, tokens_per_second
+/// and mfu since the previous log. The time includes evaluations and checkpoints.
 class ThroughputCallback final : public TrainerCallback {
  public:
-  /// Without options: samples and steps alone. *Local*.
+  /// Without options: only samples and steps per second, and mfu if the device's peak is known. *Local*.
   explicit ThroughputCallback(const ThroughputOptions& options = {}) : options_(options) {}
-  /// The clock begins. *Local*.
+  /// Starts the clock. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Logs the rates of all ranks together, each a number a second, and begins the clock anew; nothing where
-  /// no step was done since. *Local*.
+  /// Logs the rates of all ranks together and restarts the clock. Does nothing if no step was done since.
+  /// *Local*.
   void on_log(CallbackContext& event) override;
 
  private:
   ThroughputOptions options_;
-  /// The last log: when, and what had been done.
+  /// At the last log: time, steps and operations.
   std::chrono::steady_clock::time_point since_;
   std::int64_t step_ = 0;
   double flops_ = 0;
 };
 
-/// Logs to the trackers, whenever something is logged, the largest memory that rank 0's process has had so
-/// far: memory/peak_rss_mib, and on a CUDA device memory/peak_allocated_mib of LibTorch's allocator.
+/// At each log, writes to the trackers the peak memory of rank 0's process: memory/peak_rss_mib, and on a
+/// CUDA device memory/peak_allocated_mib of LibTorch's allocator.
 class MemoryCallback final : public TrainerCallback {
  public:
-  /// Logs MiB of 1,048,576 bytes, once a step. *Local*.
+  /// Logs in MiB (1,048,576 bytes), once per step. *Local*.
   void on_log(CallbackContext& event) override;
 
  private:
   std::int64_t last_step_ = -1;
 };
 
-/// Logs to the trackers, whenever something is logged, each parameter group's learning rate: lr/group_0 and
-/// so on.
+/// At each log, writes to the trackers the learning rate of each parameter group: lr/group_0 and so on.
 class LearningRateMonitor final : public TrainerCallback {
  public:
-  /// Logs the rates that the next step will use, once a step; nothing outside of a training. *Local*.
+  /// Logs the rates that the next step will use, once per step; nothing outside of train(). *Local*.
   void on_log(CallbackContext& event) override;
 
  private:
   std::int64_t last_step_ = -1;
 };
 
-/// Keeps a mean of the weights over the steps, in which a step weighs `1 - decay` and earlier ones less and
-/// less: torch.optim.swa_utils.get_ema_multi_avg_fn. The means are part of the checkpoints. On every rank the
-/// same, as the weights are.
+/// Keeps an exponential moving average of the weights with weight `1 - decay` for each step:
+/// torch.optim.swa_utils.get_ema_multi_avg_fn. The averages are saved in checkpoints. They are the same on
+/// every rank, as the weights are.
 class EmaCallback final : public TrainerCallback {
  public:
-  /// `apply_at_end`: the model has the means when the training has ended. Throws UsageError for a decay that
-  /// is not between 0 and 1, both excluded. *Local*.
+  /// `apply_at_end`: copy the averages into the model when the training has ended. Throws UsageError unless 0
+  /// < decay < 1. *Local*.
   explicit EmaCallback(double decay = 0.999, bool apply_at_end = true);
 
-  /// Makes the means, as copies on the model's device, and registers them for checkpoints: the callback must
-  /// live as long as the training. *Local*, but every rank does the same.
+  /// Creates the averages as copies on the model's device, and registers them for checkpoints: the callback
+  /// must outlive the training. Throws UsageError for fully sharded models. *Local*, but every rank does the
+  /// same.
   void on_prepare(CallbackContext& event) override;
-  /// In a run from scratch, the means begin as the weights. *Local*.
+  /// Unless the training was resumed, the averages start as the weights. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Adds the new weights to the means. *Local*.
+  /// Adds the new weights to the averages. *Local*.
   void on_optimizer_step(CallbackContext& event) override;
-  /// Copies the means into the model, where that is asked for. *Local*.
+  /// Copies the averages into the model if `apply_at_end` is set. *Local*.
   void on_train_end(CallbackContext& event) override;
 
-  /// The means, of the parameters' shapes and in the order of the model's parameters; empty before the
-  /// training. The callback's own tensors: the next step changes them. *Local*.
+  /// The averages, with the shapes and in the order of the model's parameters; empty before the training.
+  /// These are the callback's own tensors, which the next step changes. *Local*.
   const std::vector<at::Tensor>& means() const noexcept { return means_.tensors; }
 
  private:
-  /// In checkpoints "mean.<number of the parameter>".
+  /// Named "mean.<number of the parameter>" in checkpoints.
   struct Means final : Checkpointable {
     SafeTensors state_dict() const override;
     void load_state_dict(const SafeTensors& state) override;

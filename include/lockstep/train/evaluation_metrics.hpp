@@ -18,46 +18,46 @@
 
 namespace lockstep {
 
-/// Names and numbers of an evaluation: `Metrics{{"accuracy", 0.9}}`.
+/// Names and values of an evaluation's metrics: `Metrics{{"accuracy", 0.9}}`.
 using Metrics = LogValues;
 
-/// All that an evaluation has seen, a row for each sample in the order of the data set, on the host. Where
-/// batches differ in dimension 1, rows are filled up with -100. Hugging Face's EvalPrediction, whose
-/// `label_ids` are `inputs["labels"]`.
+/// All samples of an evaluation, one row per sample in the order of the data set, on the host. If batches
+/// differ in dimension 1, rows are padded with -100. Hugging Face's EvalPrediction, whose `label_ids` are
+/// `inputs["labels"]`.
 struct EvaluationPrediction {
   /// The model's outputs by name, after preprocess_logits_for_metrics.
   const Batch& predictions;
-  /// What the data set gave.
+  /// The samples of the data set.
   const Batch& inputs;
 };
 
-/// Numbers over an evaluation, from sums that are small whatever the number of samples. One object serves one
-/// evaluation after the other; one thread.
+/// Metrics of an evaluation, computed from sums whose size does not depend on the number of samples. One
+/// object is reused by successive evaluations. One thread.
 class EvaluationMetrics {
  public:
   virtual ~EvaluationMetrics() = default;
-  /// Another evaluation begins. *Local*.
+  /// Starts an evaluation. *Local*.
   virtual void reset() = 0;
-  /// A batch of this rank: no sample is there twice, on any rank. Without batch_eval_metrics, and where
+  /// A batch of this rank. Each sample appears once, on one rank. Without batch_eval_metrics, or with
   /// needs_all_samples(), rank 0 gets all samples in one call, on the host, and the other ranks none.
   /// *Local*.
   virtual void update(const Batch& outputs, const Batch& batch) = 0;
-  /// The numbers over all ranks, by name without prefix, the same on each. *Collective*; `group` is that of
-  /// the ranks.
+  /// The metrics over all ranks, by name without prefix, the same on each. `group` is the group of the ranks.
+  /// *Collective*.
   virtual Metrics compute(const ProcessGroup& group) = 0;
-  /// The names that compute() will give, so that a misspelt metric_for_best_model is found before the first
-  /// step. Nothing: not known before the first evaluation, which is where it is found then. *Local*.
+  /// The names that compute() returns, so that a misspelled metric_for_best_model is found before the first
+  /// step. Empty: not known before the first evaluation. *Local*.
   virtual std::vector<std::string> names() const { return {}; }
-  /// No sums serve: whatever batch_eval_metrics says. *Local*, the same on every rank.
+  /// Whether the metric needs all samples, whatever batch_eval_metrics says. *Local*, the same on every rank.
   virtual bool needs_all_samples() const { return false; }
 };
 
-/// What a metric of lockstep::metrics is given of a batch.
+/// Selects the arguments of a lockstep::metrics update from a batch.
 using MetricInputs =
     std::function<std::pair<at::Tensor, at::Tensor>(const Batch& outputs, const Batch& batch)>;
 
-/// A metric of lockstep::metrics as a Trainer uses it: of the output "logits" and the input "labels", or of
-/// what `inputs` makes of them; under its own names, or with `prefix` before them.
+/// Adapts a metric of lockstep::metrics to a Trainer: computed from the output "logits" and the input
+/// "labels", or from the result of `inputs`; under its own names, with `prefix` before them.
 template <class Metric>
 class MetricAdapter final : public EvaluationMetrics {
  public:
@@ -89,13 +89,13 @@ class MetricAdapter final : public EvaluationMetrics {
   std::string prefix_;
 };
 
-/// What TrainerComponents::compute_metrics takes:
-///   - a function as in Hugging Face, called on rank 0 with all samples; all ranks get what it returns, and
-///     what it throws (RemoteError on the others):
+/// What TrainerComponents::compute_metrics accepts:
+///   - a function as in Hugging Face, called on rank 0 with all samples; all ranks get its result, or its
+///     exception (RemoteError on the others):
 ///         [](const EvaluationPrediction& all) -> Metrics { return {{"mae", mean_error_of(all)}}; }
 ///   - a metric of lockstep::metrics, which keeps sums and no samples: `metrics::Classification(77)`
-///   - an EvaluationMetrics of the program's own.
-/// Null: an evaluation has its loss alone. A handle.
+///   - an EvaluationMetrics of the program.
+/// Null: an evaluation only has its loss. A handle.
 class ComputeMetrics {
  public:
   ComputeMetrics() = default;

@@ -7,37 +7,37 @@
 
 namespace lockstep {
 
-/// How grave a message is; in this order.
+/// Severity of a message, in ascending order.
 enum class LogLevel { debug, info, warning, error };
 
-/// What a Logger passes on.
+/// Options of a Logger.
 struct LoggerOptions {
-  /// What is below is not written.
+  /// Messages below this level are not written.
   LogLevel level = LogLevel::info;
 };
 
-/// Who writes a message.
+/// Which ranks write a message.
 enum class LogFrom {
-  main_process,  ///< Rank 0 alone. *Local*.
+  main_process,  ///< Rank 0 only. *Local*.
   each_node,     ///< The first rank of each node. *Local*.
-  everyone,      ///< Every rank, as they come. *Local*.
-  in_order,      ///< Every rank, one after the other in the order of ranks. *Collective*.
+  everyone,      ///< Every rank, in any order. *Local*.
+  in_order,      ///< Every rank, in rank order. *Collective*.
 };
 
 /// Messages on standard error with time, level, rank and name:
 ///
 ///     2026-11-21 20:15:00 INFO [RANK 1] train: 400 batches
 ///
-/// The rank is left out where rank 0 speaks for all. Each message is one write, so that ranks do not tear
-/// each other's lines. Any number of loggers; one thread at a time each.
+/// The rank is omitted in messages of rank 0 only. Each message is one write, so that lines of different
+/// ranks do not mix. Any number of loggers; each is used by one thread at a time.
 class Logger {
  public:
-  /// `name` stands before each message: the part of the program that speaks. *Local*.
+  /// `name` precedes each message: the part of the program that logs. *Local*.
   Logger(const Accelerator& accelerator, std::string name, const LoggerOptions& options = {})
       : accelerator_(accelerator), name_(std::move(name)), options_(options) {}
 
   /// Writes the parts one after the other, as `<<` would. With LogFrom::in_order all ranks must have the same
-  /// level. With LogFrom::in_order *Collective*, else *Local*.
+  /// level. *Collective* with LogFrom::in_order, otherwise *Local*.
   template <class... Parts>
   void log(LogLevel level, LogFrom from, const Parts&... parts) const {
     if (level < options_.level) return;
@@ -45,7 +45,7 @@ class Logger {
     (text << ... << parts);
     write(level, from, text.str());
   }
-  /// From rank 0, for all. *Local*: other ranks' calls write nothing.
+  /// From rank 0. *Local*: calls of other ranks write nothing.
   template <class... Parts>
   void debug(const Parts&... parts) const {
     log(LogLevel::debug, LogFrom::main_process, parts...);

@@ -4,24 +4,24 @@
 
 namespace lockstep {
 
-/// In what numbers a model computes; its parameters, gradients and optimizer states stay as they are. Names
-/// as in Accelerate's `mixed_precision`. Half-wide numbers take half the memory for activations, and are
-/// faster where the hardware multiplies them (CUDA devices; CPUs with AMX or AVX512_BF16).
+/// The dtypes in which a model computes; its parameters, gradients and optimizer states keep theirs. Names as
+/// in Accelerate's `mixed_precision`. 16-bit dtypes halve the memory of activations, and are faster on
+/// hardware that multiplies them (CUDA devices; CPUs with AMX or AVX512_BF16).
 enum class MixedPrecision {
-  no,    ///< In those of its parameters.
+  no,    ///< The dtypes of the parameters.
   bf16,  ///< Matrix products and convolutions in bfloat16, as torch.autocast chooses; CPUs and CUDA.
-  fp16,  ///< Likewise in float16, with a GradScaler; CUDA only.
+  fp16,  ///< The same in float16, with a GradScaler; CUDA only.
 };
 
-/// While it lives, LibTorch's operations of this thread run under autocast (torch.autocast); nested ones give
-/// back what was before. Made by Accelerator::autocast; models that were prepared do it by themselves.
-/// *Local*.
+/// While it exists, LibTorch's operations in this thread run under autocast (torch.autocast); the end of a
+/// nested one restores the previous state. Created by Accelerator::autocast; prepared models do so by
+/// themselves. *Local*.
 class [[nodiscard]] Autocast {
  public:
-  /// On `device`'s kind of devices. MixedPrecision::no switches autocast off, for a part that must be exact,
-  /// such as a loss that sums many small numbers.
+  /// For the type of `device`. MixedPrecision::no disables autocast, for a part that must be exact, such as a
+  /// loss that sums many small numbers.
   Autocast(const at::Device& device, MixedPrecision precision);
-  /// The outermost one also drops the half-wide copies of parameters that were made on the way.
+  /// The outermost one also drops the cached 16-bit copies of parameters.
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;

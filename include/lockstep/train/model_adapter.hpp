@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-/// What Trainer needs of a model. `torch::nn::Module` has no virtual forward, so a small object stands
-/// between them; wrap_model() makes one from a module and a function. One thread at a time.
+/// The interface of a model to Trainer, because `torch::nn::Module` has no virtual forward. wrap_model()
+/// creates one from a module and a function. One thread at a time.
 class ModelAdapter {
  public:
   virtual ~ModelAdapter() = default;
@@ -29,64 +29,65 @@ class ModelAdapter {
   ModelAdapter(const ModelAdapter&) = delete;
   ModelAdapter& operator=(const ModelAdapter&) = delete;
 
-  /// Moves the model to the accelerator's device and wraps it for training; again: wraps it anew.
+  /// Moves the model to the accelerator's device and wraps it for training; a second call wraps it anew.
   /// *Collective*.
   virtual void prepare(Accelerator& accelerator) = 0;
-  /// Moves it to the device alone; evaluations compute in the accelerator's mixed precision then. *Local*.
+  /// Only moves it to the device; evaluations then compute in the accelerator's mixed precision. *Local*.
   virtual void place(const Accelerator& accelerator) = 0;
-  /// The outputs for a batch by name: "loss" (a scalar) and "logits" ([rows, ...]), for example, on the
-  /// accelerator's device as the batch is. Through the wrapped model, after prepare(), with gradients.
-  /// *Collective* with its backward. May throw what the model throws; UsageError where the outputs cannot be.
+  /// The outputs for a batch by name, for example "loss" (a scalar) and "logits" ([rows, ...]), on the
+  /// accelerator's device like the batch. Uses the wrapped model, after prepare(), with gradients.
+  /// *Collective*, together with its backward. May throw what the model throws; UsageError if the outputs are
+  /// invalid.
   virtual Batch forward(const Batch& batch) = 0;
-  /// The same outputs through the bare model, after place(). *Local*: ranks may have different numbers of
-  /// batches, so nothing in it may wait for another rank.
+  /// The same outputs from the unwrapped model, after place(). *Local*: ranks may have different numbers of
+  /// batches, so it must not wait for another rank.
   virtual Batch evaluate(const Batch& batch) = 0;
-  /// Whether the ranks have the model's parameters together: then evaluate() is *Collective*, and every rank
-  /// calls it equally often.
+  /// Whether the parameters are sharded over the ranks: evaluate() is then *Collective*, and every rank calls
+  /// it the same number of times.
   virtual bool is_fully_sharded() const { return false; }
-  /// Until the result goes away parameters() are whole, and evaluate() is *Local*, also of a model that is
-  /// fully sharded. *Collective*.
+  /// Until the result is destroyed, parameters() are unsharded, and evaluate() is *Local* even for a fully
+  /// sharded model. *Collective*.
   virtual std::shared_ptr<void> full_parameters(const Accelerator& /*accelerator*/) { return nullptr; }
-  /// Training mode (`on`) or evaluation mode. *Local*.
+  /// Selects training mode (`on`) or evaluation mode. *Local*.
   virtual void train(bool on) = 0;
-  /// Backward computes the activations of the model's units again, which are not kept; see
-  /// set_activation_checkpointing(). *Local*. Throws UsageError for a model without units.
+  /// Backward recomputes the activations of the model's units, which are not kept; see
+  /// set_activation_checkpointing(). *Local*. Throws UsageError if the model has no units.
   virtual void set_activation_checkpointing() {
     throw UsageError(
         "gradient_checkpointing: this model has no units whose activations can be computed again");
   }
-  /// Floating-point parameters and buffers in that type, in place, for an evaluation of half the width.
-  /// *Local*.
+  /// Converts floating-point parameters and buffers to that dtype, in place, for an evaluation in half
+  /// precision. *Local*.
   virtual void to(at::ScalarType dtype) = 0;
 
-  /// Parameters and buffers under their names, the model's own tensors and no copies, in the same order on
-  /// every rank. *Local*.
+  /// Parameters and buffers by name: the model's own tensors, not copies, in the same order on every rank.
+  /// *Local*.
   virtual std::vector<NamedTensor> parameters() = 0;
   virtual std::vector<NamedTensor> buffers() = 0;
-  /// The names of normalisation layers, with a dot at the end: see layer_norms_of(). *Local*.
+  /// Names of normalization layers, with a trailing dot: see layer_norms_of(). *Local*.
   virtual std::vector<std::string> layer_norms() = 0;
-  /// The names of embeddings, whose weights are looked up and not multiplied with: they count for no
-  /// operations. By default there are none. *Local*.
+  /// Names of embeddings. Their weights are looked up, not multiplied, so they do not count as operations.
+  /// Empty by default. *Local*.
   virtual std::vector<std::string> embeddings() { return {}; }
 
-  /// Writes model.safetensors into `folder`, as Accelerator::save_model does. *Collective*. Throws Error
-  /// where it cannot be written.
+  /// Writes model.safetensors to `folder`, as Accelerator::save_model does. *Collective*. Throws Error if it
+  /// cannot be written.
   virtual void save(const Accelerator& accelerator, const std::filesystem::path& folder) = 0;
   /// Reads the weights of a file or a folder into the model, as Accelerator::load_model does. *Collective*.
-  /// Throws DataError for weights of another model.
+  /// Throws DataError if the weights are of another model.
   virtual void load(const Accelerator& accelerator, const std::filesystem::path& path) = 0;
 };
 
-/// A module as the function of wrap_model() sees it in an evaluation: called like the wrapped one, in the
-/// same numbers, without a wrapper. *Local*.
+/// The argument of wrap_model()'s function in an evaluation: called like the wrapped model, in the same
+/// precision, without a wrapper. *Local*.
 template <class Module>
 class BareModel {
  public:
-  /// The module must outlive it. `precision`: what its forward computes in, on `device`.
+  /// The module must outlive it. Its forward computes in `precision` on `device`.
   BareModel(Module& module, const at::Device& device, MixedPrecision precision)
       : module_(module), device_(device), precision_(precision) {}
 
-  /// The module's forward. With mixed precision, what it returns becomes float32, as in training.
+  /// The module's forward. With mixed precision, its result becomes float32, as in training.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     if (precision_ == MixedPrecision::no) return run(std::forward<Inputs>(inputs)...);
@@ -97,12 +98,12 @@ class BareModel {
     });
     return output;
   }
-  /// The same under PyTorch's name.
+  /// The same, by PyTorch's name.
   template <class... Inputs>
   auto forward(Inputs&&... inputs) {
     return (*this)(std::forward<Inputs>(inputs)...);
   }
-  /// The module's holder, for what is no forward.
+  /// The module's holder, for everything but forward.
   Module& module() { return module_; }
 
  private:
@@ -121,14 +122,14 @@ class BareModel {
   MixedPrecision precision_;
 };
 
-/// The adapter of a module and a function that says how it is called; see wrap_model().
+/// The adapter of a module and a function that calls it; see wrap_model().
 template <class Module, class Forward>
 class ModelWrapper final : public ModelAdapter {
  public:
   /// `module` is a holder: the adapter shares the module with the program. *Local*.
   ModelWrapper(Module module, Forward forward) : module_(std::move(module)), forward_(std::move(forward)) {}
 
-  // As ModelAdapter says, each by the Accelerator's or the module's own function.
+  // ModelAdapter's methods, implemented by the Accelerator or the module.
 
   void prepare(Accelerator& accelerator) override {
     prepared_.reset();
@@ -171,17 +172,17 @@ class ModelWrapper final : public ModelAdapter {
   std::optional<AcceleratedModel<Module>> prepared_;
 };
 
-/// A model for Trainer: a `torch::nn` module (its holder), and how a batch becomes outputs. `forward` is
-/// called with the wrapped model in training and with a BareModel in evaluations, so its first
-/// parameter is `auto&`:
+/// Creates a Trainer's model from a `torch::nn` module (its holder) and a function that computes the outputs
+/// for a batch. `forward` is called with the wrapped model in training and with a BareModel in evaluations,
+/// so its first parameter is `auto&`:
 ///
 ///     auto model = lockstep::wrap_model(net, [](auto& model, const lockstep::Batch& batch) {
 ///       const at::Tensor logits = model(batch["image"]);
 ///       return lockstep::Batch{{"loss", F::cross_entropy(logits, batch["label"])}, {"logits", logits}};
 ///     });
 ///
-/// Of the outputs, "loss" is what Trainer::compute_loss takes unless told otherwise; what has as many rows as
-/// the batch is what predict() collects and metrics see. *Local*.
+/// Trainer::compute_loss uses the output "loss" by default. predict() and metrics get the outputs with as
+/// many rows as the batch. *Local*.
 template <class Module, class Forward>
 std::shared_ptr<ModelAdapter> wrap_model(Module module, Forward forward) {
   constexpr bool is_module = parallel::ModuleLike<Module>;
@@ -200,8 +201,8 @@ std::shared_ptr<ModelAdapter> wrap_model(Module module, Forward forward) {
   return nullptr;
 }
 
-/// The model of a Trainer: what wrap_model() made, or a module (its holder) whose forward takes a batch and
-/// returns outputs by name:
+/// The model of a Trainer: the result of wrap_model(), or a module (its holder) whose forward takes a batch
+/// and returns outputs by name:
 ///
 ///     struct NetImpl : torch::nn::Module {
 ///       lockstep::Batch forward(const lockstep::Batch& batch);

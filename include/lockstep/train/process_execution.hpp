@@ -18,27 +18,27 @@
 
 namespace lockstep {
 
-/// Who meets in a MainProcessFirst.
+/// The processes of a MainProcessFirst.
 struct MainProcessFirstPlace {
-  /// Unique in `store`, and shown in messages.
+  /// Unique in `store`, and used in messages.
   std::string name;
-  /// This process, and the one that goes first.
+  /// This process, and the one that runs first.
   int rank = 0;
   int main_rank = 0;
-  /// How many processes meet, the main one among them.
+  /// Number of processes, including the main one.
   int members = 1;
-  /// How long the main process waits at the end of its scope for the others to have come.
+  /// How long the main process waits at the end of its scope for the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
-/// While it lives on the main process, the others wait in its constructor; they go on when it ends there.
-/// Made by Accelerator::main_process_first and local_main_process_first.
+/// While it exists on the main process, the other processes wait in its constructor; they continue when it is
+/// destroyed there. Created by Accelerator::main_process_first and local_main_process_first.
 ///
-/// The others' wait goes through the store and has no time limit: a main process that prepares a data set for
-/// an hour keeps them waiting for an hour, and every 30 s they say on standard error for whom. When the main
-/// process leaves the scope by an exception, they throw RemoteError. At the end of its scope the main process
-/// waits until every other has passed, so that it may end right afterwards even where it hosts the store.
-/// *Collective* over the members.
+/// The others wait through the store and without a timeout, because a main process may prepare a data set for
+/// an hour. Every 30 s they log to standard error which rank they wait for. If the main process leaves the
+/// scope by an exception, they throw RemoteError. At the end of its scope the main process waits until all
+/// others have passed, so that it may exit right afterwards even if it hosts the store. *Collective* over the
+/// members.
 class [[nodiscard]] MainProcessFirst {
  public:
   MainProcessFirst(const Store& store, MainProcessFirstPlace place);
@@ -48,9 +48,9 @@ class [[nodiscard]] MainProcessFirst {
 
   bool is_main() const noexcept { return place_.rank == place_.main_rank; }
 
-  /// On the main process: the others shall throw with this text. For use where the exception can be seen; the
-  /// destructor only knows that there was one. Waits up to 5 s for them to have heard it; who comes later may
-  /// find the store gone. Never throws CommunicationError.
+  /// On the main process: the other processes throw with this text. Use it where the exception is visible;
+  /// the destructor only knows that there was one. Waits up to 5 s for them to receive it; a process that
+  /// arrives later may find the store gone. Never throws CommunicationError.
   void fail(const std::string& text);
 
  private:
@@ -64,21 +64,23 @@ class [[nodiscard]] MainProcessFirst {
   int exceptions_before_;
 };
 
-/// The part of Accelerator that has to do with who does what when; a program uses it through an Accelerator.
+/// The part of Accelerator that decides which rank runs what, and when; programs use it through an
+/// Accelerator.
 class ProcessExecution {
  public:
-  /// `world` says who is local to whom; `group` has its ranks. `barrier_warning`: after this long, and again
-  /// after each such time, a named barrier says who is missing. *Local*, but every rank does the same.
+  /// `world` defines the local ranks; `group` has its ranks. `barrier_warning`: a rank that waits at a named
+  /// barrier reports the missing ranks at this interval. *Local*, but every rank does the same.
   ProcessExecution(const World& world, const ProcessGroup& group, std::chrono::milliseconds barrier_warning);
 
-  // ---- Who runs what
+  // ---- Running on some ranks
 
-  /// Runs `action` on rank `rank` only; what it returns is there an optional, and empty elsewhere. *Local*.
+  /// Runs `action` on rank `rank` only. Returns an optional with its result there, and an empty one on other
+  /// ranks. *Local*.
   template <class Action>
   auto on_process(int rank, Action&& action) const {
     return run_if(rank == rank_of_this(), std::forward<Action>(action));
   }
-  /// The same on the rank of that number on every node.
+  /// The same on the given local rank of every node.
   template <class Action>
   auto on_local_process(int local_rank, Action&& action) const {
     return run_if(local_rank == local_rank_of_this(), std::forward<Action>(action));
@@ -89,15 +91,15 @@ class ProcessExecution {
     return on_process(size_of_world() - 1, std::forward<Action>(action));
   }
 
-  /// Runs `action` on rank 0 alone while the others wait, without a time limit, and gives what it returned to
-  /// all of them: a text, JSON, a tensor (on the CPU elsewhere), tensors by name, or nothing. *Collective*.
+  /// Runs `action` on rank 0 only while the other ranks wait, without a timeout, and returns its result on
+  /// all ranks: a text, JSON, a tensor (on the CPU of the other ranks), tensors by name, or nothing.
+  /// *Collective*.
   ///
-  ///     const auto plan = accelerator.on_main_process([&] { return read_plan("plan.json"); });  // at all
-  ///     ranks
+  ///     const auto plan = accelerator.on_main_process([&] { return read_plan("plan.json"); });
   ///
-  /// What rank 0 threw comes out there, and RemoteError with its text elsewhere. Those that wait say so every
-  /// 30 s. To run something on rank 0 first and then on the others: main_process_first(). To run it on one
-  /// rank while nobody waits: on_process().
+  /// An exception is thrown on rank 0, and RemoteError with its text on the others. Ranks that wait log so
+  /// every 30 s. To run something on rank 0 first and then on the others: main_process_first(). To run it on
+  /// one rank without the others waiting: on_process().
   template <class Action>
   auto on_main_process(Action&& action) const {
     using Result = std::invoke_result_t<Action>;
@@ -114,7 +116,7 @@ class ProcessExecution {
     }
   }
 
-  /// Writes the parts and a line end to standard output: once on each node. *Local*.
+  /// Writes the parts and a newline to standard output, once per node. *Local*.
   template <class... Parts>
   void print_per_node(const Parts&... parts) const {
     if (local_rank_of_this() != 0) return;
@@ -125,31 +127,31 @@ class ProcessExecution {
 
   // ---- Agreement
 
-  /// This rank has something to tell, such as that it is time to end. *Local*.
+  /// Sets the trigger on this rank, for example because it is time to stop. *Local*.
   void set_trigger();
-  /// Whether some rank called set_trigger() since the last time; all get the same answer, and the trigger is
-  /// down again. *Collective*.
+  /// Whether any rank has called set_trigger() since the last call; all ranks get the same answer, and the
+  /// trigger is reset. *Collective*.
   bool check_trigger();
 
-  /// Starts all random numbers of LibTorch from `seed`, on the CPU and all CUDA devices; with
-  /// `device_specific` from `seed` + rank, so that dropout differs between the ranks. `deterministic` also
-  /// calls use_deterministic_operations(), which on a GPU comes too late here for cuBLAS and NCCL: say it in
-  /// AcceleratorOptions. *Local*.
+  /// Seeds all generators of LibTorch, on the CPU and all CUDA devices, with `seed`; with `device_specific`,
+  /// with `seed` + rank, so that dropout differs between ranks. `deterministic` also calls
+  /// use_deterministic_operations(). On a GPU that is too late here for cuBLAS and NCCL: use
+  /// AcceleratorOptions instead. *Local*.
   void set_seed(std::uint64_t seed, bool device_specific = false, bool deterministic = false);
 
-  // ---- Meeting
+  // ---- Barriers
 
-  /// Returns when every process has called it with the same name. Goes through the store, so that whoever
-  /// waits for long can say, on standard error, who is missing and where each one was last. *Collective*.
-  /// Throws RemoteError with the text of another rank's exception when that rank left fail_together() by it;
-  /// CommunicationError when another rank came to a barrier of another name; TimeoutError, naming the missing
-  /// ranks, after the group's timeout.
+  /// Returns when every process has called it with the same name. It uses the store, so that a rank that
+  /// waits for long can log to standard error which ranks are missing and where each was last seen.
+  /// *Collective*. Throws RemoteError with the text of another rank's exception if that rank left
+  /// fail_together() by it; CommunicationError if another rank is at a barrier of another name; TimeoutError,
+  /// which names the missing ranks, after the group's timeout.
   void wait_for_everyone_at(const std::string& name) const;
 
-  /// Runs `action`. When it throws, the ranks that wait in wait_for_everyone_at(), now or later, throw
-  /// RemoteError with the exception's text, instead of waiting for a rank that does not come. *Local*.
-  /// The exception goes on from here after up to two seconds, in which the others hear of it: this process
-  /// may host the store.
+  /// Runs `action`. If it throws, ranks that wait in wait_for_everyone_at(), now or later, throw RemoteError
+  /// with the exception's text instead of waiting for a rank that does not arrive. *Local*. The exception is
+  /// rethrown here after up to two seconds, so that the others can receive it: this process may host the
+  /// store.
   ///
   ///     accelerator.fail_together([&] {
   ///       prepare_shard(accelerator.process_index());
@@ -192,7 +194,7 @@ class ProcessExecution {
   int local_rank_of_this() const noexcept;
   int size_of_world() const noexcept;
   MainProcessFirst first_of_run() const;
-  /// Rank 0's value; the others have none.
+  /// Returns rank 0's value; null on the others.
   std::string shared(const std::string* value) const;
   nlohmann::json shared(const nlohmann::json* value) const;
   at::Tensor shared(const at::Tensor* value) const;

@@ -14,16 +14,16 @@
 
 namespace lockstep {
 
-// Collections of tensors, as models return and metrics take them: a tensor, a Batch, a vector, a map with
-// names, a pair or a tuple of such, in any depth. Everything here is *Local*.
+// Collections of tensors, as models return and metrics take them: a tensor, a Batch, or a vector, a map by
+// name, a pair or a tuple of these, nested to any depth. Everything here is *Local*.
 //
 //     const auto on_host = tree_map(outputs, [](const at::Tensor& tensor) { return tensor.cpu(); });
 //
-// A type of one's own takes part when it has a tree_map() of its own beside it.
+// Your own type is a collection if its namespace has a tree_map() for it.
 
-/// The same collection with `function(tensor)` in place of each tensor. Tensors are visited in the
-/// collection's order, which is the same on every rank that built the collection in the same way: so the
-/// function may be collective. Of a Batch, texts, `indices` and `valid` are copied.
+/// A copy of the collection with `function(tensor)` in place of each tensor. Tensors are visited in the
+/// collection's order, which is the same on every rank that built it in the same way; so the function may be
+/// collective. Texts, `indices` and `valid` of a Batch are copied.
 template <class Function>
 at::Tensor tree_map(const at::Tensor& tensor, const Function& function) {
   return function(tensor);
@@ -63,12 +63,12 @@ std::map<std::string, Value> tree_map(const std::map<std::string, Value>& values
 
 template <class... Values, class Function>
 std::tuple<Values...> tree_map(const std::tuple<Values...>& values, const Function& function) {
-  // Braces, unlike a call's parentheses, are evaluated from left to right.
+  // A braced list, unlike the arguments of a call, is evaluated from left to right.
   return std::apply([&](const Values&... each) { return std::tuple<Values...>{tree_map(each, function)...}; },
                     values);
 }
 
-/// A Batch that a module returns, as parallel::visit_tensors has it: `visit(at::Tensor&)` for each.
+/// parallel::visit_tensors for a Batch that a module returns: calls `visit(at::Tensor&)` for each tensor.
 template <class Visit>
 void visit_tensors_of(Batch& batch, const Visit& visit) {
   for (auto [name, tensor] : std::vector<Batch::Item>(batch.items().begin(), batch.items().end())) {
@@ -94,11 +94,11 @@ struct IsCollection<std::pair<First, Second>> : std::conjunction<IsCollection<Fi
 };
 }  // namespace train
 
-/// What the functions below take: see the top of this file.
+/// What the functions below accept: see the top of this file.
 template <class Type>
 concept TensorCollection = train::IsCollection<Type>::value;
 
-/// The tensors of a collection in its order.
+/// The tensors of a collection, in its order.
 template <class Collection>
 std::vector<at::Tensor> tensors_of(const Collection& collection) {
   std::vector<at::Tensor> tensors;
@@ -110,28 +110,27 @@ std::vector<at::Tensor> tensors_of(const Collection& collection) {
 }
 
 namespace train {
-/// The library's own: rows of the first tensor that has any, and the i-th tensors of collections joined.
+/// Internal: rows of the first tensor that has any, and the i-th tensors of collections concatenated.
 std::int64_t first_size_of(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> concatenated(const std::vector<std::vector<at::Tensor>>& parts);
 }  // namespace train
 
-/// The number of rows (dimension 0) of the first tensor that has that dimension. Throws UsageError where none
+/// The number of rows (dimension 0) of the first tensor that has that dimension. Throws UsageError if none
 /// has.
 template <class Collection>
 std::int64_t find_batch_size(const Collection& collection) {
   return train::first_size_of(tensors_of(collection));
 }
 
-/// The rows [begin, end) of each tensor, as views: the rules of Python's slices, negative numbers count from
-/// the end. Of a Batch, texts, `indices` and `valid` are copied
-/// whole.
+/// The rows [begin, end) of each tensor, as views, by the rules of Python's slices: negative numbers count
+/// from the end. Texts, `indices` and `valid` of a Batch are copied completely.
 template <class Collection>
 Collection slice_tensors(const Collection& collection, std::int64_t begin, std::int64_t end) {
   return tree_map(collection, [&](const at::Tensor& tensor) { return tensor.slice(0, begin, end); });
 }
 
-/// The collections joined along dimension 0, tensor by tensor, in the form of the first one. Throws
-/// UsageError without any, and where their numbers of tensors differ; LibTorch's error where shapes do.
+/// Concatenates the collections along dimension 0, tensor by tensor, in the structure of the first one.
+/// Throws UsageError if there are none or their numbers of tensors differ; LibTorch's error if shapes differ.
 template <class Collection>
 Collection concatenate(const std::vector<Collection>& collections) {
   std::vector<std::vector<at::Tensor>> parts;
@@ -141,25 +140,25 @@ Collection concatenate(const std::vector<Collection>& collections) {
   return tree_map(collections.front(), [&](const at::Tensor&) { return *next++; });
 }
 
-/// Which of `length` things are one process's: [begin, end), and `repeats` times the last of all behind them.
+/// Which of `length` items are one process's: [begin, end), followed by the last item of all `repeats` times.
 ///
-/// The blocks are contiguous and in rank order; of n things on W processes the first n mod W get one more.
-/// With padding every process gets ceil(n / W): the last thing of all is repeated where there are fewer.
-/// Nothing is repeated where there is nothing. As Hugging Face Accelerate's split_between_processes.
+/// The blocks are contiguous and in rank order; of n items on W processes, the first n mod W processes get
+/// one more. With padding every process gets ceil(n / W): those with fewer repeat the last item of all.
+/// Nothing is repeated if there are no items. As Hugging Face Accelerate's split_between_processes.
 struct SplitRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t repeats = 0;
 };
 
-/// *Local*. Throws UsageError for a rank out of range.
+/// *Local*. Throws UsageError if the rank is out of range.
 SplitRange split_range(std::int64_t length, int num_processes, int rank, bool apply_padding);
 
-// split_length() and split_part() say how a kind of collection is counted and taken apart. A type of one's
-// own can be given to split_between_processes() when it has both beside it.
+// split_length() and split_part() define the length of a kind of collection and how to split it.
+// split_between_processes() accepts your own type if its namespace has both.
 
-/// How a kind of collection is taken apart. The length of a tensor or a Batch is its number of rows. All are
-/// *Local*, copy what they return and leave their argument as it is.
+/// The length of a tensor or a Batch is its number of rows. All of these are *Local*, copy what they return,
+/// and do not modify their argument.
 template <class Value>
 std::int64_t split_length(const std::vector<Value>& values) {
   return static_cast<std::int64_t>(values.size());
@@ -175,15 +174,15 @@ std::vector<Value> split_part(const std::vector<Value>& values, const SplitRange
 std::int64_t split_length(const at::Tensor& tensor);
 at::Tensor split_part(const at::Tensor& tensor, const SplitRange& range);
 
-/// Texts, `indices` and `valid` are taken apart with the rows; a repeated row is not valid. Throws UsageError
-/// where tensors or texts have different numbers of rows.
+/// Texts, `indices` and `valid` are split with the rows; a repeated row is not valid. Throws UsageError if
+/// tensors or texts have different numbers of rows.
 std::int64_t split_length(const Batch& batch);
 Batch split_part(const Batch& batch, const SplitRange& range);
 
-/// Throws UsageError, naming the lengths, unless all are equal; 0 without any.
+/// Throws UsageError, which lists the lengths, unless all are equal; 0 if there are none.
 std::int64_t common_split_length(const std::vector<std::int64_t>& lengths);
 
-/// The values of a map, or the members of a tuple, are taken apart alike and need equal lengths.
+/// The values of a map, or the members of a tuple, are split in the same way and must have equal lengths.
 template <class Value>
 std::int64_t split_length(const std::map<std::string, Value>& values) {
   std::vector<std::int64_t> lengths;
@@ -207,7 +206,7 @@ std::tuple<Values...> split_part(const std::tuple<Values...>& values, const Spli
                     values);
 }
 
-/// What split_between_processes() takes.
+/// What split_between_processes() accepts.
 template <class Inputs>
 concept Splittable = requires(const Inputs& inputs, const SplitRange& range) {
   split_length(inputs);

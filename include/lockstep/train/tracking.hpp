@@ -10,39 +10,38 @@
 
 namespace lockstep {
 
-/// The part of Accelerator that logs the numbers of a run; a program uses it through an Accelerator. Rank 0
-/// alone writes: the other ranks' calls do nothing. Everything is *Local*, and throws Error where writing
-/// fails.
+/// The part of Accelerator that logs the values of a run; programs use it through an Accelerator. Only rank 0
+/// writes; calls of other ranks do nothing. Everything is *Local*, and throws Error if writing fails.
 ///
 ///     accelerator.init_trackers({.log_with = {"tensorboard", "jsonl"}, .folder = "runs/7"}, {{"lr", 1e-3}});
 ///     accelerator.log({{"loss", loss}, {"lr", scheduler.last_lr()[0]}}, step);
 ///     accelerator.end_training();
 class Tracking {
  public:
-  /// `writes`: this process is the one that logs.
+  /// `writes`: whether this process logs.
   explicit Tracking(bool writes);
 
-  /// Opens the trackers, and gives them the hyper-parameters. When a checkpoint was loaded, now or later,
-  /// they go on after its step.
+  /// Opens the trackers and logs the hyper-parameters. If a checkpoint was loaded, or is loaded later, they
+  /// continue after its step.
   void init_trackers(const TrackerOptions& options, const HyperParameters& parameters = {},
                      const std::vector<std::string>& metrics = {});
-  /// One of the program's own; made on rank 0 alone.
+  /// Adds a tracker of the program. Calls of ranks other than 0 have no effect.
   void add_tracker(std::unique_ptr<Tracker> tracker);
 
-  /// The values of a step, counted from 1 in optimizer steps, so that a checkpoint's step fits: see
-  /// Tracker::log.
+  /// Logs the values of a step. Count steps from 1 in optimizer steps, so that a checkpoint's step matches:
+  /// see Tracker::log.
   void log(const LogValues& values, std::int64_t step) const;
-  /// A text, such as a sample that the model wrote.
+  /// Logs a text, such as a sample that the model generated.
   void log_text(const std::string& name, const std::string& text, std::int64_t step) const;
-  /// How the elements of a tensor are spread: any dtype that converts to float64, on any device, from which
-  /// it is copied.
+  /// Logs the distribution of a tensor's elements: any dtype that converts to float64, copied from any
+  /// device.
   void log_histogram(const std::string& name, const at::Tensor& tensor, std::int64_t step) const;
 
-  /// The run has come to its end: trackers are closed. Those that are opened later keep what is there.
+  /// Ends the run and closes the trackers. Trackers that are opened later keep existing files.
   void end_training();
 
  protected:
-  /// A checkpoint of this step was loaded.
+  /// Called when a checkpoint of this step was loaded.
   void trackers_resume_at(std::int64_t step);
 
  private:

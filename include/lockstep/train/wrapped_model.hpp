@@ -8,24 +8,24 @@
 
 namespace lockstep {
 
-/// A model in one of the wrappers that train it on several ranks: what the functions of an Accelerator take,
-/// whichever it is. A handle, which the wrapper must outlive.
+/// A reference to a model in either wrapper, as the functions of an Accelerator take it. A handle; the
+/// wrapper must outlive it.
 class WrappedModel {
  public:
   // Both convert, so that a function takes either.
   WrappedModel(DistributedDataParallelBase& model) : ddp_(&model) {}    // NOLINT(google-explicit-constructor)
   WrappedModel(FullyShardedDataParallelBase& model) : fsdp_(&model) {}  // NOLINT(google-explicit-constructor)
 
-  /// The one that it is; null for the other.
+  /// The wrapper; null if it is the other one.
   DistributedDataParallelBase* ddp() const noexcept { return ddp_; }
   FullyShardedDataParallelBase* fsdp() const noexcept { return fsdp_; }
 
-  /// The parameters that are trained: each once, in the order of registration.
+  /// The trained parameters, each once, in the order of registration.
   const std::vector<NamedTensor>& parameters() const {
     return fsdp_ != nullptr ? fsdp_->parameters() : ddp_->parameters();
   }
 
-  /// The no_sync() of either wrapper, for as long as it lives. *Local*, but every rank must do the same.
+  /// The no_sync() of either wrapper, while it exists. *Local*, but every rank must do the same.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(WrappedModel model) {
